@@ -1,0 +1,78 @@
+# One command does all the set-up: `make run` shows what nacre is, `make test` checks everything.
+# Needed: make, and Python 3.11 or newer.
+
+JOBS   ?= 2
+PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3 python; do \
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo "$$python"; break; }; done)
+
+BIN   := .venv/bin
+PAGES := README.md $(wildcard docs/*.md)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check lint types bench crash docs clean .venv tools
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
+
+run: .venv ## a guided demo: write, be killed, reopen, lose nothing
+	@$(BIN)/python examples/demo.py
+
+test: .venv tools lint types docs ## everything: lint, types, documentation, tests with coverage
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
+
+check: test ## the same as test: what CI runs
+
+lint: .venv ## style, format, layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
+
+types: .venv ## mypy, strict
+	@$(BIN)/mypy
+
+docs: .venv ## run every Python block of the documentation, each page in a directory of its own
+	@set -e; python="$$PWD/$(BIN)/python"; for page in $(PAGES); do \
+	  room=$$(mktemp -d); \
+	  sed -n '/^```python$$/,/^```$$/{ /^```/!p; }' "$$page" >"$$room/page.py"; \
+	  (cd "$$room" && NACRE_HOME="$$room/home" "$$python" -W error page.py >output 2>&1) \
+	    || { echo "$$page: its Python does not run:"; cat "$$room/output"; rm -rf "$$room"; exit 1; }; \
+	  rm -rf "$$room"; \
+	done; echo "documentation: every Python block runs"
+
+bench: .venv ## the table of benchmarks/RESULTS.md; other stores are measured too where they install
+	@test -e .venv/peers/.installed || { \
+	  echo "installing the other stores to measure beside ours (once; a few minutes at most)"; \
+	  $(BIN)/pip install --quiet --upgrade --target .venv/peers --group bench && touch .venv/peers/.installed; \
+	} || echo "the other stores could not be installed: their rows are left out"
+	@PYTHONPATH=.venv/peers $(BIN)/python -m benchmarks
+
+crash: .venv tools ## the long campaign: a million simulated power cuts
+	@$(BIN)/pytest tests/crash --campaign -n $(JOBS) --dist worksteal
+
+clean: ## forget .venv and every cache
+	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv: .venv/.installed
+
+.venv/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "nacre needs Python 3.11 or newer with its venv module" \
+	  "(Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
+	@echo "setting up .venv with $$($(PYTHON) --version)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+# strace counts flushes, gcc builds the library that fails the Nth system call, jq reads logs as a stranger would.
+tools:
+	@missing=""; for tool in strace gcc jq; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	test -n "$$missing" || exit 0; \
+	case "$$missing" in *gcc*) packages="$$missing libc6-dev";; *) packages="$$missing";; esac; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing$$missing"; \
+	  { apt-get install -y --no-install-recommends $$packages \
+	    || { apt-get update && apt-get install -y --no-install-recommends $$packages; }; } >/dev/null 2>&1 && exit 0; \
+	fi; \
+	echo "not found and not installed:$$missing; the tests that need them are skipped"

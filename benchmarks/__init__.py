@@ -1,0 +1,1 @@
+"""What the store costs, as ratios against the raw operation in the same run."""

@@ -1,0 +1,78 @@
+"""Run the benchmarks: `python -m benchmarks [--quick] [--only NAME] [--no-peers]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from benchmarks import append, crowd, load, peers, report, scale, start
+from benchmarks.rows import Row
+from benchmarks.scene import QUICK, Scene, Sizes
+
+BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
+    "flushes": append.flushes,
+    "solo": append.solo,
+    "threads": crowd.threads,
+    "tasks": crowd.tasks,
+    "sessions": crowd.sessions_at_once,
+    "flat": scale.flat,
+    "cold": scale.cold,
+    "rewinds": scale.rewinds,
+    "bytes": scale.record_bytes,
+    "load": load.full,
+    "list": load.listing,
+    "memory": load.memory,
+    "import": start.importing,
+    "stores": peers.stores,
+    "peers": peers.peers,
+}
+
+
+def main() -> int:
+    """Run what was asked for; a complete run also writes RESULTS.md."""
+    options = _options()
+    sizes = QUICK if options.quick else Sizes()
+    chosen = _chosen(options)
+    with tempfile.TemporaryDirectory(prefix="nacre-bench-") as root:
+        rows = _run(chosen, Scene(Path(root), sizes))
+    print(report.text(rows))  # noqa: T201 - the command's answer
+    if not options.quick and chosen == list(BENCHMARKS):
+        report.RESULTS.write_text(report.markdown(rows), encoding="utf-8")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What nacre costs, as ratios.")
+    parser.add_argument("--quick", action="store_true", help="smaller sessions, fewer samples; RESULTS.md is left")
+    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="one group (may be given again)")
+    parser.add_argument(
+        "--peers", action=argparse.BooleanOptionalAction, default=True, help="other stores, where installed"
+    )
+    return parser.parse_args()
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    names = options.only or list(BENCHMARKS)
+    return [name for name in names if options.peers or name != "peers"]
+
+
+def _run(names: list[str], scene: Scene) -> list[Row]:
+    rows: list[Row] = []
+    for number, name in enumerate(names, 1):
+        started = time.monotonic()
+        _say(f"[{number}/{len(names)}] {name}")
+        rows += BENCHMARKS[name](scene)
+        _say(f"  {time.monotonic() - started:.0f} s")
+    return rows
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - a command's progress
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,62 @@
+"""What has to run in a process of its own: to be traced, or to have a heap of its own."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import measure
+
+
+def appends(store: str, count: str) -> None:
+    """Open, append to a new session, append `count` times more; a mark between the phases."""
+    import nacre  # noqa: PLC0415
+
+    with nacre.open(store) as sessions:
+        sessions.add_message("bench:warm", "user", "hello")
+        measure.mark()
+        sessions.add_message("bench:traced", "user", "hello")
+        measure.mark()
+        for _ in range(int(count)):
+            sessions.add_message("bench:traced", "user", "hello")
+        measure.mark()
+
+
+def load(store: str, log: str, key: str, rounds: str) -> dict[str, list[float]]:
+    """Time a full verified load against decoding the same lines, and against reading them too."""
+    import orjson  # noqa: PLC0415
+
+    import nacre  # noqa: PLC0415
+
+    lines = Path(log).read_bytes().splitlines()
+    kept: list[object] = []
+
+    def verified() -> None:
+        with nacre.open(store) as sessions:
+            kept.append(sessions.get_history(key))
+
+    def decoded() -> None:
+        kept.append([orjson.loads(line) for line in lines])
+
+    def read_and_decoded() -> None:
+        with Path(log).open("rb") as file:
+            kept.append([orjson.loads(line) for line in file])
+
+    actions = {"nacre": verified, "orjson": decoded, "orjson, reading": read_and_decoded}
+    samples: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(int(rounds)):
+        for name, action in actions.items():
+            samples[name].append(measure.timed(action))
+            kept.clear()
+            gc.collect()
+    return samples
+
+
+TASKS: dict[str, Callable[..., object]] = {"appends": appends, "load": load}
+
+if __name__ == "__main__":
+    task, *arguments = sys.argv[1:]
+    json.dump(TASKS[task](*arguments), sys.stdout)

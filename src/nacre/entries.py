@@ -1,0 +1,527 @@
+"""What a session remembers: frozen values, and their canonical form in JSON."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from nacre.errors import InvalidMessage
+
+FORMAT = 1
+DEEPEST = 100
+LONGEST_LINE = 16 * 1024 * 1024
+_SMALLEST_INT, _LARGEST_INT = -(2**63), 2**64 - 1
+
+
+# ---- what callers give and get
+
+
+class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model's wish to run a tool; `arguments` is kept as it came, JSON text or a mapping."""
+
+    id: str = ""
+    name: str = ""
+    arguments: Any = ""
+    extra: dict[str, Any] = {}
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> ToolCall:
+        """Read a call in OpenAI's shape (`function` inside) or in ours."""
+        rest = dict(_mapping(mapping, "a tool call"))
+        function = rest.pop("function", None)
+        if function is None:
+            known = {field: rest.pop(field) for field in ("id", "name", "arguments") if field in rest}
+        else:
+            inner = dict(_mapping(function, "a tool call's function"))
+            known = {field: inner.pop(field) for field in ("name", "arguments") if field in inner}
+            if "id" in rest:
+                known["id"] = rest.pop("id")
+            if inner:
+                rest["function"] = inner
+        if rest.get("type") == "function":
+            del rest["type"]
+        return cls(**known, extra=rest)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Give the call in OpenAI's shape."""
+        extra = dict(self.extra)
+        function = {"name": self.name, "arguments": self.arguments, **extra.pop("function", {})}
+        return {"id": self.id, "type": "function", "function": function, **extra}
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a conversation, in the one shape that is stored."""
+
+    role: str
+    content: str | list[Any] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning: str | None = None
+    media: tuple[Any, ...] = ()
+    model: str | None = None
+    created: datetime | None = None
+    extra: dict[str, Any] = {}
+
+    _PLAIN: ClassVar = ("role", "content", "tool_call_id", "name", "reasoning", "model")
+
+    def __post_init__(self) -> None:
+        """Take lists where tuples are kept, so that equal messages are equal."""
+        if isinstance(self.tool_calls, list):
+            force_setattr(self, "tool_calls", tuple(self.tool_calls))
+        if isinstance(self.media, list):
+            force_setattr(self, "media", tuple(self.media))
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Message:
+        """Read a mapping in OpenAI's chat shape; fields it does not know go to `extra`."""
+        rest = dict(_mapping(mapping, "a message"))
+        if "role" not in rest:
+            raise InvalidMessage("a message needs a role")
+        known: dict[str, Any] = {field: rest.pop(field) for field in cls._PLAIN if field in rest}
+        calls = rest.pop("tool_calls", None) or ()
+        known["tool_calls"] = tuple(ToolCall.from_mapping(call) for call in _list(calls, "tool_calls"))
+        known["media"] = tuple(_list(rest.pop("media", None) or (), "media"))
+        known["created"] = _time(rest.pop("created", None))
+        return cls(**known, extra=rest)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Give the message in OpenAI's chat shape, without the fields it does not have."""
+        given = {field: getattr(self, field) for field in self._PLAIN}
+        found = {field: value for field, value in given.items() if value is not None or field == "content"}
+        if self.tool_calls:
+            found["tool_calls"] = [call.to_mapping() for call in self.tool_calls]
+        if self.media:
+            found["media"] = list(self.media)
+        if self.created is not None:
+            found["created"] = self.created.isoformat()
+        return {**found, **self.extra}
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """A message as the log holds it; numbers start anew with each generation of a key."""
+
+    generation: str
+    n: int
+    ts: datetime
+    message: Message
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One record of any kind, with its fields as `data`."""
+
+    generation: str
+    n: int
+    ts: datetime
+    kind: str
+    data: Any
+
+
+class SessionInfo(Struct, frozen=True, kw_only=True):
+    """What a listing says of a session."""
+
+    key: str
+    title: str
+    messages: int
+    created: datetime
+    updated: datetime
+    bytes: int
+    archived: bool
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that `verify` found wrong."""
+
+    key: str
+    kind: str
+    where: str
+    detail: str
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What `verify` found; `ok` when nothing is wrong."""
+
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """What `repair` did: records kept, pieces set aside, and the file they are in."""
+
+    key: str
+    kept: int
+    set_aside: int
+    quarantine: str | None
+
+
+# ---- what a log holds
+
+
+class State(Struct, frozen=True, array_like=True):
+    """Where a session stands after a record; the next record is computed from it alone.
+
+    `hd` is the last live message, `i` its ordinal on its branch, `live` how many ordinals back are
+    live, `sp` the summary in force, `mp` the newest meta, `h` the last history-changing record.
+    """
+
+    hd: int = 0
+    i: int = 0
+    live: int = 0
+    sp: int = 0
+    mp: int = 0
+    h: int = 0
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a log; the order of the fields is the order on disk."""
+
+    v: int
+    n: int
+    b: int | None = None
+    tx: tuple[int, int] | None = None
+    r: int | None = None
+    t: str
+    ts: str
+    id: str | None = None
+    sid: str | None = None
+    uid: str | None = None
+    p: int | None = None
+    m: Message | None = None
+    lossy: bool = False
+    text: str | None = None
+    upto: int | None = None
+    keep: int | None = None
+    to: int | None = None
+    pop: int | None = None
+    sum: bool = False
+    meta: dict[str, Any] | None = None
+    ids: dict[str, tuple[int, str]] | None = None
+    data: Any = None
+    cold: int | None = None
+    high: int | None = None
+    kept: int | None = None
+    base: dict[str, Any] | None = None
+    src: dict[str, Any] | None = None
+    st: State
+
+    @property
+    def batch(self) -> int:
+        """Number of the first record of the commit batch."""
+        return self.n if self.b is None else self.b
+
+
+class Envelope(Struct, frozen=True, kw_only=True):
+    """The fields that every record has, for kinds whose other fields we do not know."""
+
+    v: int
+    n: int
+    b: int | None = None
+    tx: tuple[int, int] | None = None
+    r: int | None = None
+    t: str
+    ts: str
+    id: str | None = None
+    st: State
+
+
+class Past(Protocol):
+    """What may be read of one generation of a session."""
+
+    @property
+    def n(self) -> int:
+        """Number of the last record."""
+
+    @property
+    def state(self) -> State:
+        """Where the session stands after it."""
+
+    def find(self, n: int) -> Record | None:
+        """Record `n`, wherever it is kept; None if it is not there."""
+
+    def back(self, n: int) -> Iterator[Record]:
+        """The records at hand from `n` down; what compaction moved out is left out."""
+
+    def all(self) -> Iterator[Record]:
+        """Every record by number, moved-out ones too."""
+
+
+class Recalled:
+    """A past of records that are all in memory."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._records = list(records)
+        self.n = self._records[-1].n if self._records else 0
+        self.state = self._records[-1].st if self._records else State()
+
+    def find(self, n: int) -> Record | None:
+        record = next(self.back(n), None)
+        return record if record is not None and record.n == n else None
+
+    def back(self, n: int) -> Iterator[Record]:
+        at = bisect_right(self._records, n, key=_number)
+        return (self._records[place] for place in range(at - 1, -1, -1))
+
+    def all(self) -> Iterator[Record]:
+        return iter(self._records)
+
+
+def _number(record: Record) -> int:
+    return record.n
+
+
+# ---- what callers wish to append; numbers, links and state come under the lock
+
+
+class Say(Struct, frozen=True):
+    """Append a message, already in its canonical bytes."""
+
+    raw: msgspec.Raw
+    lossy: bool = False
+
+
+class Summarise(Struct, frozen=True):
+    """Put a summary in force, and drop what it covers."""
+
+    text: str
+    upto: int | None = None
+
+
+class Truncate(Struct, frozen=True):
+    """Keep only the last messages live."""
+
+    keep: int
+
+
+class Rewind(Struct, frozen=True):
+    """Go back to the state after a record; 0 is before all."""
+
+    to: int
+    keeps_summary: bool = False
+
+
+class Pop(Struct, frozen=True):
+    """Take the last live message off."""
+
+
+class Describe(Struct, frozen=True):
+    """Merge fields into the session's meta."""
+
+    fields: dict[str, Any]
+
+
+class Note(Struct, frozen=True):
+    """Append a record that history does not read: usage, a started tool, an integration's own."""
+
+    kind: str
+    data: Any
+
+
+class End(Struct, frozen=True):
+    """Close the session for good; what follows is erasing."""
+
+
+Wish = Say | Summarise | Truncate | Rewind | Pop | Describe | Note | End
+
+
+class Stamp(Struct, frozen=True):
+    """What the log alone knows of the record to come."""
+
+    n: int
+    ts: str
+    b: int | None = None
+    tx: tuple[int, int] | None = None
+    r: int | None = None
+    id: str | None = None
+
+
+Advance = Callable[[Wish, Stamp, State, Past], Record | None]
+"""(wish, stamp, state, past) -> the record to write; None when there is nothing to change; may refuse."""
+
+
+Redo = Callable[[Record, State, Past], tuple[int | None, State]]
+"""(record, state, past) -> the link and state a written record has when it follows another state."""
+
+
+class Rules(Struct, frozen=True):
+    """What records mean; a log calls them where only it holds the lock, and knows no more of it."""
+
+    advance: Advance
+    redo: Redo
+
+
+class Unit(Struct, frozen=True, kw_only=True):
+    """Wishes that are stored together or not at all, and the conditions for them.
+
+    `print` tells its content from another's under the same `id`. A unit that goes back to record
+    `reach` says by `needs` which records must be at hand for that.
+    """
+
+    wishes: Sequence[Wish]
+    expect: int | None = None
+    id: str | None = None
+    print: str = ""
+    creates: bool = True
+    reach: int | None = None
+    needs: Callable[[Past], set[int]] | None = None
+
+
+# ---- the codec
+
+
+_encoder = msgspec.json.Encoder()
+_messages = msgspec.json.Decoder(Message)
+
+
+def say(message: Message | Mapping[str, Any]) -> Say:
+    """Check a message and encode it; raises InvalidMessage for what JSON cannot hold faithfully."""
+    value = message if isinstance(message, Message) else Message.from_mapping(message)
+    _check_message(value)
+    try:
+        return Say(raw=msgspec.Raw(_encoder.encode(value)))
+    except UnicodeEncodeError:
+        whole = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value)))
+        return Say(raw=msgspec.Raw(whole), lossy=True)
+
+
+def plain(value: Any, what: str) -> Any:
+    """Check a JSON value that is not a message and give it without lone surrogates."""
+    _check_json(value, what, DEEPEST)
+    return _without_surrogates(value)
+
+
+def message_of(record: Record) -> Message:
+    """Return a record's message, with the time it was stored where its writer gave none."""
+    message = record.m
+    if message is None:
+        raise InvalidMessage(f"record {record.n} is a {record.t!r}, not a message")
+    if message.created is None:
+        force_setattr(message, "created", datetime.fromisoformat(record.ts))
+    return message
+
+
+def time_of(record: Record) -> datetime:
+    return datetime.fromisoformat(record.ts)
+
+
+def timestamp(seconds: float) -> str:
+    """Return a wall clock reading as every record spells it, in UTC and milliseconds."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def _check_message(message: Message) -> None:
+    if not isinstance(message.role, str) or not message.role:
+        raise InvalidMessage(f"a message's role is a word, not {message.role!r}")
+    for field in ("tool_call_id", "name", "reasoning", "model"):
+        value = getattr(message, field)
+        if value is not None and not isinstance(value, str):
+            raise InvalidMessage(f"a message's {field} is text, not {type(value).__name__}")
+    if not isinstance(message.content, str | list | None):
+        raise InvalidMessage(
+            f"a message's content is text, a list of parts or nothing, not {type(message.content).__name__}"
+        )
+    if isinstance(message.content, list):
+        _check_json(message.content, "content", DEEPEST)
+    _check_calls(message.tool_calls)
+    if message.media:
+        _check_json(list(_list(message.media, "media")), "media", DEEPEST)
+    if message.created is not None:
+        _time(message.created)
+    if message.extra:
+        _check_json(_mapping(message.extra, "extra"), "extra", DEEPEST)
+
+
+def _check_calls(calls: Sequence[ToolCall]) -> None:
+    for call in _list(calls, "tool_calls"):
+        if not isinstance(call, ToolCall):
+            raise InvalidMessage(f"tool_calls holds ToolCall values, not {type(call).__name__}")
+        if not isinstance(call.id, str) or not isinstance(call.name, str):
+            raise InvalidMessage(f"a tool call's id and name are text: {call.id!r}, {call.name!r}")
+        _check_json(call.arguments, "arguments", DEEPEST)
+        _check_json(_mapping(call.extra, "extra"), "extra", DEEPEST)
+
+
+def _check_json(value: Any, what: str, depth: int) -> None:
+    """Refuse what JSON would change in silence: NaN, huge integers, bytes, keys that are not text."""
+    if depth == 0:
+        raise InvalidMessage(f"{what} is nested more than {DEEPEST} deep")
+    match value:
+        case str() | bool() | None:
+            pass
+        case int() | float():
+            _check_number(value, what)
+        case list() | tuple():
+            for item in value:
+                _check_json(item, what, depth - 1)
+        case dict():
+            for key, item in value.items():
+                _check_name(key, what)
+                _check_json(item, what, depth - 1)
+        case _:
+            raise InvalidMessage(f"{what} has a {type(value).__name__}, which JSON cannot hold")
+
+
+def _check_number(value: float, what: str) -> None:
+    if isinstance(value, int) and not _SMALLEST_INT <= value <= _LARGEST_INT:
+        raise InvalidMessage(f"{what} has an integer of more than 64 bits: {value}")
+    if not math.isfinite(value):
+        raise InvalidMessage(f"{what} has {value}, which JSON cannot hold")
+
+
+def _check_name(key: Any, what: str) -> None:
+    if not isinstance(key, str):
+        raise InvalidMessage(f"{what} has a key that is not text: {key!r}")
+
+
+def _without_surrogates(value: Any) -> Any:
+    """Join surrogate pairs and put U+FFFD for lone ones, which no JSON reader agrees on."""
+    if isinstance(value, str):
+        return value if _encodes(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidMessage(f"{what} is a mapping, not {type(value).__name__}")
+    return value
+
+
+def _list(value: Any, what: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise InvalidMessage(f"{what} is a list, not {type(value).__name__}")
+    return value
+
+
+def _time(value: Any) -> datetime | None:
+    """Take an aware datetime or its ISO text; a time without a zone means nothing elsewhere."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise InvalidMessage(f"created is not a time: {value!r}") from error
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidMessage(f"created is an aware datetime or its ISO text, not {value!r}")
+    return moment

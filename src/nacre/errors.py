@@ -1,0 +1,75 @@
+"""One tree of exceptions, split by what the caller can do about it.
+
+NacreError
+├── StoreError
+│   ├── Refused             nothing was stored: disk full, no permission, a failed write rolled back
+│   ├── DurabilityUnknown   written, but the flush failed: it may or may not survive a crash
+│   ├── LogDamaged          the bytes on disk are not what was written, and going on would guess
+│   ├── SessionNotFound     there is no session under that key
+│   ├── SessionBusy         another process holds it
+│   ├── Conflict            the session is not as the caller assumed; read it again
+│   ├── FormatTooNew        written by a later version of nacre
+│   ├── InvalidKey          this text cannot name a session
+│   └── InvalidMessage      this value cannot be stored as a message or record
+├── ProviderError           a model or its server failed
+├── ToolError               a tool failed
+└── ConfigError             the configuration cannot work
+"""
+
+from __future__ import annotations
+
+
+class NacreError(Exception):
+    """Anything nacre raises on purpose."""
+
+
+class StoreError(NacreError):
+    """The store could not do what it was asked."""
+
+
+class Refused(StoreError):
+    """Nothing was stored; the same call may be tried again."""
+
+
+class DurabilityUnknown(StoreError):
+    """The record was written, but whether it survives a crash is not known; retry with the same `id`."""
+
+
+class LogDamaged(StoreError):
+    """The log does not hold what was written to it, and going on would mean to guess."""
+
+
+class SessionNotFound(StoreError):
+    """No session has that key."""
+
+
+class SessionBusy(StoreError):
+    """Another process is at work on the session."""
+
+
+class Conflict(StoreError):
+    """The session is not in the state that the caller assumed; nothing was stored."""
+
+
+class FormatTooNew(StoreError):
+    """The session was written by a later version; this one neither reads nor changes it."""
+
+
+class InvalidKey(StoreError):
+    """The text cannot name a session."""
+
+
+class InvalidMessage(StoreError):
+    """The value cannot be stored as a message or record; nothing was stored."""
+
+
+class ProviderError(NacreError):
+    """A model or its server failed."""
+
+
+class ToolError(NacreError):
+    """A tool failed."""
+
+
+class ConfigError(NacreError):
+    """The configuration cannot work."""

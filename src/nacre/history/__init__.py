@@ -1,0 +1,1 @@
+"""Pure functions of entries: what a session's records mean."""

@@ -1,0 +1,251 @@
+"""What is live in a session now, and what each wish makes of it.
+
+The state after the last record says it all: the live messages are those on the chain from `hd`
+whose ordinal is above `i - live`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Raw
+
+from nacre.entries import (
+    FORMAT,
+    Describe,
+    End,
+    Message,
+    Note,
+    Past,
+    Pop,
+    Recalled,
+    Record,
+    Rewind,
+    Rules,
+    Say,
+    Stamp,
+    State,
+    Summarise,
+    Truncate,
+    Wish,
+    message_of,
+)
+from nacre.errors import Conflict
+
+_FAR = 32
+
+
+def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:  # noqa: PLR0911 - one per kind
+    """Return the record that a wish becomes on top of a state; None if it would change nothing.
+
+    Raises Conflict if the wish does not fit the state.
+    """
+    st = _after(wish, stamp.n, state, past)
+    if st is None:
+        return None
+    match wish:
+        case Say(raw, lossy):
+            # The encoder takes the canonical bytes as they are.
+            return _record(stamp, "msg", st, p=state.hd, m=raw, lossy=lossy)
+        case Summarise(text, upto):
+            return _record(stamp, "sum", st, text=text, upto=upto)
+        case Truncate(keep):
+            return _record(stamp, "trunc", st, keep=max(keep, 0))
+        case Rewind(to, keeps_summary):
+            return _record(stamp, "head", st, to=to, sum=keeps_summary)
+        case Pop():
+            return _record(stamp, "head", st, pop=1)
+        case Describe(fields):
+            return _record(stamp, "meta", st, meta=_merged(meta(past, state), fields))
+        case Note(kind, data):
+            return _record(stamp, kind, st, data=data)
+        case End():
+            return _record(stamp, "del", st)
+
+
+def redo(record: Record, state: State, past: Past) -> tuple[int | None, State]:
+    """Return the link and state of a written record when it follows another state than it did."""
+    wish = _wish(record)
+    if wish is None:
+        return record.p, state
+    try:
+        st = _after(wish, record.n, state, past) or state
+    except Conflict:
+        # What it built on is gone; the record stays, without effect.
+        st = state
+    return state.hd if record.t == "msg" else None, st
+
+
+RULES = Rules(advance=advance, redo=redo)
+
+
+def chain(past: Past, state: State) -> Iterator[Record]:
+    """The live messages of a state, newest first.
+
+    A message that is missing is bridged: the one before it is what was last when it was written.
+    """
+    floor = state.i - state.live
+    want, ordinal = state.hd, state.i
+    records = past.back(want)
+    while want and ordinal > floor:
+        record = next(records, None)
+        if record is None:
+            return
+        if record.n > want:
+            if record.n - want > _FAR:
+                records = past.back(want)
+            continue
+        if record.n < want:
+            if record.st.i >= ordinal:
+                # That is another branch; where this one came from is lost.
+                return
+            want, ordinal = record.st.hd, record.st.i
+            if record.n != want:
+                continue
+        if ordinal > floor:
+            yield record
+        want, ordinal = record.p or 0, record.st.i - 1
+
+
+def history(past: Past, last: int | None = None) -> list[Message]:
+    """The live messages, oldest first; all, or the last few."""
+    found: list[Message] = []
+    if last is not None and last <= 0:
+        return found
+    for record in chain(past, past.state):
+        found.append(message_of(record))
+        if len(found) == last:
+            break
+    found.reverse()
+    return found
+
+
+def popped(past: Past, n: int) -> Message | None:
+    """The message that record `n` took off."""
+    before = next(past.back(n - 1), None)
+    record = next(chain(past, before.st), None) if before is not None else None
+    return message_of(record) if record is not None else None
+
+
+def summary(past: Past, state: State) -> str:
+    """The summary in force, "" if none; where its record is lost, the one before it."""
+    record = _latest(past, state.sp, "sum", lambda before: before.sp)
+    return record.text or "" if record is not None else ""
+
+
+def meta(past: Past, state: State) -> dict[str, Any]:
+    """The session's meta as last described; where that record is lost, as described before."""
+    record = _latest(past, state.mp, "meta", lambda before: before.mp)
+    return record.meta or {} if record is not None else {}
+
+
+def keep(past: Past) -> set[int]:
+    """The records that compaction must leave at hand."""
+    live = {record.n for record in chain(past, past.state)}
+    return live | {n for n in (past.state.sp, past.state.mp) if n}
+
+
+def needed(past: Past, to: int) -> set[int]:
+    """The records that must be at hand to go back to the state after record `to`."""
+    whole = Recalled(past.all())
+    target = whole.find(to)
+    if target is None:
+        return set()
+    return {record.n for record in chain(whole, target.st)} | ({target.st.sp} if target.st.sp else set())
+
+
+def _after(wish: Wish, n: int, state: State, past: Past) -> State | None:  # noqa: PLR0911 - one per kind
+    """The state after a wish that becomes record `n`; None if it would change nothing."""
+    hd, i, live, sp, mp, h = state.hd, state.i, state.live, state.sp, state.mp, state.h
+    match wish:
+        case Say():
+            return State(n, i + 1, live + 1, sp, mp, n)
+        case Summarise(_, upto):
+            covered = i - live if upto is None else _ordinal(upto, state, past)
+            return State(hd, i, i - covered, n, mp, n)
+        case Truncate(count):
+            return State(hd, i, max(count, 0), sp, mp, n) if max(count, 0) < live else None
+        case Rewind(to, keeps_summary):
+            return _rewound(to, n, state, past, keeps_summary=keeps_summary)
+        case Pop():
+            last = next(chain(past, state), None)
+            before = last.st.i - 1 if last is not None else 0
+            return State(last.p or 0, before, before - (i - live), sp, mp, n) if last is not None else None
+        case Describe():
+            return State(hd, i, live, sp, n, h)
+        case Note() | End():
+            return state
+
+
+def _rewound(to: int, n: int, state: State, past: Past, *, keeps_summary: bool) -> State | None:
+    if to == 0:
+        sp = state.sp if keeps_summary else 0
+        is_empty = not (state.hd or state.sp or keeps_summary)
+        return None if is_empty else State(0, 0, 0, sp, state.mp, n)
+    record = past.find(to)
+    if record is None:
+        raise Conflict(f"there is no record {to} to go back to")
+    if record.tx is not None and to != record.tx[0] + record.tx[1] - 1:
+        raise Conflict(f"record {to} is inside the group {record.tx[0]} to {record.tx[0] + record.tx[1] - 1}")
+    st = record.st
+    return State(st.hd, st.i, st.live, st.sp, state.mp, n)
+
+
+def _ordinal(upto: int, state: State, past: Past) -> int:
+    """The ordinal of a live message."""
+    for record in chain(past, state):
+        if record.n == upto:
+            return record.st.i
+        if record.n < upto:
+            break
+    raise Conflict(f"record {upto} is not a live message")
+
+
+def _latest(past: Past, n: int, kind: str, before: Callable[[State], int]) -> Record | None:
+    """Record `n`, or where it is lost the one that was in force before it."""
+    while n:
+        record = next(past.back(n), None)
+        if record is None:
+            return None
+        if record.n == n:
+            return record if record.t == kind else None
+        n = before(record.st)
+    return None
+
+
+def _wish(record: Record) -> Wish | None:
+    """What a record was when it was wished for; None for kinds that leave the state as it is."""
+    match record.t:
+        case "msg":
+            return Say(raw=Raw())
+        case "sum":
+            return Summarise(record.text or "", record.upto)
+        case "trunc":
+            return Truncate(record.keep or 0)
+        case "head":
+            return Pop() if record.pop else Rewind(record.to or 0, record.sum)
+        case "meta":
+            return Describe({})
+        case _:
+            return None
+
+
+def _merged(old: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Meta with some fields set; None takes a field away."""
+    return {name: value for name, value in {**old, **fields}.items() if value is not None}
+
+
+def _record(stamp: Stamp, kind: str, st: State, **payload: Any) -> Record:
+    return Record(
+        v=FORMAT,
+        n=stamp.n,
+        b=stamp.b,
+        tx=stamp.tx,
+        r=stamp.r,
+        t=kind,
+        ts=stamp.ts,
+        id=stamp.id,
+        st=st,
+        **payload,
+    )

@@ -1,0 +1,1 @@
+"""Bytes on disk: one append-only file per session, durable when the call returns."""

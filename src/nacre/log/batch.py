@@ -1,0 +1,111 @@
+"""Units on their way into a log: numbered, linked and sealed, but not yet written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from nacre.entries import FORMAT, LONGEST_LINE, Past, Record, Rules, Stamp, State, Unit, timestamp
+from nacre.errors import Conflict, InvalidMessage, StoreError
+from nacre.log.format import seal
+from nacre.log.ids import WINDOW, Seen, original
+from nacre.log.tail import Header
+
+
+class Growing(Past, Protocol):
+    """A past that also shows records which are numbered but not yet written."""
+
+    staged: Sequence[Record]
+
+    @property
+    def header(self) -> Header:
+        """What the first record says of the session."""
+
+
+class Ticket:
+    """A unit, and what came of it: a number or an error."""
+
+    __slots__ = ("error", "number", "unit")
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.number: int | None = None
+        self.error: StoreError | None = None
+
+
+class Batch:
+    """What one write and one flush will store; `past` is the log before it."""
+
+    def __init__(self, past: Growing, *, key: str, uid: Callable[[], str], rules: Rules, relaxed: bool) -> None:
+        self._past = past
+        self._key = key
+        self._uid = uid
+        self._rules = rules
+        self._relaxed = relaxed
+        self.header = past.header
+        self.n = past.n
+        self.state = past.state
+        self.records: list[Record] = []
+        past.staged = self.records
+        self.lines: list[bytes] = []
+        self.ids: dict[str, Seen] = {}
+
+    def add(self, unit: Unit, *, now: float, window: Callable[[], dict[str, Seen]]) -> int:
+        """Number a unit's records and return the last number, 0 if it changes nothing; may refuse, without a trace."""
+        if unit.id is not None:
+            seen = self.ids.get(unit.id) or window().get(unit.id)
+            if seen is not None and seen[0] > self.n - WINDOW:
+                return original(unit, seen)
+        if unit.expect is not None and unit.expect != self.state.h:
+            raise Conflict(f"session {self._key!r}: history last changed at record {self.state.h}, not {unit.expect}")
+        return self._number(unit, timestamp(now)) if self.n > 1 or unit.creates else 0
+
+    def _number(self, unit: Unit, ts: str) -> int:
+        kept, state, header = len(self.records), self.state, self.header
+        lines: list[bytes] = []
+        try:
+            lines = self._sealed(unit, ts)
+        finally:
+            if not lines:
+                del self.records[kept:]
+                self.state, self.header = state, header
+        if not lines:
+            return 0
+        self.lines += lines
+        self.n = self.records[-1].n
+        if unit.id is not None:
+            self.ids[unit.id] = (self.n, unit.print)
+        return self.n
+
+    def _sealed(self, unit: Unit, ts: str) -> list[bytes]:
+        """The lines of a unit, none if it changes nothing; its records are staged for those after it."""
+        lines = []
+        if not self.n:
+            lines.append(self._open(ts))
+        first = self.n + len(lines) + 1
+        group = (first, len(unit.wishes)) if len(unit.wishes) > 1 else None
+        for n, wish in enumerate(unit.wishes, first):
+            b = self.records[0].n if self.records else n
+            id = unit.id if n == first else None
+            stamp = Stamp(n=n, ts=ts, b=b if b != n else None, tx=group, r=1 if self._relaxed else None, id=id)
+            record = self._rules.advance(wish, stamp, self.state, self._past)
+            if record is None:
+                return []
+            lines.append(_line(record))
+            self.records.append(record)
+            self.state = record.st
+        return lines
+
+    def _open(self, ts: str) -> bytes:
+        record = Record(v=FORMAT, n=1, t="open", ts=ts, sid=self._key, uid=self._uid(), st=State())
+        line = _line(record)
+        self.records.append(record)
+        self.header = Header(uid=record.uid or "", sid=self._key, created=ts, raw=line[:-1])
+        return line
+
+
+def _line(record: Record) -> bytes:
+    line = seal(record)
+    if len(line) > LONGEST_LINE:
+        raise InvalidMessage(f"a record takes at most {LONGEST_LINE} bytes, this one takes {len(line)}")
+    return line

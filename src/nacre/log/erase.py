@@ -1,0 +1,22 @@
+"""Removing every file that a session has beside its log."""
+
+from __future__ import annotations
+
+from nacre.log.ops import Ops
+from nacre.log.place import Place, settle_names, unlink_if_there
+
+_FOLDERS = ("cold", "quarantine", "archive", "trash")
+
+
+def erase_rest(ops: Ops, place: Place) -> None:
+    """Remove a session's moved-out, quarantined, archived and trashed files, durably; its log comes after them."""
+    for folder in (f"{place.root}/{name}" for name in _FOLDERS):
+        try:
+            files = ops.listdir(folder)
+        except FileNotFoundError:
+            continue
+        for path in (f"{folder}/{file}" for file in files if file.startswith(f"{place.name}.")):
+            if path != place.log:
+                unlink_if_there(ops, path)
+        # Also with nothing left to remove: whoever did may have been killed before settling it.
+        settle_names(ops, folder)

@@ -1,0 +1,127 @@
+"""A record as a line of bytes and back: sealed with a checksum, safe to print, found again in damage."""
+
+from __future__ import annotations
+
+import re
+from zlib import crc32
+
+import msgspec
+
+from nacre.entries import FORMAT, Envelope, Record, State
+from nacre.errors import FormatTooNew
+
+START = b'{"v":1,"n":'
+_ANY_VERSION = b'{"v":'
+_SUFFIX = 18
+_SUFFIX_SHAPE = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
+_MOST_TRIES = 64
+
+# Characters that drive a terminal when a log is printed: DEL, C1 controls, bidirectional overrides, line separators.
+_UNSAFE = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]",
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+_decode_envelope = msgspec.json.Decoder(Envelope).decode
+_decode_fields = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def seal(record: Record) -> bytes:
+    """Return the line of a record, newline included."""
+    return sealed(_encode(record)[:-1])
+
+
+def sealed(body: bytes) -> bytes:
+    """Close a line whose JSON lacks its last brace with the checksum of its bytes."""
+    body = escaped(body)
+    return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
+
+
+def escaped(text: bytes) -> bytes:
+    """Return JSON text with what could drive a terminal in the escaped spelling."""
+    return text if text.isascii() and b"\x7f" not in text else _UNSAFE.sub(_escape, text)
+
+
+def unseal(line: bytes) -> Record | None:
+    """Return the record of a line without its newline; None if it is not what was written.
+
+    Raises FormatTooNew if it is intact and of a later version.
+    """
+    if not is_intact(line):
+        return None
+    try:
+        record: Record | None = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        record = _unknown(line)
+    if record is not None and record.v != FORMAT:
+        raise FormatTooNew(f"record {record.n} has format {record.v}, this version of nacre knows format {FORMAT}")
+    return record
+
+
+def is_intact(line: bytes) -> bool:
+    """Tell whether a line's frame and checksum are right."""
+    if not line.startswith(_ANY_VERSION) or line[-_SUFFIX:-10] != b',"crc":"' or line[-2:] != b'"}':
+        return False
+    try:
+        return crc32(line[:-_SUFFIX]) == int(line[-10:-2], 16)
+    except ValueError:
+        return False
+
+
+def fields(line: bytes) -> dict[str, object]:
+    """Return all fields of an intact line but its checksum, also those this version does not know."""
+    found = _decode_fields(line)
+    del found["crc"]
+    return found
+
+
+def sealed_fields(found: dict[str, object], *, st: State) -> bytes:
+    """Return the line of some fields, with another state."""
+    return sealed(_encode({**{name: value for name, value in found.items() if name != "st"}, "st": st})[:-1])
+
+
+def resealed(line: bytes, *, p: int | None, st: State) -> bytes:
+    """Return a record's line with its link and state replaced, every other field as it was."""
+    found = fields(line)
+    if p is not None:
+        found["p"] = p
+    return sealed_fields(found, st=st)
+
+
+def salvage(line: bytes) -> list[tuple[int, int]]:
+    """Return where whole records lie inside a bad line, as (start, end) pairs.
+
+    A torn record with another appended behind it, or two records that lost the newline between them.
+    """
+    found: list[tuple[int, int]] = []
+    tries = 0
+    start = line.find(START)
+    while start >= 0 and tries < _MOST_TRIES:
+        end = -1
+        for match in _SUFFIX_SHAPE.finditer(line, start):
+            tries += 1
+            if is_intact(line[start : match.end()]):
+                end = match.end()
+                break
+            if tries >= _MOST_TRIES:
+                break
+        if end < 0:
+            start = line.find(START, start + 1)
+        else:
+            found.append((start, end))
+            start = line.find(START, end)
+    return found
+
+
+def _unknown(line: bytes) -> Record | None:
+    """Read a record whose kind uses our field names in another way; it is kept and skipped."""
+    try:
+        envelope = _decode_envelope(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if envelope.t == "msg" else Record(**msgspec.structs.asdict(envelope))
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(match.group().decode())

@@ -1,0 +1,72 @@
+"""Idempotency keys: which ids the last records carried, so that a retry is not stored twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import msgspec
+
+from nacre.entries import Past, Record, Unit
+from nacre.errors import Conflict
+
+WINDOW = 4096
+
+Seen = tuple[int, str]
+"""The number that was returned, and a fingerprint of what was stored."""
+
+
+class Ids:
+    """The ids of the last records of one log, read on first use and then kept up to date."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+        self._upto = 0
+
+    def window(self, past: Past) -> dict[str, Seen]:
+        """The ids that still count."""
+        if self._upto < past.n:
+            self._read(past)
+            self._upto = past.n
+        if len(self._seen) > 2 * WINDOW:
+            self._seen = {id: seen for id, seen in self._seen.items() if seen[0] > past.n - WINDOW}
+        return self._seen
+
+    def add(self, ids: dict[str, Seen], *, upto: int) -> None:
+        """Take in the ids of a batch that was stored, if everything before it is known."""
+        if self._upto:
+            self._seen.update(ids)
+            self._upto = upto
+
+    def _read(self, past: Past) -> None:
+        behind: dict[int, Record] = {}
+        for record in past.back(past.n):
+            if record.n <= max(self._upto, past.n - WINDOW):
+                break
+            behind[record.n] = record
+            for id, seen in (record.ids or {}).items():
+                self._seen.setdefault(id, seen)
+            if record.id is not None:
+                first, count = record.tx or (record.n, 1)
+                group = (behind[n] for n in range(first, first + count) if n in behind)
+                self._seen[record.id] = (first + count - 1, fingerprint(_content(member) for member in group))
+
+
+def original(unit: Unit, seen: Seen) -> int:
+    """Return the number that the first try of a unit got; raises Conflict if that was other content."""
+    number, content = seen
+    if content != unit.print:
+        raise Conflict(f"id {unit.id!r} was used for other content, stored as record {number}")
+    return number
+
+
+def fingerprint(contents: Iterable[bytes]) -> str:
+    """Tell contents apart in sixteen characters."""
+    digest = blake2b(digest_size=8)
+    for content in contents:
+        digest.update(b"%d:" % len(content) + content)
+    return digest.hexdigest()
+
+
+def _content(record: Record) -> bytes:
+    return msgspec.json.encode(record.m if record.m is not None else record.data)

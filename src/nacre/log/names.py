@@ -1,0 +1,44 @@
+"""A session's key as a file name: injective, readable, safe on every file system."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from nacre.errors import InvalidKey
+
+_LONGEST_KEY = 1024
+_SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+_RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10))}
+
+
+def stem(key: str) -> str:
+    """Return the file name, without its ending, under which the session `key` is kept.
+
+    A safe key is its own name; any other gets a readable slug, `~` and a hash of the whole key.
+    `~` is not in the safe alphabet, so the two kinds never meet.
+    Raises InvalidKey for what cannot be a key.
+    """
+    encoded = _encoded(key)
+    if _SAFE.match(key) and key not in _RESERVED:
+        return key
+    slug = re.sub(r"[^a-z0-9]+", "-", key.lower().encode("ascii", "ignore").decode()).strip("-")[:40]
+    return f"{slug}~{hashlib.blake2b(encoded, digest_size=16).hexdigest()}"
+
+
+def key_of(name: str) -> str | None:
+    """Return the key that a file name alone tells, if it does."""
+    return name if _SAFE.match(name) and name not in _RESERVED else None
+
+
+def _encoded(key: str) -> bytes:
+    if not isinstance(key, str):
+        raise InvalidKey(f"a session key is text, not {type(key).__name__}")
+    if not 1 <= len(key) <= _LONGEST_KEY:
+        raise InvalidKey(f"a session key has 1 to {_LONGEST_KEY} characters, this one has {len(key)}")
+    if "\0" in key:
+        raise InvalidKey(f"a session key has no NUL: {key!r}")
+    try:
+        return key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidKey(f"a session key is valid Unicode, this one has a lone surrogate: {key!r}") from error

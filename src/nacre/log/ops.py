@@ -1,0 +1,83 @@
+"""Every call to the operating system that the log and the file store make, in one object.
+
+Tests pass another object with the same methods: a simulated disk, or one that fails the nth call.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+
+_FULL_FSYNC = getattr(fcntl, "F_FULLFSYNC", None) if sys.platform == "darwin" else None
+
+
+class Ops:
+    """The real operating system."""
+
+    def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        return os.pread(fd, size, offset)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        return os.write(fd, data)
+
+    def fdatasync(self, fd: int) -> None:
+        if _FULL_FSYNC is not None:
+            # Plain fsync leaves the data in the drive's cache on macOS.
+            fcntl.fcntl(fd, _FULL_FSYNC)
+        else:
+            os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        if _FULL_FSYNC is not None:
+            fcntl.fcntl(fd, _FULL_FSYNC)
+        else:
+            os.fsync(fd)
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        return os.fstat(fd)
+
+    def stat(self, path: str) -> os.stat_result:
+        return os.stat(path, follow_symlinks=False)
+
+    def flock(self, fd: int, wait: bool) -> bool:  # noqa: FBT001 - two words of one sentence: flock(fd, wait=…)
+        """Take the exclusive lock; False if it is taken and `wait` is False."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self, fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new, follow_symlinks=False)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: str, mode: int) -> None:
+        os.mkdir(path, mode)
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def now(self) -> float:
+        return time.time()
+
+    def random(self, size: int) -> bytes:
+        return os.urandom(size)

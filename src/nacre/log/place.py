@@ -1,0 +1,96 @@
+"""Where the files of one session are, and how its directories are made and settled."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import NamedTuple
+
+from nacre.log.names import stem
+from nacre.log.ops import Ops
+
+_UID = re.compile(r"[0-9a-f]{32}\Z")
+
+
+class Place(NamedTuple):
+    """The paths of one session in one store."""
+
+    root: str
+    key: str
+    name: str
+    archived: str = ""
+
+    @classmethod
+    def of(cls, root: str, key: str, archived: str = "") -> Place:
+        """The active session of a key, or its archived generation of that uid."""
+        return cls(root, key, stem(key), archived)
+
+    @property
+    def folder(self) -> str:
+        return f"{self.root}/archive" if self.archived else f"{self.root}/sessions"
+
+    @property
+    def log(self) -> str:
+        return f"{self._base}.jsonl"
+
+    @property
+    def scratch(self) -> str:
+        """Where the next log is written before it takes the old one's name; only under the log's lock."""
+        return f"{self._base}.tmp"
+
+    @property
+    def _base(self) -> str:
+        return f"{self.folder}/{self.name}.{self.archived}" if self.archived else f"{self.folder}/{self.name}"
+
+    def cold(self, uid: str) -> str:
+        return f"{self.root}/cold/{self.name}.{uid}.jsonl.zst"
+
+    def quarantine(self, uid: str) -> str:
+        return f"{self.root}/quarantine/{self.name}.{uid}.jsonl"
+
+
+def uids_in(ops: Ops, folder: str, name: str) -> list[str]:
+    """The generations of a session that have a file in a folder, oldest first."""
+    try:
+        files = ops.listdir(folder)
+    except FileNotFoundError:
+        return []
+    found = (file.removeprefix(f"{name}.").split(".")[0] for file in files if file.startswith(f"{name}."))
+    return sorted({uid for uid in found if _UID.match(uid)})
+
+
+def new_uid(ops: Ops) -> str:
+    """Return a random name for a generation that sorts by the time it was made."""
+    return f"{int(ops.now() * 1000):012x}{ops.random(10).hex()}"
+
+
+def make_folder(ops: Ops, path: str) -> None:
+    """Make a private directory, unless it is there, and settle its name: who made it may have been killed."""
+    with suppress(FileExistsError):
+        ops.mkdir(path, 0o700)
+    settle_names(ops, os.path.dirname(path))
+
+
+def settle_names(ops: Ops, folder: str) -> None:
+    """Make the names in a directory survive a power cut."""
+    fd = ops.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        ops.fsync(fd)
+    finally:
+        ops.close(fd)
+
+
+def write_all(ops: Ops, fd: int, data: bytes) -> None:
+    """Write until nothing is left; the kernel may take less than it is given."""
+    rest = memoryview(data)
+    while rest:
+        taken = ops.write(fd, rest)
+        if taken <= 0:
+            raise OSError(f"write took {taken} of {len(rest)} bytes")
+        rest = rest[taken:]
+
+
+def unlink_if_there(ops: Ops, path: str) -> None:
+    with suppress(FileNotFoundError):
+        ops.unlink(path)

@@ -1,0 +1,115 @@
+"""What takes a log's place: mended, with dead records moved out, or with moved-out ones brought back."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from nacre.entries import FORMAT, Record, Rules, State
+from nacre.log.format import fields, resealed, seal, sealed_fields
+from nacre.log.ids import Seen
+from nacre.log.past import LogPast
+from nacre.log.survey import Survey
+from nacre.log.tail import Header, Tail, state_of
+
+
+class Successor(NamedTuple):
+    """A log to be: its lines, and where it stands at their end."""
+
+    header: Header
+    n: int
+    state: State
+    lines: Iterable[bytes]
+
+
+class Closing(NamedTuple):
+    """Where a log stands when its successor is made, and the time of that."""
+
+    n: int
+    state: State
+    ts: str
+
+    def mark(self, after: int = 1) -> Record:
+        return Record(v=FORMAT, n=self.n + after, t="mark", ts=self.ts, st=self.state)
+
+
+def mended(survey: Survey, ending: Sequence[bytes], *, header: Header, closing: Closing, key: str) -> Successor:
+    """The surveyed records, an ending, and a mark of the state; with a header, if it was lost."""
+    first = [] if header.raw else [_header_line(header, closing, key)]
+    header = header._replace(raw=first[0][:-1]) if first else header
+    mark = closing.mark()
+    return Successor(header, mark.n, closing.state, chain(first, _lines(survey), ending, [seal(mark)]))
+
+
+def compacted(survey: Survey, wanted: set[int], *, header: Header, closing: Closing, ids: dict[str, Seen]) -> Successor:
+    """The header, the wanted records, the ids that still count, and a mark."""
+    ending = [closing.mark()]
+    if ids:
+        ending = [msgspec.structs.replace(ending[0], t="ids", ids=ids), closing.mark(after=2)]
+    lines = chain([header.raw + b"\n"], _lines(survey, wanted), map(seal, ending))
+    return Successor(header, ending[-1].n, closing.state, lines)
+
+
+def brought_back(survey: Survey, moved: dict[int, bytes], *, header: Header, closing: Closing) -> Successor:
+    """The surveyed records with moved-out ones in their old places, and a mark."""
+    mark = closing.mark()
+    merged = (line for _, line in heapq.merge(survey.lines(), sorted(moved.items())))
+    return Successor(header, mark.n, closing.state, chain(merged, [seal(mark)]))
+
+
+def redone(tail: Tail, past: LogPast, rules: Rules) -> tuple[list[bytes], State]:
+    """The lines of the records in doubt, and the state at their end.
+
+    Behind a gap, links and states are computed anew: what is missing there was never acknowledged,
+    and must leave no trace. `past` is the log up to where doubt begins.
+    """
+    lines: list[bytes] = []
+    state, last, gap = state_of(tail.before), tail.first - 1, False
+    records: list[Record] = []
+    past.staged = records
+    for raw, record in ((piece.raw, piece.record) for piece in tail.kept if piece.record is not None):
+        gap = gap or record.n != last + 1
+        if gap:
+            p, state = rules.redo(record, state, past)
+            lines.append(resealed(raw, p=p, st=state))
+            records.append(msgspec.structs.replace(record, p=p, st=state))
+        else:
+            state = record.st
+            lines.append(raw + b"\n")
+            records.append(record)
+        last = record.n
+    return lines, state
+
+
+def renewed(header: Header, *, length: int, high: int, kept: int) -> Header:
+    """The header that says what has been moved out; fields that this version does not know stay."""
+    found = fields(header.raw) | {"cold": length, "high": high, "kept": kept}
+    return header._replace(cold=length, high=high, kept=kept, raw=sealed_fields(found, st=State())[:-1])
+
+
+def dead(survey: Survey, wanted: set[int]) -> Iterator[bytes]:
+    """The lines that compaction moves out."""
+    return (line for n, line in survey.lines() if n > 1 and n not in wanted)
+
+
+def _lines(survey: Survey, wanted: set[int] | None = None) -> Iterator[bytes]:
+    return (line for n, line in survey.lines() if wanted is None or n in wanted)
+
+
+def _header_line(header: Header, closing: Closing, key: str) -> bytes:
+    record = Record(
+        v=FORMAT,
+        n=1,
+        t="open",
+        ts=closing.ts,
+        sid=key,
+        uid=header.uid,
+        cold=header.cold or None,
+        high=header.high or None,
+        st=State(),
+    )
+    return seal(record)

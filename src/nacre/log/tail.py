@@ -1,0 +1,147 @@
+"""How a log ends: which records count, what is damage, and whether it can be mended by a cut.
+
+A batch is written only after the one before it was flushed. So the last batch, and relaxed ones
+before it, are all that a crash may have left incomplete; everything before them was acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nacre.entries import Record, State
+from nacre.errors import LogDamaged
+from nacre.log.lines import Lines, Piece
+
+
+class Header(NamedTuple):
+    """What the first record of a log says of the session; an empty uid: there is none."""
+
+    uid: str = ""
+    sid: str = ""
+    created: str = ""
+    cold: int = 0
+    high: int = 0
+    kept: int = 0
+    raw: bytes = b""
+
+
+class Tail(NamedTuple):
+    """The end of a log as it counts.
+
+    `kept` are the pieces in doubt that stay, `bad` those that do not, `before` the last record that
+    is beyond doubt, `first` the number at which doubt begins. `torn` is true when everything bad is
+    behind everything kept.
+    """
+
+    header: Header
+    start: int
+    before: Record | None
+    first: int
+    kept: list[Piece]
+    bad: list[Piece]
+    torn: bool
+
+    @property
+    def last(self) -> Record | None:
+        return self.kept[-1].record if self.kept else self.before
+
+    @property
+    def end(self) -> int:
+        """Where the next record goes, once the bad bytes are gone."""
+        return self.kept[-1].end if self.kept else self.start
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.bad and bool(self.header.uid)
+
+
+def examine(lines: Lines, *, key: str) -> Tail:
+    """Read how a log ends, and its header, but not what is between.
+
+    An empty key is any session's. Raises LogDamaged if the header names another session, FormatTooNew
+    if a later version wrote it.
+    """
+    before, first, found = _in_doubt(lines)
+    start = before.end if before is not None else 0
+    kept, bad = _sorted_out(found, after=before.record.n if before is not None and before.record is not None else 0)
+    header = _header(lines, kept, key=key)
+    return Tail(
+        header=header,
+        start=start,
+        before=before.record if before is not None else None,
+        first=first,
+        kept=kept,
+        bad=bad,
+        torn=all(piece.start >= (kept[-1].end if kept else start) for piece in bad) and _are_lines(kept, start),
+    )
+
+
+def _in_doubt(lines: Lines) -> tuple[Piece | None, int, list[Piece]]:
+    """The last piece beyond doubt, the first number in doubt, and the pieces from there on."""
+    found: list[Piece] = []
+    proof = 0
+    for piece in lines.backward(lines.size):
+        record = piece.record
+        if record is not None:
+            if proof and record.n < proof:
+                return piece, proof, found[::-1]
+            if not proof and not record.r:
+                proof = record.batch
+        found.append(piece)
+    return None, proof or 1, found[::-1]
+
+
+def _sorted_out(found: list[Piece], *, after: int) -> tuple[list[Piece], list[Piece]]:
+    """Split pieces into records that stay, by number, and what goes: damage, repetitions, incomplete groups."""
+    good: dict[int, Piece] = {}
+    bad: list[Piece] = []
+    for piece in found:
+        if piece.record is None or piece.record.n <= after or piece.record.n in good:
+            bad.append(piece)
+        else:
+            good[piece.record.n] = piece
+    incomplete = [n for n, piece in good.items() if not _is_complete(piece.record, good)]
+    bad += [good.pop(n) for n in incomplete]
+    return [good[n] for n in sorted(good)], sorted(bad, key=_start)
+
+
+def _start(piece: Piece) -> int:
+    return piece.start
+
+
+def _is_complete(record: Record | None, good: dict[int, Piece]) -> bool:
+    if record is None or record.tx is None:
+        return True
+    first, count = record.tx
+    return all(n in good for n in range(first, first + count))
+
+
+def _are_lines(kept: list[Piece], start: int) -> bool:
+    """Tell whether pieces follow each other as lines of their own."""
+    for piece in kept:
+        if piece.start != start or piece.end - piece.start != len(piece.raw) + 1:
+            return False
+        start = piece.end
+    return True
+
+
+def _header(lines: Lines, kept: list[Piece], *, key: str) -> Header:
+    first = kept[0] if kept and kept[0].start == 0 else lines.first()
+    record = first.record if first is not None else None
+    if first is None or record is None or record.t != "open" or not record.uid:
+        return Header()
+    if key and record.sid != key:
+        raise LogDamaged(f"the log of session {key!r} says that it belongs to {record.sid!r}; it is left as it is")
+    return Header(
+        uid=record.uid,
+        sid=record.sid or "",
+        created=record.ts,
+        cold=record.cold or 0,
+        high=record.high or 0,
+        kept=record.kept or 0,
+        raw=first.raw,
+    )
+
+
+def state_of(record: Record | None) -> State:
+    return record.st if record is not None else State()

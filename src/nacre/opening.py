@@ -1,0 +1,38 @@
+"""nacre.open: picks the store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nacre.errors import ConfigError
+from nacre.history.live import RULES
+from nacre.sessions import Sessions
+from nacre.store.files import Durability, Files
+from nacre.store.transient import Transient
+
+
+def open(target: str | os.PathLike[str] | None = None, *, durability: Durability = "commit") -> Sessions:
+    """Open the sessions at a place: a directory, `":memory:"`, or where they are by default.
+
+    The default is `NACRE_HOME`, else `nacre` in the user's data directory. With
+    `durability="relaxed"` a write returns before it is flushed: it survives a killed process but not a
+    power cut, until `save` or `close` has returned. Raises StoreError if the place cannot be a store.
+    """
+    if durability not in ("commit", "relaxed"):
+        raise ConfigError(f"durability is 'commit' or 'relaxed', not {durability!r}")
+    place = default_place() if target is None else os.fspath(target)
+    if place == ":memory:":
+        return Sessions(Transient(rules=RULES))
+    if "://" in place:
+        raise ConfigError(f"this version keeps sessions in files or in RAM, not at {place.split('://')[0]}://")
+    return Sessions(Files(str(Path(place).expanduser().absolute()), rules=RULES, durability=durability))
+
+
+def default_place() -> str:
+    """Where sessions are kept when nothing is said."""
+    home = os.environ.get("NACRE_HOME")
+    if home:
+        return home
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return f"{data}/nacre"

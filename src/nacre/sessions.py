@@ -1,0 +1,363 @@
+"""Sessions: the interface that agent loops call, once, over any store."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+
+import msgspec
+
+from nacre.entries import (
+    Describe,
+    Entry,
+    Message,
+    Note,
+    Past,
+    Pop,
+    Receipt,
+    Record,
+    Report,
+    Rewind,
+    SessionInfo,
+    Stored,
+    Summarise,
+    Truncate,
+    Unit,
+    Wish,
+    message_of,
+    plain,
+    say,
+    time_of,
+)
+from nacre.errors import Conflict, InvalidMessage, SessionNotFound, StoreError
+from nacre.history import live
+from nacre.log.ids import fingerprint
+from nacre.store.base import Backend
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+AnyMessage = Message | Mapping[str, Any]
+_NOTES = ("use", "tool")
+
+
+@runtime_checkable
+class SessionStore(Protocol):
+    """The nine methods that every agent loop of this family calls."""
+
+    def add_message(self, key: str, role: str, content: str) -> int:
+        """Append one plain message; returns its record number."""
+
+    def add_full_message(self, key: str, message: AnyMessage) -> int:
+        """Append a message with all its parts; returns its record number."""
+
+    def get_history(self, key: str, *, last: int | None = None) -> list[Message]:
+        """The live messages, oldest first."""
+
+    def get_summary(self, key: str) -> str:
+        """The summary in force, "" if none."""
+
+    def set_summary(self, key: str, summary: str, *, upto: int | None = None) -> None:
+        """Replace the summary, and drop the messages up to `upto` that it covers."""
+
+    def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
+        """Replace the live history as one step."""
+
+    def truncate_history(self, key: str, keep_last: int) -> None:
+        """Keep only the last messages live."""
+
+    def save(self, key: str) -> None:
+        """Reclaim space where it is worth it."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
+class Sessions:
+    """Durable sessions over a store.
+
+    A write returns when it is durable. Unless said otherwise, writes raise Refused when nothing was
+    stored and DurabilityUnknown when that cannot be known; reads of an unknown key give empty values.
+    """
+
+    def __init__(self, store: Backend) -> None:
+        self._store = store
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def location(self) -> str:
+        """Where the store is."""
+        return self._store.location
+
+    # ---- the nine
+
+    def add_message(self, key: str, role: str, content: str) -> int:
+        """Append one plain message; returns its record number."""
+        return self.add_full_message(key, Message(role=role, content=content))
+
+    def add_full_message(self, key: str, message: AnyMessage) -> int:
+        """Append a Message, or a mapping in OpenAI's chat shape; returns its record number.
+
+        Raises InvalidMessage for what cannot be stored as it is.
+        """
+        return self._store.run(key, Unit(wishes=(say(message),)))
+
+    def get_history(self, key: str, *, last: int | None = None) -> builtins.list[Message]:
+        """The live messages, oldest first; all, or only the last few."""
+        return self._read(key, lambda past: live.history(past, last), [])
+
+    def get_summary(self, key: str) -> str:
+        """The summary in force, "" if none."""
+        return self._read(key, lambda past: live.summary(past, past.state), "")
+
+    def set_summary(self, key: str, summary: str, *, upto: int | None = None) -> None:
+        """Replace the summary; `upto` names the last message it covers and drops up to there in the same step.
+
+        Raises Conflict if `upto` is not a live message.
+        """
+        number = self._store.run(key, Unit(wishes=(Summarise(_text(summary), upto),), creates=upto is None))
+        if not number:
+            raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
+
+    def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
+        """Replace the live history as one atomic step; the summary stays."""
+        wishes: list[Wish] = [Rewind(0, keeps_summary=True)]
+        wishes += map(say, history)
+        self._store.run(key, Unit(wishes=wishes))
+
+    def truncate_history(self, key: str, keep_last: int) -> None:
+        """Keep only the last messages live, none for 0 or less; they stay in the transcript."""
+        self._store.run(key, Unit(wishes=(Truncate(keep_last),), creates=False))
+
+    def save(self, key: str) -> None:
+        """Move what is no longer live out of the log, when most of the log is that; usually nothing to do."""
+        self._store.compact(key, live.keep)
+
+    def close(self) -> None:
+        """Release everything; twice is harmless."""
+        self._store.close()
+
+    # ---- beside them
+
+    def add_messages(
+        self, key: str, messages: Iterable[AnyMessage], *, expect: int | None = None, id: str | None = None
+    ) -> int:
+        """Append several messages, all or none; returns the last number stored.
+
+        A retry under the same `id` returns the first try's number and stores nothing. With `expect`,
+        the number of the last history-changing record that the caller knows, raises Conflict if the
+        history has changed since; also if `id` was used for other content.
+        """
+        return self._store.run(key, _unit(messages, expect=expect, id=id))
+
+    def submit(
+        self, key: str, messages: Iterable[AnyMessage], *, expect: int | None = None, id: str | None = None
+    ) -> Future[int]:
+        """Append like `add_messages`, without waiting; the future gives the number once it is durable."""
+        return self._store.submit(key, _unit(messages, expect=expect, id=id))
+
+    def transcript(self, key: str) -> builtins.list[Stored]:
+        """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
+        return [
+            Stored(generation=generation, n=record.n, ts=time_of(record), message=message_of(record))
+            for generation, record in self._records(key)
+            if record.t == "msg"
+        ]
+
+    def rewind(self, key: str, to: int) -> None:
+        """Make history and summary what they were after record `to`; undone by another rewind.
+
+        Raises SessionNotFound for an unknown key, Conflict if there is no such record or if it is inside a group.
+        """
+        unit = Unit(wishes=(Rewind(to),), creates=False, reach=to, needs=lambda past: live.needed(past, to))
+        if not self._store.run(key, unit) and to:
+            raise SessionNotFound(f"there is no active session {key!r} to rewind")
+
+    def pop(self, key: str) -> Message | None:
+        """Take the last live message off and return it; None if there is none. Undone by a rewind."""
+        number = self._store.run(key, Unit(wishes=(Pop(),), creates=False))
+        return self._read(key, lambda past: live.popped(past, number), None) if number else None
+
+    def clear(self, key: str) -> None:
+        """Begin with an empty history and no summary; undone by a rewind."""
+        self._store.run(key, Unit(wishes=(Rewind(0),), creates=False))
+
+    def list(self, *, archived: bool = False, prefix: str = "") -> Iterator[SessionInfo]:
+        """Every active session, or every archived one, whose key begins with `prefix`."""
+        for found in self._store.each(archived=archived):
+            if found.key.startswith(prefix):
+                state = found.past.state
+                title = live.meta(found.past, state).get("title", "") if state.mp else ""
+                yield SessionInfo(
+                    key=found.key,
+                    title=title if isinstance(title, str) else "",
+                    messages=state.live,
+                    created=datetime.fromisoformat(found.created or found.updated),
+                    updated=datetime.fromisoformat(found.updated),
+                    bytes=found.size,
+                    archived=found.archived,
+                )
+
+    def exists(self, key: str) -> bool:
+        """Tell whether the key has a session, active or archived."""
+        return self._read(key, lambda _: True, default=False)
+
+    def archive(self, key: str) -> None:
+        """Close the active session; it can still be read, and a write to its key starts a new one.
+
+        Raises SessionNotFound if there is none.
+        """
+        self._store.move(key, archive=True)
+
+    def unarchive(self, key: str) -> None:
+        """Make the newest archived session active again.
+
+        Raises SessionNotFound if there is none, Conflict if the key has an active session.
+        """
+        self._store.move(key, archive=False)
+
+    def delete(self, key: str) -> None:
+        """Erase the session for good, archived generations too; no error if there is none."""
+        self._store.delete(key)
+
+    def set_meta(self, key: str, **fields: Any) -> None:
+        """Set fields of the session's meta (title, labels, origin …); None takes a field away."""
+        self._store.run(key, Unit(wishes=(Describe(plain(fields, "meta")),)))
+
+    def get_meta(self, key: str) -> dict[str, Any]:
+        """The session's meta."""
+        return self._read(key, lambda past: live.meta(past, past.state), {})
+
+    def verify(self, key: str | None = None) -> Report:
+        """Read a session, or all of them, from end to end and report what is wrong; changes nothing."""
+        return self._store.verify(key)
+
+    def repair(self, key: str) -> Receipt:
+        """Set damaged bytes aside and mend the session's logs."""
+        return self._store.repair(key)
+
+    def append(self, key: str, kind: str, data: Any, *, id: str | None = None) -> int:
+        """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
+        if kind not in _NOTES and not (kind.startswith("x.") and len(kind) > len("x.")):
+            raise InvalidMessage(f"a record's kind is 'use', 'tool' or 'x.<name>', not {kind!r}")
+        value = plain(data, "data")
+        content = fingerprint([msgspec.json.encode(value)])
+        return self._store.run(key, Unit(wishes=(Note(kind, value),), id=_id(id), print=content))
+
+    def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
+        """Every record of a kind, or of all kinds, with its fields."""
+        return [
+            Entry(generation=generation, n=record.n, ts=time_of(record), kind=record.t, data=_data(record))
+            for generation, record in self._records(key)
+            if kind is None or record.t == kind
+        ]
+
+    # ---- reading
+
+    def _read(self, key: str, get: Callable[[Past], T], default: T) -> T:
+        with self._store.read(key) as past:
+            return get(past) if past is not None else default
+
+    def _records(self, key: str) -> Iterator[tuple[str, Record]]:
+        for generation in self._store.generations(key):
+            for record in generation.past.all():
+                yield generation.uid, record
+
+
+class Forgiving:
+    """The nine methods for loops that do not expect a store to fail.
+
+    A failed write is logged, counted and returns 0; a failed read is logged, counted and gives an
+    empty value. `save` still raises.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self.failures = 0
+
+    def add_message(self, key: str, role: str, content: str) -> int:
+        """Append one plain message; 0 if it was not stored."""
+        return self._try(lambda: self._sessions.add_message(key, role, content), 0)
+
+    def add_full_message(self, key: str, message: AnyMessage) -> int:
+        """Append a message with all its parts; 0 if it was not stored."""
+        return self._try(lambda: self._sessions.add_full_message(key, message), 0)
+
+    def get_history(self, key: str, *, last: int | None = None) -> list[Message]:
+        """The live messages, oldest first; none if they cannot be read."""
+        return self._try(lambda: self._sessions.get_history(key, last=last), [])
+
+    def get_summary(self, key: str) -> str:
+        """The summary in force; "" if there is none or it cannot be read."""
+        return self._try(lambda: self._sessions.get_summary(key), "")
+
+    def set_summary(self, key: str, summary: str, *, upto: int | None = None) -> None:
+        """Replace the summary."""
+        self._try(lambda: self._sessions.set_summary(key, summary, upto=upto), None)
+
+    def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
+        """Replace the live history as one step."""
+        self._try(lambda: self._sessions.set_history(key, history), None)
+
+    def truncate_history(self, key: str, keep_last: int) -> None:
+        """Keep only the last messages live."""
+        self._try(lambda: self._sessions.truncate_history(key, keep_last), None)
+
+    def save(self, key: str) -> None:
+        """Reclaim space; raises what goes wrong."""
+        self._sessions.save(key)
+
+    def close(self) -> None:
+        """Release everything."""
+        self._try(self._sessions.close, None)
+
+    def _try(self, call: Callable[[], T], otherwise: T) -> T:
+        try:
+            return call()
+        except StoreError:
+            self.failures += 1
+            logger.exception("a session store call failed")
+            return otherwise
+
+
+def _unit(messages: Iterable[AnyMessage], *, expect: int | None, id: str | None) -> Unit:
+    wishes = [say(message) for message in messages]
+    content = fingerprint(bytes(wish.raw) for wish in wishes) if id is not None else ""
+    return Unit(wishes=wishes, expect=expect, id=_id(id), print=content, creates=bool(wishes))
+
+
+def _id(id: str | None) -> str | None:
+    if id is not None and (not isinstance(id, str) or not id):
+        raise InvalidMessage(f"an id is text, not {id!r}")
+    return None if id is None else plain(id, "id")
+
+
+def _text(summary: str) -> str:
+    if not isinstance(summary, str):
+        raise InvalidMessage(f"a summary is text, not {type(summary).__name__}")
+    return str(plain(summary, "summary"))
+
+
+def _data(record: Record) -> Any:
+    """The fields of a record that are its own, not those that every record has."""
+    if record.m is not None:
+        return msgspec.to_builtins(record.m)
+    if record.data is not None:
+        return record.data
+    fields = msgspec.to_builtins(record)
+    return {name: value for name, value in fields.items() if name not in _ENVELOPE}
+
+
+_ENVELOPE = frozenset(("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "st"))

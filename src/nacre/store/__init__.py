@@ -1,0 +1,1 @@
+"""Many sessions under their keys; what their records mean is not known here."""

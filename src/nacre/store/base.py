@@ -1,0 +1,77 @@
+"""What a backend must be able to do: take and give records, and look after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+from nacre.entries import Past, Receipt, Report, Unit
+
+
+class Generation(NamedTuple):
+    """One life of a session: from its creation to its archiving."""
+
+    uid: str
+    past: Past
+
+
+class Listed(NamedTuple):
+    """A session as a listing meets it; the past is good until the next one is asked for."""
+
+    key: str
+    past: Past
+    created: str
+    updated: str
+    size: int
+    archived: bool
+
+
+class Store(Protocol):
+    """Where sessions are kept."""
+
+    @property
+    def location(self) -> str:
+        """Where the store is, for people."""
+
+    def run(self, key: str, unit: Unit) -> int:
+        """Store a unit; returns the last record's number once it is durable."""
+
+    def submit(self, key: str, unit: Unit) -> Future[int]:
+        """Store a unit without waiting."""
+
+    def read(self, key: str) -> AbstractContextManager[Past | None]:
+        """The active session of a key, else its newest archived one, else None."""
+
+    def close(self) -> None:
+        """Release everything; twice is harmless."""
+
+
+class Upkeep(Protocol):
+    """What is done with whole sessions."""
+
+    def generations(self, key: str) -> Iterator[Generation]:
+        """Every life of a session, oldest first."""
+
+    def each(self, *, archived: bool) -> Iterator[Listed]:
+        """The active or the archived sessions."""
+
+    def move(self, key: str, *, archive: bool) -> None:
+        """Archive the active session, or bring the newest archived one back."""
+
+    def delete(self, key: str) -> None:
+        """Erase every trace of a session."""
+
+    def compact(self, key: str, keep: Callable[[Past], set[int]]) -> bool:
+        """Move out what need not be at hand, if it is worth it."""
+
+    def verify(self, key: str | None) -> Report:
+        """Read everything, of one session or of all, and report what is wrong."""
+
+    def repair(self, key: str) -> Receipt:
+        """Set aside what is damaged in a session."""
+
+
+class Backend(Store, Upkeep, Protocol):
+    """A whole store."""

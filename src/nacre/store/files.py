@@ -1,0 +1,424 @@
+"""A directory of logs: the store that is used where nothing else is said."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat as modes
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Lock
+from typing import Literal, TypeVar
+
+from nacre.entries import Finding, Past, Receipt, Report, Rules, Unit
+from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
+from nacre.log.batch import Ticket
+from nacre.log.commit import Committer
+from nacre.log.file import Known, LogFile
+from nacre.log.names import key_of, stem
+from nacre.log.ops import Ops
+from nacre.log.place import Place, settle_names, uids_in
+from nacre.log.reader import Reading, reading
+from nacre.log.verify import findings
+from nacre.store.base import Generation, Listed
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Durability = Literal["commit", "relaxed"]
+_MOST_KNOWN = 4096
+_FLUSHERS = 16
+
+
+class _Writer:
+    """The log of one session, its queue, and how many callers are using it."""
+
+    def __init__(self, log: LogFile, queue: Committer) -> None:
+        self.log = log
+        self.queue = queue
+        self.pins = 0
+
+
+class Files:
+    """Sessions as files below one directory.
+
+    At most `max_open` logs stay open between writes, and as many are written at once.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a test or an operator may set
+        self,
+        root: str,
+        *,
+        rules: Rules,
+        ops: Ops | None = None,
+        durability: Durability = "commit",
+        max_open: int = 64,
+        compact_at: int = 256 * 1024,
+    ) -> None:
+        self._root = root
+        self._rules = rules
+        self._ops = ops or Ops()
+        self._relaxed = durability == "relaxed"
+        self._max_open = max_open
+        self._compact_at = compact_at
+        self._writers: OrderedDict[str, _Writer] = OrderedDict()
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._closed = False
+        self._is_settled = False
+        self._pool: ThreadPoolExecutor | None = None
+        self._renew_locks()
+        _prepare(self._ops, root)
+        _stores.add(self)
+
+    @property
+    def location(self) -> str:
+        return self._root
+
+    # ---- everyday
+
+    def run(self, key: str, unit: Unit) -> int:
+        with self._pinned(key) as writer:
+            return writer.queue.run(unit)
+
+    def submit(self, key: str, unit: Unit) -> Future[int]:
+        writer = self._pin(key)
+        future = writer.queue.submit(unit)
+        future.add_done_callback(lambda _: self._unpin(writer))
+        return future
+
+    @contextmanager
+    def read(self, key: str) -> Iterator[Past | None]:
+        active = Place.of(self._root, key)
+        with self._reading(active) as found:
+            if found.past is not None:
+                yield found.past
+                return
+        newest = None if found.is_deleted else self._newest_archived(active)
+        if newest is None:
+            yield None
+            return
+        with self._reading(newest) as found:
+            yield found.past
+
+    def close(self) -> None:
+        """Write what waits, flush, and let go of every log; raises the first flush that failed."""
+        with self._lock:
+            writers, self._writers = list(self._writers.values()), OrderedDict()
+            pool, self._pool = self._pool, None
+            self._closed = True
+        if pool is not None:
+            pool.shutdown(wait=True)
+        errors: list[StoreError] = []
+        for writer in writers:
+            try:
+                writer.queue.alone(writer.log.close)
+            except StoreError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    # ---- upkeep
+
+    def generations(self, key: str) -> Iterator[Generation]:
+        for place in self._places(key):
+            with self._reading(place) as found:
+                if found.past is not None:
+                    yield Generation(found.past.header.uid, found.past)
+
+    def each(self, *, archived: bool) -> Iterator[Listed]:
+        for place in self._all_places(archived=archived):
+            try:
+                with self._reading(place) as found:
+                    key = _key(place, found)
+                    if found.past is not None and key is not None:
+                        header = found.past.header
+                        size = found.size + header.cold
+                        yield Listed(key, found.past, header.created, found.updated, size, archived)
+            except StoreError as error:
+                logger.warning("a session cannot be listed", extra={"file": place.log, "error": str(error)})
+
+    def move(self, key: str, *, archive: bool) -> None:
+        with self._pinned(key) as writer:
+            moved = self._alone(writer, writer.log.archive if archive else lambda: self._unarchived(key, writer.log))
+        if not moved:
+            raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
+
+    def delete(self, key: str) -> None:
+        place = Place.of(self._root, key)
+        with self._pinned(key) as writer:
+            self._alone(writer, lambda: self._erased(place, writer.log))
+            writer.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
+
+    def compact(self, key: str, keep: Callable[[Past], set[int]]) -> bool:
+        with self._pinned(key) as writer:
+            return self._alone(writer, lambda: writer.log.compact(keep, least=self._compact_at))
+
+    def verify(self, key: str | None) -> Report:
+        places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]
+        return Report(findings=tuple(finding for place in places for finding in self._findings(place)))
+
+    def repair(self, key: str) -> Receipt:
+        receipts = [self._log(place).repair(wait=True) for place in self._known_places(key)]
+        return Receipt(
+            key=key,
+            kept=sum(receipt.kept for receipt in receipts),
+            set_aside=sum(receipt.set_aside for receipt in receipts),
+            quarantine=next((receipt.quarantine for receipt in receipts if receipt.quarantine), None),
+        )
+
+    # ---- writers
+
+    @contextmanager
+    def _pinned(self, key: str) -> Iterator[_Writer]:
+        writer = self._pin(key)
+        try:
+            yield writer
+        finally:
+            self._unpin(writer)
+
+    def _pin(self, key: str) -> _Writer:
+        place = Place.of(self._root, key)
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"the store {self._root} is closed")
+            writer = self._writers.get(place.name)
+            if writer is None:
+                log = self._log(place, known=self._known.pop(place.name, None))
+                writer = _Writer(log, Committer(self._commit(log), self._later))
+                self._writers[place.name] = writer
+            self._writers.move_to_end(place.name)
+            writer.pins += 1
+        return writer
+
+    def _unpin(self, writer: _Writer) -> None:
+        with self._lock:
+            writer.pins -= 1
+            surplus = len(self._writers) - self._max_open
+            idle = [name for name, other in self._writers.items() if not other.pins and other.log.is_sound]
+            evicted = [(name, self._writers.pop(name)) for name in idle[: max(0, surplus)]]
+        for name, other in evicted:
+            self._evict(name, other)
+
+    def _evict(self, name: str, writer: _Writer) -> None:
+        known = writer.log.close()
+        with self._lock:
+            if known is not None and name not in self._writers:
+                self._known[name] = known
+            while len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
+
+    def _log(self, place: Place, known: Known | None = None) -> LogFile:
+        return LogFile(self._ops, place, rules=self._rules, relaxed=self._relaxed, known=known)
+
+    def _commit(self, log: LogFile) -> Callable[[Sequence[Ticket]], None]:
+        def commit(tickets: Sequence[Ticket]) -> None:
+            with self._slots:
+                self._settle_place()
+                log.commit(tickets)
+
+        return commit
+
+    def _alone(self, writer: _Writer, work: Callable[[], T]) -> T:
+        """Do something other than appending to a log."""
+        self._settle_place()
+        return writer.queue.alone(work)
+
+    def _settle_place(self) -> None:
+        """Before the first write of this process, settle the directory and those above it.
+
+        Whoever made them may have been killed before it did.
+        """
+        if self._is_settled:
+            return
+        folder = self._root
+        try:
+            settle_names(self._ops, folder)
+            while folder != os.path.dirname(folder):
+                folder = os.path.dirname(folder)
+                settle_names(self._ops, folder)
+        except PermissionError:
+            # Not ours to sync, so not ours to have made.
+            logger.debug("a directory above the store cannot be synced", extra={"folder": folder})
+        except OSError as error:
+            raise Refused(f"{folder} cannot be synced, nothing was stored: {error}") from error
+        self._is_settled = True
+
+    def _later(self, work: Callable[[], None]) -> object:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_FLUSHERS, thread_name_prefix="nacre-flush")
+            return self._pool.submit(work)
+
+    # ---- places
+
+    def _known_places(self, key: str) -> Sequence[Place]:
+        places = self._places(key)
+        if not places:
+            raise SessionNotFound(f"there is no session {key!r}")
+        return places
+
+    def _places(self, key: str) -> Sequence[Place]:
+        """Where the generations of a session are, oldest first."""
+        active = Place.of(self._root, key)
+        with self._reading(active) as found:
+            if found.is_deleted:
+                return ()
+            uid = found.past.header.uid if found.past is not None else ""
+            is_there = found.past is not None or found.size > 0
+        if not is_there and self._newest_archived(active) is None:
+            return ()
+        # A crash while the log was moved may have left it under both names.
+        archived = [place for place in self._archived(active) if place.archived != uid]
+        return [*archived, active] if is_there else archived
+
+    def _archived(self, active: Place) -> list[Place]:
+        uids = uids_in(self._ops, f"{self._root}/archive", active.name)
+        return [active._replace(archived=uid) for uid in uids]
+
+    def _newest_archived(self, active: Place) -> Place | None:
+        archived = self._archived(active)
+        if not archived:
+            return None
+        with self._reading(archived[-1]) as found:
+            return None if found.is_deleted else archived[-1]
+
+    def _all_places(self, *, archived: bool = False) -> Iterator[Place]:
+        """Every log in the store; the key is not known before its header is read."""
+        try:
+            files = self._ops.listdir(f"{self._root}/{'archive' if archived else 'sessions'}")
+        except FileNotFoundError:
+            return
+        for file in sorted(files):
+            name, _, uid = file.removesuffix(".jsonl").partition(".")
+            if file.endswith(".jsonl") and bool(uid) == archived:
+                yield Place(self._root, "", name, uid)
+
+    # ---- reading
+
+    @contextmanager
+    def _reading(self, place: Place) -> Iterator[Reading]:
+        """Read a log; if it turns out to be damaged, mend it unless a writer is at it."""
+        try:
+            with reading(self._ops, place) as found:
+                if found.past is None or not found.past.damaged:
+                    yield found
+                    was_sound = True
+                else:
+                    was_sound = False
+            if not was_sound:
+                self._mend(place)
+                with reading(self._ops, place) as found:
+                    yield found
+            elif found.past is not None and found.past.damaged:
+                self._mend(place)
+        except OSError as error:
+            raise StoreError(f"{place.log} cannot be read: {error}") from error
+
+    def _mend(self, place: Place) -> None:
+        log = self._log(place)
+        try:
+            log.repair(wait=False)
+            log.close()
+        except StoreError as error:
+            logger.warning("a damaged log was not mended", extra={"file": place.log, "error": str(error)})
+
+    def _findings(self, place: Place) -> Iterator[Finding]:
+        key = place.key or place.name
+        try:
+            with reading(self._ops, place) as found:
+                key = place.key or _key(place, found) or place.name
+                if found.is_deleted:
+                    return
+                if found.past is not None:
+                    yield from findings(found.past, key=key, rules=self._rules)
+                end = found.past.lines.size if found.past is not None else 0
+                if end < found.size:
+                    where = f"bytes {end} to {found.size}"
+                    yield Finding(key=key, kind="torn", where=where, detail="no whole record")
+        except (OSError, StoreError) as error:
+            yield Finding(key=key, kind="unreadable", where=place.log, detail=str(error))
+
+    # ---- moving and erasing
+
+    def _unarchived(self, key: str, log: LogFile) -> bool:
+        active = Place.of(self._root, key)
+        newest = self._newest_archived(active)
+        if newest is None:
+            return False
+        if not log.makes_way():
+            raise Conflict(f"session {key!r} is active; archive or delete it before bringing the archived one back")
+        self._log(newest).unarchive(active)
+        return True
+
+    def _erased(self, place: Place, log: LogFile) -> None:
+        archived = self._archived(place)
+        if archived and not log.exists():
+            # The record of the deletion goes into the newest log, which is then the last to go.
+            self._log(archived[-1]).erase()
+        log.erase()
+
+    # ---- after a fork
+
+    def _renew_locks(self) -> None:
+        self._lock = Lock()
+        self._slots = BoundedSemaphore(self._max_open)
+        self._pool = None
+
+    def _begin_in_child(self) -> None:
+        """Forget what the parent was doing; its locks are shared with us and must not be let go."""
+        self._renew_locks()
+        for writer in self._writers.values():
+            writer.log.drop()
+        self._writers.clear()
+
+
+def _prepare(ops: Ops, root: str) -> None:
+    """Make the store's directories; raises if the place cannot be one."""
+    try:
+        _make(ops, root)
+        found = ops.stat(root)
+        if modes.S_ISLNK(found.st_mode):
+            raise StoreError(f"{root} is a symbolic link; name the directory that it points to")
+        if not modes.S_ISDIR(found.st_mode):
+            raise StoreError(f"{root} is not a directory")
+        if found.st_uid != os.geteuid():
+            raise StoreError(f"{root} belongs to another user (uid {found.st_uid})")
+        _make(ops, f"{root}/sessions")
+    except OSError as error:
+        raise Refused(f"a store cannot be opened at {root}: {error}") from error
+
+
+def _make(ops: Ops, path: str) -> None:
+    """Make a directory and those above it, unless they are there; the first write settles their names."""
+    try:
+        ops.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        _make(ops, os.path.dirname(path))
+        ops.mkdir(path, 0o700)
+
+
+def _key(place: Place, found: Reading) -> str | None:
+    """The true key of a log that was met by its name."""
+    if found.past is None:
+        return None
+    key = found.past.header.sid or key_of(place.name)
+    if key is None or stem(key) != place.name:
+        raise LogDamaged(f"{place.log} does not say which session it is, or names another")
+    return key
+
+
+_stores: weakref.WeakSet[Files] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_stores):
+        store._begin_in_child()  # noqa: SLF001 - this module's own
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,1402 @@
+"""The contract of a session store: plain functions that the tests of any backend run.
+
+A check is given a function that opens the store and raises ``AssertionError``
+with what it saw when the store behaves otherwise.
+
+>>> import pytest
+>>> @pytest.mark.parametrize("check", STORE_CONTRACT, ids=name)
+... def test_contract(check: Check, tmp_path: Path) -> None:
+...     check(lambda: nacre.open(tmp_path))
+
+``STORE_CONTRACT`` needs a fresh store, ``REOPEN_CONTRACT`` a place that keeps its
+sessions and may be open more than once, ``EARLIER_CONTRACT`` only the nine methods
+of ``SessionStore``. No check opens the store twice unless it is in ``REOPEN_CONTRACT``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from nacre.entries import Message, ToolCall
+from nacre.errors import Conflict, InvalidKey, InvalidMessage, SessionNotFound, StoreError
+from nacre.sessions import Forgiving, Sessions, SessionStore
+
+Open: TypeAlias = Callable[[], Sessions]
+Check: TypeAlias = Callable[[Open], None]
+EarlierCheck: TypeAlias = Callable[[Callable[[], SessionStore]], None]
+
+
+def name(check: Callable[..., None]) -> str:
+    """Say what a check is about: its id in a parametrized test."""
+    return check.__name__
+
+
+# What the checks are written with. Plain `assert` would be silent under `python -O`
+# and says little outside a test runner that rewrites it.
+
+
+def _same(got: object, want: object) -> None:
+    if got != want:
+        raise AssertionError(f"got {got!r}, want {want!r}")
+
+
+def _holds(claim: object) -> None:
+    if not claim:
+        raise AssertionError("what should hold does not")
+
+
+@contextmanager
+def _raises(error: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except error:
+        return
+    raise AssertionError(f"{error.__name__} was not raised")
+
+
+def _user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def _texts(messages: Iterable[Message]) -> list[object]:
+    return [message.content for message in messages]
+
+
+def _live(sessions: SessionStore, key: str = "k") -> list[object]:
+    return _texts(sessions.get_history(key))
+
+
+def _ever(sessions: Sessions, key: str = "k") -> list[object]:
+    return _texts(stored.message for stored in sessions.transcript(key))
+
+
+def _add(sessions: Sessions, texts: str, key: str = "k") -> list[int]:
+    return [sessions.add_message(key, "user", text) for text in texts]
+
+
+# Reading and creating
+
+
+def an_unknown_key_reads_as_empty(open_store: Open) -> None:
+    """Reading a session that nobody wrote gives empty values and does not create it."""
+    with open_store() as sessions:
+        _same(sessions.get_history("k"), [])
+        _same(sessions.get_summary("k"), "")
+        _same(sessions.transcript("k"), [])
+        _same(sessions.records("k"), [])
+        _same(sessions.get_meta("k"), {})
+        _holds(not sessions.exists("k"))
+        _same(list(sessions.list()), [])
+
+
+def the_first_write_creates_the_session(open_store: Open) -> None:
+    """A message, a summary, a history, a meta field or a record each create their session."""
+    with open_store() as sessions:
+        sessions.add_message("message", "user", "hello")
+        sessions.set_summary("summary", "So far.")
+        sessions.set_history("history", [_user("hello")])
+        sessions.set_meta("meta", title="A title")
+        sessions.append("record", "x.note", {"a": 1})
+        keys = {info.key for info in sessions.list()}
+        _same(keys, {"message", "summary", "history", "meta", "record"})
+        _same([sessions.exists(key) for key in sorted(keys)], [True] * 5)
+
+
+def a_message_comes_back_as_it_was_written(open_store: Open) -> None:
+    """Role and content survive, for roles nobody knows too, and the message gets a time."""
+    with open_store() as sessions:
+        sessions.add_message("k", "user", "hello")
+        sessions.add_message("k", "narrator", "")
+        history = sessions.get_history("k")
+        _same([(m.role, m.content) for m in history], [("user", "hello"), ("narrator", "")])
+        _same([m.created is not None and m.created.utcoffset() is not None for m in history], [True, True])
+
+
+def every_field_of_a_message_survives(open_store: Open) -> None:
+    """A message that has all its fields comes back equal."""
+    message = Message(
+        role="assistant",
+        content=[{"type": "text", "text": "see"}, {"type": "image", "n": [1, 2.5, None, True]}],
+        tool_calls=(ToolCall(id="c1", name="ls", arguments={"path": "."}, extra={"index": 0}),),
+        name="nacre",
+        reasoning="first, look",
+        media=("media://1",),
+        model="gemma4:e4b",
+        created=datetime(2026, 11, 15, 18, 0, 0, 123000, tzinfo=UTC),
+        extra={"finish_reason": "tool_calls"},
+    )
+    with open_store() as sessions:
+        sessions.add_full_message("k", message)
+        _same(sessions.get_history("k"), [message])
+
+
+def a_mapping_in_openai_shape_comes_back_in_it(open_store: Open) -> None:
+    """What a chat client sends may be stored as it is and is given back with every field."""
+    call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path":"."}'}}
+    given: list[dict[str, Any]] = [
+        {"role": "user", "content": "list"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "a.py", "tool_call_id": "c1"},
+    ]
+    with open_store() as sessions:
+        for mapping in given:
+            sessions.add_full_message("k", mapping)
+        back = [message.to_mapping() for message in sessions.get_history("k")]
+        kept = [{field: out.get(field) for field in mapping} for mapping, out in zip(given, back, strict=True)]
+        _same(kept, given)
+
+
+def unknown_fields_survive(open_store: Open) -> None:
+    """A field we have no name for is kept, on the message and on its tool calls."""
+    call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}, "index": 3}
+    mapping = {"role": "assistant", "content": "", "tool_calls": [call], "annotations": [{"a": None}]}
+    with open_store() as sessions:
+        sessions.add_full_message("k", mapping)
+        message = sessions.get_history("k")[0]
+        _same(message.extra, {"annotations": [{"a": None}]})
+        _same(message.tool_calls[0].extra["index"], 3)
+        _same(message.to_mapping()["tool_calls"], [call])
+
+
+def difficult_text_survives(open_store: Open) -> None:
+    """Controls, line separators, bidirectional overrides and emoji come back unchanged."""
+    text = 'a\x00b\n\r\x1c\x7f\x85\u2028\u2029\u202e\u2066\ufeff\ufffd 🦪 \U0010ffff "\\'
+    with open_store() as sessions:
+        sessions.add_message("k", "user", text)
+        sessions.set_summary("k", text)
+        sessions.set_meta("k", title=text)
+        _same(_live(sessions), [text])
+        _same(sessions.get_summary("k"), text)
+        _same(sessions.get_meta("k"), {"title": text})
+
+
+def a_large_message_survives(open_store: Open) -> None:
+    """A tool result of a few megabytes is stored and read like any other."""
+    text = "0123456789abcdef" * 200_000
+    with open_store() as sessions:
+        sessions.add_message("k", "tool", text)
+        sessions.add_message("k", "user", "and?")
+        _holds(_live(sessions) == [text, "and?"])
+
+
+def a_given_time_is_kept(open_store: Open) -> None:
+    """A message that says when it was created is not given another time."""
+    then = datetime(2020, 2, 29, 12, 30, 15, 250000, tzinfo=UTC)
+    with open_store() as sessions:
+        sessions.add_full_message("k", Message(role="user", content="a", created=then))
+        _same(sessions.get_history("k")[0].created, then)
+
+
+def last_gives_the_newest_messages(open_store: Open) -> None:
+    """``last`` cuts the reading, not the history."""
+    with open_store() as sessions:
+        _add(sessions, "abcd")
+        _same(_texts(sessions.get_history("k", last=2)), ["c", "d"])
+        _same(_texts(sessions.get_history("k", last=9)), ["a", "b", "c", "d"])
+        _same(sessions.get_history("k", last=0), [])
+        _same(_live(sessions), ["a", "b", "c", "d"])
+
+
+def last_never_reaches_behind_a_truncation(open_store: Open) -> None:
+    """Asking for more than is live gives what is live."""
+    with open_store() as sessions:
+        _add(sessions, "abcd")
+        sessions.truncate_history("k", 2)
+        _same(_texts(sessions.get_history("k", last=3)), ["c", "d"])
+
+
+def what_callers_change_afterwards_is_not_stored(open_store: Open) -> None:
+    """Neither the mapping that was given nor the lists that came back are the store's own."""
+    parts: list[Any] = [{"type": "text", "text": "before"}]
+    with open_store() as sessions:
+        sessions.add_full_message("k", {"role": "user", "content": parts, "x": []})
+        sessions.set_meta("k", labels=["one"])
+        parts[0]["text"] = "after"
+        sessions.get_history("k").clear()
+        sessions.get_history("k")[0].extra["x"].append("after")
+        sessions.get_meta("k")["labels"].append("two")
+        _same(_live(sessions), [[{"type": "text", "text": "before"}]])
+        _same(sessions.get_history("k")[0].extra, {"x": []})
+        _same(sessions.get_meta("k"), {"labels": ["one"]})
+
+
+# Numbers, groups, expect, id
+
+
+def numbers_increase_and_are_the_transcripts(open_store: Open) -> None:
+    """Each write returns a higher number, the one under which ``transcript`` has it."""
+    with open_store() as sessions:
+        first = sessions.add_message("k", "user", "a")
+        second = sessions.add_full_message("k", _user("b"))
+        third = sessions.add_messages("k", [_user("c"), _user("d")])
+        numbers = [stored.n for stored in sessions.transcript("k")]
+        _same((numbers[0], numbers[1], numbers[3]), (first, second, third))
+        _holds(numbers == sorted(set(numbers)))
+        _holds(first > 0)
+
+
+def numbers_are_never_reused(open_store: Open) -> None:
+    """Taking messages back, by whatever means, does not free their numbers."""
+    with open_store() as sessions:
+        numbers = _add(sessions, "ab")
+        sessions.pop("k")
+        numbers += _add(sessions, "c")
+        sessions.truncate_history("k", 0)
+        numbers += _add(sessions, "d")
+        sessions.clear("k")
+        sessions.save("k")
+        numbers += _add(sessions, "e")
+        sessions.rewind("k", numbers[0])
+        numbers += _add(sessions, "f")
+        _same(numbers, sorted(set(numbers)))
+
+
+def a_group_is_stored_whole(open_store: Open) -> None:
+    """Several messages given at once follow each other, and the last one's number comes back."""
+    with open_store() as sessions:
+        sessions.add_message("k", "user", "a")
+        last = sessions.add_messages("k", [_user("b"), {"role": "assistant", "content": "c"}])
+        _same(_live(sessions), ["a", "b", "c"])
+        _same(sessions.transcript("k")[-1].n, last)
+
+
+def a_group_with_a_bad_message_is_not_stored(open_store: Open) -> None:
+    """One message that cannot be stored refuses the group, and does not create the session."""
+    with open_store() as sessions:
+        with _raises(InvalidMessage):
+            sessions.add_messages("k", [_user("a"), {"content": "no role"}])
+        _holds(not sessions.exists("k"))
+        sessions.add_message("k", "user", "b")
+        with _raises(InvalidMessage):
+            sessions.add_messages("k", [_user("c"), {"role": "user", "content": [float("nan")]}])
+        _same(_ever(sessions), ["b"])
+
+
+def submit_is_add_messages_without_waiting(open_store: Open) -> None:
+    """The future gives the number, or the error that ``add_messages`` would raise."""
+    with open_store() as sessions:
+        number = sessions.submit("k", [_user("a"), _user("b")], id="one").result(timeout=30)
+        _same(sessions.transcript("k")[-1].n, number)
+        _same(sessions.submit("k", [_user("a"), _user("b")], id="one").result(timeout=30), number)
+        with _raises(Conflict):
+            sessions.submit("k", [_user("c")], expect=0).result(timeout=30)
+        _same(_live(sessions), ["a", "b"])
+
+
+def expect_zero_means_a_new_session(open_store: Open) -> None:
+    """Whoever expects nothing may begin the history, once."""
+    with open_store() as sessions:
+        sessions.add_messages("k", [_user("a")], expect=0)
+        with _raises(Conflict):
+            sessions.add_messages("k", [_user("b")], expect=0)
+        _same(_live(sessions), ["a"])
+
+
+def a_stale_expect_is_a_conflict(open_store: Open) -> None:
+    """A writer that has not seen the newest message is told so, and nothing is stored."""
+    with open_store() as sessions:
+        first = sessions.add_messages("k", [_user("a")])
+        second = sessions.add_messages("k", [_user("b")], expect=first)
+        for stale in (first, second + 1):
+            with _raises(Conflict):
+                sessions.add_messages("k", [_user("c")], expect=stale)
+        _same(_ever(sessions), ["a", "b"])
+
+
+def a_refused_expect_does_not_create_the_session(open_store: Open) -> None:
+    """Expecting a record of a session that is not there stores nothing."""
+    with open_store() as sessions:
+        with _raises(Conflict):
+            sessions.add_messages("k", [_user("a")], expect=7)
+        _holds(not sessions.exists("k"))
+
+
+def every_change_of_history_counts_for_expect(open_store: Open) -> None:
+    """Truncation, summary, replacement, pop, rewind and clear each make the last number stale."""
+    changes: list[Callable[[Sessions, int], object]] = [
+        lambda sessions, _: sessions.truncate_history("k", 1),
+        lambda sessions, _: sessions.set_summary("k", "So far."),
+        lambda sessions, _: sessions.set_history("k", [_user("z")]),
+        lambda sessions, _: sessions.pop("k"),
+        lambda sessions, first: sessions.rewind("k", first),
+        lambda sessions, _: sessions.clear("k"),
+    ]
+    with open_store() as sessions:
+        for change in changes:
+            first, last = _add(sessions, "ab")
+            change(sessions, first)
+            with _raises(Conflict):
+                sessions.add_messages("k", [_user("c")], expect=last)
+
+
+def notes_do_not_count_for_expect(open_store: Open) -> None:
+    """Meta, usage, tool and own records, and compaction, leave the expected number as it was."""
+    with open_store() as sessions:
+        sessions.set_meta("k", title="before any message")
+        last = sessions.add_messages("k", [_user("a")], expect=0)
+        sessions.set_meta("k", title="after it")
+        sessions.append("k", "use", {"tokens": 12})
+        sessions.append("k", "tool", {"call": "c1"})
+        sessions.append("k", "x.note", {"a": 1})
+        sessions.save("k")
+        sessions.add_messages("k", [_user("b")], expect=last)
+        _same(_live(sessions), ["a", "b"])
+
+
+def a_retry_under_the_same_id_is_stored_once(open_store: Open) -> None:
+    """The original number comes back, whatever happened in between."""
+    with open_store() as sessions:
+        number = sessions.add_messages("k", [_user("a"), _user("b")], id="once")
+        _same(sessions.add_messages("k", [_user("a"), _user("b")], id="once"), number)
+        sessions.add_message("k", "user", "c")
+        sessions.truncate_history("k", 0)
+        sessions.save("k")
+        _same(sessions.add_messages("k", [_user("a"), _user("b")], id="once"), number)
+        _same(_ever(sessions), ["a", "b", "c"])
+
+
+def other_content_under_the_same_id_is_a_conflict(open_store: Open) -> None:
+    """An id names one content: different text, more or fewer messages are refused."""
+    with open_store() as sessions:
+        sessions.add_messages("k", [_user("a"), _user("b")], id="once")
+        for other in ([_user("a"), _user("x")], [_user("a")], [_user("a"), _user("b"), _user("c")]):
+            with _raises(Conflict):
+                sessions.add_messages("k", other, id="once")
+        _same(_ever(sessions), ["a", "b"])
+
+
+def id_is_looked_at_before_expect(open_store: Open) -> None:
+    """A retry of a write that succeeded succeeds, though what it expected is long stale."""
+    with open_store() as sessions:
+        number = sessions.add_messages("k", [_user("a")], expect=0, id="once")
+        sessions.add_message("k", "user", "b")
+        _same(sessions.add_messages("k", [_user("a")], expect=0, id="once"), number)
+        _same(_live(sessions), ["a", "b"])
+
+
+def ids_belong_to_their_session(open_store: Open) -> None:
+    """The same id in two sessions is two ids."""
+    with open_store() as sessions:
+        sessions.add_messages("one", [_user("a")], id="once")
+        sessions.add_messages("two", [_user("b")], id="once")
+        _same((_live(sessions, "one"), _live(sessions, "two")), (["a"], ["b"]))
+
+
+def a_refused_write_does_not_use_up_its_id(open_store: Open) -> None:
+    """After a conflict the same id may be given to what is stored at last."""
+    with open_store() as sessions:
+        last = sessions.add_message("k", "user", "a")
+        with _raises(Conflict):
+            sessions.add_messages("k", [_user("b")], expect=0, id="once")
+        sessions.add_messages("k", [_user("c")], expect=last, id="once")
+        _same(_live(sessions), ["a", "c"])
+
+
+# Truncation, summary, replacement
+
+
+def truncation_keeps_the_newest(open_store: Open) -> None:
+    """Only the last n stay live, and the transcript still has all."""
+    with open_store() as sessions:
+        _add(sessions, "abcdefghij")
+        sessions.truncate_history("k", 4)
+        _same(_live(sessions), ["g", "h", "i", "j"])
+        _same(_ever(sessions), list("abcdefghij"))
+
+
+def truncation_to_nothing_or_less_keeps_none(open_store: Open) -> None:
+    """Zero and negative numbers empty the history; what comes after is live."""
+    with open_store() as sessions:
+        for keep in (0, -1, -100):
+            _add(sessions, "ab")
+            sessions.truncate_history("k", keep)
+            _same(_live(sessions), [])
+        _add(sessions, "c")
+        _same(_live(sessions), ["c"])
+
+
+def truncation_to_more_than_is_live_changes_nothing(open_store: Open) -> None:
+    """What an earlier truncation dropped does not come back by a wider one."""
+    with open_store() as sessions:
+        _add(sessions, "abcd")
+        sessions.truncate_history("k", 2)
+        sessions.truncate_history("k", 2)
+        sessions.truncate_history("k", 4)
+        _same(_live(sessions), ["c", "d"])
+
+
+def truncations_count_only_what_is_live(open_store: Open) -> None:
+    """Truncation after truncation, with messages between, cuts by the visible history."""
+    with open_store() as sessions:
+        _add(sessions, "abcd")
+        sessions.truncate_history("k", 2)
+        _add(sessions, "ef")
+        sessions.truncate_history("k", 3)
+        _same(_live(sessions), ["d", "e", "f"])
+
+
+def changing_an_unknown_key_writes_nothing(open_store: Open) -> None:
+    """Truncating, clearing, popping and saving a session that is not there do not create it."""
+    with open_store() as sessions:
+        sessions.truncate_history("k", 3)
+        sessions.truncate_history("k", 0)
+        sessions.clear("k")
+        _same(sessions.pop("k"), None)
+        sessions.save("k")
+        _holds(not sessions.exists("k"))
+        _same(list(sessions.list()), [])
+
+
+def a_summary_is_replaced_by_the_next(open_store: Open) -> None:
+    """Setting the summary leaves the history alone; an empty one is none."""
+    with open_store() as sessions:
+        _add(sessions, "ab")
+        for summary in ("first", "second", ""):
+            sessions.set_summary("k", summary)
+            _same(sessions.get_summary("k"), summary)
+        _same(_live(sessions), ["a", "b"])
+
+
+def a_summary_may_drop_what_it_covers(open_store: Open) -> None:
+    """``upto`` names the last message covered; later ones stay, however many came meanwhile."""
+    with open_store() as sessions:
+        numbers = _add(sessions, "abcd")
+        sessions.set_summary("k", "a and b", upto=numbers[1])
+        _same((sessions.get_summary("k"), _live(sessions)), ("a and b", ["c", "d"]))
+        sessions.set_summary("k", "all", upto=numbers[3])
+        _same((sessions.get_summary("k"), _live(sessions)), ("all", []))
+        _same(_ever(sessions), ["a", "b", "c", "d"])
+
+
+def a_summary_of_what_is_not_live_is_a_conflict(open_store: Open) -> None:
+    """Truncated, popped and unknown messages, and records that are none, cannot be covered."""
+    with open_store() as sessions:
+        numbers = _add(sessions, "abc")
+        sessions.pop("k")
+        sessions.truncate_history("k", 1)
+        note = sessions.append("k", "x.note", {})
+        for upto in (numbers[0], numbers[2], note, note + 100):
+            with _raises(Conflict):
+                sessions.set_summary("k", "wrong", upto=upto)
+        _same((sessions.get_summary("k"), _live(sessions)), ("", ["b"]))
+
+
+def a_summary_upto_in_an_unknown_session_is_a_conflict(open_store: Open) -> None:
+    """There is nothing to cover, so nothing is created."""
+    with open_store() as sessions:
+        with _raises(Conflict):
+            sessions.set_summary("k", "wrong", upto=2)
+        _holds(not sessions.exists("k"))
+
+
+def a_replaced_history_keeps_the_summary(open_store: Open) -> None:
+    """The new history is the given one, and the old one stays in the transcript."""
+    with open_store() as sessions:
+        _add(sessions, "ab")
+        sessions.set_summary("k", "So far.")
+        sessions.set_history("k", [_user("x"), {"role": "assistant", "content": "y"}])
+        _same(_live(sessions), ["x", "y"])
+        _same(sessions.get_summary("k"), "So far.")
+        _same(_ever(sessions), ["a", "b", "x", "y"])
+
+
+def a_history_with_a_bad_message_replaces_nothing(open_store: Open) -> None:
+    """Replacement is one step: it happens or it does not."""
+    with open_store() as sessions:
+        _add(sessions, "ab")
+        for bad in ({"content": "no role"}, {"role": "user", "content": [float("nan")]}):
+            with _raises(InvalidMessage):
+                sessions.set_history("k", [_user("x"), bad])
+        _same((_live(sessions), _ever(sessions)), (["a", "b"], ["a", "b"]))
+
+
+def a_history_may_be_replaced_by_itself(open_store: Open) -> None:
+    """What ``get_history`` gave can be set again and is equal, times included."""
+    with open_store() as sessions:
+        _add(sessions, "abc")
+        history = sessions.get_history("k")
+        sessions.set_history("k", history)
+        _same(sessions.get_history("k"), history)
+        sessions.set_history("k", history[1:])
+        _same(sessions.get_history("k"), history[1:])
+
+
+def a_history_may_be_replaced_by_nothing(open_store: Open) -> None:
+    """An empty history is a history; messages can follow it."""
+    with open_store() as sessions:
+        _add(sessions, "ab")
+        sessions.set_history("k", [])
+        _same(_live(sessions), [])
+        _add(sessions, "c")
+        _same((_live(sessions), _ever(sessions)), (["c"], ["a", "b", "c"]))
+
+
+# Rewind, pop, clear, transcript
+
+
+def clear_drops_history_and_summary(open_store: Open) -> None:
+    """The session stays, empty, and the transcript keeps what was said."""
+    with open_store() as sessions:
+        _add(sessions, "ab")
+        sessions.set_summary("k", "So far.")
+        sessions.clear("k")
+        _same((_live(sessions), sessions.get_summary("k")), ([], ""))
+        _same((_ever(sessions), sessions.exists("k")), (["a", "b"], True))
+
+
+def rewind_goes_back_and_another_rewind_forth(open_store: Open) -> None:
+    """The history is as it was after the record; nothing that came later is gone."""
+    with open_store() as sessions:
+        numbers = _add(sessions, "abc")
+        sessions.rewind("k", numbers[0])
+        _same(_live(sessions), ["a"])
+        numbers += _add(sessions, "d")
+        _same(_live(sessions), ["a", "d"])
+        sessions.rewind("k", numbers[2])
+        _same(_live(sessions), ["a", "b", "c"])
+        sessions.rewind("k", numbers[3])
+        _same(_live(sessions), ["a", "d"])
+        _same(_ever(sessions), ["a", "b", "c", "d"])
+
+
+def rewind_restores_the_summary(open_store: Open) -> None:
+    """History and summary go together: both are as they were after the record."""
+    with open_store() as sessions:
+        numbers = _add(sessions, "ab")
+        sessions.set_summary("k", "So far.", upto=numbers[0])
+        numbers += _add(sessions, "c")
+        sessions.rewind("k", numbers[1])
+        _same((_live(sessions), sessions.get_summary("k")), (["a", "b"], ""))
+        sessions.rewind("k", numbers[2])
+        _same((_live(sessions), sessions.get_summary("k")), (["b", "c"], "So far."))
+
+
+def rewind_undoes_truncation_replacement_and_clear(open_store: Open) -> None:
+    """Whatever took messages out of the history, the record before it brings them back."""
+    changes: list[Callable[[Sessions], object]] = [
+        lambda sessions: sessions.truncate_history("k", 1),
+        lambda sessions: sessions.set_history("k", [_user("x")]),
+        lambda sessions: sessions.clear("k"),
+    ]
+    with open_store() as sessions:
+        last = _add(sessions, "abc")[-1]
+        for change in changes:
+            change(sessions)
+            sessions.rewind("k", last)
+            _same(_live(sessions), ["a", "b", "c"])
+
+
+def rewind_brings_back_what_compaction_moved(open_store: Open) -> None:
+    """Saving after a truncation does not make it final."""
+    with open_store() as sessions:
+        texts = [f"{n:04d}" * 300 for n in range(300)]
+        last = sessions.add_messages("k", [_user(text) for text in texts])
+        sessions.truncate_history("k", 2)
+        sessions.save("k")
+        sessions.rewind("k", last)
+        _holds(_live(sessions) == texts)
+
+
+def rewind_into_a_group_is_refused(open_store: Open) -> None:
+    """A group is one step: only its end can be gone back to."""
+    with open_store() as sessions:
+        first = sessions.add_message("k", "user", "a")
+        last = sessions.add_messages("k", [_user("b"), _user("c"), _user("d")])
+        inside = [stored.n for stored in sessions.transcript("k") if first < stored.n < last]
+        for number in inside:
+            with _raises(StoreError):
+                sessions.rewind("k", number)
+        _same(_live(sessions), ["a", "b", "c", "d"])
+        sessions.rewind("k", first)
+        sessions.rewind("k", last)
+        _same(_live(sessions), ["a", "b", "c", "d"])
+
+
+def rewind_to_an_unknown_record_is_a_conflict(open_store: Open) -> None:
+    """A number that was never given out changes nothing."""
+    with open_store() as sessions:
+        last = sessions.add_message("k", "user", "a")
+        for number in (last + 1, last + 1000):
+            with _raises(Conflict):
+                sessions.rewind("k", number)
+        _same(_live(sessions), ["a"])
+        with _raises(StoreError):
+            sessions.rewind("unknown", 2)
+        _holds(not sessions.exists("unknown"))
+
+
+def pop_takes_the_last_message_back(open_store: Open) -> None:
+    """Messages come back newest first, then ``None``; the transcript keeps them."""
+    with open_store() as sessions:
+        _add(sessions, "ab")
+        popped = [sessions.pop("k") for _ in range(3)]
+        _same([message and message.content for message in popped], ["b", "a", None])
+        _same(_live(sessions), [])
+        _add(sessions, "c")
+        _same((_live(sessions), _ever(sessions)), (["c"], ["a", "b", "c"]))
+
+
+def pop_leaves_truncation_and_summary_alone(open_store: Open) -> None:
+    """It takes one message, and uncovers nothing that was dropped before."""
+    with open_store() as sessions:
+        _add(sessions, "abc")
+        sessions.set_summary("k", "So far.")
+        sessions.truncate_history("k", 1)
+        _add(sessions, "d")
+        popped = [sessions.pop("k") for _ in range(3)]
+        _same([message and message.content for message in popped], ["d", "c", None])
+        _same((_live(sessions), sessions.get_summary("k")), ([], "So far."))
+
+
+def pop_takes_one_message_of_a_group(open_store: Open) -> None:
+    """Messages that were written together may be taken back one by one."""
+    with open_store() as sessions:
+        sessions.add_messages("k", [_user("a"), _user("b"), _user("c")])
+        popped = sessions.pop("k")
+        _same(popped and popped.content, "c")
+        _same(_live(sessions), ["a", "b"])
+
+
+def the_transcript_keeps_everything(open_store: Open) -> None:
+    """Truncated, replaced, popped, summarised, cleared and rewound messages are all there, in order."""
+    with open_store() as sessions:
+        first = _add(sessions, "abc")[0]
+        sessions.truncate_history("k", 1)
+        sessions.set_history("k", [_user("d"), _user("e")])
+        sessions.pop("k")
+        sessions.set_summary("k", "So far.", upto=_add(sessions, "f")[0])
+        sessions.clear("k")
+        _add(sessions, "g")
+        sessions.rewind("k", first)
+        _add(sessions, "h")
+        stored = sessions.transcript("k")
+        _same(_texts(each.message for each in stored), list("abcdefgh"))
+        _same([each.n for each in stored], sorted({each.n for each in stored}))
+        _same([each.ts.utcoffset() is not None for each in stored], [True] * 8)
+
+
+# Meta and own records
+
+
+def meta_fields_are_merged_and_removed(open_store: Open) -> None:
+    """Fields that are not named stay; ``None`` removes one."""
+    with open_store() as sessions:
+        sessions.set_meta("k", title="T", labels=["x", "y"])
+        sessions.set_meta("k", title="U", origin={"channel": "telegram", "chat": 42})
+        _same(
+            sessions.get_meta("k"), {"title": "U", "labels": ["x", "y"], "origin": {"channel": "telegram", "chat": 42}}
+        )
+        sessions.set_meta("k", labels=None, never_set=None)
+        _same(sessions.get_meta("k"), {"title": "U", "origin": {"channel": "telegram", "chat": 42}})
+
+
+def meta_is_not_history(open_store: Open) -> None:
+    """No change of the history touches it, and it does not touch the history."""
+    with open_store() as sessions:
+        numbers = _add(sessions, "ab")
+        sessions.set_meta("k", title="T")
+        sessions.rewind("k", numbers[0])
+        sessions.clear("k")
+        sessions.save("k")
+        _same((sessions.get_meta("k"), _live(sessions)), ({"title": "T"}, []))
+        _same(_ever(sessions), ["a", "b"])
+
+
+def own_records_come_back_by_kind(open_store: Open) -> None:
+    """Data under a caller's own kind is kept with its number, in order, outside the history."""
+    with open_store() as sessions:
+        numbers = [sessions.append("k", "x.note", {"a": [1, None]}), sessions.append("k", "x.note", {"b": "c"})]
+        other = sessions.append("k", "x.other", {})
+        found = sessions.records("k", "x.note")
+        _same(
+            [(e.kind, e.n, e.data) for e in found],
+            [("x.note", numbers[0], {"a": [1, None]}), ("x.note", numbers[1], {"b": "c"})],
+        )
+        _same([e.n for e in sessions.records("k") if e.kind.startswith("x.")], [*numbers, other])
+        _same((_live(sessions), _ever(sessions)), ([], []))
+
+
+def usage_and_tool_records_may_be_appended(open_store: Open) -> None:
+    """The two kinds that an agent loop writes beside messages are open to callers."""
+    with open_store() as sessions:
+        sessions.append("k", "use", {"tokens": 12})
+        sessions.append("k", "tool", {"call": "c1"})
+        _same([e.data for e in sessions.records("k", "use")], [{"tokens": 12}])
+        _same([e.data for e in sessions.records("k", "tool")], [{"call": "c1"}])
+
+
+def kinds_of_the_store_cannot_be_appended(open_store: Open) -> None:
+    """Nobody writes a truncation or a deletion by hand."""
+    with open_store() as sessions:
+        for kind in ("msg", "trunc", "head", "del", "open", "note", "x.", ""):
+            with _raises(StoreError):
+                sessions.append("k", kind, {})
+        _holds(not sessions.exists("k"))
+
+
+def an_append_under_the_same_id_is_stored_once(open_store: Open) -> None:
+    """Own records have the same idempotency as messages."""
+    with open_store() as sessions:
+        number = sessions.append("k", "x.note", {"a": 1}, id="once")
+        _same(sessions.append("k", "x.note", {"a": 1}, id="once"), number)
+        with _raises(Conflict):
+            sessions.append("k", "x.note", {"a": 2}, id="once")
+        _same([e.n for e in sessions.records("k", "x.note")], [number])
+
+
+def an_id_is_used_for_one_kind(open_store: Open) -> None:
+    """The same data under another kind, or as a message, is other content."""
+    data = {"role": "user", "content": "a"}
+    with open_store() as sessions:
+        sessions.append("k", "x.note", data, id="once")
+        with _raises(Conflict):
+            sessions.append("k", "x.other", data, id="once")
+        with _raises(Conflict):
+            sessions.add_messages("k", [data], id="once")
+        _same((len(sessions.records("k", "x.other")), _ever(sessions)), (0, []))
+
+
+def own_records_hold_any_json(open_store: Open) -> None:
+    """Empty values too, and each comes back as what it was."""
+    values = [None, 0, False, "", [], {}, 1.5, "text", [None], {"data": None}]
+    with open_store() as sessions:
+        for value in values:
+            sessions.append("k", "x.note", value)
+        _same([repr(e.data) for e in sessions.records("k", "x.note")], [repr(value) for value in values])
+
+
+def own_records_outlive_compaction(open_store: Open) -> None:
+    """What compaction moves stays readable, and in order."""
+    with open_store() as sessions:
+        for n in range(3):
+            sessions.append("k", "x.note", {"n": n})
+            sessions.add_messages("k", [_user("x" * 1000)] * 100)
+            sessions.truncate_history("k", 1)
+            sessions.save("k")
+        _same([e.data for e in sessions.records("k", "x.note")], [{"n": 0}, {"n": 1}, {"n": 2}])
+
+
+def save_changes_nothing_that_can_be_seen(open_store: Open) -> None:
+    """After many truncations and compactions, history, summary, meta and transcript are whole."""
+    with open_store() as sessions:
+        sessions.set_meta("k", title="T")
+        for turn in range(6):
+            sessions.add_messages("k", [_user(f"{turn}.{n}" + "." * 1000) for n in range(60)])
+            sessions.set_summary("k", f"up to {turn}")
+            sessions.truncate_history("k", 5)
+            before = (sessions.get_history("k"), sessions.transcript("k"))
+            sessions.save("k")
+            _holds((sessions.get_history("k"), sessions.transcript("k")) == before)
+        _same([str(text).rstrip(".") for text in _ever(sessions)], [f"{t}.{n}" for t in range(6) for n in range(60)])
+        _same([str(text).rstrip(".") for text in _live(sessions)], [f"5.{n}" for n in range(55, 60)])
+        _same((sessions.get_summary("k"), sessions.get_meta("k")), ("up to 5", {"title": "T"}))
+
+
+# Listing, archiving, deleting
+
+
+def list_gives_true_keys_and_counts(open_store: Open) -> None:
+    """Each session is listed once, under the key it was written with, with its live messages."""
+    with open_store() as sessions:
+        _add(sessions, "abc", "telegram:42")
+        _add(sessions, "ab", "../../Ünïcode")
+        sessions.truncate_history("telegram:42", 1)
+        infos = {info.key: info for info in sessions.list()}
+        _same({key: info.messages for key, info in infos.items()}, {"telegram:42": 1, "../../Ünïcode": 2})
+        _same([info.archived for info in infos.values()], [False, False])
+        _same([info.created <= info.updated for info in infos.values()], [True, True])
+
+
+def list_filters_by_prefix(open_store: Open) -> None:
+    """The prefix is one of the true key, whatever characters it has."""
+    with open_store() as sessions:
+        for key in ("telegram:1", "telegram:2", "telegram_3", "Telegram:4", "cli"):
+            _add(sessions, "a", key)
+        _same({info.key for info in sessions.list(prefix="telegram:")}, {"telegram:1", "telegram:2"})
+        _same({info.key for info in sessions.list(prefix="nobody")}, set())
+
+
+def list_gives_the_newest_title(open_store: Open) -> None:
+    """A title set twice is the second, also when the history has gone on and was compacted."""
+    with open_store() as sessions:
+        sessions.set_meta("k", title="first")
+        sessions.set_meta("k", title="second")
+        sessions.add_messages("k", [_user("x" * 1000)] * 100)
+        sessions.clear("k")
+        sessions.save("k")
+        _same([(info.title, info.messages) for info in sessions.list()], [("second", 0)])
+
+
+def an_archived_session_can_be_read(open_store: Open) -> None:
+    """It leaves the listing, not the store."""
+    with open_store() as sessions:
+        _add(sessions, "ab")
+        sessions.set_summary("k", "So far.")
+        sessions.archive("k")
+        _same((_live(sessions), sessions.get_summary("k"), _ever(sessions)), (["a", "b"], "So far.", ["a", "b"]))
+        _holds(sessions.exists("k"))
+        _same(list(sessions.list()), [])
+        _same([(i.key, i.messages) for i in sessions.list(archived=True) if i.archived], [("k", 2)])
+
+
+def a_write_to_an_archived_key_starts_a_new_generation(open_store: Open) -> None:
+    """Reads take the new one; the transcript gives both, told apart by their generation."""
+    with open_store() as sessions:
+        _add(sessions, "ab")
+        sessions.set_summary("k", "So far.")
+        sessions.archive("k")
+        sessions.add_messages("k", [_user("c")], expect=0)
+        _same((_live(sessions), sessions.get_summary("k")), (["c"], ""))
+        _same(_ever(sessions), ["a", "b", "c"])
+        generations = [stored.generation for stored in sessions.transcript("k")]
+        _same((generations[0] == generations[1], generations[1] == generations[2]), (True, False))
+
+
+def archiving_again_never_overwrites(open_store: Open) -> None:
+    """Every generation stays; reads take the newest."""
+    with open_store() as sessions:
+        for text in "abc":
+            _add(sessions, text)
+            sessions.archive("k")
+        _same((_live(sessions), _ever(sessions)), (["c"], ["a", "b", "c"]))
+        _same([info.key for info in sessions.list()], [])
+
+
+def an_unarchived_session_goes_on(open_store: Open) -> None:
+    """The newest generation is active again, and the next message follows its last."""
+    with open_store() as sessions:
+        _add(sessions, "x")
+        sessions.archive("k")
+        last = _add(sessions, "ab")[-1]
+        sessions.archive("k")
+        sessions.unarchive("k")
+        sessions.add_messages("k", [_user("c")], expect=last)
+        _same((_live(sessions), _ever(sessions)), (["a", "b", "c"], ["x", "a", "b", "c"]))
+        _same([(info.key, info.archived) for info in sessions.list()], [("k", False)])
+
+
+def unarchiving_beside_an_active_session_is_a_conflict(open_store: Open) -> None:
+    """Neither generation is touched."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        sessions.archive("k")
+        _add(sessions, "b")
+        with _raises(Conflict):
+            sessions.unarchive("k")
+        _same((_live(sessions), _ever(sessions)), (["b"], ["a", "b"]))
+
+
+def archiving_an_unknown_key_is_not_found(open_store: Open) -> None:
+    """There is nothing to put away, nor to bring back."""
+    with open_store() as sessions:
+        with _raises(SessionNotFound):
+            sessions.archive("k")
+        with _raises(SessionNotFound):
+            sessions.unarchive("k")
+        _holds(not sessions.exists("k"))
+
+
+def delete_erases_every_generation(open_store: Open) -> None:
+    """History, transcript, records, meta and archive are gone, and other sessions are not."""
+    with open_store() as sessions:
+        _add(sessions, "a", "other")
+        _add(sessions, "ab")
+        sessions.set_meta("k", title="T")
+        sessions.archive("k")
+        _add(sessions, "c")
+        sessions.append("k", "x.note", {})
+        sessions.delete("k")
+        _same((sessions.exists("k"), _live(sessions), _ever(sessions)), (False, [], []))
+        _same((sessions.get_meta("k"), sessions.records("k")), ({}, []))
+        _same([info.key for info in sessions.list(archived=True) if info.archived], [])
+        _same(_live(sessions, "other"), ["a"])
+
+
+def delete_erases_an_archived_session(open_store: Open) -> None:
+    """A session that is only in the archive is deleted like another."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        sessions.archive("k")
+        sessions.delete("k")
+        _same((sessions.exists("k"), _ever(sessions)), (False, []))
+
+
+def deleting_an_unknown_key_is_no_error(open_store: Open) -> None:
+    """What should be gone is gone, twice too."""
+    with open_store() as sessions:
+        sessions.delete("k")
+        _add(sessions, "a")
+        sessions.delete("k")
+        sessions.delete("k")
+        _holds(not sessions.exists("k"))
+
+
+def a_deleted_key_begins_anew(open_store: Open) -> None:
+    """A later write makes a new session that knows nothing of the old one."""
+    with open_store() as sessions:
+        number = sessions.add_messages("k", [_user("a"), _user("b")], id="once")
+        sessions.delete("k")
+        with _raises(Conflict):
+            sessions.add_messages("k", [_user("c")], expect=number)
+        sessions.add_messages("k", [_user("d")], expect=0)
+        _same((_live(sessions), _ever(sessions)), (["d"], ["d"]))
+
+
+# Keys
+
+
+def keys_that_look_alike_are_apart(open_store: Open) -> None:
+    """No two keys share a session: not by case, by separators, by width or by composition."""
+    keys = [
+        "a:b",
+        "a/b",
+        "a_b",
+        "a\\b",
+        "a.b",
+        "a-b",
+        "a b",
+        "a:b ",
+        "A:B",
+        "a",
+        "A",
+        "é",
+        "e\u0301",
+        "\uff41",
+        "a.jsonl",
+        "a~b",
+    ]
+    with open_store() as sessions:
+        for key in keys:
+            sessions.add_message(key, "user", f"to {key}")
+        _same([_live(sessions, key) for key in keys], [[f"to {key}"] for key in keys])
+        _same(sorted(info.key for info in sessions.list()), sorted(keys))
+
+
+def any_key_of_unicode_will_do(open_store: Open) -> None:
+    """Names of files, paths, controls and every script are only keys."""
+    keys = [
+        "日本語",
+        "🦪",
+        "..",
+        ".",
+        "/",
+        "/etc/passwd",
+        "../../x",
+        "con",
+        "NUL",
+        "-rf",
+        "~",
+        " ",
+        "\n",
+        "\u202ex",
+        "x" * 1024,
+        "字" * 1024,
+    ]
+    with open_store() as sessions:
+        for key in keys:
+            sessions.add_message(key, "user", "a")
+        _same([_live(sessions, key) for key in keys], [["a"]] * len(keys))
+        sessions.archive("..")
+        sessions.delete("/")
+        _same(sorted(info.key for info in sessions.list()), sorted(set(keys) - {"..", "/"}))
+
+
+def an_invalid_key_is_refused(open_store: Open) -> None:
+    """The empty key, NUL, lone surrogates and more than 1,024 characters are errors, for reads too."""
+    with open_store() as sessions:
+        for key in ("", "a\x00b", "\ud800", "x" * 1025):
+            calls: list[Callable[[str], object]] = [
+                lambda key: sessions.add_message(key, "user", "a"),
+                sessions.get_history,
+                sessions.get_summary,
+                sessions.exists,
+                sessions.save,
+                sessions.delete,
+            ]
+            for call in calls:
+                with _raises(InvalidKey):
+                    call(key)
+        _same(list(sessions.list()), [])
+
+
+def an_invalid_message_is_refused(open_store: Open) -> None:
+    """What cannot be stored as it is is an error, and nothing is stored."""
+    bad: list[dict[str, Any]] = [
+        {"content": "no role"},
+        {"role": 7, "content": "no role"},
+        {"role": "user", "content": [{"x": float("inf")}]},
+        {"role": "user", "content": "a", "extra_field": 2**64},
+        {"role": "user", "content": b"bytes"},
+        {"role": "user", "content": [{1: "a key that is no text"}]},
+    ]
+    with open_store() as sessions:
+        for mapping in bad:
+            with _raises(InvalidMessage):
+                sessions.add_full_message("k", mapping)
+        _holds(not sessions.exists("k"))
+
+
+# The store as a whole
+
+
+def a_sound_store_verifies(open_store: Open) -> None:
+    """A report on one session and on all of them has no findings."""
+    with open_store() as sessions:
+        _add(sessions, "abc")
+        sessions.truncate_history("k", 1)
+        sessions.save("k")
+        _add(sessions, "a", "archived")
+        sessions.archive("archived")
+        for report in (sessions.verify(), sessions.verify("k"), sessions.verify("archived")):
+            _same((report.ok, report.findings), (True, ()))
+
+
+def closing_twice_is_harmless(open_store: Open) -> None:
+    """Whoever is last to close need not know it."""
+    sessions = open_store()
+    sessions.add_message("k", "user", "a")
+    sessions.close()
+    sessions.close()
+
+
+def forgiving_writes_are_counted_and_return_zero(open_store: Open) -> None:
+    """A failed write is no exception, and those that succeed return their number."""
+    with open_store() as sessions:
+        forgiving = Forgiving(sessions)
+        _same(forgiving.add_message("", "user", "a"), 0)
+        _same(forgiving.add_full_message("k", {"content": "no role"}), 0)
+        forgiving.set_summary("", "So far.")
+        forgiving.set_history("k", [{"content": "no role"}])
+        forgiving.truncate_history("", 0)
+        _same(forgiving.failures, 5)
+        number = forgiving.add_message("k", "user", "b")
+        _same([stored.n for stored in sessions.transcript("k")], [number])
+        _same(forgiving.failures, 5)
+
+
+def forgiving_reads_give_empty_values(open_store: Open) -> None:
+    """A failed read is an empty one, but a failed save is still an error."""
+    with open_store() as sessions:
+        forgiving = Forgiving(sessions)
+        _same((forgiving.get_history(""), forgiving.get_summary("")), ([], ""))
+        with _raises(InvalidKey):
+            forgiving.save("")
+
+
+# Places that keep their sessions
+
+
+def everything_is_there_after_reopening(open_store: Open) -> None:
+    """History, summary, meta, transcript, records, listing and archive come back the same."""
+    with open_store() as sessions:
+        _add(sessions, "abc")
+        sessions.set_meta("k", title="T")
+        sessions.append("k", "x.note", {"a": 1})
+        sessions.set_summary("k", "So far.")
+        sessions.truncate_history("k", 2)
+        _add(sessions, "z", "old")
+        sessions.archive("old")
+        before = (sessions.get_history("k"), sessions.transcript("k"), sessions.records("k"), list(sessions.list()))
+    with open_store() as sessions:
+        _same(
+            (sessions.get_history("k"), sessions.transcript("k"), sessions.records("k"), list(sessions.list())), before
+        )
+        _same(
+            (_live(sessions), sessions.get_summary("k"), sessions.get_meta("k")),
+            (["b", "c"], "So far.", {"title": "T"}),
+        )
+        _same((_live(sessions, "old"), sessions.exists("old")), (["z"], True))
+
+
+def numbers_go_on_after_reopening(open_store: Open) -> None:
+    """The next number is higher than any before, also after a compaction."""
+    with open_store() as sessions:
+        numbers = _add(sessions, "ab")
+        sessions.clear("k")
+        sessions.save("k")
+    with open_store() as sessions:
+        numbers += _add(sessions, "c")
+    _same(numbers, sorted(set(numbers)))
+
+
+def expect_and_id_hold_after_reopening(open_store: Open) -> None:
+    """Another run of the program may retry the write of this one."""
+    with open_store() as sessions:
+        number = sessions.add_messages("k", [_user("a")], expect=0, id="once")
+    with open_store() as sessions:
+        _same(sessions.add_messages("k", [_user("a")], expect=0, id="once"), number)
+        with _raises(Conflict):
+            sessions.add_messages("k", [_user("b")], id="once")
+        sessions.add_messages("k", [_user("c")], expect=number)
+        _same(_live(sessions), ["a", "c"])
+
+
+def ids_outlive_compaction_and_reopening(open_store: Open) -> None:
+    """Compaction carries the window of ids along."""
+    with open_store() as sessions:
+        number = sessions.add_messages("k", [_user("x" * 1000)] * 300, id="once")
+        sessions.truncate_history("k", 1)
+        sessions.save("k")
+    with open_store() as sessions:
+        _same(sessions.add_messages("k", [_user("x" * 1000)] * 300, id="once"), number)
+        _same(len(sessions.transcript("k")), 300)
+
+
+def what_one_wrote_the_other_reads(open_store: Open) -> None:
+    """Two openings of one place write one session by turns, and both see all of it."""
+    with open_store() as one, open_store() as two:
+        for text in "ab":
+            one.add_message("k", "user", f"one {text}")
+            two.add_message("k", "assistant", f"two {text}")
+        _same(_live(one), ["one a", "two a", "one b", "two b"])
+        one.truncate_history("k", 1)
+        one.set_summary("k", "So far.")
+        one.save("k")
+        _same((_live(two), two.get_summary("k")), (["two b"], "So far."))
+
+
+def a_conflict_is_seen_across_openings(open_store: Open) -> None:
+    """``expect`` and ``id`` are checked against what is there, not what this opening knows."""
+    with open_store() as one, open_store() as two:
+        number = one.add_messages("k", [_user("a")], id="once")
+        _same(two.add_messages("k", [_user("a")], id="once"), number)
+        two.add_message("k", "user", "b")
+        with _raises(Conflict):
+            one.add_messages("k", [_user("c")], expect=number)
+        _same((_live(one), _live(two)), (["a", "b"], ["a", "b"]))
+
+
+def ids_of_the_other_are_known_however_the_writes_mix(open_store: Open) -> None:
+    """Each may retry what the other wrote, with writes of its own before and between."""
+    with open_store() as one, open_store() as two:
+        for text in "abc":
+            one.add_messages("k", [_user(text)], id=text)
+            number = two.add_messages("k", [_user(text * 2)], id=text * 2)
+            one.add_message("k", "user", "between")
+            _same(one.add_messages("k", [_user(text * 2)], id=text * 2), number)
+        _same(len(_live(one)), 9)
+
+
+def archiving_and_deleting_are_seen_across_openings(open_store: Open) -> None:
+    """Neither an archived nor a deleted session goes on in another opening."""
+    with open_store() as one, open_store() as two:
+        one.add_message("k", "user", "a")
+        two.add_message("k", "user", "b")
+        one.archive("k")
+        two.add_message("k", "user", "c")
+        _same((_live(one), _ever(one)), (["c"], ["a", "b", "c"]))
+        two.delete("k")
+        _same((one.exists("k"), _live(one), _ever(one)), (False, [], []))
+
+
+def a_session_deleted_elsewhere_does_not_come_back(open_store: Open) -> None:
+    """Whoever still had it open may be told so once; then the key begins anew."""
+    with open_store() as one, open_store() as two:
+        one.add_message("k", "user", "a")
+        two.delete("k")
+        with suppress(Conflict):
+            one.add_message("k", "user", "b")
+        one.add_message("k", "user", "c")
+        _holds("a" not in _ever(two))
+        _same(_live(two)[-1:], ["c"])
+
+
+# The eight checks of the earlier systems
+
+
+def earlier_round_trip(open_store: Callable[[], SessionStore]) -> None:
+    """Two messages come back in order with their roles."""
+    store = open_store()
+    store.add_message("s1", "user", "hello")
+    store.add_message("s1", "assistant", "hi")
+    _same([(m.role, m.content) for m in store.get_history("s1")], [("user", "hello"), ("assistant", "hi")])
+    store.close()
+
+
+def earlier_tool_calls(open_store: Callable[[], SessionStore]) -> None:
+    """A tool call keeps its id and name, and its result the id it answers."""
+    store = open_store()
+    call = ToolCall(id="tc1", name="read_file", arguments='{"path":"a.py"}')
+    store.add_full_message("s1", Message(role="assistant", content="", tool_calls=(call,)))
+    store.add_full_message("s1", Message(role="tool", content="print()", tool_call_id="tc1"))
+    assistant, result = store.get_history("s1")
+    _same([(c.id, c.name, c.arguments) for c in assistant.tool_calls], [("tc1", "read_file", '{"path":"a.py"}')])
+    _same(result.tool_call_id, "tc1")
+    store.close()
+
+
+def earlier_summary(open_store: Callable[[], SessionStore]) -> None:
+    """There is none, then one, then another."""
+    store = open_store()
+    store.add_message("s1", "user", "hello")
+    _same(store.get_summary("s1"), "")
+    store.set_summary("s1", "first")
+    _same(store.get_summary("s1"), "first")
+    store.set_summary("s1", "second")
+    _same(store.get_summary("s1"), "second")
+    store.close()
+
+
+def earlier_truncate_and_save(open_store: Callable[[], SessionStore]) -> None:
+    """What a truncation kept is there before and after saving."""
+    store = open_store()
+    for n in range(10):
+        store.add_message("s1", "user", f"message {n}")
+    store.truncate_history("s1", 3)
+    _same(_live(store, "s1"), ["message 7", "message 8", "message 9"])
+    store.save("s1")
+    _same(_live(store, "s1"), ["message 7", "message 8", "message 9"])
+    store.close()
+
+
+def earlier_replacement(open_store: Callable[[], SessionStore]) -> None:
+    """A history that is set replaces the one before it."""
+    store = open_store()
+    store.add_message("s1", "user", "old")
+    store.set_history("s1", [_user("new 1"), Message(role="assistant", content="new 2")])
+    _same(_live(store, "s1"), ["new 1", "new 2"])
+    store.close()
+
+
+def earlier_empty_session(open_store: Callable[[], SessionStore]) -> None:
+    """A session nobody wrote is an empty list and an empty text, not an error."""
+    store = open_store()
+    _same((store.get_history("nobody"), store.get_summary("nobody")), ([], ""))
+    store.close()
+
+
+def earlier_isolation(open_store: Callable[[], SessionStore]) -> None:
+    """Two sessions do not see each other."""
+    store = open_store()
+    store.add_message("s1", "user", "for one")
+    store.add_message("s2", "user", "for two")
+    store.set_summary("s1", "of one")
+    _same((_live(store, "s1"), _live(store, "s2")), (["for one"], ["for two"]))
+    _same((store.get_summary("s1"), store.get_summary("s2")), ("of one", ""))
+    store.close()
+
+
+def earlier_summarise_flow(open_store: Callable[[], SessionStore]) -> None:
+    """Summary, truncation, save: the last four messages stay, and the conversation goes on."""
+    store = open_store()
+    for n in range(20):
+        store.add_message("s1", "user" if n % 2 == 0 else "assistant", f"message {n}")
+    store.set_summary("s1", "Sixteen messages.")
+    store.truncate_history("s1", 4)
+    store.save("s1")
+    _same((_live(store, "s1")[0], len(_live(store, "s1"))), ("message 16", 4))
+    store.add_message("s1", "user", "message 20")
+    _same((_live(store, "s1")[-1], store.get_summary("s1")), ("message 20", "Sixteen messages."))
+    store.close()
+
+
+STORE_CONTRACT: tuple[Check, ...] = (
+    an_unknown_key_reads_as_empty,
+    the_first_write_creates_the_session,
+    a_message_comes_back_as_it_was_written,
+    every_field_of_a_message_survives,
+    a_mapping_in_openai_shape_comes_back_in_it,
+    unknown_fields_survive,
+    difficult_text_survives,
+    a_large_message_survives,
+    a_given_time_is_kept,
+    last_gives_the_newest_messages,
+    last_never_reaches_behind_a_truncation,
+    what_callers_change_afterwards_is_not_stored,
+    numbers_increase_and_are_the_transcripts,
+    numbers_are_never_reused,
+    a_group_is_stored_whole,
+    a_group_with_a_bad_message_is_not_stored,
+    submit_is_add_messages_without_waiting,
+    expect_zero_means_a_new_session,
+    a_stale_expect_is_a_conflict,
+    a_refused_expect_does_not_create_the_session,
+    every_change_of_history_counts_for_expect,
+    notes_do_not_count_for_expect,
+    a_retry_under_the_same_id_is_stored_once,
+    other_content_under_the_same_id_is_a_conflict,
+    id_is_looked_at_before_expect,
+    ids_belong_to_their_session,
+    a_refused_write_does_not_use_up_its_id,
+    truncation_keeps_the_newest,
+    truncation_to_nothing_or_less_keeps_none,
+    truncation_to_more_than_is_live_changes_nothing,
+    truncations_count_only_what_is_live,
+    changing_an_unknown_key_writes_nothing,
+    a_summary_is_replaced_by_the_next,
+    a_summary_may_drop_what_it_covers,
+    a_summary_of_what_is_not_live_is_a_conflict,
+    a_summary_upto_in_an_unknown_session_is_a_conflict,
+    a_replaced_history_keeps_the_summary,
+    a_history_with_a_bad_message_replaces_nothing,
+    a_history_may_be_replaced_by_itself,
+    a_history_may_be_replaced_by_nothing,
+    clear_drops_history_and_summary,
+    rewind_goes_back_and_another_rewind_forth,
+    rewind_restores_the_summary,
+    rewind_undoes_truncation_replacement_and_clear,
+    rewind_brings_back_what_compaction_moved,
+    rewind_into_a_group_is_refused,
+    rewind_to_an_unknown_record_is_a_conflict,
+    pop_takes_the_last_message_back,
+    pop_leaves_truncation_and_summary_alone,
+    pop_takes_one_message_of_a_group,
+    the_transcript_keeps_everything,
+    meta_fields_are_merged_and_removed,
+    meta_is_not_history,
+    own_records_come_back_by_kind,
+    usage_and_tool_records_may_be_appended,
+    kinds_of_the_store_cannot_be_appended,
+    an_append_under_the_same_id_is_stored_once,
+    an_id_is_used_for_one_kind,
+    own_records_hold_any_json,
+    own_records_outlive_compaction,
+    save_changes_nothing_that_can_be_seen,
+    list_gives_true_keys_and_counts,
+    list_filters_by_prefix,
+    list_gives_the_newest_title,
+    an_archived_session_can_be_read,
+    a_write_to_an_archived_key_starts_a_new_generation,
+    archiving_again_never_overwrites,
+    an_unarchived_session_goes_on,
+    unarchiving_beside_an_active_session_is_a_conflict,
+    archiving_an_unknown_key_is_not_found,
+    delete_erases_every_generation,
+    delete_erases_an_archived_session,
+    deleting_an_unknown_key_is_no_error,
+    a_deleted_key_begins_anew,
+    keys_that_look_alike_are_apart,
+    any_key_of_unicode_will_do,
+    an_invalid_key_is_refused,
+    an_invalid_message_is_refused,
+    a_sound_store_verifies,
+    closing_twice_is_harmless,
+    forgiving_writes_are_counted_and_return_zero,
+    forgiving_reads_give_empty_values,
+)
+
+REOPEN_CONTRACT: tuple[Check, ...] = (
+    everything_is_there_after_reopening,
+    numbers_go_on_after_reopening,
+    expect_and_id_hold_after_reopening,
+    ids_outlive_compaction_and_reopening,
+    what_one_wrote_the_other_reads,
+    a_conflict_is_seen_across_openings,
+    ids_of_the_other_are_known_however_the_writes_mix,
+    archiving_and_deleting_are_seen_across_openings,
+    a_session_deleted_elsewhere_does_not_come_back,
+)
+
+EARLIER_CONTRACT: tuple[EarlierCheck, ...] = (
+    earlier_round_trip,
+    earlier_tool_calls,
+    earlier_summary,
+    earlier_truncate_and_save,
+    earlier_replacement,
+    earlier_empty_session,
+    earlier_isolation,
+    earlier_summarise_flow,
+)

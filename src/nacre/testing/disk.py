@@ -1,0 +1,317 @@
+"""A simulated disk and the processes that use it, for crash tests of code that makes its system calls through `Ops`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from nacre.log.ops import Ops
+from nacre.testing.faults import Fault, Faults, Killed, WouldBlockForever
+from nacre.testing.inodes import Cut, Directory, Snapshot, Write
+from nacre.testing.tree import Move, Tree, failure
+
+Hook: TypeAlias = Callable[[str, tuple[Any, ...]], None]
+
+
+class Disk:
+    """A file system whose durable side is known: what was synced, and what only the page cache has.
+
+    `before(call, arguments)` is called before each call that changes or syncs something, `ticks` counts those calls,
+    and a path stands in the arguments where the call has a descriptor. Everything, time and randomness too, follows
+    from `seed` and the calls made. There are no symbolic links and no permissions, and one thread.
+    """
+
+    __slots__ = ("_locks", "_tree", "before", "faults", "ticks")
+
+    def __init__(self, seed: int = 0, *, at: Snapshot | None = None) -> None:
+        self._tree = Tree.empty(seed) if at is None else Tree(at)
+        self._locks: dict[int, _Description] = {}
+        self.before: Hook | None = None
+        self.faults = Faults()
+        self.ticks = 0
+
+    def process(self) -> Process:
+        """A new process, with no file open."""
+        return Process(self, self._tree, self._locks)
+
+    def fail(self, plan: Fault) -> None:
+        """Plan a failure; its calls are counted from now on."""
+        self.faults.plan(plan)
+
+    def heal(self) -> None:
+        """Drop every planned failure."""
+        self.faults.clear()
+
+    def snapshot(self) -> Snapshot:
+        """All of the disk as it is now, for `images`; costs next to nothing."""
+        return self._tree.freeze()
+
+    def clone(self) -> Disk:
+        """The same disk with the same page cache, as another process finds it when all others were killed here."""
+        return Disk(at=self.snapshot())
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file, as a process would read them."""
+        return self._tree.file(self._tree.get(path), path).live
+
+    def write_durable(self, path: str, data: bytes) -> None:
+        """Plant a file, or damage one in place, as if the disk had always held it; directories are made as needed."""
+        self._tree.plant(path, data)
+
+
+class _Description:
+    """An open file description: what a descriptor stands for and what owns a lock."""
+
+    __slots__ = ("flags", "inode", "path", "position")
+
+    def __init__(self, path: str, inode: int, flags: int) -> None:
+        self.path = path
+        self.inode = inode
+        self.flags = flags
+        self.position = 0
+
+    @property
+    def reads(self) -> bool:
+        return self.flags & os.O_ACCMODE != os.O_WRONLY
+
+    @property
+    def writes(self) -> bool:
+        return self.flags & os.O_ACCMODE != os.O_RDONLY
+
+
+class Process(Ops):
+    """The system calls of one process on a simulated disk.
+
+    Descriptor numbers are never used twice, so that the use of a closed one always shows. Once killed, every call
+    raises `Killed`, except those that clean up: the kernel has done that.
+    """
+
+    def __init__(self, disk: Disk, tree: Tree, locks: dict[int, _Description]) -> None:
+        self._disk = disk
+        self._tree = tree
+        self._locks = locks
+        self._open: dict[int, _Description] = {}
+        self._next = 3
+        self._killed = False
+
+    def kill(self) -> None:
+        """SIGKILL: descriptors are closed and locks dropped; the page cache keeps what was written."""
+        self._killed = True
+        for description in self._open.values():
+            self._release(description)
+        self._open.clear()
+
+    # Descriptors
+
+    def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+        """Open, and create or empty the file if the flags say so."""
+        self._live()
+        missing = bool(flags & os.O_CREAT) and self._tree.find(path) is None
+        if missing or flags & os.O_TRUNC:
+            self._obey(self._tick("open", path, flags, mode), path)
+        else:
+            self._obey(self._meet("open"), path)
+        inode = self._opened(path, flags, mode)
+        if flags & os.O_TRUNC:
+            self._tree.edit(inode, Cut(0))
+        fd = self._next
+        self._next += 1
+        self._open[fd] = _Description(path, inode, flags)
+        return fd
+
+    def close(self, fd: int) -> None:
+        """Close; a planned failure is raised after it, as the kernel does."""
+        if self._killed:
+            return
+        description = self._at(fd)
+        self._release(description)
+        del self._open[fd]
+        self._obey(self._meet("close"), description.path)
+
+    def _opened(self, path: str, flags: int, mode: int) -> int:
+        inode = self._tree.find(path)
+        if inode is None:
+            return self._tree.create(path, stat.S_IFREG | mode) if flags & os.O_CREAT else self._tree.get(path)
+        if flags & os.O_CREAT and flags & os.O_EXCL:
+            raise failure(errno.EEXIST, path)
+        if isinstance(self._tree.inodes[inode], Directory):
+            if flags & (os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_RDWR):
+                raise failure(errno.EISDIR, path)
+        elif flags & os.O_DIRECTORY:
+            raise failure(errno.ENOTDIR, path)
+        return inode
+
+    def _at(self, fd: int) -> _Description:
+        self._live()
+        description = self._open.get(fd)
+        if description is None:
+            raise failure(errno.EBADF, f"descriptor {fd}")
+        return description
+
+    # Bytes
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """Read what the page cache has."""
+        description = self._at(fd)
+        if not description.reads:
+            raise failure(errno.EBADF, description.path)
+        fault = self._obey(self._meet("pread"), description.path)
+        data = self._tree.file(description.inode, description.path).live[offset : offset + size]
+        return data[: _half(data)] if fault is not None and fault.mode == "short" else data
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        """Write into the page cache: all, or half if a planned failure says so."""
+        description = self._at(fd)
+        if not description.writes:
+            raise failure(errno.EBADF, description.path)
+        data = bytes(data)
+        fault = self._tick("write", description.path, data)
+        if fault is not None and fault.mode in {"short", "kill"}:
+            data = data[: _half(data)]
+        if fault is None or fault.mode != "error":
+            self._put(description, data)
+        self._obey(fault, description.path)
+        return len(data)
+
+    def _put(self, description: _Description, data: bytes) -> None:
+        file = self._tree.file(description.inode, description.path)
+        offset = len(file.live) if description.flags & os.O_APPEND else description.position
+        if data:
+            self._tree.edit(description.inode, Write(offset, data))
+        description.position = offset + len(data)
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        """Set a file's size in the page cache."""
+        description = self._at(fd)
+        if not description.writes or size < 0:
+            raise failure(errno.EINVAL, description.path)
+        self._obey(self._tick("ftruncate", description.path, size), description.path)
+        self._tree.edit(description.inode, Cut(size))
+
+    def fdatasync(self, fd: int) -> None:
+        """Make a file's bytes, or a directory's names, durable."""
+        self._sync("fdatasync", fd)
+
+    def fsync(self, fd: int) -> None:
+        """Make a file's bytes, or a directory's names, durable."""
+        self._sync("fsync", fd)
+
+    def _sync(self, call: str, fd: int) -> None:
+        description = self._at(fd)
+        fault = self._tick(call, description.path)
+        if fault is not None and fault.mode == "error":
+            self._tree.lose(description.inode)
+        self._obey(fault, description.path)
+        if fault is None or fault.mode != "lie":
+            self._tree.sync(description.inode)
+
+    # Looking
+
+    def fstat(self, fd: int) -> os.stat_result:
+        """What the kernel tells of an open file."""
+        description = self._at(fd)
+        self._obey(self._meet("fstat"), description.path)
+        return self._tree.stat(description.inode)
+
+    def stat(self, path: str) -> os.stat_result:
+        """What the kernel tells of a path."""
+        self._obey(self._meet("stat"), path)
+        return self._tree.stat(self._tree.get(path))
+
+    def listdir(self, path: str) -> list[str]:
+        """The names in a directory."""
+        self._obey(self._meet("listdir"), path)
+        return list(self._tree.directory(self._tree.get(path), path).live)
+
+    # Locks
+
+    def flock(self, fd: int, wait: bool) -> bool:  # noqa: FBT001 - as in Ops
+        """Take the exclusive lock; it belongs to the open file description."""
+        description = self._at(fd)
+        self._obey(self._meet("flock"), description.path)
+        owner = self._locks.setdefault(description.inode, description)
+        if wait and owner is not description:
+            raise WouldBlockForever(f"the lock of {description.path!r} is held through another descriptor")
+        return owner is description
+
+    def unlock(self, fd: int) -> None:
+        """Release the lock, if it is held through this descriptor."""
+        if self._killed:
+            return
+        description = self._at(fd)
+        self._release(description)
+        self._obey(self._meet("unlock"), description.path)
+
+    def _release(self, description: _Description) -> None:
+        if self._locks.get(description.inode) is description:
+            del self._locks[description.inode]
+
+    # Names
+
+    def rename(self, old: str, new: str) -> None:
+        """Move a name; durable when both directories were synced."""
+        self._change("rename", lambda: self._tree.rename_move(old, new), old, new)
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        self._change("link", lambda: self._tree.link_move(old, new), old, new)
+
+    def unlink(self, path: str) -> None:
+        """Take a file's name away; whoever has it open keeps it."""
+        self._change("unlink", lambda: self._tree.unlink_move(path), path)
+
+    def mkdir(self, path: str, mode: int) -> None:
+        """Make an empty directory."""
+        self._live()
+        if self._tree.find(path) is not None:
+            raise failure(errno.EEXIST, path)
+        self._obey(self._tick("mkdir", path, mode), path)
+        self._tree.create(path, stat.S_IFDIR | mode)
+
+    def _change(self, call: str, move: Callable[[], Move], *paths: str) -> None:
+        self._live()
+        move()  # a call that the kernel refuses changes nothing: it is no tick
+        self._obey(self._tick(call, *paths), paths[0])
+        self._tree.apply(move())  # asked again: the hook may have let another process run
+
+    # Time and chance
+
+    def now(self) -> float:
+        """The disk's own clock."""
+        return self._tree.now() / 1e9
+
+    def random(self, size: int) -> bytes:
+        """Bytes that follow from the disk's seed."""
+        return self._tree.random(size)
+
+    # Faults
+
+    def _tick(self, call: str, *arguments: Any) -> Fault | None:
+        self._live()
+        self._disk.ticks += 1
+        if self._disk.before is not None:
+            self._disk.before(call, arguments)
+        return self._meet(call, ticks=True)
+
+    def _meet(self, call: str, *, ticks: bool = False) -> Fault | None:
+        self._live()
+        return self._disk.faults.meet(call, ticks=ticks)
+
+    def _obey(self, fault: Fault | None, path: str) -> Fault | None:
+        if fault is not None and fault.mode == "error":
+            raise failure(fault.errno, path)
+        if fault is not None and fault.mode == "kill":
+            self.kill()
+            raise Killed
+        return fault
+
+    def _live(self) -> None:
+        if self._killed:
+            raise Killed
+
+
+def _half(data: bytes) -> int:
+    return len(data) - len(data) // 2

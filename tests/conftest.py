@@ -1,0 +1,34 @@
+"""What every test may ask for: whether this is the long campaign, and a fresh place for a store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--campaign", action="store_true", help="run the fault tests for hours, not for seconds")
+
+
+@pytest.fixture(scope="session")
+def campaign(request: pytest.FixtureRequest) -> bool:
+    """Whether to try everything, however long it takes."""
+    return bool(request.config.getoption("--campaign"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A directory for one store, in RAM where there is such a place: a flush costs nothing there."""
+    if not os.access(SHARED_MEMORY, os.W_OK):
+        yield tmp_path / "store"
+        return
+    directory = Path(tempfile.mkdtemp(prefix="nacre-", dir=SHARED_MEMORY))
+    yield directory / "store"
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,260 @@
+"""Bugs planted in the store on purpose: the simulated disk must catch every one of them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import nacre
+from nacre.entries import Record, Rules, State
+from nacre.log import cold, erase, file, format, ids, successor, tail
+from nacre.log.batch import Batch
+from nacre.log.file import LogFile
+from nacre.log.ops import Ops
+from nacre.log.place import Place, unlink_if_there, write_all
+from nacre.log.scratch import Scratch
+from nacre.log.tail import Tail
+from nacre.testing import Fault, Process
+from tests.crash import simulation
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+Campaign = Callable[[int], int]
+
+MOST_SEEDS = 150
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """No log lines: every crash that is recovered from would write some."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def failing_syncs(seed: int) -> int:
+    """Fail every flush once, then go on working."""
+    calls = ("fdatasync", "fsync")
+    faults = (Fault(call=call, nth=nth, errno=errno.EIO) for call in calls for nth in range(1, 12))
+    return simulation.failing_calls(seed, faults, budget=3)
+
+
+def failing_writes(seed: int) -> int:
+    """Fail every write half-way."""
+    faults = (Fault(call="write", nth=nth, errno=errno.ENOSPC, mode="short") for nth in range(1, 12))
+    return simulation.failing_calls(seed, faults, budget=3)
+
+
+def no_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Process, "fdatasync", lambda self, fd: None)
+
+
+def no_directory_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(file, "settle_names", lambda ops, folder: None)
+
+
+def no_sync_before_rename(patch: pytest.MonkeyPatch) -> None:
+    def install(self: Scratch) -> None:
+        self._write()
+        self._ops.rename(self._place.scratch, self._place.log)
+
+    patch.setattr(Scratch, "install", install)
+
+
+def retried_flush(patch: pytest.MonkeyPatch) -> None:
+    def flush(self: LogFile) -> None:
+        try:
+            self._ops.fdatasync(self._fd)
+        except OSError:
+            self._ops.fdatasync(self._fd)
+        self._named = True
+
+    patch.setattr(LogFile, "_flush_file", flush)
+
+
+def torn_tail_kept(patch: pytest.MonkeyPatch) -> None:
+    def mend(self: LogFile, lines: Any, found: Tail) -> None:
+        write_all(self._ops, self._fd, b"\n")
+        self._take_tail(found)
+        self._end = lines.size + 1
+
+    patch.setattr(LogFile, "_mend", mend)
+
+
+def newline_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """The next record is glued to what a crash left of the one before it."""
+
+    def mend(self: LogFile, lines: Any, found: Tail) -> None:
+        self._take_tail(found)
+        self._end = lines.size
+
+    patch.setattr(LogFile, "_mend", mend)
+
+
+def checksum_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(format, "is_intact", lambda line: line.startswith(format.START) and line.endswith(b'"}'))
+
+
+def group_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tail, "_is_complete", lambda record, good: True)
+
+
+def states_not_redone(patch: pytest.MonkeyPatch) -> None:
+    def redone(found: Tail, past: Any, rules: Rules) -> tuple[list[bytes], State]:
+        kept = [piece for piece in found.kept if piece.record is not None]
+        return [piece.raw + b"\n" for piece in kept], tail.state_of(kept[-1].record if kept else found.before)
+
+    patch.setattr(file, "redone", redone)
+
+
+def nothing_settled_before_building_on_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogFile, "_settle", lambda self: None)
+
+
+def no_roll_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogFile, "_roll_back", lambda self: None)
+
+
+def roll_back_not_flushed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogFile, "_roll_back", lambda self: self._ops.ftruncate(self._fd, self._end))
+
+
+def no_rescue(patch: pytest.MonkeyPatch) -> None:
+    def rescue(self: LogFile, batch: Batch | None = None) -> None:
+        self._poisoned = ""
+
+    patch.setattr(LogFile, "_rescue", rescue)
+
+
+def cold_file_not_flushed(patch: pytest.MonkeyPatch) -> None:
+    def append(ops: Ops, path: str, at: int, lines: Iterator[bytes]) -> int:
+        fsync, ops.fsync = ops.fsync, lambda fd: None  # type: ignore[method-assign]
+        try:
+            return original(ops, path, at, lines)
+        finally:
+            ops.fsync = fsync  # type: ignore[method-assign]
+
+    original = cold.append
+    patch.setattr(cold, "append", append)
+
+
+def leftovers_in_the_cold_file_kept(patch: pytest.MonkeyPatch) -> None:
+    def append(ops: Ops, path: str, at: int, lines: Iterator[bytes]) -> int:
+        return original(ops, path, 1 << 40, lines) and at + 1
+
+    original = cold.append
+    patch.setattr(cold, "append", append)
+
+
+def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
+    def rest(ops: Ops, place: Place) -> None:
+        unlink_if_there(ops, place.log)
+        erase.settle_names(ops, place.folder)
+        erase.erase_rest(ops, place)
+
+    patch.setattr(file, "erase_rest", rest)
+
+
+def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    def erased(self: LogFile) -> None:
+        with self._locked(create=False):
+            erase.erase_rest(self._ops, self._place)
+            self._remove_log()
+
+    patch.setattr(LogFile, "erase", erased)
+
+
+def header_alone_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogFile, "_holds_session", property(lambda self: self._n > 0))
+    patch.setattr("nacre.log.reader.examine", _without_openings)
+
+
+def _without_openings(lines: Any, *, key: str) -> Tail:
+    found = tail.examine(lines, key=key)
+    last = found.last
+    if last is None or last.t != "open":
+        return found
+    note = Record(v=1, n=last.n, t="x.seen", ts=last.ts, st=last.st)
+    return found._replace(kept=[found.kept[0]._replace(record=note)])
+
+
+def scratch_written_in_place(patch: pytest.MonkeyPatch) -> None:
+    """A rewrite that empties the log and fills it again, instead of a new file and a rename."""
+
+    def install(self: LogFile, new: successor.Successor) -> None:
+        data = b"".join(new.lines)
+        self._ops.ftruncate(self._fd, 0)
+        write_all(self._ops, self._fd, data)
+        self._ops.fdatasync(self._fd)
+        self._end = len(data)
+        self._take(new.header, new.n, new.state)
+
+    patch.setattr(LogFile, "_install", install)
+
+
+def relaxed_batches_not_marked(patch: pytest.MonkeyPatch) -> None:
+    def begun(self: Batch, past: Any, **rest: Any) -> None:
+        original(self, past, **{**rest, "relaxed": False})
+
+    original = Batch.__init__
+    patch.setattr(Batch, "__init__", begun)
+
+
+def relaxed_close_does_not_flush(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogFile, "flush", lambda self: None)
+
+
+PLANTED: Sequence[tuple[Plant, Campaign]] = (
+    (no_sync, simulation.power_cuts),
+    (no_directory_sync, simulation.power_cuts),
+    (no_sync_before_rename, simulation.power_cuts),
+    (retried_flush, failing_syncs),
+    (torn_tail_kept, simulation.power_cuts),
+    (newline_not_checked, simulation.power_cuts),
+    (checksum_not_checked, simulation.flipped_bit),
+    (group_not_checked, simulation.torn_batches),
+    (states_not_redone, simulation.torn_batches),
+    (nothing_settled_before_building_on_it, simulation.kills),
+    (no_roll_back, failing_writes),
+    (roll_back_not_flushed, failing_writes),
+    (no_rescue, failing_syncs),
+    (cold_file_not_flushed, simulation.power_cuts),
+    (leftovers_in_the_cold_file_kept, simulation.power_cuts),
+    (log_removed_before_the_rest, simulation.power_cuts),
+    (deletion_not_recorded, simulation.power_cuts),
+    (header_alone_counts, simulation.power_cuts),
+    (scratch_written_in_place, simulation.power_cuts),
+    (relaxed_batches_not_marked, simulation.relaxed_cuts),
+    (relaxed_close_does_not_flush, simulation.relaxed_cuts),
+)
+
+
+@pytest.mark.parametrize(("plant", "campaign_of"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED])
+def test_planted_bug_is_caught(plant: Plant, campaign_of: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises((simulation.Violation, nacre.NacreError, AssertionError, OSError)):
+        for seed in range(MOST_SEEDS):
+            campaign_of(seed)
+
+
+def test_lock_taken_on_a_log_that_was_replaced_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert simulation.two_writers() == ("a", "b", "c")
+    monkeypatch.setattr(LogFile, "_has_the_name", lambda self, found: True)
+    assert simulation.two_writers() != ("a", "b", "c")
+
+
+def test_evicted_handle_that_was_never_settled_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation.evicted_after_failed_flush()
+    monkeypatch.setattr(LogFile, "is_sound", property(lambda self: True))
+    monkeypatch.setattr(LogFile, "_hide_doubtful", lambda self: None)
+    with pytest.raises(simulation.Violation):
+        simulation.evicted_after_failed_flush()
+
+
+def test_ids_lost_by_compaction_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert simulation.retried_after_compaction() == ("once",)
+    monkeypatch.setattr(ids.Ids, "window", lambda self, past: {})
+    assert simulation.retried_after_compaction() != ("once",)

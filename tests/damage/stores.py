@@ -1,0 +1,84 @@
+"""Stores to be damaged, and what is left of them afterwards."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import nacre
+from tests.damage.lines import is_whole
+
+KEY = "demo"
+NEXT = "written afterwards"
+
+
+def write(root: Path, texts: Sequence[str], *, key: str = KEY) -> Path:
+    """One session of plain messages, each acknowledged on its own; returns its log."""
+    known = set((root / "sessions").glob("*.jsonl"))
+    with nacre.open(root) as sessions:
+        for text in texts:
+            sessions.add_message(key, "user", text)
+    (log,) = set((root / "sessions").glob("*.jsonl")) - known
+    return log
+
+
+def lines_of(log: Path) -> list[bytes]:
+    """The lines of a log, newlines included."""
+    return [line + b"\n" for line in log.read_bytes().split(b"\n")[:-1]]
+
+
+def said(root: Path, key: str = KEY) -> list[str]:
+    """Every message of a session, as a fresh process of ours reads it."""
+    with nacre.open(root) as sessions:
+        return [str(stored.message.content) for stored in sessions.transcript(key)]
+
+
+def set_aside(root: Path) -> list[bytes]:
+    """The damaged pieces in quarantine, as the bytes they were."""
+    entries = [
+        json.loads(line) for file in sorted(root.glob("quarantine/*")) for line in file.read_bytes().splitlines()
+    ]
+    return [base64.b64decode(entry["b64"]) if "b64" in entry else entry["raw"].encode() for entry in entries]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aftermath:
+    """What the first look at a damaged store found, and what stood there once it had been written to again."""
+
+    reported: bool
+    loaded: list[str]
+    history: list[str]
+    transcript: list[str]
+    set_aside: list[bytes]
+    ok: bool
+
+    @property
+    def kept(self) -> list[str]:
+        """The messages that survived, without the one written afterwards."""
+        assert self.transcript[-1] == self.history[-1] == NEXT
+        assert self.loaded == self.transcript[:-1]
+        return self.loaded
+
+
+def go_on(root: Path, key: str = KEY) -> Aftermath:
+    """Verify, load, append, and look again."""
+    with nacre.open(root) as sessions:
+        first = sessions.verify(key)
+        loaded = [str(stored.message.content) for stored in sessions.transcript(key)]
+        sessions.add_message(key, "user", NEXT)
+        return Aftermath(
+            reported=not first.ok or any(root.glob("quarantine/*")),
+            loaded=loaded,
+            history=[str(message.content) for message in sessions.get_history(key)],
+            transcript=[str(stored.message.content) for stored in sessions.transcript(key)],
+            set_aside=set_aside(root),
+            ok=sessions.verify(key).ok,
+        )
+
+
+def assert_every_line_whole(log: Path) -> None:
+    """The log can be read with any JSON tool again."""
+    assert all(is_whole(line) for line in lines_of(log))

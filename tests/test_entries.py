@@ -1,0 +1,327 @@
+"""Messages and tool calls: frozen, faithful in JSON, and clear about what they cannot hold."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import nacre
+from nacre.entries import Message, ToolCall, message_of, plain, say
+from nacre.errors import InvalidMessage
+
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(st.text(), JSON, max_size=4)
+TIMES = st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5.5)), timezone(timedelta(hours=-11))]))
+CALLS = st.builds(ToolCall, id=st.text(), name=st.text(), arguments=st.text() | OBJECTS, extra=OBJECTS)
+MESSAGES = st.builds(
+    Message,
+    role=st.text(min_size=1),
+    content=st.none() | st.text() | st.lists(JSON, max_size=4),
+    tool_calls=st.lists(CALLS, max_size=3).map(tuple),
+    tool_call_id=st.none() | st.text(),
+    name=st.none() | st.text(),
+    reasoning=st.none() | st.text(),
+    media=st.lists(JSON, max_size=3).map(tuple),
+    model=st.none() | st.text(),
+    created=st.none() | TIMES,
+    extra=OBJECTS,
+)
+CUSTOM_CALL = {"id": "c1", "type": "custom", "custom": {"name": "sh", "input": "ls"}}
+OPENAI_CALLS = st.fixed_dictionaries(
+    {
+        "id": st.text(),
+        "type": st.sampled_from(["function", "custom"]),
+        "function": st.fixed_dictionaries(
+            {"name": st.text(), "arguments": st.text()}, optional={"thought_signature": st.text()}
+        ),
+    },
+    optional={"index": st.integers(0, 9), "extra_content": OBJECTS},
+)
+OPENAI = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool"]), "content": st.none() | st.text() | st.lists(OBJECTS)},
+    optional={
+        "name": st.text(),
+        "tool_call_id": st.text(),
+        "tool_calls": st.lists(OPENAI_CALLS, min_size=1, max_size=3),
+        "reasoning": st.text(),
+        "reasoning_content": st.text(),
+        "refusal": st.none() | st.text(),
+        "audio": OBJECTS,
+        "extra": JSON,
+        "id": st.text(),
+    },
+)
+
+
+class Text(str):
+    """Text that is more than text to its owner, as a template's is."""
+
+    __slots__ = ()
+
+
+class Whole(int):
+    """A number that is more than a number to its owner, as an array's is."""
+
+
+class Real(float):
+    """The same, with a fraction."""
+
+
+class Nowhere(tzinfo):
+    """A zone that does not know how far it is from UTC."""
+
+    def utcoffset(self, _: datetime | None) -> None:
+        return None
+
+    dst = tzname = utcoffset
+
+
+def decoded(message: Message) -> Message:
+    return msgspec.json.decode(say(message).raw, type=Message)
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+# What comes back is what was given
+
+
+@SETTINGS
+@given(MESSAGES)
+def test_a_message_survives_the_codec(message: Message) -> None:
+    assert decoded(message) == message
+
+
+@SETTINGS
+@given(OPENAI)
+@example({"role": "assistant", "content": None, "extra": {"role": "not ours"}})
+@example({"role": "assistant", "content": None, "tool_calls": [CUSTOM_CALL]})
+def test_a_mapping_in_openai_shape_comes_back_the_same(mapping: dict[str, Any]) -> None:
+    assert Message.from_mapping(mapping).to_mapping() == mapping
+    assert decoded(Message.from_mapping(mapping)).to_mapping() == mapping
+
+
+@SETTINGS
+@given(MESSAGES)
+def test_a_message_comes_back_from_its_mapping(message: Message) -> None:
+    calls = tuple(replace(call, extra={}) for call in message.tool_calls)
+    known = replace(message, tool_calls=calls, extra={})
+    assert Message.from_mapping(known.to_mapping()) == known
+
+
+@settings(SETTINGS, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(messages=st.lists(MESSAGES, min_size=1, max_size=2))
+def test_any_message_may_be_tried_again_after_reopening(root: Path, messages: list[Message]) -> None:
+    with nacre.open(root) as sessions:
+        sessions.delete("k")
+        number = sessions.add_messages("k", messages, id="once")
+        known = sessions.get_history("k")
+    with nacre.open(root) as sessions:
+        assert sessions.add_messages("k", messages, id="once") == number
+        assert sessions.get_history("k") == known
+
+
+def test_a_number_keeps_its_kind() -> None:
+    content = decoded(Message(role="user", content=[1, 1.0, -0.0, 5e-324, True, 2**64 - 1, -(2**63)])).content
+    assert repr(content) == "[1, 1.0, -0.0, 5e-324, True, 18446744073709551615, -9223372036854775808]"
+
+
+def test_microseconds_and_zones_of_a_time_survive() -> None:
+    moment = datetime(2026, 11, 15, 18, 0, 0, 123456, tzinfo=timezone(timedelta(hours=-3, minutes=-30)))
+    created = decoded(Message(role="user", created=moment)).created
+    assert created == moment
+    assert created.isoformat() == "2026-11-15T18:00:00.123456-03:30"
+
+
+def test_a_zone_with_seconds_does_not_move_the_time() -> None:
+    moment = datetime(1890, 1, 1, tzinfo=timezone(timedelta(minutes=53, seconds=28)))
+    assert decoded(Message(role="user", created=moment)).created == moment
+
+
+def test_subclasses_of_text_and_numbers_are_stored_as_what_they_are() -> None:
+    message = Message(role=Text("user"), content=[Text("a"), Whole(2), Real(1.5)], name=Text("b"))
+    assert decoded(message) == Message(role="user", content=["a", 2, 1.5], name="b")
+
+
+def test_a_time_may_be_given_as_iso_text() -> None:
+    message = Message.from_mapping({"role": "user", "content": "a", "created": "2026-11-15T18:00:00.5Z"})
+    assert message.created == datetime(2026, 11, 15, 18, 0, 0, 500000, tzinfo=UTC)
+
+
+def test_only_what_was_given_is_written() -> None:
+    assert bytes(say(Message(role="user", content="hi")).raw) == b'{"role":"user","content":"hi"}'
+    assert bytes(say(Message(role="user")).raw) == b'{"role":"user"}'
+
+
+def test_lists_of_calls_and_media_become_tuples() -> None:
+    call = ToolCall(id="c1", name="ls", arguments="{}")
+    message = Message(role="assistant", tool_calls=[call], media=["media://1"])  # type: ignore[arg-type]
+    assert message == Message(role="assistant", tool_calls=(call,), media=("media://1",))
+
+
+def test_a_call_in_our_own_shape_is_read_too() -> None:
+    call = ToolCall.from_mapping({"id": "c1", "name": "ls", "arguments": {"path": "."}, "index": 0})
+    assert call == ToolCall(id="c1", name="ls", arguments={"path": "."}, extra={"index": 0})
+
+
+def test_arguments_are_kept_as_they_came() -> None:
+    text = ToolCall.from_mapping({"id": "c1", "function": {"name": "ls", "arguments": '{ "path":"." }'}})
+    mapping = ToolCall.from_mapping({"id": "c1", "function": {"name": "ls", "arguments": {"path": "."}}})
+    assert (text.arguments, mapping.arguments) == ('{ "path":"." }', {"path": "."})
+
+
+@pytest.mark.parametrize("value", [Message(role="user"), ToolCall(id="c1", name="ls", arguments="{}")])
+def test_values_are_frozen(value: Message | ToolCall) -> None:
+    with pytest.raises(AttributeError):
+        value.name = "other"  # type: ignore[misc]
+
+
+def test_two_messages_do_not_share_their_extra() -> None:
+    Message(role="user").extra["a"] = 1
+    assert Message(role="user").extra == {}
+
+
+# What cannot be stored is refused with the reason
+
+
+@pytest.mark.parametrize(
+    ("mapping", "reason"),
+    [
+        ({"content": "a"}, "needs a role"),
+        ({"role": 7, "content": "a"}, "role is a word, not 7"),
+        ({"role": None, "content": "a"}, "role is a word, not None"),
+        ({"role": "", "content": "a"}, "role is a word, not ''"),
+        ({"role": "user", "content": 7}, "content is text, a list of parts or nothing, not int"),
+        ({"role": "user", "content": b"a"}, "not bytes"),
+        ({"role": "user", "content": {"a": 1}}, "not dict"),
+        ({"role": "user", "content": [b"a"]}, "content has a bytes"),
+        ({"role": "user", "content": [{"x": {1, 2}}]}, "content has a set"),
+        ({"role": "user", "content": [float("nan")]}, "content has nan"),
+        ({"role": "user", "content": [{"x": float("inf")}]}, "content has inf"),
+        ({"role": "user", "x": float("-inf")}, "extra has -inf"),
+        ({"role": "user", "x": 2**64}, "extra has an integer of more than 64 bits: 18446744073709551616"),
+        ({"role": "user", "x": -(2**63) - 1}, "more than 64 bits: -9223372036854775809"),
+        ({"role": "user", "x": {1: "a"}}, "extra has a key that is not text: 1"),
+        ({"role": "user", "content": nested(101)}, "content is nested more than 100 deep"),
+        ({"role": "user", "x": nested(101)}, "extra is nested more than 100 deep"),
+        ({"role": "user", "name": 7}, "name is text, not int"),
+        ({"role": "tool", "tool_call_id": 7}, "tool_call_id is text, not int"),
+        ({"role": "user", "media": "a.png"}, "media is a list, not str"),
+        ({"role": "user", "media": [b"png"]}, "media has a bytes"),
+        ({"role": "assistant", "tool_calls": "ls"}, "tool_calls is a list, not str"),
+        ({"role": "assistant", "tool_calls": ["ls"]}, "a tool call is a mapping, not str"),
+        ({"role": "assistant", "tool_calls": [{"function": "ls"}]}, "function is a mapping, not str"),
+        ({"role": "assistant", "tool_calls": [{"id": 7, "name": "ls"}]}, "id and name are text: 7, 'ls'"),
+        ({"role": "assistant", "tool_calls": [{"arguments": {"x": float("nan")}}]}, "arguments has nan"),
+        ({"role": "assistant", "tool_calls": [{"index": 2**64}]}, "extra has an integer"),
+        ({"role": "user", "created": "yesterday"}, "created is not a time: 'yesterday'"),
+        ({"role": "user", "created": "2026-11-15T18:00:00"}, "created is an aware datetime"),
+        ({"role": "user", "created": 1700000000}, "created is an aware datetime"),
+        ("hello", "a message is a mapping, not str"),
+    ],
+)
+def test_a_mapping_that_cannot_be_stored_is_refused(mapping: Any, reason: str) -> None:
+    with pytest.raises(InvalidMessage, match=reason):
+        say(mapping)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(role=7),  # type: ignore[arg-type]
+        Message(role="user", content=7),  # type: ignore[arg-type]
+        Message(role="user", created=datetime(2026, 11, 15)),  # noqa: DTZ001
+        Message(role="user", created=datetime(2026, 11, 15, tzinfo=Nowhere())),
+        Message(role="user", created="yesterday"),  # type: ignore[arg-type]
+        Message(role="user", extra=7),  # type: ignore[arg-type]
+        Message(role="user", media="a.png"),  # type: ignore[arg-type]
+        Message(role="user", tool_calls=("ls",)),  # type: ignore[arg-type]
+        Message(role="user", tool_calls=(ToolCall(id=7),)),  # type: ignore[arg-type]
+        Message(role="user", tool_calls=(ToolCall(extra=7),)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_message_that_cannot_be_stored_is_refused(message: Message) -> None:
+    with pytest.raises(InvalidMessage):
+        say(message)
+
+
+def test_a_list_that_holds_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(InvalidMessage, match="nested more than 100 deep"):
+        say(Message(role="user", content=endless))
+
+
+def test_nesting_of_less_than_a_hundred_is_kept() -> None:
+    message = Message(role="user", content=nested(99), extra={"deep": nested(98)})
+    assert decoded(message) == message
+
+
+def test_a_message_of_more_than_16_megabytes_is_refused_and_nothing_is_stored() -> None:
+    with nacre.open(":memory:") as sessions:
+        with pytest.raises(InvalidMessage, match="16"):
+            sessions.add_message("k", "user", "x" * (16 * 1024 * 1024))
+        assert not sessions.exists("k")
+
+
+# What JSON readers disagree on is made plain
+
+
+@pytest.mark.parametrize(
+    ("given_text", "kept"),
+    [
+        ("a\ud800b", "a\ufffdb"),
+        ("\udc00", "\ufffd"),
+        ("\ud83e\uddaa", "🦪"),
+        ("\ufeff\ud800", "\ufeff\ufffd"),
+        ("\ud800\ud800x\udc00", "\ufffd\ufffdx\ufffd"),
+    ],
+)
+def test_lone_surrogates_become_the_replacement_character(given_text: str, kept: str) -> None:
+    message = Message(role="user", content=[{given_text: given_text}], extra={"x": (given_text,)})
+    assert decoded(message) == Message(role="user", content=[{kept: kept}], extra={"x": [kept]})
+    assert plain([given_text], "data") == [kept]
+
+
+def test_what_lost_a_surrogate_is_marked() -> None:
+    assert say(Message(role="user", content="\ud800")).lossy
+    assert not say(Message(role="user", content="\ufffd 🦪")).lossy
+
+
+def test_a_message_with_a_lone_surrogate_keeps_everything_else() -> None:
+    moment = datetime(2026, 11, 15, tzinfo=UTC)
+    calls = (ToolCall(id="c1", name="ls", arguments={"x": [1, 2.5, None]}),)
+    message = Message(role="assistant", content="\ud800", tool_calls=calls, media=("a",), created=moment)
+    assert decoded(message) == replace(message, content="\ufffd")
+
+
+@pytest.mark.parametrize("value", [float("nan"), 2**64, b"a", {1: 2}, nested(101)])
+def test_data_that_json_cannot_hold_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidMessage, match="data"):
+        plain({"a": value}, "data")
+
+
+def test_a_record_that_is_no_message_has_none() -> None:
+    record = msgspec.convert({"v": 1, "n": 3, "t": "trunc", "ts": "", "st": [0] * 6}, nacre.entries.Record)
+    with pytest.raises(InvalidMessage, match="record 3 is a 'trunc', not a message"):
+        message_of(record)

@@ -1,0 +1,215 @@
+"""What `Sessions` does beyond the contract: opening, closing, threads, tasks, checking."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import nacre
+from nacre import Forgiving, Message, Sessions, SessionStore
+
+
+def user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def test_leaving_the_context_closes_the_store(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+    sessions.close()
+    with nacre.open(root) as sessions:
+        assert [message.content for message in sessions.get_history("k")] == ["a"]
+
+
+def test_an_error_inside_the_context_is_not_swallowed(root: Path) -> None:
+    def write_and_fail() -> None:
+        with nacre.open(root) as sessions:
+            sessions.add_message("k", "user", "a")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+    with nacre.open(root) as sessions:
+        assert len(sessions.get_history("k")) == 1
+
+
+def test_a_closed_store_refuses_to_write(root: Path) -> None:
+    sessions = nacre.open(root)
+    sessions.add_message("k", "user", "a")
+    sessions.close()
+    with pytest.raises(nacre.StoreError):
+        sessions.add_message("k", "user", "b")
+
+
+def test_location_is_where_the_store_is(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        assert Path(sessions.location) == root
+
+
+def test_a_path_may_be_text_and_its_parents_are_made(root: Path) -> None:
+    with nacre.open(str(root / "deep" / "er")) as sessions:
+        sessions.add_message("k", "user", "a")
+    assert (root / "deep" / "er" / "sessions" / "k.jsonl").is_file()
+
+
+def test_two_stores_in_ram_know_nothing_of_each_other() -> None:
+    with nacre.open(":memory:") as one, nacre.open(":memory:") as two:
+        one.add_message("k", "user", "a")
+        assert two.get_history("k") == []
+
+
+def test_files_are_private(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+    modes = {
+        path.name: path.stat().st_mode & 0o777 for path in (root, root / "sessions", root / "sessions" / "k.jsonl")
+    }
+    assert modes == {"store": 0o700, "sessions": 0o700, "k.jsonl": 0o600}
+
+
+def test_the_name_of_a_log_hides_no_key(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("../../Escape", "user", "a")
+    assert [path.suffix for path in (root / "sessions").iterdir()] == [".jsonl"]
+    assert [path.name for path in root.parent.iterdir()] == ["store"]
+
+
+def test_relaxed_writes_are_seen_at_once_and_there_after_closing(root: Path) -> None:
+    with nacre.open(root, durability="relaxed") as sessions, nacre.open(root) as other:
+        for text in "abc":
+            sessions.add_message("k", "user", text)
+        assert [message.content for message in sessions.get_history("k")] == ["a", "b", "c"]
+        assert [message.content for message in other.get_history("k")] == ["a", "b", "c"]
+        sessions.save("k")
+    with nacre.open(root) as sessions:
+        assert [message.content for message in sessions.get_history("k")] == ["a", "b", "c"]
+        assert sessions.verify().ok
+
+
+def test_an_unknown_durability_is_refused(root: Path) -> None:
+    with pytest.raises((ValueError, nacre.NacreError)):
+        nacre.open(root, durability="perhaps")  # type: ignore[arg-type]
+
+
+def test_threads_on_one_session_lose_and_swap_nothing(root: Path) -> None:
+    with nacre.open(root) as sessions, ThreadPoolExecutor(8) as pool:
+        write = lambda who: [sessions.add_message("k", f"t{who}", f"{n}") for n in range(25)]  # noqa: E731
+        numbers = list(pool.map(write, range(8)))
+        history = sessions.get_history("k")
+    assert len({number for own in numbers for number in own}) == 200
+    assert [own == sorted(own) for own in numbers] == [True] * 8
+    for who in range(8):
+        assert [message.content for message in history if message.role == f"t{who}"] == [f"{n}" for n in range(25)]
+
+
+def test_threads_on_many_sessions_write_each_its_own(root: Path) -> None:
+    with nacre.open(root) as sessions, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: sessions.add_message(f"k{n % 40}", "user", f"{n}"), range(200)))
+        counts = {info.key: info.messages for info in sessions.list()}
+    assert counts == {f"k{n}": 5 for n in range(40)}
+
+
+def test_only_one_of_many_threads_follows_the_same_record(root: Path) -> None:
+    def follow(n: int) -> bool:
+        try:
+            sessions.add_messages("k", [user(f"{n}")], expect=last)
+        except nacre.Conflict:
+            return False
+        return True
+
+    with nacre.open(root) as sessions, ThreadPoolExecutor(8) as pool:
+        last = sessions.add_message("k", "user", "a")
+        assert sum(pool.map(follow, range(16))) == 1
+        assert len(sessions.get_history("k")) == 2
+
+
+def test_a_retry_by_many_threads_is_stored_once(root: Path) -> None:
+    with nacre.open(root) as sessions, ThreadPoolExecutor(8) as pool:
+        numbers = set(pool.map(lambda _: sessions.add_messages("k", [user("a")], id="once"), range(16)))
+        assert len(numbers) == 1
+        assert len(sessions.get_history("k")) == 1
+
+
+def test_tasks_wait_on_submitted_groups(root: Path) -> None:
+    async def write_all() -> list[int]:
+        futures = (sessions.submit("k", [user(f"{n}a"), user(f"{n}b")]) for n in range(32))
+        return await asyncio.gather(*map(asyncio.wrap_future, futures))
+
+    with nacre.open(root) as sessions:
+        numbers = asyncio.run(write_all())
+        texts = [str(message.content) for message in sessions.get_history("k")]
+    assert len(set(numbers)) == 32
+    assert [(one[:-1], two) for one, two in zip(texts[::2], texts[1::2], strict=True)] == [
+        (two[:-1], two) for two in texts[1::2]
+    ]
+
+
+def test_a_submitted_conflict_reaches_the_task(root: Path) -> None:
+    async def write() -> int:
+        return await asyncio.wrap_future(sessions.submit("k", [user("b")], expect=0))
+
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+        with pytest.raises(nacre.Conflict):
+            asyncio.run(write())
+
+
+def test_closing_waits_for_what_was_submitted(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        futures = [sessions.submit("k", [user(f"{n}")]) for n in range(20)]
+    assert [future.done() for future in futures] == [True] * 20
+    with nacre.open(root) as sessions:
+        assert len(sessions.get_history("k")) == 20
+
+
+def test_a_good_session_needs_no_repair(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_messages("k", [user("a"), user("b")])
+        before = (root / "sessions" / "k.jsonl").read_bytes()
+        receipt = sessions.repair("k")
+        assert (receipt.key, receipt.set_aside, receipt.quarantine) == ("k", 0, None)
+        assert (root / "sessions" / "k.jsonl").read_bytes() == before
+        assert sessions.verify().ok
+
+
+def test_repairing_or_verifying_an_unknown_session_says_so(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        with pytest.raises(nacre.SessionNotFound):
+            sessions.repair("k")
+        with pytest.raises(nacre.SessionNotFound):
+            sessions.verify("k")
+
+
+def test_a_flipped_bit_is_found_named_and_costs_one_message(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        for text in ("one", "two", "three", "four"):
+            sessions.add_message("k", "user", text)
+    log = root / "sessions" / "k.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"two"', b'"tvo"'))
+    with nacre.open(root) as sessions:
+        report = sessions.verify("k")
+        assert (report.ok, [finding.key for finding in report.findings]) == (False, ["k"])
+        assert sessions.repair("k").set_aside == 1
+        assert [message.content for message in sessions.get_history("k")] == ["one", "three", "four"]
+        assert sessions.verify("k").ok
+
+
+def test_both_faces_are_session_stores(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        strict: SessionStore = sessions
+        forgiving: SessionStore = Forgiving(sessions)
+        assert isinstance(strict, SessionStore)
+        assert isinstance(forgiving, SessionStore)
+        assert isinstance(sessions, Sessions)
+    assert not isinstance(object(), SessionStore)
+
+
+def test_a_session_log_is_lines_of_json_that_begin_with_their_number(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        numbers = [sessions.add_message("k", "user", text) for text in "ab"]
+    lines = (root / "sessions" / "k.jsonl").read_text().splitlines()
+    assert [line.split(",")[:2] for line in lines] == [['{"v":1', '"n":1'], ['{"v":1', '"n":2'], ['{"v":1', '"n":3']]
+    assert numbers == [2, 3]
