@@ -1,0 +1,262 @@
+"""What is live: arithmetic on the last record, and a way around records that are lost."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from nacre.entries import (
+    Describe,
+    End,
+    Message,
+    Note,
+    Pop,
+    Recalled,
+    Record,
+    Rewind,
+    Stamp,
+    State,
+    Summarise,
+    Truncate,
+    Wish,
+    say,
+)
+from nacre.errors import Conflict
+from nacre.history import live
+
+TIME = "2026-11-15T18:00:00.000Z"
+
+
+def user(text: str) -> Wish:
+    return say(Message(role="user", content=text))
+
+
+def grown(past: Recalled, wish: Wish, *, tx: tuple[int, int] | None = None) -> Recalled:
+    """The past with one record more, as it would be read back."""
+    record = live.advance(wish, Stamp(n=past.n + 1, ts=TIME, tx=tx), past.state, past)
+    assert record is not None
+    return Recalled([*past.all(), msgspec.json.decode(msgspec.json.encode(record), type=Record)])
+
+
+def log(*wishes: Wish) -> Recalled:
+    """A log of a header, which is record 1, and what the wishes become."""
+    past = Recalled([Record(v=1, n=1, t="open", ts=TIME, st=State())])
+    for wish in wishes:
+        past = grown(past, wish)
+    return past
+
+
+def without(past: Recalled, *lost: int) -> Recalled:
+    """The past after some of its records were lost to damage."""
+    return Recalled(record for record in past.all() if record.n not in lost)
+
+
+def texts(past: Recalled, last: int | None = None) -> list[object]:
+    return [message.content for message in live.history(past, last)]
+
+
+A, B, C, D, E = map(user, "abcde")
+
+
+# What each wish makes of the state
+
+
+@pytest.mark.parametrize(
+    ("wishes", "state"),
+    [
+        ([A], [2, 1, 1, 0, 0, 2]),
+        ([A, B, C], [4, 3, 3, 0, 0, 4]),
+        ([A, B, C, Summarise("s", 2)], [4, 3, 2, 5, 0, 5]),
+        ([A, B, C, Summarise("s", 2), Truncate(1)], [4, 3, 1, 5, 0, 6]),
+        ([A, B, Summarise("s")], [3, 2, 2, 4, 0, 4]),
+        ([A, B, Summarise("s", 3)], [3, 2, 0, 4, 0, 4]),
+        ([A, B, Truncate(0)], [3, 2, 0, 0, 0, 4]),
+        ([A, B, Truncate(-5)], [3, 2, 0, 0, 0, 4]),
+        ([A, Describe({"title": "T"})], [2, 1, 1, 0, 3, 2]),
+        ([A, Note("use", {}), Note("x.y", {})], [2, 1, 1, 0, 0, 2]),
+        ([A, End()], [2, 1, 1, 0, 0, 2]),
+        ([A, B, C, Rewind(2)], [2, 1, 1, 0, 0, 5]),
+        ([A, B, C, Rewind(2), D], [6, 2, 2, 0, 0, 6]),
+        ([A, Summarise("s"), Rewind(0)], [0, 0, 0, 0, 0, 4]),
+        ([A, Summarise("s"), Rewind(0, keeps_summary=True)], [0, 0, 0, 3, 0, 4]),
+        ([A, Describe({"a": 1}), Rewind(2)], [2, 1, 1, 0, 3, 4]),
+        ([A, B, Pop()], [2, 1, 1, 0, 0, 4]),
+        ([A, Pop()], [0, 0, 0, 0, 0, 3]),
+        ([A, B, C, Truncate(2), Pop()], [3, 2, 1, 0, 0, 6]),
+        ([A, B, Summarise("s", 2), Pop()], [2, 1, 0, 4, 0, 5]),
+    ],
+)
+def test_the_state_after_a_record(wishes: list[Wish], state: list[int]) -> None:
+    assert log(*wishes).state == State(*state)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "wish"),
+    [
+        ([], Truncate(0)),
+        ([A], Truncate(1)),
+        ([A], Truncate(9)),
+        ([], Pop()),
+        ([A, Truncate(0)], Pop()),
+        ([], Rewind(0)),
+        ([A, Pop()], Rewind(0)),
+    ],
+)
+def test_what_would_change_nothing_is_not_recorded(wishes: list[Wish], wish: Wish) -> None:
+    past = log(*wishes)
+    assert live.advance(wish, Stamp(n=past.n + 1, ts=TIME), past.state, past) is None
+
+
+@pytest.mark.parametrize(
+    ("wishes", "wish"),
+    [
+        ([A, B], Summarise("s", 9)),
+        ([A, B], Summarise("s", 1)),
+        ([A, B, Truncate(1)], Summarise("s", 2)),
+        ([A, B, Pop()], Summarise("s", 3)),
+        ([A, Describe({}), B], Summarise("s", 3)),
+        ([A], Rewind(9)),
+        ([A], Rewind(-1)),
+    ],
+)
+def test_what_does_not_fit_is_a_conflict(wishes: list[Wish], wish: Wish) -> None:
+    past = log(*wishes)
+    with pytest.raises(Conflict):
+        live.advance(wish, Stamp(n=past.n + 1, ts=TIME), past.state, past)
+
+
+def test_only_the_end_of_a_group_can_be_gone_back_to() -> None:
+    past = grown(grown(log(A), B, tx=(3, 2)), C, tx=(3, 2))
+    with pytest.raises(Conflict, match="record 3 is inside the group 3 to 4"):
+        grown(past, Rewind(3))
+    assert texts(grown(past, Rewind(4))) == ["a", "b", "c"]
+
+
+def test_a_message_names_the_one_before_it_on_its_branch() -> None:
+    past = log(A, B, Rewind(2), C, Pop(), D)
+    assert [record.p for record in past.all() if record.t == "msg"] == [0, 2, 2, 2]
+
+
+# What can be read
+
+
+def test_history_follows_the_branch() -> None:
+    past = log(A, B, Rewind(2), C, D, Truncate(2), E)
+    assert texts(past) == ["c", "d", "e"]
+    assert texts(past, 2) == ["d", "e"]
+    assert texts(past, 0) == []
+    assert texts(past, -1) == []
+
+
+def test_history_leaps_over_a_long_abandoned_branch() -> None:
+    past = log(A, *[B] * 100, Rewind(2), C)
+    assert texts(past) == ["a", "c"]
+
+
+def test_meta_is_merged_and_none_takes_away() -> None:
+    past = log(Describe({"title": "T", "a": 1}), A, Describe({"a": None, "b": 2}))
+    assert live.meta(past, past.state) == {"title": "T", "b": 2}
+
+
+def test_the_popped_message_is_known_by_the_record_that_took_it() -> None:
+    past = log(A, B, Note("x.y", {}), Pop(), Pop())
+    assert [getattr(live.popped(past, n), "content", None) for n in (5, 6, 7)] == ["b", "a", None]
+
+
+def test_compaction_keeps_what_is_live_and_in_force() -> None:
+    past = log(A, B, C, Summarise("s", 2), Describe({"a": 1}), Describe({"b": 1}), Truncate(1))
+    assert live.keep(past) == {4, 5, 7}
+
+
+def test_going_back_needs_the_messages_and_the_summary_of_then() -> None:
+    past = log(A, B, Summarise("s", 2), C, Rewind(0), D)
+    assert live.needed(past, 5) == {3, 4, 5}
+    assert live.needed(past, 3) == {2, 3}
+    assert live.needed(past, 99) == set()
+
+
+# What is lost is bridged
+
+
+def test_a_lost_message_costs_only_itself() -> None:
+    past = log(A, B, C, D)
+    assert [texts(without(past, n)) for n in (2, 3, 4)] == [["b", "c", "d"], ["a", "c", "d"], ["a", "b", "d"]]
+    assert texts(without(past, 3, 4)) == ["a", "d"]
+    assert texts(without(past, 1, 2)) == ["b", "c", "d"]
+
+
+def test_the_last_message_may_be_lost_too() -> None:
+    past = without(log(A, B, C, Note("x.y", {})), 4)
+    assert texts(past) == ["a", "b"]
+
+
+def test_a_hole_counts_as_a_message() -> None:
+    past = log(A, B, C, D)
+    assert texts(without(grown(past, Truncate(3)), 4)) == ["b", "d"]
+    assert texts(without(grown(past, Truncate(2)), 4)) == ["d"]
+
+
+def test_a_lost_message_on_a_branch_is_bridged_by_the_rewind() -> None:
+    past = without(log(A, B, C, Rewind(2), D, E), 6)
+    assert texts(past) == ["a", "e"]
+
+
+def test_where_the_way_back_is_lost_another_branch_is_not_mistaken_for_it() -> None:
+    past = without(log(A, B, C, Rewind(2), D, E), 5, 6)
+    assert texts(past) == ["e"]
+
+
+def test_a_lost_summary_gives_way_to_the_one_before() -> None:
+    past = log(Summarise("first"), A, Summarise("second"), B)
+    assert live.summary(past, past.state) == "second"
+    assert live.summary(without(past, 4), past.state) == "first"
+    assert live.summary(without(past, 2, 4), past.state) == ""
+
+
+def test_a_past_without_its_beginning_has_no_summary_before_it() -> None:
+    past = log(Summarise("first"), A)
+    assert live.summary(without(past, 1, 2), past.state) == ""
+
+
+def test_lost_meta_gives_way_to_the_one_before() -> None:
+    past = log(Describe({"a": 1}), Describe({"b": 2}), A)
+    assert live.meta(without(past, 3), past.state) == {"a": 1}
+    assert live.meta(without(past, 2, 3), past.state) == {}
+
+
+def test_a_record_of_another_kind_is_not_taken_for_the_summary() -> None:
+    past = log(A, Note("x.y", {}))
+    assert live.summary(past, State(sp=3)) == ""
+
+
+# What follows another state than it did
+
+
+def test_redone_records_follow_what_is_left() -> None:
+    past = log(A, B, C, Summarise("s", 2), Truncate(1), Describe({"a": 1}), Note("x.y", {}), Pop(), Rewind(4), D)
+    state = State()
+    for record in past.all():
+        link, state = live.redo(record, state, past)
+        assert state == record.st
+        assert record.t != "msg" or link == record.p
+
+
+def test_a_redone_message_links_to_the_new_one_before_it() -> None:
+    past = log(A, B, C)
+    record = past.find(4)
+    assert record is not None
+    assert live.redo(record, State(2, 1, 1, 0, 0, 2), past) == (2, State(4, 2, 2, 0, 0, 4))
+
+
+def test_a_redone_record_whose_ground_is_gone_has_no_effect() -> None:
+    past = log(A, B, Summarise("s", 2))
+    record = past.find(4)
+    assert record is not None
+    assert live.redo(record, State(3, 1, 1, 0, 0, 3), without(past, 2)) == (None, State(3, 1, 1, 0, 0, 3))
+
+
+def test_a_redone_truncation_that_changes_nothing_leaves_the_state() -> None:
+    past = log(A, B, Truncate(1))
+    record = past.find(4)
+    assert record is not None
+    assert live.redo(record, State(2, 1, 1, 0, 0, 2), past) == (None, State(2, 1, 1, 0, 0, 2))
