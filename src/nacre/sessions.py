@@ -37,7 +37,7 @@ from nacre.entries import (
 from nacre.errors import Conflict, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import live
 from nacre.log.ids import fingerprint
-from nacre.store.base import Backend
+from nacre.store.base import Backend, Generation
 
 logger = logging.getLogger(__name__)
 
@@ -170,11 +170,7 @@ class Sessions:
 
     def transcript(self, key: str) -> builtins.list[Stored]:
         """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
-        return [
-            Stored(generation=generation, n=record.n, ts=time_of(record), message=message_of(record))
-            for generation, record in self._records(key)
-            if record.t == "msg"
-        ]
+        return self._records(key, _stored)
 
     def rewind(self, key: str, to: int) -> None:
         """Make history and summary what they were after record `to`; undone by another rewind.
@@ -258,22 +254,22 @@ class Sessions:
 
     def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
         """Every record of a kind, or of all kinds, with its fields."""
-        return [
-            Entry(generation=generation, n=record.n, ts=time_of(record), kind=record.t, data=_data(record))
-            for generation, record in self._records(key)
-            if kind is None or record.t == kind
-        ]
+        return self._records(key, lambda uid, record: _entry(uid, record) if kind in (None, record.t) else None)
 
     # ---- reading
 
     def _read(self, key: str, get: Callable[[Past], T], default: T) -> T:
-        with self._store.read(key) as past:
-            return get(past) if past is not None else default
+        found = self._store.read(key, get)
+        return default if found is None else found
 
-    def _records(self, key: str) -> Iterator[tuple[str, Record]]:
-        for generation in self._store.generations(key):
-            for record in generation.past.all():
-                yield generation.uid, record
+    def _records(self, key: str, make: Callable[[str, Record], T | None]) -> builtins.list[T]:
+        """What is made of the records of all generations, without those of which nothing is made."""
+
+        def read(generation: Generation) -> builtins.list[T]:
+            made = (make(generation.uid, record) for record in generation.past.all())
+            return [item for item in made if item is not None]
+
+        return [item for found in self._store.generations(key, read) for item in found]
 
 
 class Forgiving:
@@ -348,6 +344,16 @@ def _text(summary: str) -> str:
     if not isinstance(summary, str):
         raise InvalidMessage(f"a summary is text, not {type(summary).__name__}")
     return str(plain(summary, "summary"))
+
+
+def _stored(uid: str, record: Record) -> Stored | None:
+    if record.t != "msg":
+        return None
+    return Stored(generation=uid, n=record.n, ts=time_of(record), message=message_of(record))
+
+
+def _entry(uid: str, record: Record) -> Entry:
+    return Entry(generation=uid, n=record.n, ts=time_of(record), kind=record.t, data=_data(record))
 
 
 def _data(record: Record) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from nacre.log.format import unseal
 from nacre.log.lines import Lines, Piece
@@ -69,10 +70,22 @@ def append(ops: Ops, path: str, at: int, lines: Iterable[bytes]) -> int:
             write_all(ops, fd, frame)
         ops.fsync(fd)
         length = ops.fstat(fd).st_size
+    except OSError:
+        _take_back(ops, fd, path, at)
+        raise
     finally:
         ops.close(fd)
     settle_names(ops, os.path.dirname(path))
     return length
+
+
+def _take_back(ops: Ops, fd: int, path: str, at: int) -> None:
+    """Give up the room that a failed append took; if that fails, the next one cuts it off."""
+    with suppress(OSError):
+        if at:
+            ops.ftruncate(fd, at)
+        else:
+            ops.unlink(path)
 
 
 def whole_length(ops: Ops, path: str) -> int:

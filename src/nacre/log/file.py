@@ -100,7 +100,7 @@ class LogFile:
         with self._locked(create=False, wait=wait) as held:
             if held:
                 survey = Survey(self._lines())
-                kept = len(survey)
+                kept = survey.count
                 if not survey.is_whole:
                     self._settle()
                     self._rebuild(survey, (), self._closing())
@@ -401,12 +401,13 @@ class LogFile:
     def _rescue(self, batch: Batch | None = None) -> None:
         """Write everything to a new inode: the file's lines, checked, and a batch from memory."""
         survey = Survey(self._lines())
-        if batch is None:
+        if batch is not None:
+            self._rebuild(survey, batch.lines, Closing(batch.n, batch.state, self._now()), header=batch.header)
+            self._ids.add(batch.ids, upto=self._n)
+        elif self._n:
             self._rebuild(survey, (), self._closing())
         else:
-            self._header = batch.header
-            self._rebuild(survey, batch.lines, Closing(batch.n, batch.state, self._now()))
-            self._ids.add(batch.ids, upto=self._n)
+            self._install(Successor(Header(), 0, State(), ()))
         self._poisoned = ""
 
     # ---- mend and rewrite
@@ -424,8 +425,7 @@ class LogFile:
         before = tail.before.n if tail.before is not None else 0
         past = LogPast(sure, header=header, n=before, state=state_of(tail.before), ops=self._ops, place=self._place)
         ending, state = redone(tail, past, self._rules)
-        self._header = header
-        self._rebuild(Survey(sure), ending, Closing(tail.last.n, state, self._now()))
+        self._rebuild(Survey(sure), ending, Closing(tail.last.n, state, self._now()), header=header)
 
     def _lost_header(self, tail: Tail) -> Header:
         """What can be known of a session whose header is gone; every whole cold frame still counts."""
@@ -447,12 +447,16 @@ class LogFile:
         self._aside += len(bad)
         logger.warning("damaged bytes of a log were set aside", extra={"quarantine": path, "pieces": len(bad)})
 
-    def _rebuild(self, survey: Survey, ending: Sequence[bytes], closing: Closing) -> None:
+    def _rebuild(
+        self, survey: Survey, ending: Sequence[bytes], closing: Closing, *, header: Header | None = None
+    ) -> None:
         """Write the log anew from what was surveyed."""
+        header = header or self._header
         bad = survey.bad + survey.repeated()
         if bad:
-            self._set_aside(survey.source, bad, self._header, "rotten")
-        self._install(mended(survey, ending, header=self._header, closing=closing, key=self._place.key))
+            self._set_aside(survey.source, bad, header, "rotten")
+        self._install(mended(survey, ending, header=header, closing=closing, key=self._place.key))
+        logger.warning("a log was written anew", extra={"log": self._place.log})
 
     def _install(self, new: Successor) -> None:
         """Write a successor, flush it and give it the log's name."""

@@ -85,11 +85,9 @@ class Lines:
             begin = max(0, end - step)
             data = self.read(begin, end) + carry
             end, step = begin, min(step * 2, _LARGEST_STEP)
-            first = data.find(b"\n") + 1 if begin else 0
+            first = data.find(b"\n") + 1 or len(data) if begin else 0
             yield from _last_first(data[first:], begin + first)
-            carry = data[:first] if begin else b""
-            if begin and not first:
-                carry = data
+            carry = data[:first]
             if len(carry) > LONGEST_LINE + 1:
                 end = self._line_start(begin)
                 yield Piece(end, begin + len(carry), b"", None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat as modes
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -62,13 +64,16 @@ def uids_in(ops: Ops, folder: str, name: str) -> list[str]:
 
 def new_uid(ops: Ops) -> str:
     """Return a random name for a generation that sorts by the time it was made."""
-    return f"{int(ops.now() * 1000):012x}{ops.random(10).hex()}"
+    return f"{int(ops.now() * 1_000_000):014x}{ops.random(9).hex()}"
 
 
 def make_folder(ops: Ops, path: str) -> None:
     """Make a private directory, unless it is there, and settle its name: who made it may have been killed."""
-    with suppress(FileExistsError):
+    try:
         ops.mkdir(path, 0o700)
+    except FileExistsError:
+        if not modes.S_ISDIR(ops.stat(path).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", path) from None
     settle_names(ops, os.path.dirname(path))
 
 

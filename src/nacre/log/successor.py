@@ -33,30 +33,32 @@ class Closing(NamedTuple):
     state: State
     ts: str
 
-    def mark(self, after: int = 1) -> Record:
-        return Record(v=FORMAT, n=self.n + after, t="mark", ts=self.ts, st=self.state)
+    def mark(self, *, kept: int, after: int = 1) -> Record:
+        """A restatement of the state, and of how many records stand before it."""
+        return Record(v=FORMAT, n=self.n + after, t="mark", ts=self.ts, kept=kept, st=self.state)
 
 
 def mended(survey: Survey, ending: Sequence[bytes], *, header: Header, closing: Closing, key: str) -> Successor:
     """The surveyed records, an ending, and a mark of the state; with a header, if it was lost."""
     first = [] if header.raw else [_header_line(header, closing, key)]
     header = header._replace(raw=first[0][:-1]) if first else header
-    mark = closing.mark()
+    mark = closing.mark(kept=len(first) + survey.count + len(ending))
     return Successor(header, mark.n, closing.state, chain(first, _lines(survey), ending, [seal(mark)]))
 
 
 def compacted(survey: Survey, wanted: set[int], *, header: Header, closing: Closing, ids: dict[str, Seen]) -> Successor:
     """The header, the wanted records, the ids that still count, and a mark."""
-    ending = [closing.mark()]
+    ending = [closing.mark(kept=1 + len(wanted))]
     if ids:
-        ending = [msgspec.structs.replace(ending[0], t="ids", ids=ids), closing.mark(after=2)]
+        carried = Record(v=FORMAT, n=closing.n + 1, t="ids", ts=closing.ts, ids=ids, st=closing.state)
+        ending = [carried, closing.mark(kept=2 + len(wanted), after=2)]
     lines = chain([header.raw + b"\n"], _lines(survey, wanted), map(seal, ending))
     return Successor(header, ending[-1].n, closing.state, lines)
 
 
 def brought_back(survey: Survey, moved: dict[int, bytes], *, header: Header, closing: Closing) -> Successor:
     """The surveyed records with moved-out ones in their old places, and a mark."""
-    mark = closing.mark()
+    mark = closing.mark(kept=survey.count + len(moved))
     merged = (line for _, line in heapq.merge(survey.lines(), sorted(moved.items())))
     return Successor(header, mark.n, closing.state, chain(merged, [seal(mark)]))
 

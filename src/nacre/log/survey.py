@@ -20,8 +20,10 @@ class Survey:
         self.in_order = True
         self._look()
 
-    def __len__(self) -> int:
-        return len(self._numbers)
+    @property
+    def count(self) -> int:
+        """How many different records there are."""
+        return len(self._numbers) - len(self.repeated())
 
     def _look(self) -> None:
         last = 0

@@ -52,7 +52,8 @@ class Tail(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        return not self.bad and bool(self.header.uid)
+        """True if there is nothing to mend: every record has a line of its own, in order, behind a header."""
+        return self.torn and not self.bad and bool(self.header.uid)
 
 
 def examine(lines: Lines, *, key: str) -> Tail:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nacre.entries import Finding, Record, Rules, State
+from nacre.entries import Finding, Record, Rules
 from nacre.log.lines import Piece
 from nacre.log.past import LogPast
 
@@ -16,31 +16,63 @@ def findings(past: LogPast, *, key: str, rules: Rules) -> Iterator[Finding]:
     for piece in past.cold():
         if piece.record is None:
             yield _finding(key, "cold", piece, "moved-out records cannot be read")
-    yield from _log_findings(past, key, rules)
+    yield from _Check(past, key, rules).run()
 
 
-def _log_findings(past: LogPast, key: str, rules: Rules) -> Iterator[Finding]:
-    before: Record | None = None
-    for piece in past.lines.forward():
-        record = piece.record
-        if record is None:
-            yield _finding(key, "damage", piece, "not a whole record")
-        elif before is not None and record.n == before.n:
-            yield _finding(key, "repeated", piece, f"record {record.n} is there twice")
-        elif before is not None and record.n < before.n:
-            yield _finding(key, "order", piece, f"record {record.n} stands behind record {before.n}")
-        else:
-            if before is not None and record.n == before.n + 1 and not _follows(record, before.st, past, rules):
-                yield _finding(key, "state", piece, f"record {record.n} does not follow from the one before it")
-            before = record
+class _Check:
+    """One pass over a log."""
 
+    def __init__(self, past: LogPast, key: str, rules: Rules) -> None:
+        self._past = past
+        self._key = key
+        self._rules = rules
+        self._before: Record | None = None
+        self._count = 0
+        self._gaps: list[Finding] = []
 
-def _follows(record: Record, state: State, past: LogPast, rules: Rules) -> bool:
-    """Tell whether a record follows from a state; one that refers to what was moved out is taken at its word."""
-    refers_to = record.upto or record.to or (record.n if record.pop else 0)
-    if record.t in ("mark", "ids") or 0 < refers_to <= past.header.high:
-        return True
-    return rules.redo(record, state, past) == (record.p, record.st)
+    def run(self) -> Iterator[Finding]:
+        for piece in self._past.lines.forward():
+            if piece.record is None:
+                yield _finding(self._key, "damage", piece, "not a whole record")
+                continue
+            if piece.end - piece.start != len(piece.raw) + 1:
+                yield _finding(self._key, "newline", piece, f"record {piece.record.n} has no line of its own")
+            yield from self._record(piece, piece.record)
+        yield from self._gaps
+
+    def _record(self, piece: Piece, record: Record) -> Iterator[Finding]:
+        before = self._before
+        if before is not None and record.n <= before.n:
+            kind, what = ("repeated", "again") if record.n == before.n else ("order", f"behind record {before.n}")
+            yield _finding(self._key, kind, piece, f"record {record.n} stands here {what}")
+            return
+        self._note_missing(piece, record)
+        if before is not None and record.n == before.n + 1 and not self._follows(record, before):
+            yield _finding(self._key, "state", piece, f"record {record.n} does not follow from the one before it")
+        self._before = record
+        self._count += 1
+
+    def _note_missing(self, piece: Piece, record: Record) -> None:
+        """Gaps count only behind the last mark; a mark says how many records were left before it."""
+        if record.t == "mark" and record.kept is not None:
+            lost = record.kept - self._count
+            what = f"{lost} records before it are missing"
+            self._gaps = [_finding(self._key, "missing", piece, what)] if lost else []
+        elif self._before is not None and record.n > self._before.n + 1:
+            what = f"records {self._before.n + 1} to {record.n - 1} are missing"
+            self._gaps.append(_finding(self._key, "missing", piece, what))
+
+    def _follows(self, record: Record, before: Record) -> bool:
+        """Tell whether a record follows from the state before it.
+
+        One that refers to another which is not at hand is taken at its word.
+        """
+        if record.t in ("mark", "ids") or record.pop:
+            return True
+        refers_to = record.upto or record.to
+        if refers_to and (refers_to <= self._past.header.high or self._past.find(refers_to) is None):
+            return True
+        return self._rules.redo(record, before.st, self._past) == (record.p, record.st)
 
 
 def _finding(key: str, kind: str, piece: Piece, detail: str) -> Finding:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from nacre.entries import Past, Receipt, Report, Unit
+
+T = TypeVar("T")
 
 
 class Generation(NamedTuple):
@@ -18,7 +19,7 @@ class Generation(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A session as a listing meets it; the past is good until the next one is asked for."""
+    """A session as a listing meets it."""
 
     key: str
     past: Past
@@ -41,8 +42,11 @@ class Store(Protocol):
     def submit(self, key: str, unit: Unit) -> Future[int]:
         """Store a unit without waiting."""
 
-    def read(self, key: str) -> AbstractContextManager[Past | None]:
-        """The active session of a key, else its newest archived one, else None."""
+    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
+        """Read the active session of a key, else its newest archived one; None if there is none.
+
+        `get` may be called again if what it read turned out to be damaged and was mended.
+        """
 
     def close(self) -> None:
         """Release everything; twice is harmless."""
@@ -51,11 +55,11 @@ class Store(Protocol):
 class Upkeep(Protocol):
     """What is done with whole sessions."""
 
-    def generations(self, key: str) -> Iterator[Generation]:
-        """Every life of a session, oldest first."""
+    def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
+        """Read every life of a session, oldest first."""
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
-        """The active or the archived sessions."""
+        """The active or the archived sessions; a past is good until the next one is asked for."""
 
     def move(self, key: str, *, archive: bool) -> None:
         """Archive the active session, or bring the newest archived one back."""

@@ -20,6 +20,7 @@ from nacre.log.commit import Committer
 from nacre.log.file import Known, LogFile
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
+from nacre.log.past import LogPast
 from nacre.log.place import Place, settle_names, uids_in
 from nacre.log.reader import Reading, reading
 from nacre.log.verify import findings
@@ -90,19 +91,13 @@ class Files:
         future.add_done_callback(lambda _: self._unpin(writer))
         return future
 
-    @contextmanager
-    def read(self, key: str) -> Iterator[Past | None]:
+    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
         active = Place.of(self._root, key)
-        with self._reading(active) as found:
-            if found.past is not None:
-                yield found.past
-                return
-        newest = None if found.is_deleted else self._newest_archived(active)
-        if newest is None:
-            yield None
-            return
-        with self._reading(newest) as found:
-            yield found.past
+        found, value = self._read(active, get)
+        if found.past is not None or found.is_deleted:
+            return value
+        newest = self._newest_archived(active)
+        return self._read(newest, get)[1] if newest is not None else None
 
     def close(self) -> None:
         """Write what waits, flush, and let go of every log; raises the first flush that failed."""
@@ -123,22 +118,23 @@ class Files:
 
     # ---- upkeep
 
-    def generations(self, key: str) -> Iterator[Generation]:
-        for place in self._places(key):
-            with self._reading(place) as found:
-                if found.past is not None:
-                    yield Generation(found.past.header.uid, found.past)
+    def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
+        def read(past: LogPast) -> T:
+            return get(Generation(past.header.uid, past))
+
+        found = [self._read(place, read) for place in self._places(key)]
+        return [value for reading, value in found if reading.past is not None and value is not None]
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
         for place in self._all_places(archived=archived):
             try:
-                with self._reading(place) as found:
-                    key = _key(place, found)
-                    if found.past is not None and key is not None:
+                with reading(self._ops, place) as found:
+                    if found.past is not None:
                         header = found.past.header
                         size = found.size + header.cold
+                        key = _key(place, found.past)
                         yield Listed(key, found.past, header.created, found.updated, size, archived)
-            except StoreError as error:
+            except (OSError, StoreError) as error:
                 logger.warning("a session cannot be listed", extra={"file": place.log, "error": str(error)})
 
     def move(self, key: str, *, archive: bool) -> None:
@@ -264,16 +260,25 @@ class Files:
     def _places(self, key: str) -> Sequence[Place]:
         """Where the generations of a session are, oldest first."""
         active = Place.of(self._root, key)
-        with self._reading(active) as found:
-            if found.is_deleted:
-                return ()
-            uid = found.past.header.uid if found.past is not None else ""
-            is_there = found.past is not None or found.size > 0
+        found = self._glance(active)
+        if found.is_deleted:
+            return ()
+        is_there = found.past is not None or found.size > 0
         if not is_there and self._newest_archived(active) is None:
             return ()
         # A crash while the log was moved may have left it under both names.
+        uid = found.past.header.uid if found.past is not None else ""
         archived = [place for place in self._archived(active) if place.archived != uid]
         return [*archived, active] if is_there else archived
+
+    def _glance(self, place: Place) -> Reading:
+        """See what a log holds without reading or mending it."""
+        try:
+            with reading(self._ops, place) as found:
+                return found
+        except (OSError, StoreError):
+            # Something is there; whoever reads it will hear what is wrong with it.
+            return Reading(size=1)
 
     def _archived(self, active: Place) -> list[Place]:
         uids = uids_in(self._ops, f"{self._root}/archive", active.name)
@@ -283,8 +288,7 @@ class Files:
         archived = self._archived(active)
         if not archived:
             return None
-        with self._reading(archived[-1]) as found:
-            return None if found.is_deleted else archived[-1]
+        return None if self._glance(archived[-1]).is_deleted else archived[-1]
 
     def _all_places(self, *, archived: bool = False) -> Iterator[Place]:
         """Every log in the store; the key is not known before its header is read."""
@@ -299,41 +303,38 @@ class Files:
 
     # ---- reading
 
-    @contextmanager
-    def _reading(self, place: Place) -> Iterator[Reading]:
-        """Read a log; if it turns out to be damaged, mend it unless a writer is at it."""
+    def _read(self, place: Place, get: Callable[[LogPast], T]) -> tuple[Reading, T | None]:
+        """Read a log; if it turns out to be damaged, mend it, unless a writer is at it, and read again."""
+        found, value = self._read_once(place, get)
+        if found.past is not None and found.past.damaged and self._mend(place):
+            found, value = self._read_once(place, get)
+        return found, value
+
+    def _read_once(self, place: Place, get: Callable[[LogPast], T]) -> tuple[Reading, T | None]:
         try:
             with reading(self._ops, place) as found:
-                if found.past is None or not found.past.damaged:
-                    yield found
-                    was_sound = True
-                else:
-                    was_sound = False
-            if not was_sound:
-                self._mend(place)
-                with reading(self._ops, place) as found:
-                    yield found
-            elif found.past is not None and found.past.damaged:
-                self._mend(place)
+                return found, get(found.past) if found.past is not None else None
         except OSError as error:
             raise StoreError(f"{place.log} cannot be read: {error}") from error
 
-    def _mend(self, place: Place) -> None:
+    def _mend(self, place: Place) -> bool:
         log = self._log(place)
         try:
             log.repair(wait=False)
             log.close()
         except StoreError as error:
             logger.warning("a damaged log was not mended", extra={"file": place.log, "error": str(error)})
+            return False
+        return True
 
     def _findings(self, place: Place) -> Iterator[Finding]:
         key = place.key or place.name
         try:
             with reading(self._ops, place) as found:
-                key = place.key or _key(place, found) or place.name
                 if found.is_deleted:
                     return
                 if found.past is not None:
+                    key = _key(place, found.past)
                     yield from findings(found.past, key=key, rules=self._rules)
                 end = found.past.lines.size if found.past is not None else 0
                 if end < found.size:
@@ -403,11 +404,9 @@ def _make(ops: Ops, path: str) -> None:
         ops.mkdir(path, 0o700)
 
 
-def _key(place: Place, found: Reading) -> str | None:
+def _key(place: Place, past: LogPast) -> str:
     """The true key of a log that was met by its name."""
-    if found.past is None:
-        return None
-    key = found.past.header.sid or key_of(place.name)
+    key = place.key or past.header.sid or key_of(place.name)
     if key is None or stem(key) != place.name:
         raise LogDamaged(f"{place.log} does not say which session it is, or names another")
     return key

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from threading import RLock
 from typing import TypeVar
 
@@ -96,19 +95,19 @@ class Transient:
             future.set_exception(error)
         return future
 
-    @contextmanager
-    def read(self, key: str) -> Iterator[Past | None]:
+    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
         stem(key)
         with self._lock:
             lives = self._lives(key)
-            yield lives[-1] if lives else None
+            return get(lives[-1]) if lives else None
 
     def close(self) -> None:
         self._closed = True
 
-    def generations(self, key: str) -> Iterator[Generation]:
+    def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
         stem(key)
-        return (Generation(life.header.uid, life) for life in self._lives(key))
+        with self._lock:
+            return [get(Generation(life.header.uid, life)) for life in self._lives(key)]
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
         lives = self._archived if archived else {key: [life] for key, life in self._active.items()}
