@@ -168,7 +168,7 @@ async def _submit_in_tasks(sessions: nacre.Sessions, crowd: int, each: int) -> N
 
     async def write() -> None:
         for _ in range(each):
-            await asyncio.wrap_future(sessions.submit(_KEY, said))
+            await sessions.submit(_KEY, said)
 
     await asyncio.gather(*(write() for _ in range(crowd)))
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Protocol
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import asdict, force_setattr, replace
 
 from nacre.errors import InvalidMessage
 
 FORMAT = 1
 DEEPEST = 100
 LONGEST_LINE = 16 * 1024 * 1024
+_MINUTE = timedelta(minutes=1)
 _SMALLEST_INT, _LARGEST_INT = -(2**63), 2**64 - 1
 
 
@@ -35,6 +36,8 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ToolCall:
         """Read a call in OpenAI's shape (`function` inside) or in ours."""
         rest = dict(_mapping(mapping, "a tool call"))
+        if rest.get("type", "function") != "function":
+            return cls(id=rest.pop("id", ""), extra=rest)
         function = rest.pop("function", None)
         if function is None:
             known = {field: rest.pop(field) for field in ("id", "name", "arguments") if field in rest}
@@ -45,13 +48,14 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
                 known["id"] = rest.pop("id")
             if inner:
                 rest["function"] = inner
-        if rest.get("type") == "function":
-            del rest["type"]
+        rest.pop("type", None)
         return cls(**known, extra=rest)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Give the call in OpenAI's shape."""
+        """Give the call in OpenAI's shape; one that is not of a function gets none."""
         extra = dict(self.extra)
+        if "type" in extra:
+            return {"id": self.id, **extra}
         function = {"name": self.name, "arguments": self.arguments, **extra.pop("function", {})}
         return {"id": self.id, "type": "function", "function": function, **extra}
 
@@ -171,7 +175,8 @@ class State(Struct, frozen=True, array_like=True):
     """Where a session stands after a record; the next record is computed from it alone.
 
     `hd` is the last live message, `i` its ordinal on its branch, `live` how many ordinals back are
-    live, `sp` the summary in force, `mp` the newest meta, `h` the last history-changing record.
+    live, `sp` the summary in force, `mp` the newest meta, `h` the last history-changing record, `br`
+    the last record that went back to another branch.
     """
 
     hd: int = 0
@@ -180,6 +185,7 @@ class State(Struct, frozen=True, array_like=True):
     sp: int = 0
     mp: int = 0
     h: int = 0
+    br: int = 0
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -213,6 +219,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     base: dict[str, Any] | None = None
     src: dict[str, Any] | None = None
     st: State
+    br: int | None = None
 
     @property
     def batch(self) -> int:
@@ -232,6 +239,7 @@ class Envelope(Struct, frozen=True, kw_only=True):
     ts: str
     id: str | None = None
     st: State
+    br: int | None = None
 
 
 class Past(Protocol):
@@ -386,17 +394,24 @@ def say(message: Message | Mapping[str, Any]) -> Say:
     """Check a message and encode it; raises InvalidMessage for what JSON cannot hold faithfully."""
     value = message if isinstance(message, Message) else Message.from_mapping(message)
     _check_message(value)
+    if value.created is not None and (value.created.utcoffset() or _MINUTE) % _MINUTE:
+        # RFC 3339 has no zones of broken minutes.
+        value = replace(value, created=value.created.astimezone(UTC))
+    try:
+        return Say(raw=msgspec.Raw(_encoder.encode(value)))
+    except (TypeError, UnicodeEncodeError):
+        # Rare, so it may cost more: subclasses of text and numbers, or lone surrogates.
+        value = _mapped(value, _exact)
     try:
         return Say(raw=msgspec.Raw(_encoder.encode(value)))
     except UnicodeEncodeError:
-        whole = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value)))
-        return Say(raw=msgspec.Raw(whole), lossy=True)
+        return Say(raw=msgspec.Raw(_encoder.encode(_mapped(value, _without_surrogates))), lossy=True)
 
 
 def plain(value: Any, what: str) -> Any:
-    """Check a JSON value that is not a message and give it without lone surrogates."""
+    """Check a JSON value that is not a message and give it in plain types, without lone surrogates."""
     _check_json(value, what, DEEPEST)
-    return _without_surrogates(value)
+    return _mapped(value, lambda leaf: _without_surrogates(_exact(leaf)))
 
 
 def message_of(record: Record) -> Message:
@@ -415,24 +430,23 @@ def time_of(record: Record) -> datetime:
 
 def timestamp(seconds: float) -> str:
     """Return a wall clock reading as every record spells it, in UTC and milliseconds."""
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def _check_message(message: Message) -> None:
     if not isinstance(message.role, str) or not message.role:
         raise InvalidMessage(f"a message's role is a word, not {message.role!r}")
-    for field in ("tool_call_id", "name", "reasoning", "model"):
-        value = getattr(message, field)
-        if value is not None and not isinstance(value, str):
-            raise InvalidMessage(f"a message's {field} is text, not {type(value).__name__}")
+    texts = (message.tool_call_id, message.name, message.reasoning, message.model)
+    if any(text is not None and not isinstance(text, str) for text in texts):
+        raise InvalidMessage(f"a message's tool_call_id, name, reasoning and model are text: {texts!r}")
     if not isinstance(message.content, str | list | None):
         raise InvalidMessage(
             f"a message's content is text, a list of parts or nothing, not {type(message.content).__name__}"
         )
     if isinstance(message.content, list):
         _check_json(message.content, "content", DEEPEST)
-    _check_calls(message.tool_calls)
+    if message.tool_calls:
+        _check_calls(message.tool_calls)
     if message.media:
         _check_json(list(_list(message.media, "media")), "media", DEEPEST)
     if message.created is not None:
@@ -483,15 +497,35 @@ def _check_name(key: Any, what: str) -> None:
         raise InvalidMessage(f"{what} has a key that is not text: {key!r}")
 
 
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Apply a change to every text and number in a JSON value or a message."""
+    if isinstance(value, Struct):
+        return type(value)(**{field: _mapped(item, change) for field, item in asdict(value).items()})
+    if isinstance(value, list):
+        return [_mapped(item, change) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_mapped(item, change) for item in value)
+    if isinstance(value, dict):
+        return {change(key): _mapped(item, change) for key, item in value.items()}
+    return change(value)
+
+
+def _exact(value: Any) -> Any:
+    """A subclass's text or number as the plain one, which is all that JSON can hold."""
+    if type(value) in (str, bool, int, float):
+        return value
+    if isinstance(value, str):
+        return "".join(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else value
+
+
 def _without_surrogates(value: Any) -> Any:
     """Join surrogate pairs and put U+FFFD for lone ones, which no JSON reader agrees on."""
-    if isinstance(value, str):
-        return value if _encodes(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list | tuple):
-        return [_without_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    return value
+    if not isinstance(value, str) or _encodes(value):
+        return value
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _encodes(text: str) -> bool:
@@ -522,6 +556,6 @@ def _time(value: Any) -> datetime | None:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError as error:
         raise InvalidMessage(f"created is not a time: {value!r}") from error
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise InvalidMessage(f"created is an aware datetime or its ISO text, not {value!r}")
     return moment

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nacre.errors import ConfigError
 from nacre.history.live import RULES
 from nacre.sessions import Sessions
-from nacre.store.files import Durability, Files
-from nacre.store.transient import Transient
+
+if TYPE_CHECKING:
+    from nacre.store.files import Durability
 
 
 def open(target: str | os.PathLike[str] | None = None, *, durability: Durability = "commit") -> Sessions:
@@ -23,10 +24,15 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         raise ConfigError(f"durability is 'commit' or 'relaxed', not {durability!r}")
     place = default_place() if target is None else os.fspath(target)
     if place == ":memory:":
+        from nacre.store.transient import Transient  # noqa: PLC0415 - only the store that is picked is loaded
+
         return Sessions(Transient(rules=RULES))
     if "://" in place:
         raise ConfigError(f"this version keeps sessions in files or in RAM, not at {place.split('://')[0]}://")
-    return Sessions(Files(str(Path(place).expanduser().absolute()), rules=RULES, durability=durability))
+    from nacre.store.files import Files  # noqa: PLC0415 - the same
+
+    root = os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111 - importing pathlib costs more than all this
+    return Sessions(Files(root, rules=RULES, durability=durability))
 
 
 def default_place() -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import builtins
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -36,10 +34,11 @@ from nacre.entries import (
 )
 from nacre.errors import Conflict, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import live
-from nacre.log.ids import fingerprint
+from nacre.log.ids import fingerprint, note
 from nacre.store.base import Backend, Generation
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 AnyMessage = Message | Mapping[str, Any]
@@ -183,8 +182,17 @@ class Sessions:
 
     def pop(self, key: str) -> Message | None:
         """Take the last live message off and return it; None if there is none. Undone by a rewind."""
-        number = self._store.run(key, Unit(wishes=(Pop(),), creates=False))
-        return self._read(key, lambda past: live.popped(past, number), None) if number else None
+        while True:
+            found = self._store.read(key, live.last)
+            if found is None:
+                return None
+            expect, message = found
+            try:
+                unit = Unit(wishes=(Pop(),), expect=expect, creates=False)
+                return message if self._store.run(key, unit) else None
+            except Conflict:
+                # Somebody wrote meanwhile; what is last now is another message.
+                continue
 
     def clear(self, key: str) -> None:
         """Begin with an empty history and no summary; undone by a rewind."""
@@ -249,7 +257,7 @@ class Sessions:
         if kind not in _NOTES and not (kind.startswith("x.") and len(kind) > len("x.")):
             raise InvalidMessage(f"a record's kind is 'use', 'tool' or 'x.<name>', not {kind!r}")
         value = plain(data, "data")
-        content = fingerprint([msgspec.json.encode(value)])
+        content = fingerprint([note(kind, value)])
         return self._store.run(key, Unit(wishes=(Note(kind, value),), id=_id(id), print=content))
 
     def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
@@ -276,7 +284,7 @@ class Forgiving:
     """The nine methods for loops that do not expect a store to fail.
 
     A failed write is logged, counted and returns 0; a failed read is logged, counted and gives an
-    empty value. `save` still raises.
+    empty value. `save` and `close` still raise.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -316,15 +324,17 @@ class Forgiving:
         self._sessions.save(key)
 
     def close(self) -> None:
-        """Release everything."""
-        self._try(self._sessions.close, None)
+        """Release everything; raises what goes wrong, as `save` does."""
+        self._sessions.close()
 
     def _try(self, call: Callable[[], T], otherwise: T) -> T:
         try:
             return call()
         except StoreError:
+            import logging  # noqa: PLC0415 - a third of what importing nacre costs; most programs have it loaded
+
             self.failures += 1
-            logger.exception("a session store call failed")
+            logging.getLogger(__name__).exception("a session store call failed")
             return otherwise
 
 
@@ -360,7 +370,7 @@ def _data(record: Record) -> Any:
     """The fields of a record that are its own, not those that every record has."""
     if record.m is not None:
         return msgspec.to_builtins(record.m)
-    if record.data is not None:
+    if record.t in _NOTES or record.t.startswith("x."):
         return record.data
     fields = msgspec.to_builtins(record)
     return {name: value for name, value in fields.items() if name not in _ENVELOPE}

@@ -15,7 +15,7 @@ from nacre.log import cold, erase, file, format, ids, successor, tail
 from nacre.log.batch import Batch
 from nacre.log.file import LogFile
 from nacre.log.ops import Ops
-from nacre.log.place import Place, unlink_if_there, write_all
+from nacre.log.place import Place, settle_names, unlink_if_there, write_all
 from nacre.log.scratch import Scratch
 from nacre.log.tail import Tail
 from nacre.testing import Fault, Process
@@ -152,7 +152,7 @@ def leftovers_in_the_cold_file_kept(patch: pytest.MonkeyPatch) -> None:
 def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
     def rest(ops: Ops, place: Place) -> None:
         unlink_if_there(ops, place.log)
-        erase.settle_names(ops, place.folder)
+        settle_names(ops, place.folder)
         erase.erase_rest(ops, place)
 
     patch.setattr(file, "erase_rest", rest)
@@ -246,12 +246,11 @@ def test_lock_taken_on_a_log_that_was_replaced_meanwhile_is_noticed(monkeypatch:
     assert simulation.two_writers() != ("a", "b", "c")
 
 
-def test_evicted_handle_that_was_never_settled_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation.evicted_after_failed_flush()
-    monkeypatch.setattr(LogFile, "is_sound", property(lambda self: True))
-    monkeypatch.setattr(LogFile, "_hide_doubtful", lambda self: None)
+def test_evicting_an_unflushed_handle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation.evicted_while_relaxed()
+    monkeypatch.setattr(LogFile, "flush", lambda self: None)
     with pytest.raises(simulation.Violation):
-        simulation.evicted_after_failed_flush()
+        simulation.evicted_while_relaxed()
 
 
 def test_ids_lost_by_compaction_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from nacre.testing import Fault
+from nacre.testing.faults import Mode
 from tests.crash import simulation
 
 CHUNKS = 8
@@ -54,7 +55,8 @@ def test_killed_then_continued_by_another_then_power_cut_loses_nothing(chunk: in
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_any_failing_call_refuses_or_says_that_it_does_not_know(chunk: int, *, campaign: bool) -> None:
-    faults = [("error", code) for code in ERRORS] + [("short", errno.ENOSPC), ("short", errno.EIO), ("kill", 0)]
+    faults: list[tuple[Mode, int]] = [("error", code) for code in ERRORS]
+    faults += [("short", errno.ENOSPC), ("short", errno.EIO), ("kill", 0)]
     tried, seed = 0, chunk
     while tried < until(campaign, 2_400, 100_000):
         plans = (

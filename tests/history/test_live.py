@@ -75,15 +75,15 @@ A, B, C, D, E = map(user, "abcde")
         ([A, Describe({"title": "T"})], [2, 1, 1, 0, 3, 2]),
         ([A, Note("use", {}), Note("x.y", {})], [2, 1, 1, 0, 0, 2]),
         ([A, End()], [2, 1, 1, 0, 0, 2]),
-        ([A, B, C, Rewind(2)], [2, 1, 1, 0, 0, 5]),
-        ([A, B, C, Rewind(2), D], [6, 2, 2, 0, 0, 6]),
-        ([A, Summarise("s"), Rewind(0)], [0, 0, 0, 0, 0, 4]),
-        ([A, Summarise("s"), Rewind(0, keeps_summary=True)], [0, 0, 0, 3, 0, 4]),
-        ([A, Describe({"a": 1}), Rewind(2)], [2, 1, 1, 0, 3, 4]),
-        ([A, B, Pop()], [2, 1, 1, 0, 0, 4]),
-        ([A, Pop()], [0, 0, 0, 0, 0, 3]),
-        ([A, B, C, Truncate(2), Pop()], [3, 2, 1, 0, 0, 6]),
-        ([A, B, Summarise("s", 2), Pop()], [2, 1, 0, 4, 0, 5]),
+        ([A, B, C, Rewind(2)], [2, 1, 1, 0, 0, 5, 5]),
+        ([A, B, C, Rewind(2), D], [6, 2, 2, 0, 0, 6, 5]),
+        ([A, Summarise("s"), Rewind(0)], [0, 0, 0, 0, 0, 4, 4]),
+        ([A, Summarise("s"), Rewind(0, keeps_summary=True)], [0, 0, 0, 3, 0, 4, 4]),
+        ([A, Describe({"a": 1}), Rewind(2)], [2, 1, 1, 0, 3, 4, 4]),
+        ([A, B, Pop()], [2, 1, 1, 0, 0, 4, 4]),
+        ([A, Pop()], [0, 0, 0, 0, 0, 3, 3]),
+        ([A, B, C, Truncate(2), Pop()], [3, 2, 1, 0, 0, 6, 6]),
+        ([A, B, Summarise("s", 2), Pop()], [2, 1, 0, 4, 0, 5, 5]),
     ],
 )
 def test_the_state_after_a_record(wishes: list[Wish], state: list[int]) -> None:
@@ -158,9 +158,24 @@ def test_meta_is_merged_and_none_takes_away() -> None:
     assert live.meta(past, past.state) == {"title": "T", "b": 2}
 
 
-def test_the_popped_message_is_known_by_the_record_that_took_it() -> None:
-    past = log(A, B, Note("x.y", {}), Pop(), Pop())
-    assert [getattr(live.popped(past, n), "content", None) for n in (5, 6, 7)] == ["b", "a", None]
+def test_the_last_message_is_known_with_the_record_that_last_changed_history() -> None:
+    assert live.last(log(A, B, Note("x.y", {}))) == (3, live.history(log(A, B))[-1])
+    assert live.last(log(A, B, Pop(), Pop())) is None
+
+
+def test_a_summary_covers_a_message_of_an_earlier_branch_that_is_still_live() -> None:
+    past = log(A, B, C, Rewind(3), D, Rewind(6), E, Summarise("s", 3))
+    assert texts(past) == ["d", "e"]
+
+
+def test_a_summary_does_not_cover_a_message_of_a_branch_that_was_left() -> None:
+    with pytest.raises(Conflict):
+        log(A, B, C, Rewind(3), D, Summarise("s", 4))
+
+
+def test_a_summary_finds_its_message_where_the_record_of_a_branch_is_lost() -> None:
+    past = without(log(A, B, C, Rewind(3), D), 5)
+    assert live.advance(Summarise("s", 2), Stamp(n=7, ts=TIME), past.state, past) is not None
 
 
 def test_compaction_keeps_what_is_live_and_in_force() -> None:

@@ -7,6 +7,7 @@ whose ordinal is above `i - live`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec import Raw
@@ -108,24 +109,18 @@ def chain(past: Past, state: State) -> Iterator[Record]:
         want, ordinal = record.p or 0, record.st.i - 1
 
 
-def history(past: Past, last: int | None = None) -> list[Message]:
+def history(past: Past, count: int | None = None) -> list[Message]:
     """The live messages, oldest first; all, or the last few."""
-    found: list[Message] = []
-    if last is not None and last <= 0:
-        return found
-    for record in chain(past, past.state):
-        found.append(message_of(record))
-        if len(found) == last:
-            break
+    newest_first = chain(past, past.state)
+    found = [message_of(record) for record in (newest_first if count is None else islice(newest_first, max(count, 0)))]
     found.reverse()
     return found
 
 
-def popped(past: Past, n: int) -> Message | None:
-    """The message that record `n` took off."""
-    before = next(past.back(n - 1), None)
-    record = next(chain(past, before.st), None) if before is not None else None
-    return message_of(record) if record is not None else None
+def last(past: Past) -> tuple[int, Message] | None:
+    """The last history-changing record and the last live message; None if there is no such message."""
+    record = next(chain(past, past.state), None)
+    return (past.state.h, message_of(record)) if record is not None else None
 
 
 def summary(past: Past, state: State) -> str:
@@ -141,9 +136,9 @@ def meta(past: Past, state: State) -> dict[str, Any]:
 
 
 def keep(past: Past) -> set[int]:
-    """The records that compaction must leave at hand."""
-    live = {record.n for record in chain(past, past.state)}
-    return live | {n for n in (past.state.sp, past.state.mp) if n}
+    """The records that compaction must leave at hand: what is live, and where its branches began."""
+    live = {n for record in chain(past, past.state) for n in (record.n, record.st.br)}
+    return (live | {past.state.sp, past.state.mp, past.state.br}) - {0}
 
 
 def needed(past: Past, to: int) -> set[int]:
@@ -157,23 +152,23 @@ def needed(past: Past, to: int) -> set[int]:
 
 def _after(wish: Wish, n: int, state: State, past: Past) -> State | None:  # noqa: PLR0911 - one per kind
     """The state after a wish that becomes record `n`; None if it would change nothing."""
-    hd, i, live, sp, mp, h = state.hd, state.i, state.live, state.sp, state.mp, state.h
+    hd, i, live, sp, mp, br = state.hd, state.i, state.live, state.sp, state.mp, state.br
     match wish:
         case Say():
-            return State(n, i + 1, live + 1, sp, mp, n)
+            return State(n, i + 1, live + 1, sp, mp, n, br)
         case Summarise(_, upto):
             covered = i - live if upto is None else _ordinal(upto, state, past)
-            return State(hd, i, i - covered, n, mp, n)
+            return State(hd, i, i - covered, n, mp, n, br)
         case Truncate(count):
-            return State(hd, i, max(count, 0), sp, mp, n) if max(count, 0) < live else None
+            return State(hd, i, max(count, 0), sp, mp, n, br) if max(count, 0) < live else None
         case Rewind(to, keeps_summary):
             return _rewound(to, n, state, past, keeps_summary=keeps_summary)
         case Pop():
             last = next(chain(past, state), None)
             before = last.st.i - 1 if last is not None else 0
-            return State(last.p or 0, before, before - (i - live), sp, mp, n) if last is not None else None
+            return State(last.p or 0, before, before - (i - live), sp, mp, n, n) if last is not None else None
         case Describe():
-            return State(hd, i, live, sp, n, h)
+            return State(hd, i, live, sp, n, state.h, br)
         case Note() | End():
             return state
 
@@ -182,24 +177,40 @@ def _rewound(to: int, n: int, state: State, past: Past, *, keeps_summary: bool) 
     if to == 0:
         sp = state.sp if keeps_summary else 0
         is_empty = not (state.hd or state.sp or keeps_summary)
-        return None if is_empty else State(0, 0, 0, sp, state.mp, n)
+        return None if is_empty else State(0, 0, 0, sp, state.mp, n, n)
     record = past.find(to)
     if record is None:
         raise Conflict(f"there is no record {to} to go back to")
     if record.tx is not None and to != record.tx[0] + record.tx[1] - 1:
         raise Conflict(f"record {to} is inside the group {record.tx[0]} to {record.tx[0] + record.tx[1] - 1}")
     st = record.st
-    return State(st.hd, st.i, st.live, st.sp, state.mp, n)
+    return State(st.hd, st.i, st.live, st.sp, state.mp, n, n)
 
 
 def _ordinal(upto: int, state: State, past: Past) -> int:
     """The ordinal of a live message."""
-    for record in chain(past, state):
-        if record.n == upto:
-            return record.st.i
-        if record.n < upto:
-            break
-    raise Conflict(f"record {upto} is not a live message")
+    record = past.find(upto)
+    if record is None or record.t != "msg" or record.st.i <= state.i - state.live or not _is_on(upto, state, past):
+        raise Conflict(f"record {upto} is not a live message")
+    return record.st.i
+
+
+def _is_on(n: int, state: State, past: Past) -> bool:
+    """Tell whether a message is on the chain of a state, in as many steps as the chain has branches.
+
+    Behind a record that went back, every message follows the one before it. So those between the
+    last such record and the head are on the chain, and where that record went back to, it goes on.
+    """
+    head, branch = state.hd, state.br
+    while n <= head:
+        if branch < n:
+            return True
+        record = past.find(min(head, branch))
+        if record is None:
+            # Lost or moved out: only the long way tells.
+            return any(message.n == n for message in chain(past, state))
+        head, branch = (head, record.st.br) if head <= branch else (record.st.hd, branch)
+    return False
 
 
 def _latest(past: Past, n: int, kind: str, before: Callable[[State], int]) -> Record | None:

@@ -6,16 +6,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from importlib import import_module
+from typing import Any
 
 from nacre.log.format import unseal
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
 from nacre.log.place import make_folder, settle_names, write_all
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 _FRAME = 128 * 1024
 _STEP = 64 * 1024
@@ -23,6 +20,7 @@ _STEP = 64 * 1024
 
 def frames(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Pack lines into frames, each of whole lines."""
+    zstd = _zstd()
     held: list[bytes] = []
     size = 0
     for line in lines:
@@ -107,6 +105,7 @@ def _unpacked(file: Lines) -> Iterator[Piece]:
 
 def _frame(file: Lines, at: int) -> tuple[bytes, int | None]:
     """The text of the frame at an offset and where it ends; no end if it is not whole."""
+    zstd = _zstd()
     reader = zstd.ZstdDecompressor()
     parts: list[bytes] = []
     while at < file.size and not reader.eof:
@@ -119,3 +118,8 @@ def _frame(file: Lines, at: int) -> tuple[bytes, int | None]:
         except zstd.ZstdError:
             break
     return b"".join(parts), at - len(reader.unused_data) if reader.eof else None
+
+
+def _zstd() -> Any:
+    """The compressor, loaded when something has been moved out: few sessions ever need it."""
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nacre.entries import Unit
 from nacre.errors import DurabilityUnknown, StoreError
@@ -15,6 +15,28 @@ T = TypeVar("T")
 
 Later = Callable[[Callable[[], None]], object]
 """Runs a function on another thread."""
+
+
+class Pending(Future[int]):
+    """The number that a unit will have; a future that can be awaited too.
+
+    Those who await it in one event loop are woken together, once per batch: waking them one by one
+    costs more than the commit.
+    """
+
+    waiter: tuple[Any, Any] | None = None
+
+    def __await__(self) -> Generator[Any, None, int]:
+        import asyncio  # noqa: PLC0415 - who awaits has it loaded; who does not, need not
+
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+        with self._condition:
+            if not self.done():
+                self.waiter = (loop, woken)
+        if self.waiter is not None:
+            yield from woken
+        return self.result()
 
 
 class Committer:
@@ -29,28 +51,33 @@ class Committer:
         self._later = later
         self._turn = Lock()
         self._lock = Lock()
-        self._waiting: list[tuple[Ticket, Future[int]]] = []
+        self._waiting: list[tuple[Ticket, Pending | None]] = []
         self._leader: object = None
 
     def run(self, unit: Unit) -> int:
         """Store a unit and return its number, once it is durable."""
-        future: Future[int] = Future()
+        ticket = Ticket(unit)
         try:
-            if self._joined(unit, future):
-                self._lead()
-            return future.result()
+            pending = self._joined(ticket, always=False)
+            if pending is not None:
+                return pending.result()
+            self._lead()
         except BaseException:
             # A signal may strike before we lead; whoever waits for us must not wait for ever.
-            if self._leader is future:
+            if self._leader is ticket:
                 self._later(self._drain)
             raise
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.number or 0
 
-    def submit(self, unit: Unit) -> Future[int]:
+    def submit(self, unit: Unit) -> Pending:
         """Store a unit without waiting for it."""
-        future: Future[int] = Future()
-        if self._joined(unit, future):
+        ticket = Ticket(unit)
+        pending = self._joined(ticket, always=True)
+        if self._leader is ticket:
             self._later(self._drain)
-        return future
+        return pending or Pending()
 
     def alone(self, work: Callable[[], T]) -> T:
         """Do other work on the log, between two batches."""
@@ -61,13 +88,14 @@ class Committer:
         """Refuse every unit that has not been taken into a batch."""
         _resolve(self._taken(), error)
 
-    def _joined(self, unit: Unit, future: Future[int]) -> bool:
-        """Queue a unit; True if it is for its caller to see to the queue."""
+    def _joined(self, ticket: Ticket, *, always: bool) -> Pending | None:
+        """Queue a unit; what its caller waits for, unless it is for the caller to see to the queue."""
         with self._lock:
-            self._waiting.append((Ticket(unit), future))
             if self._leader is None:
-                self._leader = future
-            return self._leader is future
+                self._leader = ticket
+            pending = Pending() if always or self._leader is not ticket else None
+            self._waiting.append((ticket, pending))
+        return pending
 
     def _lead(self) -> None:
         """Commit one batch, then leave the rest to the pool: the caller has its own work to do."""
@@ -83,13 +111,10 @@ class Committer:
 
     def _retired(self) -> bool:
         with self._lock:
-            if self._waiting:
-                self._leader = self
-                return False
-            self._leader = None
-            return True
+            self._leader = self if self._waiting else None
+            return self._leader is None
 
-    def _taken(self) -> list[tuple[Ticket, Future[int]]]:
+    def _taken(self) -> list[tuple[Ticket, Pending | None]]:
         with self._lock:
             taken, self._waiting = self._waiting, []
         return taken
@@ -109,10 +134,25 @@ class Committer:
         _resolve(taken, error)
 
 
-def _resolve(taken: Sequence[tuple[Ticket, Future[int]]], error: StoreError | None) -> None:
-    for ticket, future in taken:
-        refused = ticket.error or error
-        if refused is not None:
-            future.set_exception(refused)
+def _resolve(taken: Sequence[tuple[Ticket, Pending | None]], error: StoreError | None) -> None:
+    """Tell everyone what came of their unit."""
+    loops: dict[Any, list[Any]] = {}
+    for ticket, pending in taken:
+        ticket.error = ticket.error or error
+        if pending is None:
+            continue
+        if ticket.error is not None:
+            pending.set_exception(ticket.error)
         else:
-            future.set_result(ticket.number or 0)
+            pending.set_result(ticket.number or 0)
+        if pending.waiter is not None:
+            loop, woken = pending.waiter
+            loops.setdefault(loop, []).append(woken)
+    for loop, sleepers in loops.items():
+        loop.call_soon_threadsafe(_wake, sleepers)
+
+
+def _wake(sleepers: Sequence[Any]) -> None:
+    for woken in sleepers:
+        if not woken.done():
+            woken.set_result(None)

@@ -309,7 +309,7 @@ class LogFile:
         batch = Batch(
             self._past(),
             key=self._place.key,
-            uid=lambda: new_uid(self._ops),
+            uid=self._next_uid,
             rules=self._rules,
             relaxed=self._unsynced > 0,
         )
@@ -341,8 +341,9 @@ class LogFile:
             except OSError as error:
                 self._doubt(batch, error)
         self._end += len(data)
+        before = self._n
         self._take(batch.header, batch.n, batch.state)
-        self._ids.add(batch.ids, upto=batch.n)
+        self._ids.add(batch.ids, after=before, upto=batch.n)
 
     def _flush_file(self) -> None:
         self._ops.fdatasync(self._fd)
@@ -402,8 +403,9 @@ class LogFile:
         """Write everything to a new inode: the file's lines, checked, and a batch from memory."""
         survey = Survey(self._lines())
         if batch is not None:
+            before = self._n
             self._rebuild(survey, batch.lines, Closing(batch.n, batch.state, self._now()), header=batch.header)
-            self._ids.add(batch.ids, upto=self._n)
+            self._ids.add(batch.ids, after=before, upto=self._n)
         elif self._n:
             self._rebuild(survey, (), self._closing())
         else:
@@ -433,6 +435,11 @@ class LogFile:
         length = cold.whole_length(self._ops, self._place.cold(uid))
         high = tail.last.n if tail.last is not None and length else 0
         return Header(uid=uid, sid=self._place.key, cold=length, high=high)
+
+    def _next_uid(self) -> str:
+        """A uid that sorts behind those of earlier generations, even if the clock was set back since."""
+        archived = uids_in(self._ops, f"{self._place.root}/archive", self._place.name)
+        return max([new_uid(self._ops), *(f"{int(uid, 16) + 1:032x}" for uid in archived[-1:])])
 
     def _likely_uid(self) -> str:
         """The uid that the session's other files have, or a new one."""

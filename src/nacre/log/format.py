@@ -6,6 +6,7 @@ import re
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from nacre.entries import FORMAT, Envelope, Record, State
 from nacre.errors import FormatTooNew
@@ -29,12 +30,16 @@ _decode_fields = msgspec.json.Decoder(dict[str, object]).decode
 
 def seal(record: Record) -> bytes:
     """Return the line of a record, newline included."""
-    return sealed(_encode(record)[:-1])
+    return _sealed(_encode(record))
 
 
-def sealed(body: bytes) -> bytes:
-    """Close a line whose JSON lacks its last brace with the checksum of its bytes."""
-    body = escaped(body)
+def _sealed(text: bytes) -> bytes:
+    """Close an object, whose last field is its state, with the checksum of its bytes.
+
+    The state's last number is written as a field of its own, and only in sessions that went back.
+    """
+    state, _, branch = text[:-2].rpartition(b",")
+    body = escaped(state) + (b"]" if branch == b"0" else b'],"br":' + branch)
     return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
 
 
@@ -54,7 +59,11 @@ def unseal(line: bytes) -> Record | None:
         record: Record | None = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         record = _unknown(line)
-    if record is not None and record.v != FORMAT:
+    if record is None:
+        return None
+    if record.br is not None:
+        force_setattr(record.st, "br", record.br)
+    if record.v != FORMAT:
         raise FormatTooNew(f"record {record.n} has format {record.v}, this version of nacre knows format {FORMAT}")
     return record
 
@@ -62,6 +71,11 @@ def unseal(line: bytes) -> Record | None:
 def is_intact(line: bytes) -> bool:
     """Tell whether a line's frame and checksum are right."""
     return line.startswith(_ANY_VERSION) and line[-_SUFFIX:] == b',"crc":"%08x"}' % crc32(line[:-_SUFFIX])
+
+
+def number(line: bytes) -> int:
+    """Return the number of a line's record without reading the rest; 0 if it is not intact."""
+    return int(line[len(START) : line.index(b",", len(START))]) if is_intact(line) else 0
 
 
 def fields(line: bytes) -> dict[str, object]:
@@ -73,7 +87,7 @@ def fields(line: bytes) -> dict[str, object]:
 
 def sealed_fields(found: dict[str, object], *, st: State) -> bytes:
     """Return the line of some fields, with another state."""
-    return sealed(_encode({**{name: value for name, value in found.items() if name != "st"}, "st": st})[:-1])
+    return _sealed(_encode({**{name: value for name, value in found.items() if name not in ("st", "br")}, "st": st}))
 
 
 def resealed(line: bytes, *, p: int | None, st: State) -> bytes:

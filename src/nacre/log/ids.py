@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -32,9 +32,9 @@ class Ids:
             self._seen = {id: seen for id, seen in self._seen.items() if seen[0] > past.n - WINDOW}
         return self._seen
 
-    def add(self, ids: dict[str, Seen], *, upto: int) -> None:
-        """Take in the ids of a batch that was stored, if everything before it is known."""
-        if self._upto:
+    def add(self, ids: dict[str, Seen], *, after: int, upto: int) -> None:
+        """Take in the ids of a batch that was stored behind record `after`, if everything before it is known."""
+        if self._upto == after:
             self._seen.update(ids)
             self._upto = upto
 
@@ -49,7 +49,7 @@ class Ids:
             if record.id is not None:
                 first, count = record.tx or (record.n, 1)
                 group = (behind[n] for n in range(first, first + count) if n in behind)
-                self._seen[record.id] = (first + count - 1, fingerprint(_content(member) for member in group))
+                self._seen[record.id] = (first + count - 1, fingerprint(map(_content, group)))
 
 
 def original(unit: Unit, seen: Seen) -> int:
@@ -62,11 +62,18 @@ def original(unit: Unit, seen: Seen) -> int:
 
 def fingerprint(contents: Iterable[bytes]) -> str:
     """Tell contents apart in sixteen characters."""
+    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along, which is for those who use ids
+
     digest = blake2b(digest_size=8)
     for content in contents:
         digest.update(b"%d:" % len(content) + content)
     return digest.hexdigest()
 
 
+def note(kind: str, data: Any) -> bytes:
+    """What a record of a caller's own kind holds, for its fingerprint."""
+    return kind.encode() + msgspec.json.encode(data)
+
+
 def _content(record: Record) -> bytes:
-    return msgspec.json.encode(record.m if record.m is not None else record.data)
+    return msgspec.json.encode(record.m) if record.m is not None else note(record.t, record.data)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nacre.entries import LONGEST_LINE, Record
-from nacre.log.format import salvage, unseal
+from nacre.log.format import number, salvage, unseal
 from nacre.log.ops import Ops
 
 _FIRST_STEP = 16 * 1024
@@ -25,14 +25,20 @@ class Piece(NamedTuple):
     raw: bytes
     record: Record | None
 
+    @property
+    def is_line(self) -> bool:
+        """True if it is a record that has a line of its own."""
+        return self.record is not None and self.end - self.start == len(self.raw) + 1
+
 
 class Lines:
-    """The first `size` bytes of an open log."""
+    """The first `size` bytes of an open log; `damaged` once a read has met what is not a line of its own."""
 
     def __init__(self, ops: Ops, fd: int, size: int) -> None:
         self._ops = ops
         self._fd = fd
         self.size = size
+        self.damaged = False
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`, fewer where the file ends."""
@@ -68,30 +74,43 @@ class Lines:
                 if record is not None:
                     yield Piece(start, end, raw, record)
                 else:
-                    yield from _pieces(raw, start, end)
+                    yield from self._apart(raw, start, end)
                 start = end
             if len(carry) > LONGEST_LINE:
                 position = self._line_end(position)
-                yield Piece(start, position, b"", None)
+                yield from self._apart(b"", start, position)
                 start, carry = position, b""
         if carry:
-            yield from _pieces(carry, start, start + len(carry))
+            yield from self._apart(carry, start, start + len(carry))
 
     def backward(self, end: int) -> Iterator[Piece]:
         """Every piece before `end`, last first."""
-        carry = b""
-        step = _FIRST_STEP
-        while end > 0:
-            begin = max(0, end - step)
-            data = self.read(begin, end) + carry
-            end, step = begin, min(step * 2, _LARGEST_STEP)
-            first = data.find(b"\n") + 1 or len(data) if begin else 0
-            yield from _last_first(data[first:], begin + first)
-            carry = data[:first]
-            if len(carry) > LONGEST_LINE + 1:
-                end = self._line_start(begin)
-                yield Piece(end, begin + len(carry), b"", None)
-                carry = b""
+        for start, data, end in self._blocks(end):  # noqa: B020, PLR1704 - each block ends where the one before began
+            *whole, torn = data.split(b"\n")
+            if torn or not data:
+                yield from reversed(self._apart(torn, end - len(torn) if data else start, end))
+            end -= len(torn)  # noqa: PLW2901 - goes back line by line
+            for raw in reversed(whole):
+                begin = end - len(raw) - 1
+                record = unseal(raw)
+                if record is not None:
+                    yield Piece(begin, end, raw, record)
+                else:
+                    yield from reversed(self._apart(raw, begin, end))
+                end = begin  # noqa: PLW2901
+
+    def records(self, end: int) -> Iterator[Record]:
+        """Every record before `end`, last first: what `backward` gives, without what only mending needs."""
+        for start, data, stop in self._blocks(end):
+            *whole, torn = data.split(b"\n")
+            if torn or not data:
+                yield from self._salvaged(torn, start, stop)
+            for raw in reversed(whole):
+                record = unseal(raw)
+                if record is not None:
+                    yield record
+                else:
+                    yield from self._salvaged(raw, start, stop)
 
     def bound(self, n: int, last: int) -> int:
         """Return the offset behind the record `n`, or behind the one before where `n` would stand.
@@ -106,28 +125,66 @@ class Lines:
             share = (limit - low) * (n - low_n) // max(1, high_n - low_n)
             guess = (low + limit) // 2 if halve else low + min(max(share, _NEAR // 4), limit - low - _NEAR // 4)
             halve = not halve
-            start, end, found_n = self._first_record(guess, limit)
-            if not found_n:
+            start, end, found = self._first_record(self._line_end(guess), limit)
+            if not found:
                 limit = guess
-            elif found_n <= n:
-                low, low_n = end, found_n
+            elif found <= n:
+                low, low_n = end, found
             else:
                 high = limit = start
-                high_n = found_n
-        for piece in Lines(self._ops, self._fd, high).forward(low):
-            if piece.record is not None and piece.record.n > n:
-                return piece.start
+                high_n = found
+        while low < high:
+            start, end, found = self._first_record(low, high)
+            if not found or found > n:
+                return start if found else high
+            low = end
         return high
 
-    def _first_record(self, start: int, limit: int) -> tuple[int, int, int]:
-        """Start, end and number of the first record whose line begins behind `start` and before `limit`, or zeros."""
-        begin = self._line_end(start)
+    def _blocks(self, end: int) -> Iterator[tuple[int, bytes, int]]:
+        """Start, bytes and end of blocks of whole lines before `end`, last first; no bytes for a line too long."""
+        carry = b""
+        step = _FIRST_STEP
+        position = end
+        while position > 0:
+            begin = max(0, position - step)
+            data = self.read(begin, position) + carry
+            position, step = begin, min(step * 2, _LARGEST_STEP)
+            first = data.find(b"\n") + 1 or len(data) if begin else 0
+            if first < len(data):
+                yield begin + first, data[first:], begin + len(data)
+            carry = data[:first]
+            if len(carry) > LONGEST_LINE + 1:
+                position = self._line_start(begin)
+                yield position, b"", begin + len(carry)
+                carry = b""
+
+    def _apart(self, raw: bytes, start: int, end: int) -> list[Piece]:
+        """Take a line that is no record apart: the whole records in it, and the damage around them."""
+        self.damaged = True
+        found: list[Piece] = []
+        at = 0
+        for begin, stop in salvage(raw):
+            if begin > at:
+                found.append(Piece(start + at, start + begin, raw[at:begin], None))
+            found.append(Piece(start + begin, start + stop, raw[begin:stop], unseal(raw[begin:stop])))
+            at = stop
+        if at == len(raw) and found:
+            found[-1] = found[-1]._replace(end=end)
+        else:
+            found.append(Piece(start + at, end, raw[at:], None))
+        return found
+
+    def _salvaged(self, raw: bytes, start: int, end: int) -> Iterator[Record]:
+        found = (piece.record for piece in reversed(self._apart(raw, start, end)))
+        return (record for record in found if record is not None)
+
+    def _first_record(self, begin: int, limit: int) -> tuple[int, int, int]:
+        """Start, end and number of the first record whose line begins at `begin` or later, before `limit`; or zeros."""
         while begin < limit:
             end = self._line_end(begin)
-            line = self.read(begin, end)
-            record = unseal(line[:-1]) if line.endswith(b"\n") else None
-            if record is not None:
-                return begin, end, record.n
+            n = number(self.read(begin, end).removesuffix(b"\n"))
+            if n:
+                return begin, end, n
             begin = end
         return 0, 0, 0
 
@@ -152,36 +209,3 @@ class Lines:
                 return begin + at + 1
             position = begin
         return 0
-
-
-def _last_first(data: bytes, start: int) -> Iterator[Piece]:
-    """The pieces of whole lines that begin at `start`, last first; behind the last newline may be a torn one."""
-    *whole, torn = data.split(b"\n")
-    end = start + len(data)
-    if torn:
-        yield from reversed(_pieces(torn, end - len(torn), end))
-        end -= len(torn)
-    for raw in reversed(whole):
-        begin = end - len(raw) - 1
-        record = unseal(raw)
-        if record is not None:
-            yield Piece(begin, end, raw, record)
-        else:
-            yield from reversed(_pieces(raw, begin, end))
-        end = begin
-
-
-def _pieces(raw: bytes, start: int, end: int) -> list[Piece]:
-    """Take a line that is no record apart: the whole records in it, and the damage around them."""
-    found: list[Piece] = []
-    at = 0
-    for begin, stop in salvage(raw):
-        if begin > at:
-            found.append(Piece(start + at, start + begin, raw[at:begin], None))
-        found.append(Piece(start + begin, start + stop, raw[begin:stop], unseal(raw[begin:stop])))
-        at = stop
-    if at == len(raw) and found:
-        found[-1] = found[-1]._replace(end=end)
-    else:
-        found.append(Piece(start + at, end, raw[at:], None))
-    return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+from functools import lru_cache
 
 from nacre.errors import InvalidKey
 
@@ -12,6 +12,7 @@ _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10))}
 
 
+@lru_cache(maxsize=4096)
 def stem(key: str) -> str:
     """Return the file name, without its ending, under which the session `key` is kept.
 
@@ -22,8 +23,10 @@ def stem(key: str) -> str:
     encoded = _encoded(key)
     if _SAFE.match(key) and key not in _RESERVED:
         return key
+    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along, which plain keys can do without
+
     slug = re.sub(r"[^a-z0-9]+", "-", key.lower().encode("ascii", "ignore").decode()).strip("-")[:40]
-    return f"{slug}~{hashlib.blake2b(encoded, digest_size=16).hexdigest()}"
+    return f"{slug}~{blake2b(encoded, digest_size=16).hexdigest()}"
 
 
 def key_of(name: str) -> str | None:

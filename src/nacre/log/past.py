@@ -15,8 +15,7 @@ from nacre.log.tail import Header
 class LogPast:
     """Reads by record number over the bytes of a log.
 
-    `staged` are records that are numbered but not yet on disk. `damaged` becomes true as soon as a
-    read meets bytes that are not what was written.
+    `staged` are records that are numbered but not yet on disk.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that a reader must know
@@ -34,11 +33,16 @@ class LogPast:
         self.n = n
         self.state = state
         self.staged = staged
-        self.damaged = False
+        self._is_cold_damaged = False
         self.lines = lines
         self._ops = ops
         self._cold_path = place.cold(header.uid)
         self._last = n
+
+    @property
+    def damaged(self) -> bool:
+        """True once a read has met bytes that are not what was written."""
+        return self.lines.damaged or self._is_cold_damaged
 
     def find(self, n: int) -> Record | None:
         record = next(self.back(n), None)
@@ -52,13 +56,12 @@ class LogPast:
         yield from (record for record in reversed(self.staged) if record.n <= n)
         end = self.lines.size if n >= self._last else self.lines.bound(n, self._last)
         below = n + 1
-        for piece in self.lines.backward(end):
-            record = piece.record
-            if record is None or record.n >= below:
-                self.damaged = True
-            else:
+        for record in self.lines.records(end):
+            if record.n < below:
                 below = record.n
                 yield record
+            else:
+                self.lines.damaged = True
 
     def all(self) -> Iterator[Record]:
         return (piece.record for piece in self.pieces() if piece.record is not None)
@@ -70,7 +73,7 @@ class LogPast:
         last = 0
         for piece in self.lines.forward():
             if piece.record is None or piece.record.n <= last:
-                self.damaged = True
+                self.lines.damaged = True
                 continue
             last = piece.record.n
             if last > self.n:
@@ -87,5 +90,5 @@ class LogPast:
         """What compaction moved out, in no particular order."""
         if self.header.cold:
             for piece in cold.pieces(self._ops, self._cold_path, self.header.cold):
-                self.damaged = self.damaged or piece.record is None
+                self._is_cold_damaged = self._is_cold_damaged or piece.record is None
                 yield piece

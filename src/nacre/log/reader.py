@@ -48,5 +48,5 @@ def _look(ops: Ops, fd: int, place: Place) -> Reading:
         return Reading(is_deleted=True, size=size)
     lines = Lines(ops, fd, tail.end if tail.torn else size)
     past = LogPast(lines, header=tail.header, n=tail.last.n, state=state_of(tail.last), ops=ops, place=place)
-    past.damaged = not tail.torn or not tail.header.uid
+    lines.damaged = not tail.torn or not tail.header.uid
     return Reading(past=past, size=size, updated=tail.last.ts)

@@ -18,6 +18,7 @@ class Survey:
         self._sizes = array("q")
         self.bad: list[Piece] = []
         self.in_order = True
+        self._are_lines = True
         self._look()
 
     @property
@@ -32,6 +33,7 @@ class Survey:
                 self.bad.append(piece)
                 continue
             self.in_order = self.in_order and piece.record.n > last
+            self._are_lines = self._are_lines and piece.is_line
             last = piece.record.n
             self._numbers.append(piece.record.n)
             self._starts.append(piece.start)
@@ -39,7 +41,7 @@ class Survey:
 
     @property
     def is_whole(self) -> bool:
-        return self.in_order and not self.bad
+        return self.in_order and self._are_lines and not self.bad
 
     def numbers(self) -> Iterator[int]:
         return (self._numbers[at] for at in self._order())

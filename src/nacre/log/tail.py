@@ -120,7 +120,7 @@ def _is_complete(record: Record | None, good: dict[int, Piece]) -> bool:
 def _are_lines(kept: list[Piece], start: int) -> bool:
     """Tell whether pieces follow each other as lines of their own."""
     for piece in kept:
-        if piece.start != start or piece.end - piece.start != len(piece.raw) + 1:
+        if piece.start != start or not piece.is_line:
             return False
         start = piece.end
     return True

@@ -35,7 +35,7 @@ class _Check:
             if piece.record is None:
                 yield _finding(self._key, "damage", piece, "not a whole record")
                 continue
-            if piece.end - piece.start != len(piece.raw) + 1:
+            if not piece.is_line:
                 yield _finding(self._key, "newline", piece, f"record {piece.record.n} has no line of its own")
             yield from self._record(piece, piece.record)
         yield from self._gaps

@@ -8,15 +8,14 @@ import stat as modes
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import BoundedSemaphore, Lock
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from nacre.entries import Finding, Past, Receipt, Report, Rules, Unit
 from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
 from nacre.log.batch import Ticket
-from nacre.log.commit import Committer
+from nacre.log.commit import Committer, Pending
 from nacre.log.file import Known, LogFile
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
@@ -25,6 +24,9 @@ from nacre.log.place import Place, settle_names, uids_in
 from nacre.log.reader import Reading, reading
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Listed
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 logger = logging.getLogger(__name__)
 
@@ -82,10 +84,13 @@ class Files:
     # ---- everyday
 
     def run(self, key: str, unit: Unit) -> int:
-        with self._pinned(key) as writer:
+        writer = self._pin(key)
+        try:
             return writer.queue.run(unit)
+        finally:
+            self._unpin(writer)
 
-    def submit(self, key: str, unit: Unit) -> Future[int]:
+    def submit(self, key: str, unit: Unit) -> Pending:
         writer = self._pin(key)
         future = writer.queue.submit(unit)
         future.add_done_callback(lambda _: self._unpin(writer))
@@ -177,16 +182,16 @@ class Files:
             self._unpin(writer)
 
     def _pin(self, key: str) -> _Writer:
-        place = Place.of(self._root, key)
+        name = stem(key)
         with self._lock:
             if self._closed:
                 raise StoreError(f"the store {self._root} is closed")
-            writer = self._writers.get(place.name)
+            writer = self._writers.get(name)
             if writer is None:
-                log = self._log(place, known=self._known.pop(place.name, None))
+                log = self._log(Place(self._root, key, name), known=self._known.pop(name, None))
                 writer = _Writer(log, Committer(self._commit(log), self._later))
-                self._writers[place.name] = writer
-            self._writers.move_to_end(place.name)
+                self._writers[name] = writer
+            self._writers.move_to_end(name)
             writer.pins += 1
         return writer
 
@@ -194,8 +199,10 @@ class Files:
         with self._lock:
             writer.pins -= 1
             surplus = len(self._writers) - self._max_open
+            if surplus <= 0:
+                return
             idle = [name for name, other in self._writers.items() if not other.pins and other.log.is_sound]
-            evicted = [(name, self._writers.pop(name)) for name in idle[: max(0, surplus)]]
+            evicted = [(name, self._writers.pop(name)) for name in idle[:surplus]]
         for name, other in evicted:
             self._evict(name, other)
 
@@ -246,6 +253,8 @@ class Files:
     def _later(self, work: Callable[[], None]) -> object:
         with self._lock:
             if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for those who write at once
+
                 self._pool = ThreadPoolExecutor(_FLUSHERS, thread_name_prefix="nacre-flush")
             return self._pool.submit(work)
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from threading import RLock
 from typing import TypeVar
 
-from nacre.entries import Past, Recalled, Receipt, Record, Report, Rules, State, Unit
+from nacre.entries import Past, Receipt, Record, Report, Rules, State, Unit
 from nacre.errors import Conflict, SessionNotFound, StoreError
 from nacre.log.batch import Batch
 from nacre.log.format import unseal
@@ -22,43 +22,46 @@ T = TypeVar("T")
 
 
 class _Life:
-    """One generation of a session: its records, and the ids among them."""
+    """One generation of a session: its lines, whole and without gaps, so that record n is line n."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self._lines: list[bytes] = []
         self.staged: Sequence[Record] = ()
         self.header = Header()
-        self.ids = Ids()
+        self.n = 0
+        self.state = State()
+        self.updated = ""
         self.size = 0
-
-    @property
-    def n(self) -> int:
-        return self.records[-1].n if self.records else 0
-
-    @property
-    def state(self) -> State:
-        return self.records[-1].st if self.records else State()
+        self._ids = Ids()
 
     def find(self, n: int) -> Record | None:
-        return Recalled([*self.records, *self.staged]).find(n)
+        return next(self.back(n), None) if 0 < n <= self.n + len(self.staged) else None
 
     def back(self, n: int) -> Iterator[Record]:
-        return Recalled([*self.records, *self.staged]).back(n)
+        yield from (record for record in reversed(self.staged) if record.n <= n)
+        for line in reversed(self._lines[:n]):
+            yield _record(line)
 
     def all(self) -> Iterator[Record]:
-        return iter(self.records)
+        return map(_record, self._lines)
 
     def window(self) -> dict[str, Seen]:
-        return self.ids.window(self)
+        return self._ids.window(self)
 
     def take(self, batch: Batch) -> None:
-        """Store a batch as a log would give it back."""
-        stored = (unseal(line[:-1]) for line in batch.lines)
-        self.records += [record for record in stored if record is not None]
-        self.header = batch.header
-        self.size += sum(map(len, batch.lines))
+        """Store a batch."""
+        self._lines += [line[:-1] for line in batch.lines]
         self.staged = ()
-        self.ids.add(batch.ids, upto=batch.n)
+        self.size += sum(map(len, batch.lines))
+        self._ids.add(batch.ids, after=self.n, upto=batch.n)
+        self.header, self.n, self.state, self.updated = batch.header, batch.n, batch.state, batch.records[-1].ts
+
+
+def _record(line: bytes) -> Record:
+    """A record as a log would give it back: nothing of it is shared with who wrote or reads it."""
+    record = unseal(line)
+    assert record is not None  # noqa: S101 - written by us, in RAM
+    return record
 
 
 class Transient:
@@ -113,20 +116,20 @@ class Transient:
         lives = self._archived if archived else {key: [life] for key, life in self._active.items()}
         for key in sorted(lives):
             for life in lives[key]:
-                yield Listed(key, life, life.header.created, life.records[-1].ts, life.size, archived)
+                yield Listed(key, life, life.header.created, life.updated, life.size, archived)
 
     def move(self, key: str, *, archive: bool) -> None:
         stem(key)
         with self._lock:
-            if archive:
-                self._archived.setdefault(key, []).append(self._taken(self._active, key, "active"))
-                return
-            if self._archived.get(key) and key in self._active:
+            active, archived = self._active.get(key), self._archived.setdefault(key, [])
+            if not (active if archive else archived):
+                raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
+            if active is not None and not archive:
                 raise Conflict(f"session {key!r} is active; archive or delete it before bringing the archived one back")
-            lives = self._taken(self._archived, key, "archived")
-            self._active[key] = lives.pop()
-            if lives:
-                self._archived[key] = lives
+            if active is not None:
+                archived.append(self._active.pop(key))
+            else:
+                self._active[key] = archived.pop()
 
     def delete(self, key: str) -> None:
         stem(key)
@@ -144,7 +147,7 @@ class Transient:
         return Report()
 
     def repair(self, key: str) -> Receipt:
-        kept = sum(len(life.records) for life in self._known(key))
+        kept = sum(life.n for life in self._known(key))
         return Receipt(key=key, kept=kept, set_aside=0, quarantine=None)
 
     def _lives(self, key: str) -> list[_Life]:
@@ -157,8 +160,3 @@ class Transient:
         if not lives:
             raise SessionNotFound(f"there is no session {key!r}")
         return lives
-
-    def _taken(self, lives: dict[str, T], key: str, what: str) -> T:
-        if key not in lives:
-            raise SessionNotFound(f"there is no {what} session {key!r}")
-        return lives.pop(key)
