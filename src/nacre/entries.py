@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -430,15 +431,24 @@ def time_of(record: Record) -> datetime:
 
 def timestamp(seconds: float) -> str:
     """Return a wall clock reading as every record spells it, in UTC and milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    whole = int(seconds)
+    return f"{_to_the_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 
 def _check_message(message: Message) -> None:
     if not isinstance(message.role, str) or not message.role:
         raise InvalidMessage(f"a message's role is a word, not {message.role!r}")
-    texts = (message.tool_call_id, message.name, message.reasoning, message.model)
-    if any(text is not None and not isinstance(text, str) for text in texts):
-        raise InvalidMessage(f"a message's tool_call_id, name, reasoning and model are text: {texts!r}")
+    if isinstance(message.content, str) and message == Message(role=message.role, content=message.content):
+        return
+    for field in ("tool_call_id", "name", "reasoning", "model"):
+        value = getattr(message, field)
+        if value is not None and not isinstance(value, str):
+            raise InvalidMessage(f"a message's {field} is text, not {type(value).__name__}")
     if not isinstance(message.content, str | list | None):
         raise InvalidMessage(
             f"a message's content is text, a list of parts or nothing, not {type(message.content).__name__}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import nacre
+import nacre.store.files  # loaded by the parent, so that a child is not killed while it loads them
 from tests.crash.warm import Outcome, Say
 
 KEY = "storm"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from nacre.entries import FORMAT, LONGEST_LINE, Past, Record, Rules, Stamp, State, Unit, timestamp
@@ -13,9 +13,19 @@ from nacre.log.tail import Header
 
 
 class Growing(Past, Protocol):
-    """A past that also shows records which are numbered but not yet written."""
+    """A past that records are being added to: it shows those which are numbered but not yet written."""
 
     staged: Sequence[Record]
+
+    @property
+    def key(self) -> str:
+        """Whose session it is."""
+
+    def window(self) -> dict[str, Seen]:
+        """The idempotency keys that still count."""
+
+    def next_uid(self) -> str:
+        """The uid of a generation that begins now."""
 
     @property
     def header(self) -> Header:
@@ -36,11 +46,12 @@ class Ticket:
 class Batch:
     """What one write and one flush will store; `past` is the log before it."""
 
-    def __init__(self, past: Growing, *, key: str, uid: Callable[[], str], rules: Rules, relaxed: bool) -> None:
+    __slots__ = ("_past", "_relaxed", "_rules", "_ts", "header", "ids", "lines", "n", "records", "state")
+
+    def __init__(self, past: Growing, *, rules: Rules, now: float, relaxed: bool = False) -> None:
         self._past = past
-        self._key = key
-        self._uid = uid
         self._rules = rules
+        self._ts = timestamp(now)
         self._relaxed = relaxed
         self.header = past.header
         self.n = past.n
@@ -50,21 +61,21 @@ class Batch:
         self.lines: list[bytes] = []
         self.ids: dict[str, Seen] = {}
 
-    def add(self, unit: Unit, *, now: float, window: Callable[[], dict[str, Seen]]) -> int:
+    def add(self, unit: Unit) -> int:
         """Number a unit's records and return the last number, 0 if it changes nothing; may refuse, without a trace."""
         if unit.id is not None:
-            seen = self.ids.get(unit.id) or window().get(unit.id)
+            seen = self.ids.get(unit.id) or self._past.window().get(unit.id)
             if seen is not None and seen[0] > self.n - WINDOW:
                 return original(unit, seen)
         if unit.expect is not None and unit.expect != self.state.h:
-            raise Conflict(f"session {self._key!r}: history last changed at record {self.state.h}, not {unit.expect}")
-        return self._number(unit, timestamp(now)) if self.n > 1 or unit.creates else 0
+            raise Conflict(f"history last changed at record {self.state.h}, not {unit.expect}; nothing was stored")
+        return self._number(unit) if self.n > 1 or unit.creates else 0
 
-    def _number(self, unit: Unit, ts: str) -> int:
+    def _number(self, unit: Unit) -> int:
         kept, state, header = len(self.records), self.state, self.header
         lines: list[bytes] = []
         try:
-            lines = self._sealed(unit, ts)
+            lines = self._sealed(unit)
         finally:
             if not lines:
                 del self.records[kept:]
@@ -77,17 +88,17 @@ class Batch:
             self.ids[unit.id] = (self.n, unit.print)
         return self.n
 
-    def _sealed(self, unit: Unit, ts: str) -> list[bytes]:
+    def _sealed(self, unit: Unit) -> list[bytes]:
         """The lines of a unit, none if it changes nothing; its records are staged for those after it."""
         lines = []
         if not self.n:
-            lines.append(self._open(ts))
+            lines.append(self._open())
         first = self.n + len(lines) + 1
         group = (first, len(unit.wishes)) if len(unit.wishes) > 1 else None
         for n, wish in enumerate(unit.wishes, first):
             b = self.records[0].n if self.records else n
             id = unit.id if n == first else None
-            stamp = Stamp(n=n, ts=ts, b=b if b != n else None, tx=group, r=1 if self._relaxed else None, id=id)
+            stamp = Stamp(n=n, ts=self._ts, b=b if b != n else None, tx=group, r=1 if self._relaxed else None, id=id)
             record = self._rules.advance(wish, stamp, self.state, self._past)
             if record is None:
                 return []
@@ -96,11 +107,12 @@ class Batch:
             self.state = record.st
         return lines
 
-    def _open(self, ts: str) -> bytes:
-        record = Record(v=FORMAT, n=1, t="open", ts=ts, sid=self._key, uid=self._uid(), st=State())
+    def _open(self) -> bytes:
+        key = self._past.key
+        record = Record(v=FORMAT, n=1, t="open", ts=self._ts, sid=key, uid=self._past.next_uid(), st=State())
         line = _line(record)
         self.records.append(record)
-        self.header = Header(uid=record.uid or "", sid=self._key, created=ts, raw=line[:-1])
+        self.header = Header(uid=record.uid or "", sid=key, created=self._ts, raw=line[:-1])
         return line
 
 

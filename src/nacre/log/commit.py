@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, TypeVar
 
 from nacre.entries import Unit
@@ -42,107 +43,116 @@ class Pending(Future[int]):
 class Committer:
     """The queue of one log.
 
-    A caller that finds the queue idle commits its own unit and all that have come by then. What
-    comes meanwhile is left to a thread of the pool, batch after batch, until nothing is left.
+    A caller that finds the log idle commits its own unit and all that wait. Who finds it busy
+    waits; what has come in meanwhile is left to a thread of the pool, batch after batch.
     """
 
     def __init__(self, commit: Callable[[Sequence[Ticket]], None], later: Later) -> None:
         self._commit = commit
         self._later = later
-        self._turn = Lock()
-        self._lock = Lock()
-        self._waiting: list[tuple[Ticket, Pending | None]] = []
-        self._leader: object = None
+        self._turn = RLock()
+        self._joining = Lock()
+        self._waiting: deque[tuple[Ticket, Pending]] = deque()
 
     def run(self, unit: Unit) -> int:
         """Store a unit and return its number, once it is durable."""
         ticket = Ticket(unit)
         try:
-            pending = self._joined(ticket, always=False)
-            if pending is not None:
-                return pending.result()
-            self._lead()
-        except BaseException:
-            # A signal may strike before we lead; whoever waits for us must not wait for ever.
-            if self._leader is ticket:
-                self._later(self._drain)
-            raise
+            if not self._turn.acquire(blocking=False):
+                return self._queued(ticket).result()
+            self._write(ticket)
+        finally:
+            # Asked, not remembered: a signal may strike right behind the acquire.
+            if self._turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+                self._turn.release()
+                if self._waiting:
+                    self._later(self._drain)
         if ticket.error is not None:
             raise ticket.error
         return ticket.number or 0
 
     def submit(self, unit: Unit) -> Pending:
         """Store a unit without waiting for it."""
-        ticket = Ticket(unit)
-        pending = self._joined(ticket, always=True)
-        if self._leader is ticket:
+        pending = Pending()
+        with self._joining:
+            self._waiting.append((Ticket(unit), pending))
+            is_first = len(self._waiting) == 1
+        if is_first:
             self._later(self._drain)
-        return pending or Pending()
+        return pending
 
     def alone(self, work: Callable[[], T]) -> T:
         """Do other work on the log, between two batches."""
-        with self._turn:
-            return work()
+        try:
+            with self._turn:
+                return work()
+        finally:
+            if self._waiting:
+                self._later(self._drain)
+
+    def try_alone(self, work: Callable[[], None]) -> bool:
+        """Do other work on the log, if nobody is at it; tells whether it was done."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            work()
+        finally:
+            self._turn.release()
+            if self._waiting:
+                self._later(self._drain)
+        return True
 
     def refuse_waiting(self, error: StoreError) -> None:
         """Refuse every unit that has not been taken into a batch."""
-        _resolve(self._taken(), error)
+        with self._turn:
+            _resolve(self._taken(), error)
 
-    def _joined(self, ticket: Ticket, *, always: bool) -> Pending | None:
-        """Queue a unit; what its caller waits for, unless it is for the caller to see to the queue."""
-        with self._lock:
-            if self._leader is None:
-                self._leader = ticket
-            pending = Pending() if always or self._leader is not ticket else None
-            self._waiting.append((ticket, pending))
+    def _queued(self, ticket: Ticket) -> Pending:
+        """Wait for whoever writes now; if it has just finished, nobody else would look."""
+        pending = Pending()
+        self._waiting.append((ticket, pending))
+        if self._turn.acquire(blocking=False):
+            self._turn.release()
+            self._later(self._drain)
         return pending
 
-    def _lead(self) -> None:
-        """Commit one batch, then leave the rest to the pool: the caller has its own work to do."""
-        self._commit_waiting()
-        if not self._retired():
-            self._later(self._drain)
-
     def _drain(self) -> None:
-        while True:
-            self._commit_waiting()
-            if self._retired():
-                return
+        while self._waiting:
+            with self._turn:
+                self._write()
 
-    def _retired(self) -> bool:
-        with self._lock:
-            self._leader = self if self._waiting else None
-            return self._leader is None
+    def _taken(self) -> list[tuple[Ticket, Pending]]:
+        """What waits, in the order in which it came; only who has the turn takes."""
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
-    def _taken(self) -> list[tuple[Ticket, Pending | None]]:
-        with self._lock:
-            taken, self._waiting = self._waiting, []
-        return taken
-
-    def _commit_waiting(self) -> None:
+    def _write(self, own: Ticket | None = None) -> None:
+        """Commit what waits, and the caller's own unit behind it."""
+        taken = self._taken()
+        tickets = [ticket for ticket, _ in taken]
+        if own is not None:
+            tickets.append(own)
         error: StoreError | None = None
-        with self._turn:
-            taken = self._taken()
-            try:
-                if taken:
-                    self._commit([ticket for ticket, _ in taken])
-            except StoreError as failure:
-                error = failure
-            except BaseException as failure:
-                _resolve(taken, DurabilityUnknown(f"interrupted while it was written: {failure!r}"))
-                raise
-        _resolve(taken, error)
+        try:
+            if tickets:
+                self._commit(tickets)
+        except StoreError as failure:
+            error = failure
+        except BaseException as failure:
+            _resolve(taken, DurabilityUnknown(f"interrupted while it was written: {failure!r}"))
+            raise
+        if own is not None and own.error is None:
+            own.error = error
+        if taken:
+            _resolve(taken, error)
 
 
-def _resolve(taken: Sequence[tuple[Ticket, Pending | None]], error: StoreError | None) -> None:
+def _resolve(taken: Sequence[tuple[Ticket, Pending]], error: StoreError | None) -> None:
     """Tell everyone what came of their unit."""
     loops: dict[Any, list[Any]] = {}
     for ticket, pending in taken:
-        ticket.error = ticket.error or error
-        if pending is None:
-            continue
-        if ticket.error is not None:
-            pending.set_exception(ticket.error)
+        refused = ticket.error or error
+        if refused is not None:
+            pending.set_exception(refused)
         else:
             pending.set_result(ticket.number or 0)
         if pending.waiter is not None:

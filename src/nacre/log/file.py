@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from nacre.entries import End, Past, Receipt, Rules, State, Unit, timestamp
+from nacre.entries import End, Past, Receipt, Record, Rules, State, Unit, timestamp
 from nacre.errors import Conflict, DurabilityUnknown, LogDamaged, Refused, SessionBusy, StoreError
 from nacre.log import cold
 from nacre.log.batch import Batch, Ticket
 from nacre.log.erase import erase_rest
-from nacre.log.ids import Ids
+from nacre.log.ids import Ids, Seen
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
@@ -31,7 +31,7 @@ _MOST_UNSYNCED = 1024 * 1024
 
 
 class Known(NamedTuple):
-    """What a closed writer knew of its log; if nothing has changed since, the next one need not look."""
+    """What a writer knew of its log when it was closed."""
 
     inode: tuple[int, int]
     size: int
@@ -44,14 +44,13 @@ class Known(NamedTuple):
 class LogFile:
     """One log, written by one thread at a time; other processes may write it too."""
 
-    def __init__(
-        self, ops: Ops, place: Place, *, rules: Rules, relaxed: bool = False, known: Known | None = None
-    ) -> None:
+    def __init__(self, ops: Ops, place: Place, *, rules: Rules, relaxed: bool = False) -> None:
         self._ops = ops
         self._place = place
+        self._path = place.log
         self._rules = rules
         self._relaxed = relaxed
-        self._known = known
+        self._known: Known | None = None
         self._fd = -1
         self._aside = 0
         self._inode = (0, 0)
@@ -66,18 +65,19 @@ class LogFile:
 
         Raises for what befell all of them.
         """
-        with self._locked(create=any(ticket.unit.creates for ticket in tickets)) as held:
-            if held:
-                self._settle()
-                for ticket in tickets:
-                    self._bring_back(ticket.unit)
-                self._store(tickets)
-                if not self._n:
-                    # All were refused, and the file is new: leave nothing behind.
-                    self._remove_log()
-            else:
+        with self._locked(create=any([ticket.unit.creates for ticket in tickets])) as held:  # noqa: C419 - quicker
+            if not held:
                 for ticket in tickets:
                     ticket.number = 0
+                return
+            self._settle()
+            for ticket in tickets:
+                if ticket.unit.needs is not None:
+                    self._bring_back(ticket.unit)
+            self._store(tickets)
+            if not self._n:
+                # All were refused, and the file is new: leave nothing behind.
+                self._remove_log()
 
     def compact(self, keep: Callable[[Past], set[int]], *, least: int) -> bool:
         """Move what need not be at hand to the cold file, if that frees `least` bytes and half the log."""
@@ -172,12 +172,11 @@ class LogFile:
                     self._settle()
                     self._sync()
 
-    def close(self) -> Known | None:
-        """Flush and let go; returns what a later writer may rely on."""
+    def close(self) -> None:
+        """Flush and let go; it may be used again, and if nothing has changed by then it need not look."""
         self.flush()
-        known = self._what_is_known()
+        self._known = self._what_is_known()
         self._close()
-        return known
 
     def drop(self) -> None:
         """Close the descriptor in a forked child, which shares the parent's lock and must not release it."""
@@ -189,29 +188,19 @@ class LogFile:
         return self._n > 1
 
     @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    @property
     def is_sound(self) -> bool:
         """False after a failed flush, until the log has been moved to a new inode."""
         return not self._poisoned
 
     # ---- lock and look
 
-    @contextmanager
-    def _locked(self, *, create: bool, wait: bool = True) -> Iterator[bool]:
+    def _locked(self, *, create: bool, wait: bool = True) -> _Hold:
         """Hold the lock of the log that has the name now; gives False if there is none and none is to be made."""
-        try:
-            yield self._lock(create=create, wait=wait)
-        except OSError as error:
-            self._end = -1
-            raise Refused(f"session {self._place.key!r}: nothing was stored: {error}") from error
-        except StoreError:
-            raise
-        except BaseException:
-            # Interrupted somewhere between looking and flushing: the next writer looks again.
-            self._end = -1
-            raise
-        finally:
-            if self._fd >= 0:
-                self._ops.unlock(self._fd)
+        return _Hold(self, create=create, wait=wait)
 
     @contextmanager
     def _begun(self, what: str) -> Iterator[None]:
@@ -224,17 +213,40 @@ class LogFile:
                 f"session {self._place.key!r}: {what} was begun and may not survive a crash ({error}); do it again"
             ) from error
 
-    def _lock(self, *, create: bool, wait: bool) -> bool:
+    def _enter(self, *, create: bool, wait: bool) -> bool:
         while True:
             if self._fd < 0 and not self._open(create=create):
                 return False
             if not self._ops.flock(self._fd, wait=wait):
                 raise SessionBusy(f"session {self._place.key!r} is being written by another process")
-            found = self._ops.fstat(self._fd)
-            if not self._has_the_name(found):
-                self._abandon(found.st_size)
-            elif (found.st_dev, found.st_ino, found.st_size) == (*self._inode, self._end) or self._load(found):
+            if self._is_as_known() or self._look():
                 return True
+
+    def _is_as_known(self) -> bool:
+        """True if the log that has the name is the one we know, and nobody has written to it since."""
+        try:
+            named = self._ops.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return named.st_size == self._end and (named.st_dev, named.st_ino) == self._inode
+
+    def _look(self) -> bool:
+        """See what has become of the log; False if it must be opened anew."""
+        found = self._ops.fstat(self._fd)
+        if not self._has_the_name(found):
+            self._abandon(found.st_size)
+            return False
+        return self._load(found)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Let go of the lock; an error from the system means that nothing was stored, unless it says otherwise."""
+        if self._fd >= 0:
+            self._ops.unlock(self._fd)
+        if error is not None and not isinstance(error, StoreError):
+            # Interrupted somewhere between looking and flushing: the next writer looks again.
+            self._end = -1
+        if isinstance(error, OSError):
+            raise Refused(f"session {self._place.key!r}: nothing was stored: {error}") from error
 
     def _open(self, *, create: bool) -> bool:
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
@@ -248,7 +260,7 @@ class LogFile:
 
     def _has_the_name(self, found: os.stat_result) -> bool:
         try:
-            named = self._ops.stat(self._place.log)
+            named = self._ops.stat(self._path)
         except FileNotFoundError:
             return False
         return (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino)
@@ -285,7 +297,7 @@ class LogFile:
         return True
 
     def _take(self, header: Header, n: int, state: State) -> None:
-        if header.uid != self._header.uid:
+        if header.uid != self._header.uid and self._header.uid:
             self._ids = Ids()
         self._header, self._n, self._state = header, n, state
 
@@ -307,24 +319,22 @@ class LogFile:
 
     def _store(self, tickets: Sequence[Ticket]) -> None:
         batch = Batch(
-            self._past(),
-            key=self._place.key,
-            uid=self._next_uid,
+            _Growing(self, self._header, self._n, self._state),
             rules=self._rules,
+            now=self._ops.now(),
             relaxed=self._unsynced > 0,
         )
-        numbers = [self._staged(ticket, batch) for ticket in tickets]
+        numbers: list[int] = []
+        for ticket in tickets:
+            try:
+                numbers.append(batch.add(ticket.unit))
+            except StoreError as error:
+                ticket.error = error
+                numbers.append(0)
         if batch.lines:
             self._write(batch)
         for ticket, number in zip(tickets, numbers, strict=True):
             ticket.number = number
-
-    def _staged(self, ticket: Ticket, batch: Batch) -> int | None:
-        try:
-            return batch.add(ticket.unit, now=self._ops.now(), window=self._window)
-        except StoreError as error:
-            ticket.error = error
-            return None
 
     def _write(self, batch: Batch) -> None:
         data = b"".join(batch.lines)
@@ -341,9 +351,8 @@ class LogFile:
             except OSError as error:
                 self._doubt(batch, error)
         self._end += len(data)
-        before = self._n
+        self._ids.add(batch.ids, after=self._n, upto=batch.n)
         self._take(batch.header, batch.n, batch.state)
-        self._ids.add(batch.ids, after=before, upto=batch.n)
 
     def _flush_file(self) -> None:
         self._ops.fdatasync(self._fd)
@@ -403,9 +412,9 @@ class LogFile:
         """Write everything to a new inode: the file's lines, checked, and a batch from memory."""
         survey = Survey(self._lines())
         if batch is not None:
-            before = self._n
+            before, ids = self._n, self._ids
             self._rebuild(survey, batch.lines, Closing(batch.n, batch.state, self._now()), header=batch.header)
-            self._ids.add(batch.ids, after=before, upto=self._n)
+            ids.add(batch.ids, after=before, upto=batch.n)
         elif self._n:
             self._rebuild(survey, (), self._closing())
         else:
@@ -436,7 +445,7 @@ class LogFile:
         high = tail.last.n if tail.last is not None and length else 0
         return Header(uid=uid, sid=self._place.key, cold=length, high=high)
 
-    def _next_uid(self) -> str:
+    def next_uid(self) -> str:
         """A uid that sorts behind those of earlier generations, even if the clock was set back since."""
         archived = uids_in(self._ops, f"{self._place.root}/archive", self._place.name)
         return max([new_uid(self._ops), *(f"{int(uid, 16) + 1:032x}" for uid in archived[-1:])])
@@ -500,7 +509,7 @@ class LogFile:
         if not survey.is_whole:
             self._rebuild(survey, (), self._closing())
             survey = Survey(self._lines())
-        wanted = keep(self._past()) & set(survey.numbers())
+        wanted = keep(self.past()) & set(survey.numbers())
         live_bytes = survey.size_of(wanted)
         if self._end - live_bytes < max(least, live_bytes):
             self._tried = self._end
@@ -508,14 +517,14 @@ class LogFile:
         path = self._place.cold(self._header.uid)
         length = cold.append(self._ops, path, self._header.cold, dead(survey, wanted))
         header = renewed(self._header, length=length, high=self._n, kept=len(wanted))
-        self._install(compacted(survey, wanted, header=header, closing=self._closing(), ids=self._window()))
+        self._install(compacted(survey, wanted, header=header, closing=self._closing(), ids=self.window()))
         return True
 
     def _bring_back(self, unit: Unit) -> None:
         """Put moved-out records that a unit goes back to into the log again."""
         if unit.needs is None or unit.reach is None or unit.reach > self._header.high:
             return
-        past = self._past()
+        past = self.past()
         survey = Survey(self._lines())
         missing = unit.needs(past) - set(survey.numbers())
         found = ((piece.record, piece.raw) for piece in past.cold())
@@ -525,7 +534,12 @@ class LogFile:
 
     # ---- small things
 
-    def _past(self) -> LogPast:
+    @property
+    def key(self) -> str:
+        return self._place.key
+
+    def past(self) -> LogPast:
+        """The log as it is known; only under its lock."""
         return LogPast(
             self._lines(), header=self._header, n=self._n, state=self._state, ops=self._ops, place=self._place
         )
@@ -533,8 +547,8 @@ class LogFile:
     def _lines(self) -> Lines:
         return Lines(self._ops, self._fd, self._end)
 
-    def _window(self) -> dict[str, tuple[int, str]]:
-        return self._ids.window(self._past())
+    def window(self) -> dict[str, Seen]:
+        return self._ids.window(self.past())
 
     def _closing(self) -> Closing:
         return Closing(self._n, self._state, self._now())
@@ -573,6 +587,64 @@ class LogFile:
         self._unsynced = 0
         self._tried = 0
         self._ids = Ids()
+
+
+class _Hold:
+    """The lock of a log, for as long as a with statement lasts."""
+
+    __slots__ = ("_create", "_log", "_wait")
+
+    def __init__(self, log: LogFile, *, create: bool, wait: bool) -> None:
+        self._log = log
+        self._create = create
+        self._wait = wait
+
+    def __enter__(self) -> bool:
+        try:
+            return self._log._enter(create=self._create, wait=self._wait)  # noqa: SLF001 - this module's own
+        except BaseException as error:
+            self._log._leave(error)  # noqa: SLF001
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._log._leave(error)  # noqa: SLF001
+
+
+class _Growing:
+    """The log as its writer sees it; it is read only where a wish needs that."""
+
+    __slots__ = ("_log", "header", "n", "staged", "state")
+
+    def __init__(self, log: LogFile, header: Header, n: int, state: State) -> None:
+        self._log = log
+        self.header = header
+        self.n = n
+        self.state = state
+        self.staged: Sequence[Record] = ()
+
+    @property
+    def key(self) -> str:
+        return self._log.key
+
+    def find(self, n: int) -> Record | None:
+        return self._past().find(n)
+
+    def back(self, n: int) -> Iterator[Record]:
+        return self._past().back(n)
+
+    def all(self) -> Iterator[Record]:
+        return self._past().all()
+
+    def window(self) -> dict[str, Seen]:
+        return self._log.window()
+
+    def next_uid(self) -> str:
+        return self._log.next_uid()
+
+    def _past(self) -> LogPast:
+        past = self._log.past()
+        past.staged = self.staged
+        return past
 
 
 def open_log(ops: Ops, path: str, flags: int) -> int:

@@ -36,8 +36,12 @@ class LogPast:
         self._is_cold_damaged = False
         self.lines = lines
         self._ops = ops
-        self._cold_path = place.cold(header.uid)
+        self._place = place
         self._last = n
+
+    @property
+    def key(self) -> str:
+        return self._place.key
 
     @property
     def damaged(self) -> bool:
@@ -89,6 +93,6 @@ class LogPast:
     def cold(self) -> Iterator[Piece]:
         """What compaction moved out, in no particular order."""
         if self.header.cold:
-            for piece in cold.pieces(self._ops, self._cold_path, self.header.cold):
+            for piece in cold.pieces(self._ops, self._place.cold(self.header.uid), self.header.cold):
                 self._is_cold_damaged = self._is_cold_damaged or piece.record is None
                 yield piece

@@ -88,12 +88,12 @@ def settle_names(ops: Ops, folder: str) -> None:
 
 def write_all(ops: Ops, fd: int, data: bytes) -> None:
     """Write until nothing is left; the kernel may take less than it is given."""
-    rest = memoryview(data)
-    while rest:
-        taken = ops.write(fd, rest)
-        if taken <= 0:
-            raise OSError(f"write took {taken} of {len(rest)} bytes")
-        rest = rest[taken:]
+    taken = ops.write(fd, data)
+    while taken < len(data):
+        more = ops.write(fd, data[taken:])
+        if more <= 0:
+            raise OSError(f"write took {more} of {len(data) - taken} bytes")
+        taken += more
 
 
 def unlink_if_there(ops: Ops, path: str) -> None:

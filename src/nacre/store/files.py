@@ -6,17 +6,13 @@ import logging
 import os
 import stat as modes
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from threading import BoundedSemaphore, Lock
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from nacre.entries import Finding, Past, Receipt, Report, Rules, Unit
 from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
-from nacre.log.batch import Ticket
-from nacre.log.commit import Committer, Pending
-from nacre.log.file import Known, LogFile
+from nacre.log.commit import Pending
+from nacre.log.file import LogFile
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
@@ -24,26 +20,13 @@ from nacre.log.place import Place, settle_names, uids_in
 from nacre.log.reader import Reading, reading
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Listed
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+from nacre.store.writers import Writer, Writers
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 Durability = Literal["commit", "relaxed"]
-_MOST_KNOWN = 4096
-_FLUSHERS = 16
-
-
-class _Writer:
-    """The log of one session, its queue, and how many callers are using it."""
-
-    def __init__(self, log: LogFile, queue: Committer) -> None:
-        self.log = log
-        self.queue = queue
-        self.pins = 0
 
 
 class Files:
@@ -66,14 +49,11 @@ class Files:
         self._rules = rules
         self._ops = ops or Ops()
         self._relaxed = durability == "relaxed"
-        self._max_open = max_open
         self._compact_at = compact_at
-        self._writers: OrderedDict[str, _Writer] = OrderedDict()
-        self._known: OrderedDict[str, Known] = OrderedDict()
-        self._closed = False
         self._is_settled = False
-        self._pool: ThreadPoolExecutor | None = None
-        self._renew_locks()
+        self._writers = Writers(
+            lambda key: self._log(Place.of(root, key)), max_open=max_open, before=self._settle_place
+        )
         _prepare(self._ops, root)
         _stores.add(self)
 
@@ -84,17 +64,10 @@ class Files:
     # ---- everyday
 
     def run(self, key: str, unit: Unit) -> int:
-        writer = self._pin(key)
-        try:
-            return writer.queue.run(unit)
-        finally:
-            self._unpin(writer)
+        return self._writers.of(key).queue.run(unit)
 
     def submit(self, key: str, unit: Unit) -> Pending:
-        writer = self._pin(key)
-        future = writer.queue.submit(unit)
-        future.add_done_callback(lambda _: self._unpin(writer))
-        return future
+        return self._writers.of(key).queue.submit(unit)
 
     def read(self, key: str, get: Callable[[Past], T]) -> T | None:
         active = Place.of(self._root, key)
@@ -106,20 +79,7 @@ class Files:
 
     def close(self) -> None:
         """Write what waits, flush, and let go of every log; raises the first flush that failed."""
-        with self._lock:
-            writers, self._writers = list(self._writers.values()), OrderedDict()
-            pool, self._pool = self._pool, None
-            self._closed = True
-        if pool is not None:
-            pool.shutdown(wait=True)
-        errors: list[StoreError] = []
-        for writer in writers:
-            try:
-                writer.queue.alone(writer.log.close)
-            except StoreError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        self._writers.close()
 
     # ---- upkeep
 
@@ -143,20 +103,23 @@ class Files:
                 logger.warning("a session cannot be listed", extra={"file": place.log, "error": str(error)})
 
     def move(self, key: str, *, archive: bool) -> None:
-        with self._pinned(key) as writer:
-            moved = self._alone(writer, writer.log.archive if archive else lambda: self._unarchived(key, writer.log))
-        if not moved:
+        def work(writer: Writer) -> bool:
+            return writer.log.archive() if archive else self._unarchived(key, writer.log)
+
+        if not self._writers.alone(key, work):
             raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
 
     def delete(self, key: str) -> None:
         place = Place.of(self._root, key)
-        with self._pinned(key) as writer:
-            self._alone(writer, lambda: self._erased(place, writer.log))
+
+        def work(writer: Writer) -> None:
+            self._erased(place, writer.log)
             writer.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
 
+        self._writers.alone(key, work)
+
     def compact(self, key: str, keep: Callable[[Past], set[int]]) -> bool:
-        with self._pinned(key) as writer:
-            return self._alone(writer, lambda: writer.log.compact(keep, least=self._compact_at))
+        return self._writers.alone(key, lambda writer: writer.log.compact(keep, least=self._compact_at))
 
     def verify(self, key: str | None) -> Report:
         places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]
@@ -171,64 +134,10 @@ class Files:
             quarantine=next((receipt.quarantine for receipt in receipts if receipt.quarantine), None),
         )
 
-    # ---- writers
+    # ---- writing
 
-    @contextmanager
-    def _pinned(self, key: str) -> Iterator[_Writer]:
-        writer = self._pin(key)
-        try:
-            yield writer
-        finally:
-            self._unpin(writer)
-
-    def _pin(self, key: str) -> _Writer:
-        name = stem(key)
-        with self._lock:
-            if self._closed:
-                raise StoreError(f"the store {self._root} is closed")
-            writer = self._writers.get(name)
-            if writer is None:
-                log = self._log(Place(self._root, key, name), known=self._known.pop(name, None))
-                writer = _Writer(log, Committer(self._commit(log), self._later))
-                self._writers[name] = writer
-            self._writers.move_to_end(name)
-            writer.pins += 1
-        return writer
-
-    def _unpin(self, writer: _Writer) -> None:
-        with self._lock:
-            writer.pins -= 1
-            surplus = len(self._writers) - self._max_open
-            if surplus <= 0:
-                return
-            idle = [name for name, other in self._writers.items() if not other.pins and other.log.is_sound]
-            evicted = [(name, self._writers.pop(name)) for name in idle[:surplus]]
-        for name, other in evicted:
-            self._evict(name, other)
-
-    def _evict(self, name: str, writer: _Writer) -> None:
-        known = writer.log.close()
-        with self._lock:
-            if known is not None and name not in self._writers:
-                self._known[name] = known
-            while len(self._known) > _MOST_KNOWN:
-                self._known.popitem(last=False)
-
-    def _log(self, place: Place, known: Known | None = None) -> LogFile:
-        return LogFile(self._ops, place, rules=self._rules, relaxed=self._relaxed, known=known)
-
-    def _commit(self, log: LogFile) -> Callable[[Sequence[Ticket]], None]:
-        def commit(tickets: Sequence[Ticket]) -> None:
-            with self._slots:
-                self._settle_place()
-                log.commit(tickets)
-
-        return commit
-
-    def _alone(self, writer: _Writer, work: Callable[[], T]) -> T:
-        """Do something other than appending to a log."""
-        self._settle_place()
-        return writer.queue.alone(work)
+    def _log(self, place: Place) -> LogFile:
+        return LogFile(self._ops, place, rules=self._rules, relaxed=self._relaxed)
 
     def _settle_place(self) -> None:
         """Before the first write of this process, settle the directory and those above it.
@@ -249,14 +158,6 @@ class Files:
         except OSError as error:
             raise Refused(f"{folder} cannot be synced, nothing was stored: {error}") from error
         self._is_settled = True
-
-    def _later(self, work: Callable[[], None]) -> object:
-        with self._lock:
-            if self._pool is None:
-                from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for those who write at once
-
-                self._pool = ThreadPoolExecutor(_FLUSHERS, thread_name_prefix="nacre-flush")
-            return self._pool.submit(work)
 
     # ---- places
 
@@ -371,19 +272,9 @@ class Files:
             self._log(archived[-1]).erase()
         log.erase()
 
-    # ---- after a fork
-
-    def _renew_locks(self) -> None:
-        self._lock = Lock()
-        self._slots = BoundedSemaphore(self._max_open)
-        self._pool = None
-
-    def _begin_in_child(self) -> None:
-        """Forget what the parent was doing; its locks are shared with us and must not be let go."""
-        self._renew_locks()
-        for writer in self._writers.values():
-            writer.log.drop()
-        self._writers.clear()
+    def begin_in_child(self) -> None:
+        """After a fork, in the child."""
+        self._writers.begin_in_child()
 
 
 def _prepare(ops: Ops, root: str) -> None:
@@ -426,7 +317,7 @@ _stores: weakref.WeakSet[Files] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for store in list(_stores):
-        store._begin_in_child()  # noqa: SLF001 - this module's own
+        store.begin_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork)

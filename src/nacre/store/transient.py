@@ -24,7 +24,9 @@ T = TypeVar("T")
 class _Life:
     """One generation of a session: its lines, whole and without gaps, so that record n is line n."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: str, ops: Ops) -> None:
+        self.key = key
+        self._ops = ops
         self._lines: list[bytes] = []
         self.staged: Sequence[Record] = ()
         self.header = Header()
@@ -47,6 +49,9 @@ class _Life:
 
     def window(self) -> dict[str, Seen]:
         return self._ids.window(self)
+
+    def next_uid(self) -> str:
+        return new_uid(self._ops)
 
     def take(self, batch: Batch) -> None:
         """Store a batch."""
@@ -82,9 +87,9 @@ class Transient:
         with self._lock:
             if self._closed:
                 raise StoreError("the store is closed")
-            life = self._active.get(key) or _Life()
-            batch = Batch(life, key=key, uid=lambda: new_uid(self._ops), rules=self._rules, relaxed=False)
-            number = batch.add(unit, now=self._ops.now(), window=life.window)
+            life = self._active.get(key) or _Life(key, self._ops)
+            batch = Batch(life, rules=self._rules, now=self._ops.now())
+            number = batch.add(unit)
             if batch.lines:
                 life.take(batch)
                 self._active[key] = life

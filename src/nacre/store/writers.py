@@ -1,0 +1,166 @@
+"""The writers of a directory of logs: one per session, few of them open."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from nacre.errors import StoreError
+from nacre.log.batch import Ticket
+from nacre.log.commit import Committer
+from nacre.log.file import LogFile
+from nacre.log.names import stem
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_FLUSHERS = 16
+_MOST_IDLE = 4096
+
+
+class Writer:
+    """The log of one session, and the queue before it."""
+
+    __slots__ = ("_commit", "log", "queue", "used")
+
+    def __init__(self, log: LogFile, commit: Callable[[Writer, Sequence[Ticket]], None], pool: Pool) -> None:
+        self.log = log
+        self._commit = commit
+        self.queue = Committer(self._write, pool.run)
+        self.used = 0
+
+    def _write(self, tickets: Sequence[Ticket]) -> None:
+        self._commit(self, tickets)
+
+
+class Pool:
+    """Threads that flush for those who do not wait; made when first needed."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def run(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            if self._threads is None:
+                from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for those who write at once
+
+                self._threads = ThreadPoolExecutor(_FLUSHERS, thread_name_prefix="nacre-flush")
+            self._threads.submit(work)
+
+    def finish(self) -> None:
+        """Wait until nothing is left to do."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=True)
+
+
+class Writers:
+    """All writers of a store.
+
+    At most `max_open` logs stay open between writes, and as many are written at once; `before` is
+    called ahead of every write.
+    """
+
+    def __init__(self, make: Callable[[str], LogFile], *, max_open: int, before: Callable[[], None]) -> None:
+        self._make = make
+        self._max_open = max_open
+        self._before = before
+        self._clock = 0
+        self._closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._pool = Pool()
+        self._writers: dict[str, Writer] = {}
+        self._open: dict[Writer, None] = {}
+        # A queue of permits: the semaphore of the standard library costs ten times as much.
+        self._permits: SimpleQueue[None] = SimpleQueue()
+        for _ in range(self._max_open):
+            self._permits.put(None)
+
+    def of(self, key: str) -> Writer:
+        """The writer of a session."""
+        name = stem(key)
+        writer = self._writers.get(name)
+        return writer if writer is not None else self._new(key, name)
+
+    def alone(self, key: str, work: Callable[[Writer], T]) -> T:
+        """Do something other than appending, between two batches."""
+        self._before()
+        writer = self.of(key)
+        try:
+            return writer.queue.alone(lambda: work(writer))
+        finally:
+            self._note(writer)
+
+    def close(self) -> None:
+        """Write what waits, flush, and let go of every log; raises the first flush that failed."""
+        with self._lock:
+            self._closed = True
+            writers, self._writers = list(self._writers.values()), {}
+        self._pool.finish()
+        errors: list[StoreError] = []
+        for writer in writers:
+            try:
+                writer.queue.alone(writer.log.close)
+            except StoreError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def begin_in_child(self) -> None:
+        """Forget what the parent was doing: its locks are shared with us and must not be let go."""
+        for writer in self._writers.values():
+            writer.log.drop()
+        self._begin()
+
+    def _new(self, key: str, name: str) -> Writer:
+        with self._lock:
+            if self._closed:
+                raise StoreError("the store is closed")
+            if len(self._writers) > _MOST_IDLE:
+                self._writers = {name: writer for name, writer in self._writers.items() if writer in self._open}
+            return self._writers.setdefault(name, Writer(self._make(key), self._commit, self._pool))
+
+    def _commit(self, writer: Writer, tickets: Sequence[Ticket]) -> None:
+        self._permits.get()
+        try:
+            self._before()
+            writer.log.commit(tickets)
+        finally:
+            self._permits.put(None)
+            self._clock = writer.used = self._clock + 1
+            if writer not in self._open:
+                self._note(writer)
+
+    def _note(self, writer: Writer) -> None:
+        """Remember that a log is open, and close the one that was not used for longest if they are too many."""
+        with self._lock:
+            if writer.log.is_open:
+                self._open[writer] = None
+            else:
+                self._open.pop(writer, None)
+            others = sorted((other for other in self._open if other is not writer), key=lambda other: other.used)
+            surplus = others[: max(0, len(self._open) - self._max_open)]
+        for other in surplus:
+            if other.queue.try_alone(lambda other=other: _let_go(other.log)):  # type: ignore[misc]
+                with self._lock:
+                    self._open.pop(other, None)
+
+
+def _let_go(log: LogFile) -> None:
+    """Close a log that is not used; one whose flush fails stays open, and says so when it is used."""
+    if log.is_sound:
+        try:
+            log.close()
+        except StoreError:
+            logger.exception("a log could not be flushed and stays open")
