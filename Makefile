@@ -19,7 +19,8 @@ run: .venv ## a guided demo: write, be killed, reopen, lose nothing
 	@$(BIN)/python examples/demo.py
 
 test: .venv tools lint types docs ## everything: lint, types, documentation, tests with coverage
-	@$(BIN)/pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore tests/crash --cov --cov-report=term:skip-covered
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal tests/crash
 
 check: test ## the same as test: what CI runs
 

@@ -368,7 +368,7 @@ class Rules(Struct, frozen=True):
     redo: Redo
 
 
-class Unit(Struct, frozen=True, kw_only=True):
+class Unit(Struct, frozen=True):
     """Wishes that are stored together or not at all, and the conditions for them.
 
     `print` tells its content from another's under the same `id`. A unit that goes back to record
@@ -387,26 +387,38 @@ class Unit(Struct, frozen=True, kw_only=True):
 # ---- the codec
 
 
-_encoder = msgspec.json.Encoder()
-_messages = msgspec.json.Decoder(Message)
+_encode = msgspec.json.Encoder().encode
+_PLAIN = {"role", "content"}
+
+
+def say_plainly(role: str, content: str) -> Say:
+    """Encode a message that has only a role and a text, which most have."""
+    if type(role) is str and type(content) is str and role:
+        try:
+            return Say(msgspec.Raw(_encode({"role": role, "content": content})))
+        except UnicodeEncodeError:
+            pass
+    return say(Message(role=role, content=content))
 
 
 def say(message: Message | Mapping[str, Any]) -> Say:
     """Check a message and encode it; raises InvalidMessage for what JSON cannot hold faithfully."""
+    if type(message) is dict and message.keys() == _PLAIN:
+        return say_plainly(message["role"], message["content"])
     value = message if isinstance(message, Message) else Message.from_mapping(message)
     _check_message(value)
     if value.created is not None and (value.created.utcoffset() or _MINUTE) % _MINUTE:
         # RFC 3339 has no zones of broken minutes.
         value = replace(value, created=value.created.astimezone(UTC))
     try:
-        return Say(raw=msgspec.Raw(_encoder.encode(value)))
+        return Say(raw=msgspec.Raw(_encode(value)))
     except (TypeError, UnicodeEncodeError):
         # Rare, so it may cost more: subclasses of text and numbers, or lone surrogates.
         value = _mapped(value, _exact)
     try:
-        return Say(raw=msgspec.Raw(_encoder.encode(value)))
+        return Say(raw=msgspec.Raw(_encode(value)))
     except UnicodeEncodeError:
-        return Say(raw=msgspec.Raw(_encoder.encode(_mapped(value, _without_surrogates))), lossy=True)
+        return Say(raw=msgspec.Raw(_encode(_mapped(value, _without_surrogates))), lossy=True)
 
 
 def plain(value: Any, what: str) -> Any:
@@ -443,8 +455,6 @@ def _to_the_second(seconds: int) -> str:
 def _check_message(message: Message) -> None:
     if not isinstance(message.role, str) or not message.role:
         raise InvalidMessage(f"a message's role is a word, not {message.role!r}")
-    if isinstance(message.content, str) and message == Message(role=message.role, content=message.content):
-        return
     for field in ("tool_call_id", "name", "reasoning", "model"):
         value = getattr(message, field)
         if value is not None and not isinstance(value, str):

@@ -30,6 +30,7 @@ from nacre.entries import (
     message_of,
     plain,
     say,
+    say_plainly,
     time_of,
 )
 from nacre.errors import Conflict, InvalidMessage, SessionNotFound, StoreError
@@ -38,11 +39,12 @@ from nacre.log.ids import fingerprint, note
 from nacre.store.base import Backend, Generation
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from nacre.log.commit import Pending
 
 T = TypeVar("T")
 AnyMessage = Message | Mapping[str, Any]
 _NOTES = ("use", "tool")
+_LONGEST_ID = 256
 
 
 @runtime_checkable
@@ -104,14 +106,14 @@ class Sessions:
 
     def add_message(self, key: str, role: str, content: str) -> int:
         """Append one plain message; returns its record number."""
-        return self.add_full_message(key, Message(role=role, content=content))
+        return self._store.run(key, Unit((say_plainly(role, content),)))
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
         """Append a Message, or a mapping in OpenAI's chat shape; returns its record number.
 
         Raises InvalidMessage for what cannot be stored as it is.
         """
-        return self._store.run(key, Unit(wishes=(say(message),)))
+        return self._store.run(key, Unit((say(message),)))
 
     def get_history(self, key: str, *, last: int | None = None) -> builtins.list[Message]:
         """The live messages, oldest first; all, or only the last few."""
@@ -163,8 +165,11 @@ class Sessions:
 
     def submit(
         self, key: str, messages: Iterable[AnyMessage], *, expect: int | None = None, id: str | None = None
-    ) -> Future[int]:
-        """Append like `add_messages`, without waiting; the future gives the number once it is durable."""
+    ) -> Pending:
+        """Append like `add_messages`, without waiting; the future gives the number once it is durable.
+
+        It is a `concurrent.futures.Future`, and can be awaited in asyncio.
+        """
         return self._store.submit(key, _unit(messages, expect=expect, id=id))
 
     def transcript(self, key: str) -> builtins.list[Stored]:
@@ -208,8 +213,8 @@ class Sessions:
                     key=found.key,
                     title=title if isinstance(title, str) else "",
                     messages=state.live,
-                    created=datetime.fromisoformat(found.created or found.updated),
-                    updated=datetime.fromisoformat(found.updated),
+                    created=_parsed(found.created or found.updated),
+                    updated=_parsed(found.updated),
                     bytes=found.size,
                     archived=found.archived,
                 )
@@ -338,6 +343,9 @@ class Forgiving:
             return otherwise
 
 
+_parsed = datetime.fromisoformat
+
+
 def _unit(messages: Iterable[AnyMessage], *, expect: int | None, id: str | None) -> Unit:
     wishes = [say(message) for message in messages]
     content = fingerprint(bytes(wish.raw) for wish in wishes) if id is not None else ""
@@ -345,8 +353,8 @@ def _unit(messages: Iterable[AnyMessage], *, expect: int | None, id: str | None)
 
 
 def _id(id: str | None) -> str | None:
-    if id is not None and (not isinstance(id, str) or not id):
-        raise InvalidMessage(f"an id is text, not {id!r}")
+    if id is not None and (not isinstance(id, str) or not 1 <= len(id) <= _LONGEST_ID):
+        raise InvalidMessage(f"an id is a text of 1 to {_LONGEST_ID} characters, not {id!r:.300}")
     return None if id is None else plain(id, "id")
 
 
@@ -376,4 +384,4 @@ def _data(record: Record) -> Any:
     return {name: value for name, value in fields.items() if name not in _ENVELOPE}
 
 
-_ENVELOPE = frozenset(("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "st"))
+_ENVELOPE = frozenset(("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "st", "br"))

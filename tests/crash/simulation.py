@@ -413,7 +413,7 @@ def torn_batches(seed: int, *, budget: int = 12) -> int:
     for step in range(3):
         ops = [_small(rng, f"{step}.{unit}") for unit in range(rng.randint(2, 4))]
         allowed = _subsets(done[-1], ops)
-        disk.before = lambda call, _, allowed=allowed: points.append((disk.snapshot(), allowed))
+        disk.before = lambda *_, allowed=allowed: points.append((disk.snapshot(), allowed))
         tickets = [Ticket(Unit(wishes=_wishes(op))) for op in ops]
         log.commit(tickets)
         if any(ticket.error is not None for ticket in tickets):
@@ -466,9 +466,8 @@ def relaxed_cuts(seed: int, *, steps: int = 8, budget: int = 4) -> int:
         op: Op = rng.choice(
             [("say", (f"{step}:" + "z" * rng.choice(SIZES),)), _small(rng, str(step)), ("reopen", None)]
         )
-        disk.before = lambda call, _, worlds=worlds, goal=work.expected(op): points.append(
-            (disk.snapshot(), [*worlds, goal])
-        )
+        allowed = [*worlds, work.expected(op)]
+        disk.before = lambda *_, allowed=allowed: points.append((disk.snapshot(), allowed))
         work.do(op)
         worlds = [work.world] if op[0] == "reopen" else [*worlds, work.world]
     disk.before = None

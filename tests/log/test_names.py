@@ -82,7 +82,7 @@ def test_what_cannot_be_a_key_is_refused_with_the_reason(key: str, reason: str) 
 @pytest.mark.parametrize("key", [None, 42, b"cli"])
 def test_what_is_no_text_is_refused(key: object) -> None:
     with pytest.raises(InvalidKey, match="is text, not"):
-        stem(key)  # type: ignore[arg-type]
+        stem(key)
 
 
 def test_the_longest_key_has_a_name() -> None:

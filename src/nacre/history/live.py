@@ -46,9 +46,9 @@ def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None
     if st is None:
         return None
     match wish:
-        case Say(raw, lossy):
+        case Say():
             # The encoder takes the canonical bytes as they are.
-            return _record(stamp, "msg", st, p=state.hd, m=raw, lossy=lossy)
+            return _record(stamp, "msg", st, p=state.hd, m=wish.raw, lossy=wish.lossy)
         case Summarise(text, upto):
             return _record(stamp, "sum", st, text=text, upto=upto)
         case Truncate(keep):

@@ -63,13 +63,15 @@ class Batch:
 
     def add(self, unit: Unit) -> int:
         """Number a unit's records and return the last number, 0 if it changes nothing; may refuse, without a trace."""
+        if self.n <= 1 and not unit.creates:
+            return 0
         if unit.id is not None:
             seen = self.ids.get(unit.id) or self._past.window().get(unit.id)
             if seen is not None and seen[0] > self.n - WINDOW:
                 return original(unit, seen)
         if unit.expect is not None and unit.expect != self.state.h:
             raise Conflict(f"history last changed at record {self.state.h}, not {unit.expect}; nothing was stored")
-        return self._number(unit) if self.n > 1 or unit.creates else 0
+        return self._number(unit)
 
     def _number(self, unit: Unit) -> int:
         kept, state, header = len(self.records), self.state, self.header
@@ -102,7 +104,10 @@ class Batch:
             record = self._rules.advance(wish, stamp, self.state, self._past)
             if record is None:
                 return []
-            lines.append(_line(record))
+            line = seal(record)
+            if len(line) > LONGEST_LINE:
+                raise InvalidMessage(f"a record takes at most {LONGEST_LINE} bytes, this one takes {len(line)}")
+            lines.append(line)
             self.records.append(record)
             self.state = record.st
         return lines
@@ -110,14 +115,7 @@ class Batch:
     def _open(self) -> bytes:
         key = self._past.key
         record = Record(v=FORMAT, n=1, t="open", ts=self._ts, sid=key, uid=self._past.next_uid(), st=State())
-        line = _line(record)
+        line = seal(record)
         self.records.append(record)
         self.header = Header(uid=record.uid or "", sid=key, created=self._ts, raw=line[:-1])
         return line
-
-
-def _line(record: Record) -> bytes:
-    line = seal(record)
-    if len(line) > LONGEST_LINE:
-        raise InvalidMessage(f"a record takes at most {LONGEST_LINE} bytes, this one takes {len(line)}")
-    return line

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
+from concurrent.futures._base import FINISHED
 from threading import Lock, RLock
 from typing import Any, TypeVar
 
@@ -28,16 +30,44 @@ class Pending(Future[int]):
     waiter: tuple[Any, Any] | None = None
 
     def __await__(self) -> Generator[Any, None, int]:
-        import asyncio  # noqa: PLC0415 - who awaits has it loaded; who does not, need not
-
-        loop = asyncio.get_running_loop()
+        # Who awaits has asyncio loaded; who does not, need not.
+        loop = sys.modules["asyncio"].get_running_loop()
         woken = loop.create_future()
-        with self._condition:
-            if not self.done():
-                self.waiter = (loop, woken)
-        if self.waiter is not None:
+        self.waiter = (loop, woken)
+        # Whoever resolves it looks for the waiter only afterwards, so one of us sees the other.
+        if self._state != FINISHED:
             yield from woken
         return self.result()
+
+    def resolve(self, ticket: Ticket, error: StoreError | None) -> None:
+        refused = ticket.error or error
+        if refused is not None:
+            self.set_exception(refused)
+        else:
+            self.set_result(ticket.number or 0)
+
+
+class Gate:
+    """What a thread waits at for its unit; much cheaper than a future."""
+
+    __slots__ = ("_error", "_lock", "_number")
+
+    waiter = None
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._lock.acquire()
+
+    def result(self) -> int:
+        self._lock.acquire()
+        if self._error is not None:
+            raise self._error
+        return self._number
+
+    def resolve(self, ticket: Ticket, error: StoreError | None) -> None:
+        self._error = ticket.error or error
+        self._number = ticket.number or 0
+        self._lock.release()
 
 
 class Committer:
@@ -52,7 +82,7 @@ class Committer:
         self._later = later
         self._turn = RLock()
         self._joining = Lock()
-        self._waiting: deque[tuple[Ticket, Pending]] = deque()
+        self._waiting: deque[tuple[Ticket, Pending | Gate]] = deque()
 
     def run(self, unit: Unit) -> int:
         """Store a unit and return its number, once it is durable."""
@@ -107,27 +137,27 @@ class Committer:
         with self._turn:
             _resolve(self._taken(), error)
 
-    def _queued(self, ticket: Ticket) -> Pending:
+    def _queued(self, ticket: Ticket) -> Gate:
         """Wait for whoever writes now; if it has just finished, nobody else would look."""
-        pending = Pending()
-        self._waiting.append((ticket, pending))
+        gate = Gate()
+        self._waiting.append((ticket, gate))
         if self._turn.acquire(blocking=False):
             self._turn.release()
             self._later(self._drain)
-        return pending
+        return gate
 
     def _drain(self) -> None:
         while self._waiting:
             with self._turn:
                 self._write()
 
-    def _taken(self) -> list[tuple[Ticket, Pending]]:
+    def _taken(self) -> list[tuple[Ticket, Pending | Gate]]:
         """What waits, in the order in which it came; only who has the turn takes."""
         return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
     def _write(self, own: Ticket | None = None) -> None:
         """Commit what waits, and the caller's own unit behind it."""
-        taken = self._taken()
+        taken = self._taken() if self._waiting else []
         tickets = [ticket for ticket, _ in taken]
         if own is not None:
             tickets.append(own)
@@ -146,17 +176,13 @@ class Committer:
             _resolve(taken, error)
 
 
-def _resolve(taken: Sequence[tuple[Ticket, Pending]], error: StoreError | None) -> None:
+def _resolve(taken: Sequence[tuple[Ticket, Pending | Gate]], error: StoreError | None) -> None:
     """Tell everyone what came of their unit."""
     loops: dict[Any, list[Any]] = {}
-    for ticket, pending in taken:
-        refused = ticket.error or error
-        if refused is not None:
-            pending.set_exception(refused)
-        else:
-            pending.set_result(ticket.number or 0)
-        if pending.waiter is not None:
-            loop, woken = pending.waiter
+    for ticket, waiting in taken:
+        waiting.resolve(ticket, error)
+        if waiting.waiter is not None:
+            loop, woken = waiting.waiter
             loops.setdefault(loop, []).append(woken)
     for loop, sleepers in loops.items():
         loop.call_soon_threadsafe(_wake, sleepers)

@@ -117,10 +117,8 @@ class LogFile:
             self._sync()
             goal = self._place._replace(archived=self._header.uid)
             make_folder(self._ops, goal.folder)
-            # A crash in an earlier move may have left the log under both names, and then rename does nothing.
-            self._ops.rename(self._place.log, goal.log)
+            self._give_name(goal)
             with self._begun("archiving"):
-                unlink_if_there(self._ops, self._place.log)
                 self._close()
                 settle_names(self._ops, goal.folder)
                 settle_names(self._ops, self._place.folder)
@@ -162,7 +160,8 @@ class LogFile:
                     logger.warning("a session is deleted without a record of it")
             with self._begun("deleting"):
                 erase_rest(self._ops, self._place)
-                self._remove_log()
+                if held:
+                    self._remove_log()
 
     def flush(self) -> None:
         """Wait until everything written is durable; the way in which a relaxed log catches up."""
@@ -251,7 +250,7 @@ class LogFile:
     def _open(self, *, create: bool) -> bool:
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
         try:
-            self._fd = open_log(self._ops, self._place.log, flags)
+            self._fd, _ = open_log(self._ops, self._path, flags)
         except FileNotFoundError:
             if create:
                 raise
@@ -564,6 +563,21 @@ class LogFile:
             return None
         return Known(self._inode, self._end, found.st_mtime_ns, self._header, self._n, self._state)
 
+    def _give_name(self, goal: Place) -> None:
+        """Give the log another name instead of its own.
+
+        A crash in an earlier move may have left it under both, and then rename would do nothing. As soon
+        as its own name is free another process may take it, so nothing may be done to that afterwards.
+        """
+        try:
+            there = self._ops.stat(goal.log)
+        except FileNotFoundError:
+            self._ops.rename(self._path, goal.log)
+            return
+        if (there.st_dev, there.st_ino) != self._inode:
+            raise LogDamaged(f"{goal.log} is in the way of archiving session {self._place.key!r}")
+        self._ops.unlink(self._path)
+
     def _remove_log(self) -> None:
         unlink_if_there(self._ops, self._place.scratch)
         unlink_if_there(self._ops, self._place.log)
@@ -647,7 +661,7 @@ class _Growing:
         return past
 
 
-def open_log(ops: Ops, path: str, flags: int) -> int:
+def open_log(ops: Ops, path: str, flags: int) -> tuple[int, os.stat_result]:
     """Open a log that must be a plain file of ours; a link, a pipe or a stranger's file is refused."""
     try:
         # Without O_NONBLOCK the open of a pipe would wait for its other end.
@@ -656,7 +670,7 @@ def open_log(ops: Ops, path: str, flags: int) -> int:
         raise _explained(ops, error, path) from error
     found = ops.fstat(fd)
     if modes.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
-        return fd
+        return fd, found
     ops.close(fd)
     raise LogDamaged(f"{path} is not a plain file of this user; it is left as it is")
 

@@ -12,6 +12,7 @@ from nacre.entries import FORMAT, Envelope, Record, State
 from nacre.errors import FormatTooNew
 
 START = b'{"v":1,"n":'
+_DISGUISED = b'{"\\u0076":1,"n":'
 _ANY_VERSION = b'{"v":'
 _SUFFIX = 18
 _SUFFIX_SHAPE = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
@@ -30,16 +31,19 @@ _decode_fields = msgspec.json.Decoder(dict[str, object]).decode
 
 def seal(record: Record) -> bytes:
     """Return the line of a record, newline included."""
-    return _sealed(_encode(record))
+    return sealed(_encode(record))
 
 
-def _sealed(text: bytes) -> bytes:
+def sealed(text: bytes) -> bytes:
     """Close an object, whose last field is its state, with the checksum of its bytes.
 
     The state's last number is written as a field of its own, and only in sessions that went back.
     """
     state, _, branch = text[:-2].rpartition(b",")
     body = escaped(state) + (b"]" if branch == b"0" else b'],"br":' + branch)
+    if body.find(START, 1) > 0:
+        # A value that looks like a record must not be taken for one when the line around it rots.
+        body = body[:1] + body[1:].replace(START, _DISGUISED)
     return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
 
 
@@ -87,7 +91,7 @@ def fields(line: bytes) -> dict[str, object]:
 
 def sealed_fields(found: dict[str, object], *, st: State) -> bytes:
     """Return the line of some fields, with another state."""
-    return _sealed(_encode({**{name: value for name, value in found.items() if name not in ("st", "br")}, "st": st}))
+    return sealed(_encode({**{name: value for name, value in found.items() if name not in ("st", "br")}, "st": st}))
 
 
 def resealed(line: bytes, *, p: int | None, st: State) -> bytes:

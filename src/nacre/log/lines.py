@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -39,9 +40,12 @@ class Lines:
         self._fd = fd
         self.size = size
         self.damaged = False
+        self._block, self._block_start = b"", 0
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`, fewer where the file ends."""
+        if self._block_start <= start and end <= self._block_start + len(self._block):
+            return self._block[start - self._block_start : end - self._block_start]
         parts: list[bytes] = []
         while start < end:
             part = self._ops.pread(self._fd, min(_LARGEST_STEP, end - start), start)
@@ -50,6 +54,24 @@ class Lines:
             parts.append(part)
             start += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def last(self) -> Piece | None:
+        """The last line, if it is a whole record behind another; what was read for it is kept at hand."""
+        start = max(0, self.size - _FIRST_STEP)
+        self._block, self._block_start = self.read(start, self.size), start
+        begin = self._block.rfind(b"\n", 0, -1) + 1
+        raw = self._block[begin:-1]
+        record = unseal(raw) if self._block.endswith(b"\n") and (begin or not start) else None
+        if record is None or not self._number_before(begin) < record.n:
+            return None
+        return Piece(start + begin, self.size, raw, record)
+
+    def _number_before(self, end: int) -> int:
+        """The number of the record that ends at `end` of the block at hand; a great one if that is not known."""
+        begin = self._block.rfind(b"\n", 0, max(0, end - 1)) + 1
+        if end and not begin and self._block_start:
+            return sys.maxsize
+        return (number(self._block[begin : end - 1]) or sys.maxsize) if end else 0
 
     def first(self) -> Piece | None:
         """The first line, if it is a whole record."""
@@ -125,7 +147,7 @@ class Lines:
             share = (limit - low) * (n - low_n) // max(1, high_n - low_n)
             guess = (low + limit) // 2 if halve else low + min(max(share, _NEAR // 4), limit - low - _NEAR // 4)
             halve = not halve
-            start, end, found = self._first_record(self._line_end(guess), limit)
+            start, end, found = self._first_record(guess, limit)
             if not found:
                 limit = guess
             elif found <= n:
@@ -133,11 +155,10 @@ class Lines:
             else:
                 high = limit = start
                 high_n = found
-        while low < high:
-            start, end, found = self._first_record(low, high)
-            if not found or found > n:
-                return start if found else high
-            low = end
+        for line in self.read(low, high).split(b"\n"):
+            if number(line) > n:
+                return low
+            low += len(line) + 1
         return high
 
     def _blocks(self, end: int) -> Iterator[tuple[int, bytes, int]]:
@@ -178,14 +199,21 @@ class Lines:
         found = (piece.record for piece in reversed(self._apart(raw, start, end)))
         return (record for record in found if record is not None)
 
-    def _first_record(self, begin: int, limit: int) -> tuple[int, int, int]:
-        """Start, end and number of the first record whose line begins at `begin` or later, before `limit`; or zeros."""
-        while begin < limit:
-            end = self._line_end(begin)
-            n = number(self.read(begin, end).removesuffix(b"\n"))
+    def _first_record(self, guess: int, limit: int) -> tuple[int, int, int]:
+        """Start, end and number of the first record whose line begins behind `guess` and before `limit`; or zeros."""
+        block = self.read(guess, min(guess + _NEAR, self.size))
+        begin = block.find(b"\n") + 1
+        end = block.find(b"\n", begin) + 1
+        n = number(block[begin : end - 1]) if begin and end else 0
+        if n:
+            return (guess + begin, guess + end, n) if guess + begin < limit else (0, 0, 0)
+        start = self._line_end(guess)
+        while start < limit:
+            stop = self._line_end(start)
+            n = number(self.read(start, stop).removesuffix(b"\n"))
             if n:
-                return begin, end, n
-            begin = end
+                return start, stop, n
+            start = stop
         return 0, 0, 0
 
     def _line_end(self, position: int) -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from nacre.log.file import open_log
@@ -12,7 +10,7 @@ from nacre.log.lines import Lines
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place
-from nacre.log.tail import examine, state_of
+from nacre.log.tail import glance, state_of
 
 
 class Reading(NamedTuple):
@@ -24,29 +22,43 @@ class Reading(NamedTuple):
     updated: str = ""
 
 
-@contextmanager
-def reading(ops: Ops, place: Place) -> Iterator[Reading]:
-    """Open a log for as long as its past is read; a torn end, or a group still being written, is left out."""
-    try:
-        fd = open_log(ops, place.log, os.O_RDONLY)
-    except FileNotFoundError:
-        yield Reading()
-        return
-    try:
-        yield _look(ops, fd, place)
-    finally:
-        ops.close(fd)
+class reading:  # noqa: N801 - used as `with reading(…) as found`
+    """A log that is open for as long as its past is read; a torn end, or a group being written, is left out."""
+
+    __slots__ = ("_fd", "_ops", "_place")
+
+    def __init__(self, ops: Ops, place: Place) -> None:
+        self._ops = ops
+        self._place = place
+        self._fd = -1
+
+    def __enter__(self) -> Reading:
+        try:
+            self._fd, found = open_log(self._ops, self._place.log, os.O_RDONLY)
+        except FileNotFoundError:
+            return Reading()
+        try:
+            return _look(self._ops, self._fd, found.st_size, self._place)
+        except BaseException:
+            self._ops.close(self._fd)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            self._ops.close(self._fd)
 
 
-def _look(ops: Ops, fd: int, place: Place) -> Reading:
-    size = ops.fstat(fd).st_size
-    tail = examine(Lines(ops, fd, size), key=place.key)
-    if tail.last is None or tail.last.t == "open":
+def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:
+    lines = Lines(ops, fd, size)
+    tail = glance(lines, key=place.key)
+    last = tail.last
+    if last is None or last.t == "open":
         # A header alone is a creation that did not come to its end.
         return Reading(size=size)
-    if tail.last.t == "del":
+    if last.t == "del":
         return Reading(is_deleted=True, size=size)
-    lines = Lines(ops, fd, tail.end if tail.torn else size)
-    past = LogPast(lines, header=tail.header, n=tail.last.n, state=state_of(tail.last), ops=ops, place=place)
+    if tail.torn:
+        lines.size = tail.end
     lines.damaged = not tail.torn or not tail.header.uid
-    return Reading(past=past, size=size, updated=tail.last.ts)
+    past = LogPast(lines, header=tail.header, n=last.n, state=state_of(last), ops=ops, place=place)
+    return Reading(past=past, size=size, updated=last.ts)

@@ -77,6 +77,16 @@ def examine(lines: Lines, *, key: str) -> Tail:
     )
 
 
+def glance(lines: Lines, *, key: str) -> Tail:
+    """Like `examine`, but content with a last record that stands alone: all before it was acknowledged."""
+    last = lines.last()
+    record = last.record if last is not None else None
+    if last is None or record is None or record.b is not None or record.r or record.tx is not None:
+        return examine(lines, key=key)
+    header = _header(lines, [last], key=key)
+    return Tail(header=header, start=last.start, before=None, first=record.n, kept=[last], bad=[], torn=True)
+
+
 def _in_doubt(lines: Lines) -> tuple[Piece | None, int, list[Piece]]:
     """The last piece beyond doubt, the first number in doubt, and the pieces from there on."""
     found: list[Piece] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from nacre.entries import Past, Receipt, Report, Unit
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from nacre.log.commit import Pending
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Store(Protocol):
     def run(self, key: str, unit: Unit) -> int:
         """Store a unit; returns the last record's number once it is durable."""
 
-    def submit(self, key: str, unit: Unit) -> Future[int]:
+    def submit(self, key: str, unit: Unit) -> Pending:
         """Store a unit without waiting."""
 
     def read(self, key: str, get: Callable[[Past], T]) -> T | None:

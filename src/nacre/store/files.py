@@ -280,15 +280,15 @@ class Files:
 def _prepare(ops: Ops, root: str) -> None:
     """Make the store's directories; raises if the place cannot be one."""
     try:
-        _make(ops, root)
-        found = ops.stat(root)
-        if modes.S_ISLNK(found.st_mode):
-            raise StoreError(f"{root} is a symbolic link; name the directory that it points to")
-        if not modes.S_ISDIR(found.st_mode):
-            raise StoreError(f"{root} is not a directory")
-        if found.st_uid != os.geteuid():
-            raise StoreError(f"{root} belongs to another user (uid {found.st_uid})")
-        _make(ops, f"{root}/sessions")
+        for folder in (root, f"{root}/sessions"):
+            _make(ops, folder)
+            found = ops.stat(folder)
+            if modes.S_ISLNK(found.st_mode):
+                raise StoreError(f"{folder} is a symbolic link; name the directory that it points to")
+            if not modes.S_ISDIR(found.st_mode):
+                raise StoreError(f"{folder} is not a directory")
+            if found.st_uid != os.geteuid():
+                raise StoreError(f"{folder} belongs to another user (uid {found.st_uid})")
     except OSError as error:
         raise Refused(f"a store cannot be opened at {root}: {error}") from error
 

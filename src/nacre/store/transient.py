@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from threading import RLock
 from typing import TypeVar
 
 from nacre.entries import Past, Receipt, Record, Report, Rules, State, Unit
 from nacre.errors import Conflict, SessionNotFound, StoreError
 from nacre.log.batch import Batch
+from nacre.log.commit import Pending
 from nacre.log.format import unseal
 from nacre.log.ids import Ids, Seen
 from nacre.log.names import stem
@@ -95,13 +95,13 @@ class Transient:
                 self._active[key] = life
             return number
 
-    def submit(self, key: str, unit: Unit) -> Future[int]:
-        future: Future[int] = Future()
+    def submit(self, key: str, unit: Unit) -> Pending:
+        pending = Pending()
         try:
-            future.set_result(self.run(key, unit))
+            pending.set_result(self.run(key, unit))
         except StoreError as error:
-            future.set_exception(error)
-        return future
+            pending.set_exception(error)
+        return pending
 
     def read(self, key: str, get: Callable[[Past], T]) -> T | None:
         stem(key)

@@ -27,13 +27,23 @@ _MOST_IDLE = 4096
 class Writer:
     """The log of one session, and the queue before it."""
 
-    __slots__ = ("_commit", "log", "queue", "used")
+    __slots__ = ("_commit", "is_noted", "log", "queue", "used")
 
     def __init__(self, log: LogFile, commit: Callable[[Writer, Sequence[Ticket]], None], pool: Pool) -> None:
         self.log = log
         self._commit = commit
         self.queue = Committer(self._write, pool.run)
         self.used = 0
+        self.is_noted = False
+
+    def let_go(self) -> None:
+        """Close the log; one whose flush fails stays open, and says so when it is used."""
+        if self.log.is_sound:
+            try:
+                self.log.close()
+            except StoreError:
+                logger.exception("a log could not be flushed and stays open")
+        self.is_noted = self.log.is_open
 
     def _write(self, tickets: Sequence[Ticket]) -> None:
         self._commit(self, tickets)
@@ -139,28 +149,20 @@ class Writers:
         finally:
             self._permits.put(None)
             self._clock = writer.used = self._clock + 1
-            if writer not in self._open:
+            if not writer.is_noted:
                 self._note(writer)
 
     def _note(self, writer: Writer) -> None:
         """Remember that a log is open, and close the one that was not used for longest if they are too many."""
         with self._lock:
-            if writer.log.is_open:
+            writer.is_noted = writer.log.is_open
+            if writer.is_noted:
                 self._open[writer] = None
             else:
                 self._open.pop(writer, None)
             others = sorted((other for other in self._open if other is not writer), key=lambda other: other.used)
             surplus = others[: max(0, len(self._open) - self._max_open)]
         for other in surplus:
-            if other.queue.try_alone(lambda other=other: _let_go(other.log)):  # type: ignore[misc]
+            if other.queue.try_alone(other.let_go):
                 with self._lock:
                     self._open.pop(other, None)
-
-
-def _let_go(log: LogFile) -> None:
-    """Close a log that is not used; one whose flush fails stays open, and says so when it is used."""
-    if log.is_sound:
-        try:
-            log.close()
-        except StoreError:
-            logger.exception("a log could not be flushed and stays open")
