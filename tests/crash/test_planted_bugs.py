@@ -168,7 +168,7 @@ def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
 
 
 def header_alone_counts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogFile, "_holds_session", property(lambda self: self._n > 0))
+    patch.setattr(LogFile, "_holds_session", property(lambda self: self.n > 0))
     patch.setattr("nacre.log.reader.glance", _without_openings)
 
 

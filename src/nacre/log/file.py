@@ -48,6 +48,7 @@ class LogFile:
         self._ops = ops
         self._place = place
         self._path = place.log
+        self.staged: Sequence[Record] = ()
         self._rules = rules
         self._relaxed = relaxed
         self._known: Known | None = None
@@ -55,7 +56,7 @@ class LogFile:
         self._aside = 0
         self._inode = (0, 0)
         self._named = False
-        self._header = Header()
+        self.header = Header()
         self._forget()
 
     # ---- what callers ask for
@@ -65,19 +66,17 @@ class LogFile:
 
         Raises for what befell all of them.
         """
-        with self._locked(create=any([ticket.unit.creates for ticket in tickets])) as held:  # noqa: C419 - quicker
-            if not held:
+        try:
+            if self._enter(create=any([ticket.unit.creates for ticket in tickets]), wait=True):  # noqa: C419 - quicker
+                self._settle()
+                self._store(tickets)
+            else:
                 for ticket in tickets:
                     ticket.number = 0
-                return
-            self._settle()
-            for ticket in tickets:
-                if ticket.unit.needs is not None:
-                    self._bring_back(ticket.unit)
-            self._store(tickets)
-            if not self._n:
-                # All were refused, and the file is new: leave nothing behind.
-                self._remove_log()
+        except BaseException as error:
+            self._leave(error)
+            raise
+        self._leave(None)
 
     def compact(self, keep: Callable[[Past], set[int]], *, least: int) -> bool:
         """Move what need not be at hand to the cold file, if that frees `least` bytes and half the log."""
@@ -104,7 +103,7 @@ class LogFile:
                 if not survey.is_whole:
                     self._settle()
                     self._rebuild(survey, (), self._closing())
-            path = self._place.quarantine(self._header.uid)
+            path = self._place.quarantine(self.header.uid)
         aside = self._aside - before
         return Receipt(key=self._place.key, kept=kept, set_aside=aside, quarantine=path if aside else None)
 
@@ -115,7 +114,7 @@ class LogFile:
                 return False
             self._settle()
             self._sync()
-            goal = self._place._replace(archived=self._header.uid)
+            goal = self._place._replace(archived=self.header.uid)
             make_folder(self._ops, goal.folder)
             self._give_name(goal)
             with self._begun("archiving"):
@@ -151,7 +150,7 @@ class LogFile:
     def erase(self) -> None:
         """Write that the session ends, then remove every file that it has."""
         with self._locked(create=False) as held:
-            if held and self._n:
+            if held and self.n:
                 try:
                     self._settle()
                     self._store([Ticket(Unit(wishes=(End(),)))])
@@ -184,7 +183,7 @@ class LogFile:
     @property
     def _holds_session(self) -> bool:
         """True if there is a record behind the header; a header alone is a creation that did not come to its end."""
-        return self._n > 1
+        return self.n > 1
 
     @property
     def is_open(self) -> bool:
@@ -296,9 +295,9 @@ class LogFile:
         return True
 
     def _take(self, header: Header, n: int, state: State) -> None:
-        if header.uid != self._header.uid and self._header.uid:
+        if header.uid != self.header.uid and self.header.uid:
             self._ids = Ids()
-        self._header, self._n, self._state = header, n, state
+        self.header, self.n, self.state = header, n, state
 
     def _take_tail(self, tail: Tail) -> None:
         self._take(tail.header, tail.last.n if tail.last is not None else 0, state_of(tail.last))
@@ -317,12 +316,10 @@ class LogFile:
     # ---- write and flush
 
     def _store(self, tickets: Sequence[Ticket]) -> None:
-        batch = Batch(
-            _Growing(self, self._header, self._n, self._state),
-            rules=self._rules,
-            now=self._ops.now(),
-            relaxed=self._unsynced > 0,
-        )
+        for ticket in tickets:
+            if ticket.unit.needs is not None:
+                self._bring_back(ticket.unit)
+        batch = Batch(self, rules=self._rules, now=self._ops.now(), relaxed=self._unsynced > 0)
         numbers: list[int] = []
         for ticket in tickets:
             try:
@@ -330,8 +327,12 @@ class LogFile:
             except StoreError as error:
                 ticket.error = error
                 numbers.append(0)
+        self.staged = ()
         if batch.lines:
             self._write(batch)
+        elif not self.n:
+            # All were refused, and the file is new: leave nothing behind.
+            self._remove_log()
         for ticket, number in zip(tickets, numbers, strict=True):
             ticket.number = number
 
@@ -350,7 +351,7 @@ class LogFile:
             except OSError as error:
                 self._doubt(batch, error)
         self._end += len(data)
-        self._ids.add(batch.ids, after=self._n, upto=batch.n)
+        self._ids.add(batch.ids, after=self.n, upto=batch.n)
         self._take(batch.header, batch.n, batch.state)
 
     def _flush_file(self) -> None:
@@ -411,10 +412,10 @@ class LogFile:
         """Write everything to a new inode: the file's lines, checked, and a batch from memory."""
         survey = Survey(self._lines())
         if batch is not None:
-            before, ids = self._n, self._ids
+            before, ids = self.n, self._ids
             self._rebuild(survey, batch.lines, Closing(batch.n, batch.state, self._now()), header=batch.header)
             ids.add(batch.ids, after=before, upto=batch.n)
-        elif self._n:
+        elif self.n:
             self._rebuild(survey, (), self._closing())
         else:
             self._install(Successor(Header(), 0, State(), ()))
@@ -466,7 +467,7 @@ class LogFile:
         self, survey: Survey, ending: Sequence[bytes], closing: Closing, *, header: Header | None = None
     ) -> None:
         """Write the log anew from what was surveyed."""
-        header = header or self._header
+        header = header or self.header
         bad = survey.bad + survey.repeated()
         if bad:
             self._set_aside(survey.source, bad, header, "rotten")
@@ -499,8 +500,8 @@ class LogFile:
 
     def _seems_worth_it(self, least: int) -> bool:
         """Guess from counts alone whether most of the log is dead."""
-        records = max(1, self._header.kept + self._n - self._header.high)
-        dead_bytes = self._end * max(0, records - self._state.live) // records
+        records = max(1, self.header.kept + self.n - self.header.high)
+        dead_bytes = self._end * max(0, records - self.state.live) // records
         return dead_bytes >= max(least, self._end - dead_bytes) and self._end >= self._tried + least
 
     def _compact(self, keep: Callable[[Past], set[int]], least: int) -> bool:
@@ -508,49 +509,66 @@ class LogFile:
         if not survey.is_whole:
             self._rebuild(survey, (), self._closing())
             survey = Survey(self._lines())
-        wanted = keep(self.past()) & set(survey.numbers())
+        wanted = keep(self._past()) & set(survey.numbers())
         live_bytes = survey.size_of(wanted)
         if self._end - live_bytes < max(least, live_bytes):
             self._tried = self._end
             return False
-        path = self._place.cold(self._header.uid)
-        length = cold.append(self._ops, path, self._header.cold, dead(survey, wanted))
-        header = renewed(self._header, length=length, high=self._n, kept=len(wanted))
+        path = self._place.cold(self.header.uid)
+        length = cold.append(self._ops, path, self.header.cold, dead(survey, wanted))
+        header = renewed(self.header, length=length, high=self.n, kept=len(wanted))
         self._install(compacted(survey, wanted, header=header, closing=self._closing(), ids=self.window()))
         return True
 
     def _bring_back(self, unit: Unit) -> None:
         """Put moved-out records that a unit goes back to into the log again."""
-        if unit.needs is None or unit.reach is None or unit.reach > self._header.high:
+        if unit.needs is None or unit.reach is None or unit.reach > self.header.high:
             return
-        past = self.past()
+        past = self._past()
         survey = Survey(self._lines())
         missing = unit.needs(past) - set(survey.numbers())
         found = ((piece.record, piece.raw) for piece in past.cold())
         moved = {record.n: raw + b"\n" for record, raw in found if record is not None and record.n in missing}
         if moved:
-            self._install(brought_back(survey, moved, header=self._header, closing=self._closing()))
+            self._install(brought_back(survey, moved, header=self.header, closing=self._closing()))
 
     # ---- small things
+
+    # ---- what a batch sees of the log it will be added to
 
     @property
     def key(self) -> str:
         return self._place.key
 
-    def past(self) -> LogPast:
-        """The log as it is known; only under its lock."""
+    def find(self, n: int) -> Record | None:
+        return self._past().find(n)
+
+    def back(self, n: int) -> Iterator[Record]:
+        return self._past().back(n)
+
+    def all(self) -> Iterator[Record]:
+        return self._past().all()
+
+    def _past(self) -> LogPast:
+        """The log as it is known, and what is staged behind it; only under the lock."""
         return LogPast(
-            self._lines(), header=self._header, n=self._n, state=self._state, ops=self._ops, place=self._place
+            self._lines(),
+            header=self.header,
+            n=self.n,
+            state=self.state,
+            ops=self._ops,
+            place=self._place,
+            staged=self.staged,
         )
 
     def _lines(self) -> Lines:
         return Lines(self._ops, self._fd, self._end)
 
     def window(self) -> dict[str, Seen]:
-        return self._ids.window(self.past())
+        return self._ids.window(self._past())
 
     def _closing(self) -> Closing:
-        return Closing(self._n, self._state, self._now())
+        return Closing(self.n, self.state, self._now())
 
     def _now(self) -> str:
         return timestamp(self._ops.now())
@@ -561,7 +579,7 @@ class LogFile:
         found = self._ops.fstat(self._fd)
         if (found.st_dev, found.st_ino, found.st_size) != (*self._inode, self._end):
             return None
-        return Known(self._inode, self._end, found.st_mtime_ns, self._header, self._n, self._state)
+        return Known(self._inode, self._end, found.st_mtime_ns, self.header, self.n, self.state)
 
     def _give_name(self, goal: Place) -> None:
         """Give the log another name instead of its own.
@@ -593,9 +611,9 @@ class LogFile:
     def _forget(self) -> None:
         self._inode = (0, 0)
         self._end = -1
-        self._n = 0
-        self._state = State()
-        self._header = Header()
+        self.n = 0
+        self.state = State()
+        self.header = Header()
         self._settled = self._named = False
         self._poisoned = ""
         self._unsynced = 0
@@ -622,43 +640,6 @@ class _Hold:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._log._leave(error)  # noqa: SLF001
-
-
-class _Growing:
-    """The log as its writer sees it; it is read only where a wish needs that."""
-
-    __slots__ = ("_log", "header", "n", "staged", "state")
-
-    def __init__(self, log: LogFile, header: Header, n: int, state: State) -> None:
-        self._log = log
-        self.header = header
-        self.n = n
-        self.state = state
-        self.staged: Sequence[Record] = ()
-
-    @property
-    def key(self) -> str:
-        return self._log.key
-
-    def find(self, n: int) -> Record | None:
-        return self._past().find(n)
-
-    def back(self, n: int) -> Iterator[Record]:
-        return self._past().back(n)
-
-    def all(self) -> Iterator[Record]:
-        return self._past().all()
-
-    def window(self) -> dict[str, Seen]:
-        return self._log.window()
-
-    def next_uid(self) -> str:
-        return self._log.next_uid()
-
-    def _past(self) -> LogPast:
-        past = self._log.past()
-        past.staged = self.staged
-        return past
 
 
 def open_log(ops: Ops, path: str, flags: int) -> tuple[int, os.stat_result]:

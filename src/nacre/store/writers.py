@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
@@ -27,12 +28,11 @@ _MOST_IDLE = 4096
 class Writer:
     """The log of one session, and the queue before it."""
 
-    __slots__ = ("_commit", "is_noted", "log", "queue", "used")
+    __slots__ = ("is_noted", "log", "queue", "used")
 
-    def __init__(self, log: LogFile, commit: Callable[[Writer, Sequence[Ticket]], None], pool: Pool) -> None:
+    def __init__(self, log: LogFile, writers: Writers) -> None:
         self.log = log
-        self._commit = commit
-        self.queue = Committer(self._write, pool.run)
+        self.queue = Committer(partial(writers.commit, self), writers.pool.run)
         self.used = 0
         self.is_noted = False
 
@@ -44,9 +44,6 @@ class Writer:
             except StoreError:
                 logger.exception("a log could not be flushed and stays open")
         self.is_noted = self.log.is_open
-
-    def _write(self, tickets: Sequence[Ticket]) -> None:
-        self._commit(self, tickets)
 
 
 class Pool:
@@ -89,7 +86,7 @@ class Writers:
 
     def _begin(self) -> None:
         self._lock = Lock()
-        self._pool = Pool()
+        self.pool = Pool()
         self._writers: dict[str, Writer] = {}
         self._open: dict[Writer, None] = {}
         # A queue of permits: the semaphore of the standard library costs ten times as much.
@@ -117,7 +114,7 @@ class Writers:
         with self._lock:
             self._closed = True
             writers, self._writers = list(self._writers.values()), {}
-        self._pool.finish()
+        self.pool.finish()
         errors: list[StoreError] = []
         for writer in writers:
             try:
@@ -139,9 +136,9 @@ class Writers:
                 raise StoreError("the store is closed")
             if len(self._writers) > _MOST_IDLE:
                 self._writers = {name: writer for name, writer in self._writers.items() if writer in self._open}
-            return self._writers.setdefault(name, Writer(self._make(key), self._commit, self._pool))
+            return self._writers.setdefault(name, Writer(self._make(key), self))
 
-    def _commit(self, writer: Writer, tickets: Sequence[Ticket]) -> None:
+    def commit(self, writer: Writer, tickets: Sequence[Ticket]) -> None:
         self._permits.get()
         try:
             self._before()
