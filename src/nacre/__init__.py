@@ -1,6 +1,6 @@
 """Durable sessions for AI agents."""
 
-from nacre.entries import Entry, Finding, Message, Receipt, Report, SessionInfo, Stored, ToolCall
+from nacre.entries import Entry, Finding, Hit, Message, Receipt, Report, SessionInfo, Stored, ToolCall
 from nacre.errors import (
     ConfigError,
     Conflict,
@@ -30,6 +30,7 @@ __all__ = [
     "Finding",
     "Forgiving",
     "FormatTooNew",
+    "Hit",
     "InvalidKey",
     "InvalidMessage",
     "LogDamaged",

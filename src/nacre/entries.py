@@ -129,6 +129,16 @@ class Entry(Struct, frozen=True, kw_only=True):
     data: Any
 
 
+class Hit(Struct, frozen=True, kw_only=True):
+    """A message that a search found."""
+
+    key: str
+    n: int
+    ts: datetime
+    role: str
+    snippet: str
+
+
 class SessionInfo(Struct, frozen=True, kw_only=True):
     """What a listing says of a session."""
 
@@ -272,6 +282,11 @@ class Recalled:
         self.n = self._records[-1].n if self._records else 0
         self.state = self._records[-1].st if self._records else State()
 
+    def add(self, record: Record) -> None:
+        """Let another record follow."""
+        self._records.append(record)
+        self.n, self.state = record.n, record.st
+
     def find(self, n: int) -> Record | None:
         record = next(self.back(n), None)
         return record if record is not None and record.n == n else None
@@ -340,6 +355,13 @@ class End(Struct, frozen=True):
 
 
 Wish = Say | Summarise | Truncate | Rewind | Pop | Describe | Note | End
+
+
+class Founding(Struct, frozen=True):
+    """A wish of a session that is brought in whole, with the time it was made elsewhere."""
+
+    wish: Say | Summarise | Truncate | Describe | Note
+    ts: str
 
 
 class Stamp(Struct, frozen=True):

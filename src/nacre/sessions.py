@@ -13,6 +13,7 @@ import msgspec
 from nacre.entries import (
     Describe,
     Entry,
+    Hit,
     Message,
     Note,
     Past,
@@ -79,6 +80,22 @@ class SessionStore(Protocol):
         """Release everything."""
 
 
+class SessionIndex(Protocol):
+    """Something that has read the sessions before and answers without reading them all."""
+
+    def search(self, query: str, *, limit: int) -> list[Hit]:
+        """The messages that a query finds, best first."""
+
+    def infos(self, *, archived: bool) -> Iterator[SessionInfo]:
+        """The active or the archived sessions."""
+
+    def forget(self, key: str) -> None:
+        """Let go of a session that was deleted."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
 class Sessions:
     """Durable sessions over a store.
 
@@ -86,8 +103,9 @@ class Sessions:
     stored and DurabilityUnknown when that cannot be known; reads of an unknown key give empty values.
     """
 
-    def __init__(self, store: Backend) -> None:
+    def __init__(self, store: Backend, *, index: SessionIndex | None = None) -> None:
         self._store = store
+        self._index = index
 
     def __enter__(self) -> Self:
         return self
@@ -148,6 +166,8 @@ class Sessions:
 
     def close(self) -> None:
         """Release everything; twice is harmless."""
+        if self._index is not None:
+            self._index.close()
         self._store.close()
 
     # ---- beside them
@@ -205,19 +225,31 @@ class Sessions:
 
     def list(self, *, archived: bool = False, prefix: str = "") -> Iterator[SessionInfo]:
         """Every active session, or every archived one, whose key begins with `prefix`."""
+        infos = self._infos(archived=archived) if self._index is None else self._index.infos(archived=archived)
+        return (info for info in infos if info.key.startswith(prefix))
+
+    def search(self, query: str, *, limit: int = 50) -> builtins.list[Hit]:
+        """The messages of all sessions that a query finds, best first.
+
+        Words must all match; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it.
+        """
+        if self._index is None:
+            raise StoreError(f"{self.location} has no index to search")
+        return self._index.search(query, limit=limit)
+
+    def _infos(self, *, archived: bool) -> Iterator[SessionInfo]:
         for found in self._store.each(archived=archived):
-            if found.key.startswith(prefix):
-                state = found.past.state
-                title = live.meta(found.past, state).get("title", "") if state.mp else ""
-                yield SessionInfo(
-                    key=found.key,
-                    title=title if isinstance(title, str) else "",
-                    messages=state.live,
-                    created=_parsed(found.created or found.updated),
-                    updated=_parsed(found.updated),
-                    bytes=found.size,
-                    archived=found.archived,
-                )
+            state = found.past.state
+            title = live.meta(found.past, state).get("title", "") if state.mp else ""
+            yield SessionInfo(
+                key=found.key,
+                title=title if isinstance(title, str) else "",
+                messages=state.live,
+                created=_parsed(found.created or found.updated),
+                updated=_parsed(found.updated),
+                bytes=found.size,
+                archived=found.archived,
+            )
 
     def exists(self, key: str) -> bool:
         """Tell whether the key has a session, active or archived."""
@@ -240,6 +272,8 @@ class Sessions:
     def delete(self, key: str) -> None:
         """Erase the session for good, archived generations too; no error if there is none."""
         self._store.delete(key)
+        if self._index is not None:
+            self._index.forget(key)
 
     def set_meta(self, key: str, **fields: Any) -> None:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away."""

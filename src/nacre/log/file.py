@@ -7,13 +7,14 @@ import os
 import stat as modes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from nacre.entries import End, Past, Receipt, Record, Rules, State, Unit, timestamp
+from nacre.entries import End, Founding, Past, Receipt, Record, Rules, State, Unit, timestamp
 from nacre.errors import Conflict, DurabilityUnknown, LogDamaged, Refused, SessionBusy, StoreError
 from nacre.log import cold
 from nacre.log.batch import Batch, Ticket
 from nacre.log.erase import erase_rest
+from nacre.log.founding import founded
 from nacre.log.ids import Ids, Seen
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
@@ -77,6 +78,18 @@ class LogFile:
             self._leave(error)
             raise
         self._leave(None)
+
+    def found(self, records: Sequence[Founding], *, src: dict[str, Any]) -> bool:
+        """Put a session that comes from elsewhere in place, whole or not at all; False if there is one already.
+
+        It has at least one record, since a header alone is no session.
+        """
+        with self._locked(create=True):
+            if self._holds_session:
+                return False
+            uid = self._place.archived or self.next_uid()
+            self._install(founded(records, key=self.key, uid=uid, src=src, rules=self._rules))
+            return True
 
     def compact(self, keep: Callable[[Past], set[int]], *, least: int) -> bool:
         """Move what need not be at hand to the cold file, if that frees `least` bytes and half the log."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nacre.entries import Record, State
 from nacre.log import cold
+from nacre.log.gaps import Gaps
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
 from nacre.log.place import Place
@@ -74,6 +75,7 @@ class LogPast:
         """Every record by number with its bytes; where one is both moved out and at hand, the one at hand."""
         moved = {piece.record.n: piece for piece in self.cold() if piece.record is not None}
         waiting = sorted(moved, reverse=True)
+        gaps = Gaps()
         last = 0
         for piece in self.lines.forward():
             if piece.record is None or piece.record.n <= last:
@@ -82,11 +84,13 @@ class LogPast:
             last = piece.record.n
             if last > self.n:
                 break
+            gaps.see(piece.record)
             while waiting and waiting[-1] < last:
                 yield moved[waiting.pop()]
             if waiting and waiting[-1] == last:
                 waiting.pop()
             yield piece
+        self.lines.damaged = self.lines.damaged or bool(gaps.found)
         for n in reversed(waiting):
             yield moved[n]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 
+from nacre.log.gaps import Gaps
 from nacre.log.lines import Lines, Piece
 
 
@@ -19,6 +20,7 @@ class Survey:
         self.bad: list[Piece] = []
         self.in_order = True
         self._are_lines = True
+        self._gaps = Gaps()
         self._look()
 
     @property
@@ -34,6 +36,7 @@ class Survey:
                 continue
             self.in_order = self.in_order and piece.record.n > last
             self._are_lines = self._are_lines and piece.is_line
+            self._gaps.see(piece.record)
             last = piece.record.n
             self._numbers.append(piece.record.n)
             self._starts.append(piece.start)
@@ -41,7 +44,7 @@ class Survey:
 
     @property
     def is_whole(self) -> bool:
-        return self.in_order and self._are_lines and not self.bad
+        return self.in_order and self._are_lines and not self.bad and not self._gaps.found
 
     def numbers(self) -> Iterator[int]:
         return (self._numbers[at] for at in self._order())

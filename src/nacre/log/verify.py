@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nacre.entries import Finding, Record, Rules
+from nacre.log.gaps import Gaps
 from nacre.log.lines import Piece
 from nacre.log.past import LogPast
 
@@ -27,8 +28,7 @@ class _Check:
         self._key = key
         self._rules = rules
         self._before: Record | None = None
-        self._count = 0
-        self._gaps: list[Finding] = []
+        self._gaps = Gaps()
 
     def run(self) -> Iterator[Finding]:
         for piece in self._past.lines.forward():
@@ -38,7 +38,8 @@ class _Check:
             if not piece.is_line:
                 yield _finding(self._key, "newline", piece, f"record {piece.record.n} has no line of its own")
             yield from self._record(piece, piece.record)
-        yield from self._gaps
+        if self._gaps.found:
+            yield Finding(key=self._key, kind="missing", where="between records", detail=self._gaps.found)
 
     def _record(self, piece: Piece, record: Record) -> Iterator[Finding]:
         before = self._before
@@ -46,21 +47,10 @@ class _Check:
             kind, what = ("repeated", "again") if record.n == before.n else ("order", f"behind record {before.n}")
             yield _finding(self._key, kind, piece, f"record {record.n} stands here {what}")
             return
-        self._note_missing(piece, record)
+        self._gaps.see(record)
         if before is not None and record.n == before.n + 1 and not self._follows(record, before):
             yield _finding(self._key, "state", piece, f"record {record.n} does not follow from the one before it")
         self._before = record
-        self._count += 1
-
-    def _note_missing(self, piece: Piece, record: Record) -> None:
-        """Gaps count only behind the last mark; a mark says how many records were left before it."""
-        if record.t == "mark" and record.kept is not None:
-            lost = record.kept - self._count
-            what = f"{lost} records before it are missing"
-            self._gaps = [_finding(self._key, "missing", piece, what)] if lost else []
-        elif self._before is not None and record.n > self._before.n + 1:
-            what = f"records {self._before.n + 1} to {record.n - 1} are missing"
-            self._gaps.append(_finding(self._key, "missing", piece, what))
 
     def _follows(self, record: Record, before: Record) -> bool:
         """Tell whether a record follows from the state before it.

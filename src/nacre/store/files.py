@@ -7,16 +7,16 @@ import os
 import stat as modes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from nacre.entries import Finding, Past, Receipt, Report, Rules, Unit
+from nacre.entries import Finding, Founding, Past, Receipt, Report, Rules, Unit
 from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
 from nacre.log.commit import Pending
 from nacre.log.file import LogFile
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
-from nacre.log.place import Place, settle_names, uids_in
+from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in
 from nacre.log.reader import Reading, reading
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Listed
@@ -120,6 +120,26 @@ class Files:
 
     def compact(self, key: str, keep: Callable[[Past], set[int]]) -> bool:
         return self._writers.alone(key, lambda writer: writer.log.compact(keep, least=self._compact_at))
+
+    def found(self, key: str, records: Sequence[Founding], *, src: dict[str, Any], archived: bool = False) -> bool:
+        """Bring a session in from elsewhere, whole or not at all; False if its key has an active session."""
+        if not archived:
+            return self._writers.alone(key, lambda writer: writer.log.found(records, src=src))
+        self._settle_place()
+        place = Place.of(self._root, key, archived=new_uid(self._ops))
+        try:
+            make_folder(self._ops, place.folder)
+        except OSError as error:
+            raise Refused(f"nothing was stored: {error}") from error
+        log = self._log(place)
+        done = log.found(records, src=src)
+        log.close()
+        return done
+
+    def source_of(self, key: str) -> Sequence[dict[str, Any]]:
+        """Where the generations of a session came from, of those that came from elsewhere."""
+        headers = self.generations(key, lambda generation: generation.past.find(1))
+        return [header.src for header in headers if header is not None and header.src is not None]
 
     def verify(self, key: str | None) -> Report:
         places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]
