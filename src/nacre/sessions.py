@@ -223,6 +223,15 @@ class Sessions:
         """Begin with an empty history and no summary; undone by a rewind."""
         self._store.run(key, Unit(wishes=(Rewind(0),), creates=False))
 
+    def fork(self, key: str, new_key: str, *, at: int | None = None) -> None:
+        """Begin a session that shares the past of another, up to record `at` or all of it.
+
+        What either of them does later does not touch the other. Raises SessionNotFound if there is nothing
+        to fork, Conflict if the new key is taken or if there is no such record or it is inside a group.
+        """
+        needs = None if at is None else lambda past: live.needed(past, at)
+        self._store.fork(key, new_key, Unit(wishes=(), reach=at, needs=needs))
+
     def list(self, *, archived: bool = False, prefix: str = "") -> Iterator[SessionInfo]:
         """Every active session, or every archived one, whose key begins with `prefix`."""
         infos = self._infos(archived=archived) if self._index is None else self._index.infos(archived=archived)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nacre.log.ops import Ops
 from nacre.log.place import Place, settle_names, unlink_if_there
 
-_FOLDERS = ("cold", "quarantine", "archive", "trash")
+_FOLDERS = ("cold", "base", "quarantine", "archive", "trash")
 
 
 def erase_rest(ops: Ops, place: Place) -> None:

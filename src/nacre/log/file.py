@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from nacre.entries import End, Founding, Past, Receipt, Record, Rules, State, Unit, timestamp
-from nacre.errors import Conflict, DurabilityUnknown, LogDamaged, Refused, SessionBusy, StoreError
+from nacre.errors import Conflict, DurabilityUnknown, LogDamaged, Refused, SessionBusy, SessionNotFound, StoreError
 from nacre.log import cold
 from nacre.log.batch import Batch, Ticket
 from nacre.log.erase import erase_rest
+from nacre.log.forking import Root, forked, share
 from nacre.log.founding import founded
 from nacre.log.ids import Ids, Seen
 from nacre.log.lines import Lines, Piece
@@ -24,7 +25,7 @@ from nacre.log.quarantine import set_aside
 from nacre.log.scratch import Scratch
 from nacre.log.successor import Closing, Successor, brought_back, compacted, dead, mended, redone, renewed
 from nacre.log.survey import Survey
-from nacre.log.tail import Header, Tail, examine, state_of
+from nacre.log.tail import Header, Level, Tail, examine, state_of
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,44 @@ class LogFile:
                 return False
             uid = self._place.archived or self.next_uid()
             self._install(founded(records, key=self.key, uid=uid, src=src, rules=self._rules))
+            return True
+
+    def share(self, goal: Place, *, uid: str, unit: Unit) -> Root:
+        """Let the fork `uid` of another session keep this one's past up to record `unit.reach`.
+
+        Raises SessionNotFound if there is no session, Conflict if there is no such record to fork at.
+        """
+        with self._locked(create=False) as held:
+            if not held or not self._holds_session:
+                raise SessionNotFound(f"there is no active session {self.key!r} to fork")
+            self._settle()
+            self._sync()
+            self._bring_back(unit)
+            at = self.n if unit.reach is None else unit.reach
+            record = self.find(at)
+            if record is None or (record.tx is not None and at != record.tx[0] + record.tx[1] - 1):
+                raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
+            here = Level(at, self.n, self._end, self.header.cold)
+            levels = (here, *(level._replace(n=min(level.n, at)) for level in self.header.base))
+            self._share_files(goal, uid, levels)
+            return Root(self.key, self.header.uid, at, record.st, levels)
+
+    def _share_files(self, goal: Place, uid: str, levels: tuple[Level, ...]) -> None:
+        make_folder(self._ops, os.path.dirname(goal.base(uid, 0)))
+        for depth, level in enumerate(levels):
+            log = self._place.base(self.header.uid, depth - 1) if depth else self._path
+            moved = f"{log}.zst" if depth else self._place.cold(self.header.uid)
+            share(self._ops, log, goal.base(uid, depth), level.log)
+            if level.cold:
+                share(self._ops, moved, f"{goal.base(uid, depth)}.zst", level.cold)
+        settle_names(self._ops, os.path.dirname(goal.base(uid, 0)))
+
+    def grow_from(self, root: Root, *, uid: str) -> bool:
+        """Become a fork; False if there is a session already."""
+        with self._locked(create=True):
+            if self._holds_session:
+                return False
+            self._install(forked(root, key=self.key, uid=uid, ts=self._now()))
             return True
 
     def compact(self, keep: Callable[[Past], set[int]], *, least: int) -> bool:
@@ -528,7 +567,7 @@ class LogFile:
             self._tried = self._end
             return False
         path = self._place.cold(self.header.uid)
-        length = cold.append(self._ops, path, self.header.cold, dead(survey, wanted))
+        length = cold.append(self._ops, path, self.header.cold, dead(survey, wanted, self.header))
         header = renewed(self.header, length=length, high=self.n, kept=len(wanted))
         self._install(compacted(survey, wanted, header=header, closing=self._closing(), ids=self.window()))
         return True

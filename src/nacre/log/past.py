@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from nacre.entries import Record, State
@@ -16,7 +17,7 @@ from nacre.log.tail import Header
 class LogPast:
     """Reads by record number over the bytes of a log.
 
-    `staged` are records that are numbered but not yet on disk.
+    `staged` are records that are numbered but not yet on disk. `level` is that of a log below a fork.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that a reader must know
@@ -29,6 +30,7 @@ class LogPast:
         ops: Ops,
         place: Place,
         staged: Sequence[Record] = (),
+        level: int | None = None,
     ) -> None:
         self.header = header
         self.n = n
@@ -39,6 +41,8 @@ class LogPast:
         self._ops = ops
         self._place = place
         self._last = n
+        self._level = level
+        self._base: LogPast | None = None
 
     @property
     def key(self) -> str:
@@ -49,7 +53,16 @@ class LogPast:
         """True once a read has met bytes that are not what was written."""
         return self.lines.damaged or self._is_cold_damaged
 
+    @property
+    def base(self) -> LogPast | None:
+        """The past that a fork shares with the session it came from."""
+        if self._base is None and self.header.base:
+            self._base = _below(self)
+        return self._base
+
     def find(self, n: int) -> Record | None:
+        if n < self.header.n and self.base is not None:
+            return self.base.find(n)
         record = next(self.back(n), None)
         if record is not None and record.n == n:
             return record
@@ -67,12 +80,16 @@ class LogPast:
                 yield record
             else:
                 self.lines.damaged = True
+        if self.base is not None:
+            yield from self.base.back(min(n, self.base.n))
 
     def all(self) -> Iterator[Record]:
         return (piece.record for piece in self.pieces() if piece.record is not None)
 
     def pieces(self) -> Iterator[Piece]:
         """Every record by number with its bytes; where one is both moved out and at hand, the one at hand."""
+        if self.base is not None:
+            yield from self.base.pieces()
         moved = {piece.record.n: piece for piece in self.cold() if piece.record is not None}
         waiting = sorted(moved, reverse=True)
         gaps = Gaps()
@@ -97,6 +114,40 @@ class LogPast:
     def cold(self) -> Iterator[Piece]:
         """What compaction moved out, in no particular order."""
         if self.header.cold:
-            for piece in cold.pieces(self._ops, self._place.cold(self.header.uid), self.header.cold):
+            for piece in cold.pieces(self._ops, self._cold_path, self.header.cold):
                 self._is_cold_damaged = self._is_cold_damaged or piece.record is None
                 yield piece
+
+    @property
+    def _cold_path(self) -> str:
+        uid = self.header.uid
+        return self._place.cold(uid) if self._level is None else f"{self._place.base(uid, self._level)}.zst"
+
+
+class _BaseLines(Lines):
+    """A log below a fork: opened for each read, since most of what is asked is in the fork itself."""
+
+    def __init__(self, ops: Ops, path: str, size: int) -> None:
+        super().__init__(ops, -1, size)
+        self._path = path
+
+    def read(self, start: int, end: int) -> bytes:
+        self._fd = self._ops.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            return super().read(start, end)
+        finally:
+            self._ops.close(self._fd)
+
+
+def _below(past: LogPast) -> LogPast:
+    """The nearest log below another; its own header says how it lies on the next."""
+    level, *rest = past.header.base
+    depth = 0 if past._level is None else past._level + 1  # noqa: SLF001 - this module's own
+    place, ops, uid = past._place, past._ops, past.header.uid  # noqa: SLF001
+    lines = _BaseLines(ops, place.base(uid, depth), level.log)
+    first = lines.first()
+    n = first.record.n if first is not None and first.record is not None else 1
+    header = Header(uid=uid, sid=past.header.sid, n=n, base=tuple(rest), cold=level.cold)
+    below = LogPast(lines, header=header, n=level.n, state=State(), ops=ops, place=place, level=depth)
+    below._last = level.last  # noqa: SLF001
+    return below

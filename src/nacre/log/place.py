@@ -48,6 +48,10 @@ class Place(NamedTuple):
     def cold(self, uid: str) -> str:
         return f"{self.root}/cold/{self.name}.{uid}.jsonl.zst"
 
+    def base(self, uid: str, level: int) -> str:
+        """A log below a fork; what was moved out of it has the same name with `.zst` behind."""
+        return f"{self.root}/base/{self.name}.{uid}.{level}.jsonl"
+
     def quarantine(self, uid: str) -> str:
         return f"{self.root}/quarantine/{self.name}.{uid}.jsonl"
 

@@ -52,8 +52,8 @@ def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:
     lines = Lines(ops, fd, size)
     tail = glance(lines, key=place.key)
     last = tail.last
-    if last is None or last.t == "open":
-        # A header alone is a creation that did not come to its end.
+    if last is None or (last.t == "open" and last.base is None):
+        # A header alone is a creation that did not come to its end, but for a fork, which has a past.
         return Reading(size=size)
     if last.t == "del":
         return Reading(is_deleted=True, size=size)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from nacre.entries import FORMAT, Record, Rules, State
-from nacre.log.format import fields, resealed, seal, sealed_fields
+from nacre.log.format import fields, resealed, seal, sealed_fields, unseal
 from nacre.log.ids import Seen
 from nacre.log.past import LogPast
 from nacre.log.survey import Survey
@@ -90,12 +90,14 @@ def redone(tail: Tail, past: LogPast, rules: Rules) -> tuple[list[bytes], State]
 def renewed(header: Header, *, length: int, high: int, kept: int) -> Header:
     """The header that says what has been moved out; fields that this version does not know stay."""
     found = fields(header.raw) | {"cold": length, "high": high, "kept": kept}
-    return header._replace(cold=length, high=high, kept=kept, raw=sealed_fields(found, st=State())[:-1])
+    record = unseal(header.raw)
+    line = sealed_fields(found, st=state_of(record))
+    return header._replace(cold=length, high=high, kept=kept, raw=line[:-1])
 
 
-def dead(survey: Survey, wanted: set[int]) -> Iterator[bytes]:
+def dead(survey: Survey, wanted: set[int], header: Header) -> Iterator[bytes]:
     """The lines that compaction moves out."""
-    return (line for n, line in survey.lines() if n > 1 and n not in wanted)
+    return (line for n, line in survey.lines() if n > header.n and n not in wanted)
 
 
 def _lines(survey: Survey, wanted: set[int] | None = None) -> Iterator[bytes]:

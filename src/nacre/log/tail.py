@@ -13,11 +13,22 @@ from nacre.errors import LogDamaged
 from nacre.log.lines import Lines, Piece
 
 
+class Level(NamedTuple):
+    """One log below a fork: records up to `n` count, of `last` that are in its first `log` bytes."""
+
+    n: int
+    last: int
+    log: int
+    cold: int
+
+
 class Header(NamedTuple):
     """What the first record of a log says of the session; an empty uid: there is none."""
 
     uid: str = ""
     sid: str = ""
+    n: int = 1
+    base: tuple[Level, ...] = ()
     created: str = ""
     cold: int = 0
     high: int = 0
@@ -146,12 +157,19 @@ def _header(lines: Lines, kept: list[Piece], *, key: str) -> Header:
     return Header(
         uid=record.uid,
         sid=record.sid or "",
+        n=record.n,
+        base=levels_of(record),
         created=record.ts,
         cold=record.cold or 0,
         high=record.high or 0,
         kept=record.kept or 0,
         raw=first.raw,
     )
+
+
+def levels_of(record: Record) -> tuple[Level, ...]:
+    """The logs below a fork, the nearest first."""
+    return tuple(Level(*level) for level in (record.base or {}).get("levels", ()))
 
 
 def state_of(record: Record | None) -> State:

@@ -11,7 +11,9 @@ from nacre.log.past import LogPast
 
 
 def findings(past: LogPast, *, key: str, rules: Rules) -> Iterator[Finding]:
-    """Everything that is wrong with one log and what was moved out of it."""
+    """Everything that is wrong with one log, what was moved out of it, and what it shares with others."""
+    if past.base is not None:
+        yield from findings(past.base, key=key, rules=rules)
     if not past.header.uid:
         yield Finding(key=key, kind="header", where="byte 0", detail="the log has no header")
     for piece in past.cold():

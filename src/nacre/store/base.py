@@ -66,6 +66,9 @@ class Upkeep(Protocol):
     def move(self, key: str, *, archive: bool) -> None:
         """Archive the active session, or bring the newest archived one back."""
 
+    def fork(self, key: str, new_key: str, unit: Unit) -> None:
+        """Begin a session that shares another's past, up to the record that the unit reaches back to."""
+
     def delete(self, key: str) -> None:
         """Erase every trace of a session."""
 

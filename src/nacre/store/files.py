@@ -16,7 +16,7 @@ from nacre.log.file import LogFile
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
-from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in
+from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in, unlink_if_there
 from nacre.log.reader import Reading, reading
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Listed
@@ -120,6 +120,16 @@ class Files:
 
     def compact(self, key: str, keep: Callable[[Past], set[int]]) -> bool:
         return self._writers.alone(key, lambda writer: writer.log.compact(keep, least=self._compact_at))
+
+    def fork(self, key: str, new_key: str, unit: Unit) -> None:
+        goal = Place.of(self._root, new_key)
+        uid = self._writers.of(new_key).log.next_uid()
+        root = self._writers.alone(key, lambda writer: writer.log.share(goal, uid=uid, unit=unit))
+        if not self._writers.alone(new_key, lambda writer: writer.log.grow_from(root, uid=uid)):
+            for level in range(len(root.levels)):
+                unlink_if_there(self._ops, goal.base(uid, level))
+                unlink_if_there(self._ops, f"{goal.base(uid, level)}.zst")
+            raise Conflict(f"session {new_key!r} is there already; fork under another key")
 
     def found(self, key: str, records: Sequence[Founding], *, src: dict[str, Any], archived: bool = False) -> bool:
         """Bring a session in from elsewhere, whole or not at all; False if its key has an active session."""

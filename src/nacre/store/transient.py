@@ -47,6 +47,18 @@ class _Life:
     def all(self) -> Iterator[Record]:
         return map(_record, self._lines)
 
+    def forked(self, key: str, at: int) -> _Life:
+        """A copy up to a record."""
+        record = self.find(at)
+        if record is None or (record.tx is not None and at != record.tx[0] + record.tx[1] - 1):
+            raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
+        copy = _Life(key, self._ops)
+        copy._lines = self._lines[:at]
+        copy.header = self.header._replace(sid=key, uid=new_uid(self._ops))
+        copy.n, copy.state, copy.updated = at, record.st, record.ts
+        copy.size = sum(map(len, copy._lines))
+        return copy
+
     def window(self) -> dict[str, Seen]:
         return self._ids.window(self)
 
@@ -135,6 +147,17 @@ class Transient:
                 archived.append(self._active.pop(key))
             else:
                 self._active[key] = archived.pop()
+
+    def fork(self, key: str, new_key: str, unit: Unit) -> None:
+        stem(key)
+        stem(new_key)
+        with self._lock:
+            life = self._active.get(key)
+            if life is None:
+                raise SessionNotFound(f"there is no active session {key!r} to fork")
+            if new_key in self._active:
+                raise Conflict(f"session {new_key!r} is there already; fork under another key")
+            self._active[new_key] = life.forked(new_key, life.n if unit.reach is None else unit.reach)
 
     def delete(self, key: str) -> None:
         stem(key)

@@ -1,0 +1,63 @@
+"""A fork: a new log on top of another's, which it shares by hard links and never copies if that can be helped."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import NamedTuple
+
+from nacre.entries import FORMAT, Record, State
+from nacre.log.format import seal
+from nacre.log.lines import Lines
+from nacre.log.ops import Ops
+from nacre.log.place import write_all
+from nacre.log.successor import Successor
+from nacre.log.tail import Header, Level
+
+_BLOCK = 1024 * 1024
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+
+
+class Root(NamedTuple):
+    """Where a fork grows from: whose record, its state, and the logs below it."""
+
+    key: str
+    uid: str
+    n: int
+    state: State
+    levels: tuple[Level, ...]
+
+
+def forked(root: Root, *, key: str, uid: str, ts: str) -> Successor:
+    """A log that holds nothing yet but where it came from."""
+    base = {"key": root.key, "uid": root.uid, "n": root.n, "levels": root.levels}
+    n = root.n + 1
+    record = Record(v=FORMAT, n=n, t="open", ts=ts, sid=key, uid=uid, base=base, st=root.state)
+    line = seal(record)
+    header = Header(uid=uid, sid=key, n=n, base=root.levels, created=ts, raw=line[:-1])
+    return Successor(header, n, root.state, [line])
+
+
+def share(ops: Ops, path: str, goal: str, length: int) -> None:
+    """Give a file another name; where the file system cannot, copy the part of it that counts."""
+    try:
+        ops.link(path, goal)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _copy(ops, path, goal, length)
+
+
+def _copy(ops: Ops, path: str, goal: str, length: int) -> None:
+    source = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        target = ops.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            lines = Lines(ops, source, length)
+            for start in range(0, length, _BLOCK):
+                write_all(ops, target, lines.read(start, min(start + _BLOCK, length)))
+            ops.fsync(target)
+        finally:
+            ops.close(target)
+    finally:
+        ops.close(source)
