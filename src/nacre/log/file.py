@@ -337,6 +337,8 @@ class LogFile:
         lines = Lines(self._ops, self._fd, found.st_size)
         tail = examine(lines, key=self._place.key)
         if tail.last is not None and tail.last.t == "del":
+            # Whoever wrote that may have been killed before its flush; nothing goes before it is durable.
+            self._ops.fdatasync(self._fd)
             erase_rest(self._ops, self._place)
             self._remove_log()
             return False

@@ -59,6 +59,7 @@ def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:
         return Reading(is_deleted=True, size=size)
     if tail.torn:
         lines.size = tail.end
-    lines.damaged = not tail.torn or not tail.header.uid
+    # Nobody will write to an archived log, so it is for its readers to mend even a torn end.
+    lines.damaged = not tail.torn or not tail.header.uid or bool(place.archived and tail.bad)
     past = LogPast(lines, header=tail.header, n=last.n, state=state_of(last), ops=ops, place=place)
     return Reading(past=past, size=size, updated=last.ts)
