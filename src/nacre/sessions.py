@@ -292,6 +292,14 @@ class Sessions:
         """The session's meta."""
         return self._read(key, lambda past: live.meta(past, past.state), {})
 
+    def follow(self, key: str, after: int = 0) -> Iterator[Entry]:
+        """Every record behind number `after`, and then those to come, from this or another process; never ends.
+
+        A record is given only when its writer has been told that it is durable. If the session is archived
+        and begun anew, its new generation follows.
+        """
+        return (_entry(uid, record) for uid, record in self._store.follow(key, after))
+
     def verify(self, key: str | None = None) -> Report:
         """Read a session, or all of them, from end to end and report what is wrong; changes nothing."""
         return self._store.verify(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from nacre.entries import Past, Receipt, Report, Unit
+from nacre.entries import Past, Receipt, Record, Report, Unit
 
 if TYPE_CHECKING:
     from nacre.log.commit import Pending
@@ -49,6 +49,9 @@ class Store(Protocol):
 
         `get` may be called again if what it read turned out to be damaged and was mended.
         """
+
+    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
+        """The records of a session behind number `after`, and then those that are written, without an end."""
 
     def close(self) -> None:
         """Release everything; twice is harmless."""

@@ -7,12 +7,13 @@ import os
 import stat as modes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, Literal, TypeVar
 
-from nacre.entries import Finding, Founding, Past, Receipt, Report, Rules, Unit
+from nacre.entries import Finding, Founding, Past, Receipt, Record, Report, Rules, Unit
 from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
 from nacre.log.commit import Pending
-from nacre.log.file import LogFile
+from nacre.log.file import LogFile, open_log
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
@@ -150,6 +151,44 @@ class Files:
         """Where the generations of a session came from, of those that came from elsewhere."""
         headers = self.generations(key, lambda generation: generation.past.find(1))
         return [header.src for header in headers if header is not None and header.src is not None]
+
+    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
+        from nacre.log.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
+
+        place = Place.of(self._root, key)
+        uid = ""
+        with Watch(place.folder) as watch:
+            while True:
+                for generation, records in self._since(place, uid, after):
+                    uid = generation
+                    for record in records:
+                        after = record.n
+                        yield uid, record
+                watch.wait()
+
+    def _since(self, place: Place, uid: str, after: int) -> Sequence[tuple[str, Sequence[Record]]]:
+        """The generation that is active, and its records behind `after`, or all if it is another than `uid`."""
+
+        def get(past: LogPast) -> tuple[str, Sequence[Record]]:
+            if not uid or past.header.uid != uid:
+                start = after if not uid else 0
+                return past.header.uid, [record for record in past.all() if record.n > start]
+            return uid, list(takewhile(lambda record: record.n > after, past.back(past.n)))[::-1]
+
+        self._let_writer_finish(place)
+        _, found = self._read(place, get)
+        return [found] if found is not None else []
+
+    def _let_writer_finish(self, place: Place) -> None:
+        """Wait for whoever is writing: what it has written may yet be taken back."""
+        try:
+            fd, _ = open_log(self._ops, place.log, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            self._ops.flock(fd, wait=True)
+        finally:
+            self._ops.close(fd)
 
     def verify(self, key: str | None) -> Report:
         places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]

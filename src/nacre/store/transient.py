@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from threading import RLock
+from threading import Condition, RLock
 from typing import TypeVar
 
 from nacre.entries import Past, Receipt, Record, Report, Rules, State, Unit
@@ -90,6 +90,7 @@ class Transient:
         self._rules = rules
         self._ops = Ops()
         self._lock = RLock()
+        self._written = Condition(self._lock)
         self._active: dict[str, _Life] = {}
         self._archived: dict[str, list[_Life]] = {}
         self._closed = False
@@ -105,6 +106,7 @@ class Transient:
             if batch.lines:
                 life.take(batch)
                 self._active[key] = life
+                self._written.notify_all()
             return number
 
     def submit(self, key: str, unit: Unit) -> Pending:
@@ -120,6 +122,25 @@ class Transient:
         with self._lock:
             lives = self._lives(key)
             return get(lives[-1]) if lives else None
+
+    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
+        stem(key)
+        uid = ""
+        while True:
+            with self._written:
+                while not self._has_more(key, uid, after):
+                    self._written.wait()
+                life = self._active[key]
+                after = after if uid in ("", life.header.uid) else 0
+                records = [record for record in life.all() if record.n > after]
+            uid = life.header.uid
+            for record in records:
+                after = record.n
+                yield uid, record
+
+    def _has_more(self, key: str, uid: str, after: int) -> bool:
+        life = self._active.get(key)
+        return life is not None and (life.n > after or uid not in ("", life.header.uid))
 
     def close(self) -> None:
         self._closed = True

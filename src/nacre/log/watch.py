@@ -1,0 +1,50 @@
+"""Waiting until something in a directory changes, without asking again and again."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+_MODIFY, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x80, 0x100, 0x200
+_PATIENCE = 0.2
+
+
+class Watch:
+    """A directory that is watched from the moment this is made, so that no change is missed before `wait`."""
+
+    def __init__(self, folder: str) -> None:
+        self._fd = _inotify(folder) if sys.platform == "linux" else -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def wait(self) -> None:
+        """Return when something has changed since the last call; at times also when nothing has."""
+        if self._fd < 0:
+            time.sleep(_PATIENCE)
+            return
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.poll()
+        os.read(self._fd, 64 * 1024)
+
+
+def _inotify(folder: str) -> int:
+    """A descriptor that becomes readable when a file in the folder is made, changed, moved there or removed."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.inotify_init1(os.O_CLOEXEC)
+    if fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(folder), _MODIFY | _MOVED_TO | _CREATE | _DELETE) < 0:
+        os.close(fd)
+        fd = -1
+    return int(fd)

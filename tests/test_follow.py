@@ -1,0 +1,70 @@
+"""Following a session gives what is there and then what comes, whoever writes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import nacre
+
+WRITE = "import nacre, sys; nacre.open(sys.argv[1]).add_message('k', 'user', sys.argv[2])"
+
+
+def contents(entries: Iterator[nacre.Entry], count: int) -> list[object]:
+    messages = (entry.data["content"] for entry in entries if entry.kind == "msg")
+    return list(islice(messages, count))
+
+
+@pytest.fixture(params=["files", "ram"])
+def sessions(request: pytest.FixtureRequest, root: Path) -> Iterator[nacre.Sessions]:
+    with nacre.open(root if request.param == "files" else ":memory:") as sessions:
+        yield sessions
+
+
+def test_what_is_there_comes_first_and_then_what_is_written(sessions: nacre.Sessions) -> None:
+    sessions.add_message("k", "user", "a")
+    entries = sessions.follow("k")
+    assert contents(entries, 1) == ["a"]
+    sessions.add_messages("k", [{"role": "user", "content": "b"}, {"role": "user", "content": "c"}])
+    assert contents(entries, 2) == ["b", "c"]
+
+
+def test_only_what_is_behind_a_number_comes(sessions: nacre.Sessions) -> None:
+    number = sessions.add_message("k", "user", "a")
+    sessions.add_message("k", "user", "b")
+    assert contents(sessions.follow("k", after=number), 1) == ["b"]
+
+
+def test_a_new_generation_follows_an_archived_one(sessions: nacre.Sessions) -> None:
+    sessions.add_message("k", "user", "a")
+    entries = sessions.follow("k")
+    assert contents(entries, 1) == ["a"]
+    sessions.archive("k")
+    sessions.add_message("k", "user", "b")
+    assert contents(entries, 1) == ["b"]
+
+
+def test_what_another_process_writes_comes(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+        entries = sessions.follow("k", after=2)
+        other = subprocess.Popen([sys.executable, "-c", WRITE, str(root), "from afar"])
+        assert contents(entries, 1) == ["from afar"]
+        assert other.wait() == 0
+
+
+def test_a_log_that_was_written_anew_goes_on_where_it_was(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a" * 600_000)
+        entries = sessions.follow("k")
+        assert len(contents(entries, 1)) == 1
+        sessions.clear("k")
+        sessions.save("k")
+        sessions.add_message("k", "user", "b")
+        assert contents(entries, 1) == ["b"]
+        assert list((root / "cold").iterdir())
