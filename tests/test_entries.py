@@ -325,3 +325,8 @@ def test_a_record_that_is_no_message_has_none() -> None:
     record = msgspec.convert({"v": 1, "n": 3, "t": "trunc", "ts": "", "st": [0] * 6}, nacre.entries.Record)
     with pytest.raises(InvalidMessage, match="record 3 is a 'trunc', not a message"):
         message_of(record)
+
+
+def test_a_call_in_openais_shape_may_come_without_an_id() -> None:
+    call = ToolCall.from_mapping({"type": "function", "function": {"name": "sh", "arguments": "{}"}})
+    assert call == ToolCall(id="", name="sh", arguments="{}")

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 import nacre
 from nacre import Forgiving, Message, Sessions, SessionStore
+from nacre.entries import Hit, Past, SessionInfo, Unit, say_plainly
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
 from nacre.store.files import Files
+from nacre.store.transient import Transient
+
+T = TypeVar("T")
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
 class Clock(Ops):
@@ -189,6 +197,34 @@ def test_closing_waits_for_what_was_submitted(root: Path) -> None:
         assert len(sessions.get_history("k")) == 20
 
 
+@pytest.mark.parametrize("id", ["", "x" * 257, 5])
+def test_an_id_is_a_short_text(root: Path, id: Any) -> None:
+    with nacre.open(root) as sessions:
+        with pytest.raises(nacre.InvalidMessage, match="an id is a text of 1 to 256 characters"):
+            sessions.add_messages("k", [user("a")], id=id)
+        assert sessions.add_messages("k", [user("a")], id="x" * 256) == 2
+
+
+def test_pop_takes_what_is_last_when_it_is_taken() -> None:
+    class Busy(Transient):
+        """A store to which somebody writes right behind the first read."""
+
+        def read(self, key: str, get: Callable[[Past], T]) -> T | None:
+            found = super().read(key, get)
+            if writes:
+                self.run(key, writes.pop())
+            return found
+
+    sessions = Sessions(Busy(rules=RULES))
+    writes: list[Unit] = []
+    sessions.add_message("k", "user", "a")
+    writes.append(Unit((say_plainly("user", "b"),)))
+    popped = sessions.pop("k")
+    assert popped is not None
+    assert popped.content == "b"
+    assert [message.content for message in sessions.get_history("k")] == ["a"]
+
+
 def test_a_good_session_needs_no_repair(root: Path) -> None:
     with nacre.open(root) as sessions:
         sessions.add_messages("k", [user("a"), user("b")])
@@ -237,3 +273,46 @@ def test_a_session_log_is_lines_of_json_that_begin_with_their_number(root: Path)
     lines = (root / "sessions" / "k.jsonl").read_text().splitlines()
     assert [line.split(",")[:2] for line in lines] == [['{"v":1', '"n":1'], ['{"v":1', '"n":2'], ['{"v":1', '"n":3']]
     assert numbers == [2, 3]
+
+
+class Index:
+    """Stands in for an index: answers from what it was given, and notes what it is told."""
+
+    def __init__(self, infos: list[SessionInfo]) -> None:
+        self._infos = infos
+        self.told: list[str] = []
+
+    def search(self, query: str, *, limit: int) -> list[Hit]:
+        return [Hit(key="k", n=2, ts=NOON, role="user", snippet=f"{query} {limit}")]
+
+    def infos(self, *, archived: bool) -> Iterator[SessionInfo]:
+        return (info for info in self._infos if info.archived == archived)
+
+    def forget(self, key: str) -> None:
+        self.told.append(f"forget {key}")
+
+    def close(self) -> None:
+        self.told.append("close")
+
+
+def info(key: str, *, archived: bool = False) -> SessionInfo:
+    return SessionInfo(key=key, title="", messages=1, created=NOON, updated=NOON, bytes=9, archived=archived)
+
+
+def test_an_index_answers_searches_and_listings() -> None:
+    sessions = Sessions(Transient(rules=RULES), index=Index([info("a:1"), info("b:1"), info("a:2", archived=True)]))
+    assert [hit.snippet for hit in sessions.search("word", limit=3)] == ["word 3"]
+    assert [found.key for found in sessions.list(prefix="a:")] == ["a:1"]
+    assert [found.key for found in sessions.list(archived=True)] == ["a:2"]
+
+
+def test_an_index_is_told_of_deletions_and_closed() -> None:
+    index = Index([])
+    with Sessions(Transient(rules=RULES), index=index) as sessions:
+        sessions.delete("k")
+    assert index.told == ["forget k", "close"]
+
+
+def test_without_an_index_there_is_no_search() -> None:
+    with pytest.raises(nacre.StoreError, match=":memory: has no index to search"):
+        nacre.open(":memory:").search("word")

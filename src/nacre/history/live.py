@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, assert_never
 
 from msgspec import Raw
 
@@ -63,6 +63,8 @@ def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None
             return _record(stamp, kind, st, data=data)
         case End():
             return _record(stamp, "del", st)
+        case _:
+            assert_never(wish)
 
 
 def redo(record: Record, state: State, past: Past) -> tuple[int | None, State]:
@@ -171,6 +173,8 @@ def _after(wish: Wish, n: int, state: State, past: Past) -> State | None:  # noq
             return State(hd, i, live, sp, n, state.h, br)
         case Note() | End():
             return state
+        case _:
+            assert_never(wish)
 
 
 def _rewound(to: int, n: int, state: State, past: Past, *, keeps_summary: bool) -> State | None:

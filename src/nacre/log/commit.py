@@ -91,15 +91,15 @@ class Committer:
             if not self._turn.acquire(blocking=False):
                 return self._queued(ticket).result()
             self._write(ticket)
+            if ticket.error is not None:
+                raise ticket.error
+            return ticket.number or 0
         finally:
             # Asked, not remembered: a signal may strike right behind the acquire.
             if self._turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
                 self._turn.release()
                 if self._waiting:
                     self._later(self._drain)
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.number or 0
 
     def submit(self, unit: Unit) -> Pending:
         """Store a unit without waiting for it."""

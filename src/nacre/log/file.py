@@ -6,7 +6,7 @@ import logging
 import os
 import stat as modes
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from nacre.entries import End, Founding, Past, Receipt, Record, Rules, State, Unit, timestamp
@@ -260,7 +260,7 @@ class LogFile:
         except OSError as error:
             self._end = -1
             raise DurabilityUnknown(
-                f"session {self._place.key!r}: {what} was begun and may not survive a crash ({error}); do it again"
+                f"session {self._place.key!r}: {what} was done, but a power cut may undo it ({error})"
             ) from error
 
     def _enter(self, *, create: bool, wait: bool) -> bool:
@@ -291,12 +291,20 @@ class LogFile:
     def _leave(self, error: BaseException | None) -> None:
         """Let go of the lock; an error from the system means that nothing was stored, unless it says otherwise."""
         if self._fd >= 0:
-            self._ops.unlock(self._fd)
+            self._unlock()
         if error is not None and not isinstance(error, StoreError):
             # Interrupted somewhere between looking and flushing: the next writer looks again.
             self._end = -1
         if isinstance(error, OSError):
             raise Refused(f"session {self._place.key!r}: nothing was stored: {error}") from error
+
+    def _unlock(self) -> None:
+        try:
+            self._ops.unlock(self._fd)
+        except OSError:
+            # What cannot be unlocked is let go by closing it.
+            logger.warning("a log could not be unlocked and is closed", exc_info=True)
+            self._close()
 
     def _open(self, *, create: bool) -> bool:
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
@@ -538,9 +546,11 @@ class LogFile:
         except BaseException:
             scratch.discard()
             raise
-        self._ops.close(self._fd)
-        found = self._ops.fstat(scratch.fd)
-        self._fd, self._end, self._inode = scratch.fd, scratch.size, (found.st_dev, found.st_ino)
+        old, self._fd, self._end = self._fd, scratch.fd, -1
+        with suppress(OSError):
+            self._ops.close(old)
+        found = self._ops.fstat(self._fd)
+        self._end, self._inode = scratch.size, (found.st_dev, found.st_ino)
         self._take(new.header, new.n, new.state)
         self._named, self._settled, self._unsynced = False, True, 0
         try:
@@ -630,7 +640,10 @@ class LogFile:
     def _what_is_known(self) -> Known | None:
         if self._fd < 0 or not (self._settled and self._named) or self._poisoned:
             return None
-        found = self._ops.fstat(self._fd)
+        try:
+            found = self._ops.fstat(self._fd)
+        except OSError:
+            return None
         if (found.st_dev, found.st_ino, found.st_size) != (*self._inode, self._end):
             return None
         return Known(self._inode, self._end, found.st_mtime_ns, self.header, self.n, self.state)
@@ -657,10 +670,12 @@ class LogFile:
         self._close()
 
     def _close(self) -> None:
-        if self._fd >= 0:
-            self._ops.close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1
         self._forget()
+        if fd >= 0:
+            # What must be durable has been flushed by now; a failing close has nothing left to tell.
+            with suppress(OSError):
+                self._ops.close(fd)
 
     def _forget(self) -> None:
         self._inode = (0, 0)

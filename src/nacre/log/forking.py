@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from nacre.entries import FORMAT, Record, State
 from nacre.log.format import seal
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
-from nacre.log.place import write_all
+from nacre.log.place import Place, unlink_if_there, write_all
 from nacre.log.successor import Successor
 from nacre.log.tail import Header, Level
 
@@ -46,6 +47,14 @@ def share(ops: Ops, path: str, goal: str, length: int) -> None:
         if error.errno not in _NO_LINKS:
             raise
         _copy(ops, path, goal, length)
+
+
+def unshare(ops: Ops, goal: Place, uid: str, depth: int) -> None:
+    """Take back the names that were made for a fork which did not come to be."""
+    with suppress(OSError):
+        for level in range(depth):
+            unlink_if_there(ops, goal.base(uid, level))
+            unlink_if_there(ops, f"{goal.base(uid, level)}.zst")
 
 
 def _copy(ops: Ops, path: str, goal: str, length: int) -> None:

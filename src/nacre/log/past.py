@@ -45,10 +45,6 @@ class LogPast:
         self._base: LogPast | None = None
 
     @property
-    def key(self) -> str:
-        return self._place.key
-
-    @property
     def damaged(self) -> bool:
         """True once a read has met bytes that are not what was written."""
         return self.lines.damaged or self._is_cold_damaged

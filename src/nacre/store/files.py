@@ -14,10 +14,11 @@ from nacre.entries import Finding, Founding, Past, Receipt, Record, Report, Rule
 from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
 from nacre.log.commit import Pending
 from nacre.log.file import LogFile, open_log
+from nacre.log.forking import unshare
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
-from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in, unlink_if_there
+from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in
 from nacre.log.reader import Reading, reading
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Listed
@@ -126,10 +127,13 @@ class Files:
         goal = Place.of(self._root, new_key)
         uid = self._writers.of(new_key).log.next_uid()
         root = self._writers.alone(key, lambda writer: writer.log.share(goal, uid=uid, unit=unit))
-        if not self._writers.alone(new_key, lambda writer: writer.log.grow_from(root, uid=uid)):
-            for level in range(len(root.levels)):
-                unlink_if_there(self._ops, goal.base(uid, level))
-                unlink_if_there(self._ops, f"{goal.base(uid, level)}.zst")
+        grown = False
+        try:
+            grown = self._writers.alone(new_key, lambda writer: writer.log.grow_from(root, uid=uid))
+        finally:
+            if not grown:
+                unshare(self._ops, goal, uid, len(root.levels))
+        if not grown:
             raise Conflict(f"session {new_key!r} is there already; fork under another key")
 
     def found(self, key: str, records: Sequence[Founding], *, src: dict[str, Any], archived: bool = False) -> bool:
@@ -260,7 +264,10 @@ class Files:
             return Reading(size=1)
 
     def _archived(self, active: Place) -> list[Place]:
-        uids = uids_in(self._ops, f"{self._root}/archive", active.name)
+        try:
+            uids = uids_in(self._ops, f"{self._root}/archive", active.name)
+        except OSError as error:
+            raise StoreError(f"the archive of {self._root} cannot be read: {error}") from error
         return [active._replace(archived=uid) for uid in uids]
 
     def _newest_archived(self, active: Place) -> Place | None:
@@ -275,6 +282,8 @@ class Files:
             files = self._ops.listdir(f"{self._root}/{'archive' if archived else 'sessions'}")
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise StoreError(f"{self._root} cannot be read: {error}") from error
         for file in sorted(files):
             name, _, uid = file.removesuffix(".jsonl").partition(".")
             if file.endswith(".jsonl") and bool(uid) == archived:
@@ -339,7 +348,11 @@ class Files:
         if archived and not log.exists():
             # The record of the deletion goes into the newest log, which is then the last to go.
             self._log(archived[-1]).erase()
-        log.erase()
+        try:
+            log.erase()
+        except Conflict:
+            # Another process was quicker; what it has not yet removed is removed here.
+            log.erase()
 
     def begin_in_child(self) -> None:
         """After a fork, in the child."""

@@ -160,6 +160,6 @@ class Writers:
             others = sorted((other for other in self._open if other is not writer), key=lambda other: other.used)
             surplus = others[: max(0, len(self._open) - self._max_open)]
         for other in surplus:
-            if other.queue.try_alone(other.let_go):
+            if other.queue.try_alone(other.let_go) and not other.is_noted:
                 with self._lock:
                     self._open.pop(other, None)

@@ -1,0 +1,342 @@
+"""Group commit: who waits, who writes for whom, and what an interrupted writer leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event, RLock, Semaphore
+
+import pytest
+
+from nacre.entries import Note, Unit
+from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
+from nacre.log import commit
+from nacre.log.batch import Ticket
+from nacre.log.commit import Committer, Gate, Pending
+
+WAIT = 30
+Come = Callable[[ThreadPoolExecutor, str], Future[int]]
+
+
+class Log:
+    """Stands in for a log: numbers what it is given, batch by batch, and can be made to wait or to fail."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[object]] = []
+        self.error: BaseException | None = None
+        self.entered = Event()
+        self.free = Event()
+        self.free.set()
+
+    def commit(self, tickets: Sequence[Ticket]) -> None:
+        self.entered.set()
+        assert self.free.wait(WAIT)
+        if self.error is not None:
+            raise self.error
+        self.batches.append([name(ticket) for ticket in tickets])
+        for ticket in tickets:
+            ticket.number = len(self.batches)
+            if name(ticket) == "refused":
+                ticket.error = Conflict("not this one")
+
+
+class Later:
+    """Keeps what is to be run on another thread until it is asked for."""
+
+    def __init__(self) -> None:
+        self.work: list[Callable[[], None]] = []
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        self.work.append(work)
+
+    def run(self) -> None:
+        while self.work:
+            self.work.pop(0)()
+
+
+class Turn:
+    """A re-entrant lock that can be derived from."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+
+    def _is_owned(self) -> bool:
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def unit(text: str) -> Unit:
+    return Unit((Note("x.test", text),))
+
+
+def name(ticket: Ticket) -> object:
+    (wish,) = ticket.unit.wishes
+    assert isinstance(wish, Note)
+    return wish.data
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def later() -> Later:
+    return Later()
+
+
+@pytest.fixture
+def queue(log: Log, later: Later) -> Committer:
+    return Committer(log.commit, later)
+
+
+@pytest.fixture
+def come(queue: Committer, monkeypatch: pytest.MonkeyPatch) -> Come:
+    """Asks for a unit on another thread while the log is busy, and comes back once it stands in the queue."""
+    stands = Semaphore(0)
+
+    class Seen(Gate):
+        def result(self) -> int:
+            stands.release()
+            return super().result()
+
+    def ask(pool: ThreadPoolExecutor, text: str) -> Future[int]:
+        future = pool.submit(queue.run, unit(text))
+        assert stands.acquire(timeout=WAIT)
+        return future
+
+    monkeypatch.setattr(commit, "Gate", Seen)
+    return ask
+
+
+# Alone
+
+
+def test_who_finds_the_log_idle_writes_at_once(log: Log, later: Later, queue: Committer) -> None:
+    assert [queue.run(unit("a")), queue.run(unit("b"))] == [1, 2]
+    assert (log.batches, later.work) == ([["a"], ["b"]], [])
+
+
+def test_a_unit_that_is_refused_raises_its_own_error(queue: Committer) -> None:
+    with pytest.raises(Conflict, match="not this one"):
+        queue.run(unit("refused"))
+
+
+def test_what_befalls_a_batch_is_raised_by_its_writer(log: Log, queue: Committer) -> None:
+    log.error = Refused("no room")
+    with pytest.raises(Refused, match="no room"):
+        queue.run(unit("a"))
+
+
+# Together
+
+
+def test_what_was_submitted_is_written_later_as_one_batch(log: Log, later: Later, queue: Committer) -> None:
+    pending = [queue.submit(unit(text)) for text in "abc"]
+    assert (log.batches, len(later.work)) == ([], 1)
+    later.run()
+    assert [future.result(0) for future in pending] == [1, 1, 1]
+    assert log.batches == [["a", "b", "c"]]
+
+
+def test_a_writer_takes_along_what_waits(log: Log, later: Later, queue: Committer) -> None:
+    pending = queue.submit(unit("a"))
+    assert queue.run(unit("b")) == 1
+    assert pending.result(0) == 1
+    later.run()
+    assert log.batches == [["a", "b"]]
+
+
+def test_threads_that_find_the_log_busy_are_written_together(
+    log: Log, later: Later, queue: Committer, come: Come
+) -> None:
+    log.free.clear()
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(queue.run, unit("a"))
+        assert log.entered.wait(WAIT)
+        others = [come(pool, text) for text in "bc"]
+        log.free.set()
+        assert first.result(WAIT) == 1
+        later.run()
+        assert [other.result(WAIT) for other in others] == [2, 2]
+    assert log.batches == [["a"], ["b", "c"]]
+
+
+def test_a_thread_that_waited_gets_the_error_of_its_own_unit(
+    log: Log, later: Later, queue: Committer, come: Come
+) -> None:
+    log.free.clear()
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(queue.run, unit("a"))
+        assert log.entered.wait(WAIT)
+        refused, stored = come(pool, "refused"), come(pool, "c")
+        log.free.set()
+        assert first.result(WAIT) == 1
+        later.run()
+        assert isinstance(refused.exception(WAIT), Conflict)
+        assert stored.result(WAIT) == 2
+
+
+def test_who_comes_just_as_the_writer_leaves_is_not_forgotten(
+    log: Log, later: Later, queue: Committer, come: Come, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(commit.Gate):
+        """Made by a thread that found the writer at work, when the writer has gone."""
+
+        def __init__(self) -> None:
+            log.free.set()
+            assert writer.result(WAIT) == 1
+            super().__init__()
+
+    monkeypatch.setattr(commit, "Gate", Late)
+    log.free.clear()
+    with ThreadPoolExecutor(2) as pool:
+        writer = pool.submit(queue.run, unit("a"))
+        assert log.entered.wait(WAIT)
+        second = come(pool, "b")
+        later.run()
+        queue.refuse_waiting(Conflict("forgotten"))
+        assert second.result(WAIT) == 2
+
+
+def test_who_is_overtaken_by_another_writer_finds_nothing_to_write(
+    log: Log, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Overtaken(Turn):
+        """Taken only after somebody else had it."""
+
+        def __enter__(self) -> bool:
+            committer.run(unit("b"))
+            return super().__enter__()
+
+    monkeypatch.setattr(commit, "RLock", Overtaken)
+    committer = Committer(log.commit, later)
+    pending = committer.submit(unit("a"))
+    later.run()
+    assert (pending.result(0), log.batches) == (1, [["a", "b"]])
+
+
+# Failing together
+
+
+@pytest.mark.parametrize("error", [Refused("no room"), DurabilityUnknown("no flush")])
+def test_what_befalls_a_batch_befalls_all_in_it(log: Log, later: Later, queue: Committer, error: StoreError) -> None:
+    pending = [queue.submit(unit(text)) for text in "ab"]
+    log.error = error
+    later.run()
+    assert [future.exception(0) for future in pending] == [error, error]
+
+
+def test_an_interrupted_writer_leaves_the_others_in_doubt_and_the_queue_in_order(
+    log: Log, later: Later, queue: Committer
+) -> None:
+    pending = queue.submit(unit("a"))
+    log.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        queue.run(unit("b"))
+    with pytest.raises(DurabilityUnknown, match="interrupted while it was written"):
+        pending.result(0)
+    log.error = None
+    later.run()
+    assert (queue.run(unit("c")), log.batches) == (1, [["c"]])
+
+
+def test_what_waits_can_be_refused(log: Log, later: Later, queue: Committer) -> None:
+    pending = queue.submit(unit("a"))
+    queue.refuse_waiting(Conflict("deleted"))
+    later.run()
+    assert isinstance(pending.exception(0), Conflict)
+    assert log.batches == []
+
+
+# Other work
+
+
+def test_other_work_is_done_between_two_batches_and_what_came_meanwhile_is_written_after_it(
+    log: Log, later: Later, queue: Committer
+) -> None:
+    pending = queue.alone(lambda: queue.submit(unit("a")))
+    assert (log.batches, len(later.work)) == ([], 2)
+    later.run()
+    assert (pending.result(0), log.batches) == (1, [["a"]])
+
+
+def test_work_that_can_wait_is_not_done_while_the_log_is_busy(log: Log, queue: Committer) -> None:
+    done: list[str] = []
+    log.free.clear()
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(queue.run, unit("a"))
+        assert log.entered.wait(WAIT)
+        assert not queue.try_alone(lambda: done.append("busy"))
+        log.free.set()
+        assert writer.result(WAIT) == 1
+    assert queue.try_alone(lambda: done.append("idle"))
+    assert done == ["idle"]
+
+
+def test_what_came_during_work_that_could_wait_is_written_after_it(log: Log, later: Later, queue: Committer) -> None:
+    pending: list[Pending] = []
+    assert queue.try_alone(lambda: pending.append(queue.submit(unit("a"))))
+    assert (log.batches, len(later.work)) == ([], 2)
+    later.run()
+    assert (pending[0].result(0), log.batches) == (1, [["a"]])
+
+
+# In an event loop
+
+
+def test_tasks_that_await_are_woken_together(log: Log, later: Later, queue: Committer) -> None:
+    async def wait_for(text: str) -> int:
+        return await queue.submit(unit(text))
+
+    async def write() -> list[int]:
+        tasks = [asyncio.create_task(wait_for(text)) for text in "ab"]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(later.run)
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(write()) == [1, 1]
+    assert log.batches == [["a", "b"]]
+
+
+def test_a_unit_that_is_stored_already_need_not_be_waited_for(later: Later, queue: Committer) -> None:
+    async def write() -> int:
+        pending = queue.submit(unit("a"))
+        later.run()
+        async with asyncio.timeout(WAIT):
+            return await pending
+
+    assert asyncio.run(write()) == 1
+
+
+def test_a_task_that_awaits_gets_the_error(log: Log, later: Later, queue: Committer) -> None:
+    async def write() -> int:
+        pending = queue.submit(unit("refused"))
+        asyncio.get_running_loop().call_soon(later.run)
+        return await pending
+
+    with pytest.raises(Conflict, match="not this one"):
+        asyncio.run(write())
+
+
+def test_a_task_that_was_cancelled_does_not_disturb_the_others(log: Log, later: Later, queue: Committer) -> None:
+    async def wait_for(text: str) -> int:
+        return await queue.submit(unit(text))
+
+    async def write() -> list[int | BaseException]:
+        tasks = [asyncio.create_task(wait_for(text)) for text in "ab"]
+        await asyncio.sleep(0)
+        later.run()
+        tasks[0].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    cancelled, stored = asyncio.run(write())
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert (stored, log.batches) == (1, [["a", "b"]])

@@ -1,0 +1,308 @@
+"""The writer of a log: what it does when a call fails, when it is not alone, and when the log changes under it."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+import nacre
+from nacre.entries import Past, Record, Rules, Stamp, State, Unit, Wish, say_plainly
+from nacre.history import live
+from nacre.log.batch import Ticket
+from nacre.log.file import LogFile
+from nacre.log.place import Place
+from nacre.testing import Disk, Fault, Killed
+from tests.damage.lines import UID, conversation, header
+from tests.simulated import LOG, ROOT, fail_after, names, opened, said, say, settled
+
+USER = {"role": "user"}
+NO_ROOM = Fault(call="write", mode="short", errno=errno.ENOSPC)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def sessions(disk: Disk) -> nacre.Sessions:
+    """A store with one message in it."""
+    sessions = opened(disk)
+    say(sessions, "a")
+    return sessions
+
+
+# A failed write
+
+
+def test_a_write_without_room_is_taken_back(disk: Disk, sessions: nacre.Sessions) -> None:
+    before = disk.read(LOG)
+    disk.fail(NO_ROOM)
+    with pytest.raises(nacre.Refused, match="nothing was stored"):
+        say(sessions, "b")
+    assert disk.read(LOG) == before
+    say(sessions, "c")
+    assert settled(disk) == ["a", "c"]
+
+
+def test_a_failed_write_that_cannot_be_cut_off_is_left_behind_with_its_file(
+    disk: Disk, sessions: nacre.Sessions
+) -> None:
+    disk.fail(NO_ROOM)
+    disk.fail(Fault(call="ftruncate"))
+    with pytest.raises(nacre.Refused, match="nothing was stored"):
+        say(sessions, "b")
+    assert settled(disk) == ["a"]
+    say(sessions, "c")
+    assert settled(disk) == ["a", "c"]
+    assert sessions.verify().ok
+
+
+def test_a_failed_write_that_cannot_be_taken_back_at_all_is_in_doubt(disk: Disk, sessions: nacre.Sessions) -> None:
+    disk.fail(NO_ROOM)
+    disk.fail(Fault(call="ftruncate"))
+    disk.fail(Fault(call="rename"))
+    with pytest.raises(nacre.DurabilityUnknown, match="could not be taken back"):
+        say(sessions, "b")
+    assert said(opened(disk)) == ["a"]
+    say(sessions, "c")
+    assert settled(disk) == ["a", "c"]
+
+
+def test_a_first_write_that_cannot_be_cut_off_leaves_no_session(disk: Disk) -> None:
+    sessions = opened(disk)
+    disk.fail(NO_ROOM)
+    disk.fail(Fault(call="ftruncate"))
+    with pytest.raises(nacre.Refused):
+        say(sessions, "a")
+    assert disk.read(LOG) == b""
+    assert not sessions.exists("k")
+    say(sessions, "b")
+    assert settled(disk) == ["b"]
+
+
+# A failed flush
+
+
+def test_a_failed_flush_moves_the_log_and_a_retry_is_stored_once(disk: Disk, sessions: nacre.Sessions) -> None:
+    disk.fail(Fault(call="fdatasync"))
+    with pytest.raises(nacre.DurabilityUnknown, match="records 3 to 3 may or may not survive"):
+        sessions.add_messages("k", [USER | {"content": "b"}], id="once")
+    assert settled(disk) == ["a", "b"]
+    assert sessions.add_messages("k", [USER | {"content": "b"}], id="once") == 3
+    assert said(sessions) == ["a", "b"]
+
+
+def test_what_could_neither_be_flushed_nor_moved_is_hidden(disk: Disk, sessions: nacre.Sessions) -> None:
+    disk.fail(Fault(call="fdatasync"))
+    disk.fail(Fault(call="fsync"))
+    with pytest.raises(nacre.DurabilityUnknown):
+        say(sessions, "b")
+    assert said(opened(disk)) == ["a"]
+    assert names(disk, "sessions") == ["k.jsonl"]
+    say(sessions, "c")
+    assert settled(disk) == ["a", "c"]
+
+
+def test_what_can_neither_be_moved_nor_hidden_is_built_upon(disk: Disk, sessions: nacre.Sessions) -> None:
+    disk.fail(Fault(call="fdatasync"))
+    disk.fail(Fault(call="fsync"))
+    disk.fail(Fault(call="ftruncate"))
+    with pytest.raises(nacre.DurabilityUnknown):
+        say(sessions, "b")
+    say(sessions, "c")
+    assert settled(disk) == ["a", "b", "c"]
+
+
+def test_a_log_stays_in_doubt_until_it_could_be_moved(disk: Disk, sessions: nacre.Sessions) -> None:
+    disk.fail(Fault(call="fdatasync"))
+    disk.fail(Fault(call="rename", count=2))
+    with pytest.raises(nacre.DurabilityUnknown):
+        say(sessions, "b")
+    with pytest.raises(nacre.Refused, match="nothing was stored"):
+        say(sessions, "c")
+    say(sessions, "d")
+    assert settled(disk) == ["a", "d"]
+
+
+def test_what_a_killed_writer_left_is_moved_where_it_cannot_be_flushed(disk: Disk) -> None:
+    disk.fail(Fault(call="fdatasync", mode="kill"))
+    with pytest.raises(Killed):
+        say(opened(disk), "a")
+    disk.heal()
+    disk.fail(Fault(call="fdatasync"))
+    say(opened(disk), "b")
+    assert settled(disk) == ["a", "b"]
+
+
+def test_a_new_log_whose_name_was_not_settled_is_moved_once_more(disk: Disk, sessions: nacre.Sessions) -> None:
+    say(sessions, "b", "c")
+    sessions.truncate_history("k", 1)
+    fail_after(disk, "rename", Fault(call="fsync"))
+    with pytest.raises(nacre.Refused):
+        sessions.save("k")
+    say(sessions, "d")
+    assert settled(disk) == ["c", "d"]
+
+
+def test_a_scratch_file_that_cannot_be_removed_is_replaced_by_the_next(disk: Disk, sessions: nacre.Sessions) -> None:
+    disk.fail(Fault(call="fdatasync"))
+    disk.fail(Fault(call="fsync"))
+    disk.fail(Fault(call="unlink"))
+    with pytest.raises(nacre.DurabilityUnknown):
+        say(sessions, "b")
+    assert names(disk, "sessions") == ["k.jsonl", "k.tmp"]
+    say(sessions, "c")
+    assert names(disk, "sessions") == ["k.jsonl"]
+
+
+# Relaxed
+
+
+def test_a_relaxed_log_is_durable_once_it_is_closed(disk: Disk) -> None:
+    sessions = opened(disk, durability="relaxed")
+    say(sessions, "a", "b")
+    assert settled(disk) == []
+    sessions.close()
+    assert settled(disk) == ["a", "b"]
+
+
+def test_a_relaxed_log_is_flushed_before_too_much_waits(disk: Disk) -> None:
+    sessions = opened(disk, durability="relaxed")
+    say(sessions, "a" * 2**20)
+    assert settled(disk) == []
+    say(sessions, "b")
+    assert settled(disk) == ["a" * 2**20]
+
+
+def test_a_relaxed_log_that_cannot_be_flushed_is_moved(disk: Disk) -> None:
+    sessions = opened(disk, durability="relaxed")
+    say(sessions, "a")
+    disk.fail(Fault(call="fdatasync"))
+    sessions.close()
+    assert settled(disk) == ["a"]
+
+
+def test_a_relaxed_log_that_another_process_archived_is_closed_without_a_word(disk: Disk) -> None:
+    sessions = opened(disk, durability="relaxed")
+    say(sessions, "a")
+    opened(disk).archive("k")
+    sessions.close()
+    assert settled(disk) == ["a"]
+
+
+# Compaction
+
+
+def test_a_log_with_one_great_live_message_is_not_compacted(disk: Disk, sessions: nacre.Sessions) -> None:
+    say(sessions, "b", "c" * 5000)
+    sessions.truncate_history("k", 1)
+    before = disk.read(LOG)
+    sessions.save("k")
+    sessions.save("k")
+    assert disk.read(LOG) == before
+
+
+def test_going_back_to_what_is_still_at_hand_brings_nothing_back(disk: Disk, sessions: nacre.Sessions) -> None:
+    say(sessions, "b", "c")
+    sessions.truncate_history("k", 1)
+    sessions.save("k")
+    say(sessions, "d")
+    before = disk.read(LOG)
+    sessions.rewind("k", 5)
+    assert said(sessions) == ["c"]
+    assert disk.read(LOG).startswith(before)
+
+
+# Archiving, bringing back, deleting
+
+
+def test_archiving_says_so_when_it_may_not_survive(disk: Disk, sessions: nacre.Sessions) -> None:
+    fail_after(disk, "rename", Fault(call="fsync"))
+    with pytest.raises(nacre.DurabilityUnknown, match="archiving was done"):
+        sessions.archive("k")
+    assert [info.key for info in sessions.list(archived=True)] == ["k"]
+
+
+def test_archiving_finishes_a_move_that_left_the_log_under_both_names(disk: Disk, sessions: nacre.Sessions) -> None:
+    sessions.archive("k")
+    (archived,) = names(disk, "archive")
+    disk.process().link(f"{ROOT}/archive/{archived}", LOG)
+    sessions.archive("k")
+    assert (names(disk, "sessions"), names(disk, "archive")) == ([], [archived])
+
+
+def test_archiving_never_replaces_another_log(disk: Disk, sessions: nacre.Sessions) -> None:
+    (entry,) = sessions.transcript("k")
+    goal = f"{ROOT}/archive/k.{entry.generation}.jsonl"
+    disk.write_durable(goal, b"another")
+    with pytest.raises(nacre.LogDamaged, match="in the way"):
+        sessions.archive("k")
+    assert (disk.read(goal), said(sessions)) == (b"another", ["a"])
+
+
+def test_a_creation_that_came_to_nothing_makes_way(disk: Disk, sessions: nacre.Sessions) -> None:
+    sessions.archive("k")
+    disk.write_durable(LOG, header("k"))
+    sessions.unarchive("k")
+    assert settled(disk) == ["a"]
+    assert not list(sessions.list(archived=True))
+
+
+def test_bringing_back_a_log_that_is_gone_does_nothing(disk: Disk, sessions: nacre.Sessions) -> None:
+    gone = LogFile(disk.process(), Place.of(ROOT, "other", archived=UID), rules=live.RULES)
+    gone.unarchive(Place.of(ROOT, "other"))
+    assert names(disk, "sessions") == ["k.jsonl"]
+
+
+def test_repairing_a_log_that_is_gone_keeps_nothing(disk: Disk, sessions: nacre.Sessions) -> None:
+    receipt = LogFile(disk.process(), Place.of(ROOT, "other"), rules=live.RULES).repair(wait=True)
+    assert (receipt.kept, receipt.set_aside, receipt.quarantine) == (0, 0, None)
+
+
+def test_a_session_is_deleted_also_without_room_for_a_record_of_it(disk: Disk, sessions: nacre.Sessions) -> None:
+    disk.fail(NO_ROOM)
+    sessions.delete("k")
+    assert names(disk, "sessions") == []
+    assert settled(disk) == []
+
+
+def test_deleting_says_so_when_it_may_not_survive(disk: Disk, sessions: nacre.Sessions) -> None:
+    fail_after(disk, "unlink", Fault(call="fsync"))
+    with pytest.raises(nacre.DurabilityUnknown, match="deleting was done"):
+        sessions.delete("k")
+    opened(disk).delete("k")
+    assert settled(disk) == []
+
+
+# Others
+
+
+def test_a_log_without_a_folder_is_refused(disk: Disk) -> None:
+    sessions = opened(disk)
+    disk.process().rename(f"{ROOT}/sessions", f"{ROOT}/elsewhere")
+    with pytest.raises(nacre.Refused, match="No such file"):
+        say(sessions, "a")
+
+
+def test_a_log_that_was_overwritten_in_place_has_ids_of_its_own(disk: Disk) -> None:
+    sessions = opened(disk)
+    sessions.add_messages("k", [USER | {"content": "a"}], id="once")
+    disk.write_durable(LOG, b"".join(conversation("k", ["x", "y", "z"])))
+    sessions.add_messages("k", [USER | {"content": "a"}], id="once")
+    assert said(sessions) == ["x", "y", "z", "a"]
+
+
+def test_rules_may_read_every_record_before_the_one_they_make(disk: Disk) -> None:
+    seen: list[list[str]] = []
+
+    def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:
+        seen.append([record.t for record in past.all()])
+        return live.advance(wish, stamp, state, past)
+
+    opened(disk)
+    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=Rules(advance=advance, redo=live.redo))
+    for text in "ab":
+        log.commit([Ticket(Unit((say_plainly("user", text),)))])
+    assert seen == [[], ["open", "msg"]]

@@ -1,0 +1,55 @@
+"""A store on a simulated disk, what it says, and what a power cut leaves of it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import nacre
+from nacre.history.live import RULES
+from nacre.log.ops import Ops
+from nacre.store.files import Durability, Files
+from nacre.testing import Disk, Fault, images
+
+ROOT = "/store"
+LOG = f"{ROOT}/sessions/k.jsonl"
+
+
+def store(ops: Ops, *, durability: Durability = "commit", max_open: int = 2) -> Files:
+    return Files(ROOT, rules=RULES, ops=ops, durability=durability, compact_at=1, max_open=max_open)
+
+
+def opened(disk: Disk, *, durability: Durability = "commit", max_open: int = 2) -> nacre.Sessions:
+    """The store as a new process opens it."""
+    return nacre.Sessions(store(disk.process(), durability=durability, max_open=max_open))
+
+
+def say(sessions: nacre.Sessions, *texts: str, key: str = "k") -> None:
+    """Append messages, each acknowledged on its own."""
+    for text in texts:
+        sessions.add_message(key, "user", text)
+
+
+def said(sessions: nacre.Sessions, key: str = "k") -> list[Any]:
+    """The live messages."""
+    return [message.content for message in sessions.get_history(key)]
+
+
+def settled(disk: Disk, key: str = "k") -> list[Any]:
+    """The live messages after a power cut that leaves nothing but what was flushed."""
+    return said(opened(next(images(disk.snapshot(), random.Random(0), 0))), key)
+
+
+def fail_after(disk: Disk, call: str, fault: Fault) -> None:
+    """Plan a failure for when the first such call has been made."""
+
+    def watch(made: str, arguments: tuple[Any, ...]) -> None:
+        if made == call:
+            disk.before = None
+            disk.fail(fault)
+
+    disk.before = watch
+
+
+def names(disk: Disk, folder: str) -> list[str]:
+    return sorted(disk.process().listdir(f"{ROOT}/{folder}"))

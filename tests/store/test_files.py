@@ -1,0 +1,103 @@
+"""The directory: what it must be, what may be wrong with it, and logs that are not what their names say."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+
+import pytest
+
+import nacre
+from nacre.entries import Unit, say_plainly
+from nacre.testing import Disk, Fault
+from tests.damage.lines import TIME, conversation, seal
+from tests.simulated import LOG, ROOT, opened, said, say, settled, store
+
+DELETED = [*conversation("k", ["a"]), seal({"v": 1, "n": 3, "t": "del", "ts": TIME, "st": [2, 1, 1, 0, 0, 2]})]
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+# The place
+
+
+def test_a_place_where_nothing_can_be_made_is_refused(disk: Disk) -> None:
+    disk.fail(Fault(call="mkdir", errno=errno.EROFS))
+    with pytest.raises(nacre.Refused, match="a store cannot be opened at /store"):
+        opened(disk)
+
+
+def test_nothing_is_stored_where_the_place_itself_may_not_survive(disk: Disk) -> None:
+    sessions = opened(disk)
+    disk.fail(Fault(call="fsync"))
+    with pytest.raises(nacre.Refused, match="/store cannot be synced, nothing was stored"):
+        say(sessions, "a")
+    say(sessions, "b")
+    assert settled(disk) == ["b"]
+
+
+def test_a_directory_above_that_is_not_ours_is_not_ours_to_sync(disk: Disk) -> None:
+    sessions = opened(disk)
+    synced: list[str] = []
+    disk.before = lambda call, arguments: synced.append(arguments[0]) if call == "fsync" else None
+    disk.fail(Fault(call="open", nth=2, errno=errno.EACCES))
+    say(sessions, "a", "b")
+    assert synced == ["/store", "/store/sessions"]
+
+
+def test_a_child_of_a_fork_can_write_where_its_parent_did(disk: Disk) -> None:
+    found = store(disk.process())
+    assert found.run("k", Unit((say_plainly("user", "a"),))) == 2
+    found.begin_in_child()
+    assert found.run("k", Unit((say_plainly("user", "b"),))) == 3
+
+
+# Logs
+
+
+def test_a_deletion_that_did_not_come_to_its_end_is_one(disk: Disk) -> None:
+    disk.write_durable(LOG, b"".join(DELETED))
+    sessions = opened(disk)
+    assert (said(sessions), sessions.transcript("k"), list(sessions.list())) == ([], [], [])
+    assert sessions.verify().ok
+    with pytest.raises(nacre.SessionNotFound):
+        sessions.verify("k")
+
+
+def test_a_deletion_that_did_not_come_to_its_end_is_finished_by_the_next_write(disk: Disk) -> None:
+    disk.write_durable(LOG, b"".join(DELETED))
+    disk.write_durable(f"{ROOT}/cold/k.{'0' * 32}.jsonl.zst", b"moved out")
+    sessions = opened(disk)
+    say(sessions, "new")
+    assert (said(sessions), disk.process().listdir(f"{ROOT}/cold")) == (["new"], [])
+
+
+def test_a_log_that_does_not_say_whose_it_is_is_reported_and_not_listed(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    sessions = opened(disk)
+    say(sessions, "a", key="telegram:7")
+    (name,) = disk.process().listdir(f"{ROOT}/sessions")
+    path = f"{ROOT}/sessions/{name}"
+    disk.write_durable(path, disk.read(path).replace(b'"t":"open"', b'"t":"0pen"'))
+    assert list(sessions.list()) == []
+    assert caplog.messages == ["a session cannot be listed"]
+    assert [(finding.kind, finding.where) for finding in sessions.verify().findings] == [("unreadable", path)]
+    assert said(sessions, "telegram:7") == ["a"]
+
+
+def test_a_damaged_log_that_another_process_writes_is_read_and_left_as_it_is(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = b"".join(conversation("k", ["a", "b", "c"])).replace(b'"b"}', b'"x"}')
+    disk.write_durable(LOG, log)
+    process = disk.process()
+    process.flock(process.open(LOG, os.O_RDWR), wait=True)
+    with caplog.at_level(logging.WARNING):
+        assert said(opened(disk)) == ["a", "c"]
+    assert caplog.messages == ["a damaged log was not mended"]
+    assert disk.read(LOG) == log

@@ -1,0 +1,47 @@
+"""Sessions in RAM, where they are not what the contract asks of every store."""
+
+from __future__ import annotations
+
+import pytest
+
+import nacre
+from nacre.entries import Unit, say_plainly
+from nacre.history.live import RULES
+from nacre.store.transient import Transient
+
+
+@pytest.fixture
+def store() -> Transient:
+    """A store with one session of two messages."""
+    store = Transient(rules=RULES)
+    for text in "ab":
+        store.run("k", Unit((say_plainly("user", text),)))
+    return store
+
+
+def test_a_closed_store_refuses_to_write(store: Transient) -> None:
+    store.close()
+    with pytest.raises(nacre.StoreError, match="the store is closed"):
+        store.run("k", Unit((say_plainly("user", "c"),)))
+
+
+def test_there_is_nothing_to_repair_in_ram(store: Transient) -> None:
+    receipt = store.repair("k")
+    assert (receipt.key, receipt.kept, receipt.set_aside, receipt.quarantine) == ("k", 3, 0, None)
+    assert store.verify("k").ok
+
+
+def test_repairing_or_verifying_an_unknown_session_says_so(store: Transient) -> None:
+    with pytest.raises(nacre.SessionNotFound):
+        store.repair("other")
+    with pytest.raises(nacre.SessionNotFound):
+        store.verify("other")
+
+
+def test_records_are_read_back_to_the_first(store: Transient) -> None:
+    assert store.read("k", lambda past: [record.n for record in past.back(2)]) == [2, 1]
+
+
+def test_what_cannot_be_stored_is_told_through_the_future(store: Transient) -> None:
+    assert isinstance(store.submit("k", Unit((), expect=9)).exception(0), nacre.Conflict)
+    assert store.submit("k", Unit((say_plainly("user", "c"),))).result(0) == 4

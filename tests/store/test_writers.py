@@ -1,0 +1,118 @@
+"""Many writers, few of them open: which log makes way, which must not, and what closing tells."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+import nacre
+from nacre.entries import Unit, say_plainly
+from nacre.history.live import RULES
+from nacre.log.file import LogFile
+from nacre.log.place import Place
+from nacre.store.writers import Writer, Writers
+from nacre.testing import Disk, Fault
+from tests.simulated import ROOT, opened, said, say, settled
+
+WAIT = 30
+HELLO = Unit((say_plainly("user", "hello"),))
+
+
+def writers(disk: Disk, *, max_open: int) -> Writers:
+    opened(disk)
+    process = disk.process()
+    return Writers(
+        lambda key: LogFile(process, Place.of(ROOT, key), rules=RULES), max_open=max_open, before=lambda: None
+    )
+
+
+def are_open(writers: Writers, *keys: str) -> list[bool]:
+    return [writers.of(key).log.is_open for key in keys]
+
+
+# Making way
+
+
+def test_the_log_that_was_not_used_for_longest_is_closed() -> None:
+    found = writers(Disk(), max_open=2)
+    for key in "abac":
+        found.of(key).queue.run(HELLO)
+    assert are_open(found, "a", "b", "c") == [True, False, True]
+
+
+def test_a_log_that_is_being_worked_on_is_not_closed() -> None:
+    found = writers(Disk(), max_open=1)
+    found.of("a").queue.run(HELLO)
+    entered, free = Event(), Event()
+
+    def work(writer: Writer) -> bool:
+        entered.set()
+        return free.wait(WAIT)
+
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(found.alone, "a", work)
+        assert entered.wait(WAIT)
+        found.of("b").queue.run(HELLO)
+        assert are_open(found, "a", "b") == [True, True]
+        free.set()
+        assert working.result(WAIT)
+    assert are_open(found, "a", "b") == [True, False]
+
+
+def test_a_log_in_doubt_is_not_closed_before_it_could_be_moved() -> None:
+    disk = Disk()
+    sessions = opened(disk, max_open=1)
+    say(sessions, "a")
+    disk.fail(Fault(call="fdatasync"))
+    disk.fail(Fault(call="rename"))
+    with pytest.raises(nacre.DurabilityUnknown):
+        say(sessions, "b")
+    say(sessions, "x", key="other")
+    say(sessions, "c")
+    assert settled(disk) == ["a", "c"]
+
+
+def test_a_relaxed_log_that_cannot_be_flushed_when_it_should_make_way_stays() -> None:
+    disk = Disk()
+    sessions = opened(disk, durability="relaxed", max_open=1)
+    say(sessions, "a")
+    disk.fail(Fault(call="fdatasync"))
+    disk.fail(Fault(call="rename"))
+    say(sessions, "x", key="other")
+    assert said(sessions) == ["a"]
+    sessions.close()
+    assert (settled(disk), settled(disk, "other")) == (["a"], ["x"])
+
+
+def test_writers_that_are_idle_are_forgotten_when_they_are_many() -> None:
+    found = writers(Disk(), max_open=2)
+    found.of("open").queue.run(HELLO)
+    at_hand, idle = found.of("open"), [found.of(f"k{n}") for n in range(4097)]
+    assert found.of("open") is at_hand
+    assert found.of("k0") is not idle[0]
+
+
+# Closing
+
+
+def test_closing_flushes_every_log_and_then_raises_the_first_failure() -> None:
+    disk = Disk()
+    sessions = opened(disk, durability="relaxed")
+    say(sessions, "a")
+    say(sessions, "x", key="other")
+    disk.fail(Fault(call="fdatasync"))
+    disk.fail(Fault(call="rename"))
+    with pytest.raises(nacre.Refused, match="Input/output error"):
+        sessions.close()
+    assert (settled(disk), settled(disk, "other")) == ([], ["x"])
+
+
+def test_a_child_of_a_fork_begins_with_no_log_open() -> None:
+    found = writers(Disk(), max_open=2)
+    before = found.of("a")
+    assert before.queue.run(HELLO) == 2
+    found.begin_in_child()
+    assert not before.log.is_open
+    assert found.of("a").queue.run(HELLO) == 3
