@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 import nacre
+from nacre.log.watch import Watch
 
 WRITE = "import nacre, sys; nacre.open(sys.argv[1]).add_message('k', 'user', sys.argv[2])"
 
@@ -68,3 +70,28 @@ def test_a_log_that_was_written_anew_goes_on_where_it_was(root: Path) -> None:
         sessions.add_message("k", "user", "b")
         assert contents(entries, 1) == ["b"]
         assert list((root / "cold").iterdir())
+
+
+def test_a_session_that_is_not_there_yet_is_waited_for(sessions: nacre.Sessions) -> None:
+    entries = sessions.follow("k")
+    writer = Thread(target=sessions.add_message, args=("k", "user", "a"))
+    writer.start()
+    assert contents(entries, 1) == ["a"]
+    writer.join()
+
+
+def test_where_changes_cannot_be_watched_they_are_looked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.log.watch._inotify", lambda folder: -1)
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+        entries = sessions.follow("k")
+        assert contents(entries, 1) == ["a"]
+        sessions.add_message("k", "user", "b")
+        assert contents(entries, 1) == ["b"]
+        entries.close()
+
+
+def test_a_folder_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
+    with Watch(str(tmp_path / "none")) as watch:
+        watch.wait()
+    assert not (tmp_path / "none").exists()

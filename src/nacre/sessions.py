@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
@@ -292,13 +292,14 @@ class Sessions:
         """The session's meta."""
         return self._read(key, lambda past: live.meta(past, past.state), {})
 
-    def follow(self, key: str, after: int = 0) -> Iterator[Entry]:
+    def follow(self, key: str, after: int = 0) -> Generator[Entry, None, None]:
         """Every record behind number `after`, and then those to come, from this or another process; never ends.
 
         A record is given only when its writer has been told that it is durable. If the session is archived
         and begun anew, its new generation follows.
         """
-        return (_entry(uid, record) for uid, record in self._store.follow(key, after))
+        for uid, record in self._store.follow(key, after):
+            yield _entry(uid, record)
 
     def verify(self, key: str | None = None) -> Report:
         """Read a session, or all of them, from end to end and report what is wrong; changes nothing."""

@@ -101,3 +101,41 @@ def test_a_damaged_log_that_another_process_writes_is_read_and_left_as_it_is(
         assert said(opened(disk)) == ["a", "c"]
     assert caplog.messages == ["a damaged log was not mended"]
     assert disk.read(LOG) == log
+
+
+@pytest.mark.parametrize("read", ["get_history", "transcript", "exists", "list"])
+def test_a_directory_that_cannot_be_read_is_an_error_of_the_store(disk: Disk, read: str) -> None:
+    sessions = opened(disk)
+    disk.fail(Fault(call="listdir", count=None))
+    with pytest.raises(nacre.StoreError, match="cannot be read"):
+        list(sessions.list()) if read == "list" else getattr(sessions, read)("none")
+
+
+def test_deleting_what_another_process_has_just_deleted_is_no_error(disk: Disk) -> None:
+    one, two = opened(disk), opened(disk)
+    say(one, "a")
+    say(two, "b")
+    one.delete("k")
+    two.delete("k")
+    assert not two.exists("k")
+
+
+def test_a_lock_that_cannot_be_let_go_is_let_go_by_closing(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    disk.fail(Fault(call="unlock"))
+    say(sessions, "b")
+    disk.heal()
+    say(opened(disk), "c")
+    say(sessions, "d")
+    assert said(sessions) == ["a", "b", "c", "d"]
+
+
+def test_a_log_that_cannot_be_looked_at_when_it_is_closed_is_looked_at_again_later(disk: Disk) -> None:
+    sessions = opened(disk, max_open=1)
+    say(sessions, "a")
+    disk.fail(Fault(call="fstat", nth=3))
+    say(sessions, "x", key="other")
+    disk.heal()
+    say(sessions, "b")
+    assert said(sessions) == ["a", "b"]

@@ -45,3 +45,11 @@ def test_records_are_read_back_to_the_first(store: Transient) -> None:
 def test_what_cannot_be_stored_is_told_through_the_future(store: Transient) -> None:
     assert isinstance(store.submit("k", Unit((), expect=9)).exception(0), nacre.Conflict)
     assert store.submit("k", Unit((say_plainly("user", "c"),))).result(0) == 4
+
+
+def test_following_a_session_that_is_not_there_waits_for_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Transient(rules=RULES)
+    sessions = nacre.Sessions(store)
+    monkeypatch.setattr(store._written, "wait", lambda: sessions.add_message("k", "user", "a"))
+    assert next(sessions.follow("k")).kind == "open"
+    assert sessions.exists("k")

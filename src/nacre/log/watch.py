@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import select
-import sys
 import time
 from types import TracebackType
 from typing import Self
@@ -18,7 +17,7 @@ class Watch:
     """A directory that is watched from the moment this is made, so that no change is missed before `wait`."""
 
     def __init__(self, folder: str) -> None:
-        self._fd = _inotify(folder) if sys.platform == "linux" else -1
+        self._fd = _inotify(folder)
 
     def __enter__(self) -> Self:
         return self
@@ -41,8 +40,13 @@ class Watch:
 
 
 def _inotify(folder: str) -> int:
-    """A descriptor that becomes readable when a file in the folder is made, changed, moved there or removed."""
+    """A descriptor that becomes readable when a file in the folder is made, changed, moved there or removed.
+
+    Only Linux has it; -1 elsewhere, and where the folder cannot be watched.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "inotify_init1"):
+        return -1
     fd = libc.inotify_init1(os.O_CLOEXEC)
     if fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(folder), _MODIFY | _MOVED_TO | _CREATE | _DELETE) < 0:
         os.close(fd)
