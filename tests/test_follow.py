@@ -80,6 +80,12 @@ def test_a_session_that_is_not_there_yet_is_waited_for(sessions: nacre.Sessions)
     writer.join()
 
 
+def test_a_log_that_is_not_there_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with nacre.open(root) as sessions:
+        monkeypatch.setattr(Watch, "wait", lambda watch: sessions.add_message("k", "user", "a"))
+        assert contents(sessions.follow("k"), 1) == ["a"]
+
+
 def test_where_changes_cannot_be_watched_they_are_looked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nacre.log.watch._inotify", lambda folder: -1)
     with nacre.open(root) as sessions:

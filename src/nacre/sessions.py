@@ -298,8 +298,7 @@ class Sessions:
         A record is given only when its writer has been told that it is durable. If the session is archived
         and begun anew, its new generation follows.
         """
-        for uid, record in self._store.follow(key, after):
-            yield _entry(uid, record)
+        yield from (_entry(uid, record) for uid, record in self._store.follow(key, after))
 
     def verify(self, key: str | None = None) -> Report:
         """Read a session, or all of them, from end to end and report what is wrong; changes nothing."""

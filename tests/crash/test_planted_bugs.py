@@ -45,7 +45,7 @@ def failing_syncs(seed: int) -> int:
 def failing_writes(seed: int) -> int:
     """Fail every write half-way."""
     faults = (Fault(call="write", nth=nth, errno=errno.ENOSPC, mode="short") for nth in range(1, 12))
-    return simulation.failing_calls(seed, faults, budget=3)
+    return simulation.failing_calls(seed, faults, budget=12)
 
 
 def no_sync(patch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def checksum_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 
 def group_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tail, "_is_complete", lambda record, good: True)
+    patch.setattr(tail, "_is_complete", lambda members, good: True)
 
 
 def states_not_redone(patch: pytest.MonkeyPatch) -> None:

@@ -122,8 +122,11 @@ def _sorted_out(found: list[Piece], *, after: int) -> tuple[list[Piece], list[Pi
             bad.append(piece)
         else:
             good[piece.record.n] = piece
-    incomplete = [n for n, piece in good.items() if not _is_complete(piece.record, good)]
-    bad += [good.pop(n) for n in incomplete]
+    groups = {piece.record.tx for piece in good.values() if piece.record is not None and piece.record.tx is not None}
+    for first, count in groups:
+        members = range(first, first + count)
+        if not _is_complete(members, good):
+            bad += [good.pop(n) for n in members if n in good]
     return [good[n] for n in sorted(good)], sorted(bad, key=_start)
 
 
@@ -131,11 +134,8 @@ def _start(piece: Piece) -> int:
     return piece.start
 
 
-def _is_complete(record: Record | None, good: dict[int, Piece]) -> bool:
-    if record is None or record.tx is None:
-        return True
-    first, count = record.tx
-    return all(n in good for n in range(first, first + count))
+def _is_complete(members: range, good: dict[int, Piece]) -> bool:
+    return all(n in good for n in members)
 
 
 def _are_lines(kept: list[Piece], start: int) -> bool:
