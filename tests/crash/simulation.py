@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
@@ -426,6 +427,27 @@ def torn_batches(seed: int, *, budget: int = 12) -> int:
         for image in images(snapshot, rng, budget):
             tried += 1
             check(image, allowed, f"seed {seed}, power cut in a batch")
+    return tried
+
+
+def refused_batches(seed: int) -> int:
+    """Fail the write of a batch of several callers half-way, then cut the power: none of them may be there."""
+    rng, disk = random.Random(seed), Disk(seed)
+    process = disk.process()
+    opened(process).add_message(KEY, "user", "first")
+    log = LogFile(process, Place.of(ROOT, KEY), rules=RULES)
+    log.commit([Ticket(Unit(wishes=_wishes(("say", ("second",)))))])
+    disk.fail(Fault(call="write", errno=errno.ENOSPC, mode="short"))
+    ops: list[Op] = [("say", (f"{unit}:" + "z" * rng.choice(SIZES),)) for unit in range(4)]
+    try:
+        log.commit([Ticket(Unit(wishes=_wishes(op))) for op in ops])
+    except nacre.Refused:
+        pass
+    disk.heal()
+    tried = 0
+    for image in images(disk.snapshot(), rng, 8):
+        tried += 1
+        check(image, [after(World(), ("say", ("first", "second")))], f"seed {seed}, refused half-way")
     return tried
 
 

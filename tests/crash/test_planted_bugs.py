@@ -42,12 +42,6 @@ def failing_syncs(seed: int) -> int:
     return simulation.failing_calls(seed, faults, budget=3)
 
 
-def failing_writes(seed: int) -> int:
-    """Fail every write half-way."""
-    faults = (Fault(call="write", nth=nth, errno=errno.ENOSPC, mode="short") for nth in range(1, 12))
-    return simulation.failing_calls(seed, faults, budget=12)
-
-
 def no_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Process, "fdatasync", lambda self, fd: None)
 
@@ -218,8 +212,8 @@ PLANTED: Sequence[tuple[Plant, Campaign]] = (
     (group_not_checked, simulation.torn_batches),
     (states_not_redone, simulation.torn_batches),
     (nothing_settled_before_building_on_it, simulation.kills),
-    (no_roll_back, failing_writes),
-    (roll_back_not_flushed, failing_writes),
+    (no_roll_back, simulation.refused_batches),
+    (roll_back_not_flushed, simulation.refused_batches),
     (no_rescue, failing_syncs),
     (cold_file_not_flushed, simulation.power_cuts),
     (leftovers_in_the_cold_file_kept, simulation.power_cuts),

@@ -45,6 +45,10 @@ def test_power_cut_in_a_batch_of_many_callers_leaves_whole_units(chunk: int, *, 
         seed += CHUNKS
 
 
+def test_a_refused_batch_of_many_callers_leaves_nothing_behind() -> None:
+    assert sum(simulation.refused_batches(seed) for seed in range(40)) > 100
+
+
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_killed_then_continued_by_another_then_power_cut_loses_nothing(chunk: int, *, campaign: bool) -> None:
     tried, seed = 0, chunk
