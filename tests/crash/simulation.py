@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import reduce
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -439,10 +440,8 @@ def refused_batches(seed: int) -> int:
     log.commit([Ticket(Unit(wishes=_wishes(("say", ("second",)))))])
     disk.fail(Fault(call="write", errno=errno.ENOSPC, mode="short"))
     ops: list[Op] = [("say", (f"{unit}:" + "z" * rng.choice(SIZES),)) for unit in range(4)]
-    try:
+    with suppress(nacre.Refused):
         log.commit([Ticket(Unit(wishes=_wishes(op))) for op in ops])
-    except nacre.Refused:
-        pass
     disk.heal()
     tried = 0
     for image in images(disk.snapshot(), rng, 8):
