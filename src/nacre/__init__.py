@@ -1,24 +1,31 @@
-"""Durable sessions for AI agents."""
+"""Durable sessions for AI agents.
 
-from nacre.entries import Entry, Finding, Hit, Message, Receipt, Report, SessionInfo, Stored, ToolCall
-from nacre.errors import (
-    ConfigError,
-    Conflict,
-    DurabilityUnknown,
-    FormatTooNew,
-    InvalidKey,
-    InvalidMessage,
-    LogDamaged,
-    NacreError,
-    ProviderError,
-    Refused,
-    SessionBusy,
-    SessionNotFound,
-    StoreError,
-    ToolError,
-)
-from nacre.opening import open
-from nacre.sessions import Forgiving, Sessions, SessionStore
+Names are loaded when they are first used: `import nacre` alone costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nacre.entries import Entry, Finding, Hit, Message, Receipt, Report, SessionInfo, Stored, ToolCall
+    from nacre.errors import (
+        ConfigError,
+        Conflict,
+        DurabilityUnknown,
+        FormatTooNew,
+        InvalidKey,
+        InvalidMessage,
+        LogDamaged,
+        NacreError,
+        ProviderError,
+        Refused,
+        SessionBusy,
+        SessionNotFound,
+        StoreError,
+        ToolError,
+    )
+    from nacre.opening import open
+    from nacre.sessions import Forgiving, Sessions, SessionStore
 
 __version__ = "0.1.0"
 
@@ -51,3 +58,19 @@ __all__ = [
     "ToolError",
     "open",
 ]
+
+_HOMES = ("errors", "entries", "sessions", "opening")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        home = next(module for module in map(_loaded, _HOMES) if name in vars(module))
+        value = globals()[name] = getattr(home, name)
+        return value
+    if name in _HOMES:
+        return _loaded(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _loaded(module: str) -> Any:
+    return import_module(f"{__name__}.{module}")

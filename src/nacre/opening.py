@@ -18,7 +18,8 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
 
     The default is `NACRE_HOME`, else `nacre` in the user's data directory. With
     `durability="relaxed"` a write returns before it is flushed: it survives a killed process but not a
-    power cut, until `save` or `close` has returned. Raises StoreError if the place cannot be a store.
+    power cut, until `save` or `close` has returned. Sessions of an earlier agent that are found there are
+    migrated first. Raises StoreError if the place cannot be a store.
     """
     if durability not in ("commit", "relaxed"):
         raise ConfigError(f"durability is 'commit' or 'relaxed', not {durability!r}")
@@ -29,10 +30,16 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         return Sessions(Transient(rules=RULES))
     if "://" in place:
         raise ConfigError(f"this version keeps sessions in files or in RAM, not at {place.split('://')[0]}://")
+    from nacre.legacy.signs import is_due  # noqa: PLC0415 - the same
     from nacre.store.files import Files  # noqa: PLC0415 - the same
 
     root = os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111 - importing pathlib costs more than all this
-    return Sessions(Files(root, rules=RULES, durability=durability))
+    store = Files(root, rules=RULES, durability=durability)
+    if is_due(store.ops, root):
+        from nacre.legacy import migrate_at_start  # noqa: PLC0415 - once in the life of a store, if ever
+
+        migrate_at_start(store)
+    return Sessions(store)
 
 
 def default_place() -> str:

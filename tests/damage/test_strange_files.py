@@ -21,7 +21,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 # Everything is imported and used once while still root: later the interpreter's own files may be out of reach.
 AS_NOBODY = """
-import json, os, sys, tempfile, nacre
+import hashlib, json, os, sys, tempfile, nacre, nacre.legacy.migration
 with tempfile.TemporaryDirectory() as place, nacre.open(place + "/warm") as sessions:
     sessions.add_message("a", "user", "b"); sessions.get_history("a"); sessions.verify(); sessions.delete("a")
     try: sessions.get_history("")

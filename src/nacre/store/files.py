@@ -7,6 +7,7 @@ import os
 import stat as modes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Literal, TypeVar
 
@@ -15,10 +16,11 @@ from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreEr
 from nacre.log.commit import Pending
 from nacre.log.file import LogFile, open_log
 from nacre.log.forking import unshare
+from nacre.log.lines import Lines
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
-from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in
+from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in, unlink_if_there
 from nacre.log.reader import Reading, reading
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Listed
@@ -62,6 +64,11 @@ class Files:
     @property
     def location(self) -> str:
         return self._root
+
+    @property
+    def ops(self) -> Ops:
+        """Every call to the operating system goes through it."""
+        return self._ops
 
     # ---- everyday
 
@@ -114,8 +121,12 @@ class Files:
     def delete(self, key: str) -> None:
         place = Place.of(self._root, key)
 
+        originals = self._originals(key)
+
         def work(writer: Writer) -> None:
             self._erased(place, writer.log)
+            for original in originals:
+                unlink_if_there(self._ops, original)
             writer.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
 
         self._writers.alone(key, work)
@@ -150,6 +161,17 @@ class Files:
         done = log.found(records, src=src)
         log.close()
         return done
+
+    def _originals(self, key: str) -> Sequence[str]:
+        """The files of an earlier agent from which a session was migrated, and which are still there."""
+        found: list[str] = []
+        for source in self.source_of(key):
+            folder, _, name = f"{self._root}/{source.get('file', '')}".rpartition("/")
+            with suppress(OSError):
+                beside = [file for file in self._ops.listdir(folder) if file.startswith(f"{name}.migrated")]
+                paths = [f"{folder}/{file}" for file in beside]
+                found += [path for path in paths if _digest(self._ops, path) == source.get("sha256")]
+        return found
 
     def source_of(self, key: str) -> Sequence[dict[str, Any]]:
         """Where the generations of a session came from, of those that came from elsewhere."""
@@ -357,6 +379,16 @@ class Files:
     def begin_in_child(self) -> None:
         """After a fork, in the child."""
         self._writers.begin_in_child()
+
+
+def _digest(ops: Ops, path: str) -> str:
+    from hashlib import sha256  # noqa: PLC0415 - brings OpenSSL along
+
+    fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        return sha256(Lines(ops, fd, 1 << 62).read(0, 1 << 62)).hexdigest()
+    finally:
+        ops.close(fd)
 
 
 def _prepare(ops: Ops, root: str) -> None:

@@ -1,0 +1,5 @@
+"""The command line, `nacre`."""
+
+from nacre.cli.command import main
+
+__all__ = ["main"]

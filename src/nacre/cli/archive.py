@@ -1,0 +1,35 @@
+"""nacre sessions archive: close sessions; they can still be read."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from nacre.cli.failures import Failure
+from nacre.cli.many import Done, each
+from nacre.cli.output import Out
+from nacre.cli.place import is_active, opened
+from nacre.cli.refs import add_ref, find
+
+EXAMPLES = (
+    ("close the newest session", "nacre sessions archive @last"),
+    ("close several; look first", "nacre sessions archive @1 @2 telegram:42 --dry-run"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    add_ref(parser, many=True)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(args: Namespace, out: Out) -> int:
+    with opened(args) as sessions:
+
+        def archive(ref: str) -> Done:
+            key = find(sessions, ref).key
+            if not is_active(sessions, key):
+                raise Failure("conflict", f"session {key!r} is archived already")
+            if not args.dry_run:
+                sessions.archive(key)
+            return Done(key, "archived")
+
+        return each(out, "archive", args.refs, archive, dry_run=args.dry_run)

@@ -1,0 +1,66 @@
+"""nacre sessions compact: move what is no longer live out of the log."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from nacre.cli.failures import Failure
+from nacre.cli.many import Done, each
+from nacre.cli.output import Out
+from nacre.cli.place import is_active, opened
+from nacre.cli.refs import add_ref, find
+from nacre.cli.text import size
+from nacre.log.ops import Ops
+from nacre.log.place import Place
+
+if TYPE_CHECKING:
+    from nacre.sessions import Sessions
+
+EXAMPLES = (
+    ("one session", "nacre sessions compact telegram:42"),
+    ("all of them, where it is worth it", "nacre sessions compact --all"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    add_ref(parser, many=True, required=False)
+    parser.add_argument("--all", action="store_true", help="every active session")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be looked at")
+
+
+def run(args: Namespace, out: Out) -> int:
+    if bool(args.refs) == args.all:
+        raise Failure("usage", "say which sessions, or --all", hint="`nacre sessions compact --help` has examples")
+    with opened(args) as sessions:
+        keys = [info.key for info in sessions.list()] if args.all else args.refs
+        with out.progress("compacting", total=len(keys), unit="sessions") as step:
+
+            def compact(ref: str) -> Done:
+                key = ref if args.all else find(sessions, ref).key
+                step()
+                return _compacted(sessions, key, dry_run=args.dry_run)
+
+            return each(out, "compact", keys, compact, dry_run=args.dry_run)
+
+
+def _compacted(sessions: Sessions, key: str, *, dry_run: bool) -> Done:
+    if not is_active(sessions, key):
+        raise Failure("conflict", f"session {key!r} is archived", hint="`nacre sessions unarchive` opens it again")
+    before = _size(sessions, key)
+    if dry_run:
+        words = f"would be compacted if most of its {size(before)} is not live"
+        return Done(key, "compacted", {"bytes_before": before}, words=words)
+    sessions.save(key)
+    after = _size(sessions, key)
+    more = {"bytes_before": before, "bytes_after": after}
+    if after >= before:
+        return Done(key, "unchanged", more, words="nothing to gain")
+    return Done(key, "compacted", more, words=f"{size(before)} → {size(after)}; what moved out can still be read")
+
+
+def _size(sessions: Sessions, key: str) -> int:
+    try:
+        return Ops().stat(Place.of(sessions.location, key).log).st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,120 @@
+"""The hidden verb that shells ask: what may stand at the end of a command line."""
+
+from __future__ import annotations
+
+from argparse import Action, ArgumentParser, Namespace
+from collections.abc import Iterator
+
+from nacre.cli import discard, verbs
+from nacre.cli.failures import OK
+from nacre.cli.flags import HELPS, SWITCHES, Flags
+from nacre.cli.loading import load, parser_of
+from nacre.cli.output import Out
+from nacre.cli.place import opened
+
+EXAMPLES = ()
+_FLAGS = ("--store", "--color", "--no-color", *SWITCHES, *HELPS)
+_REFS = ("ref", "refs", "session")
+_MOST = 500
+
+
+def add(parser: ArgumentParser) -> None:
+    """Its words are those of another command line, and are not parsed."""
+
+
+def run(args: Namespace, out: Out) -> int:
+    words = args.words[1:] if args.words[:1] == ["--"] else args.words
+    for value, description in completions(words or [""]):
+        if value.isprintable():
+            out.say(f"{value}\t{_short(description)}" if description else value)
+    return OK
+
+
+def completions(words: list[str]) -> Iterator[tuple[str, str]]:
+    """What may stand in the place of the last word, each with what it is."""
+    flags = Flags()
+    *before, last = words
+    given = flags.take(before)
+    verb, rest = _verb(given)
+    if verb is None:
+        table = verbs.GROUPS[_full(given[0])] if given else verbs.TOP
+        yield from ((name, summary) for name, summary in table.items() if name.startswith(last))
+        return
+    parser = parser_of("nacre", load(verb))
+    if last.startswith("-"):
+        yield from _options(parser, last)
+    else:
+        yield from _values(parser, rest, last, flags, verb)
+
+
+def _full(word: str) -> str:
+    return verbs.ALIASES.get(word, word)
+
+
+def _verb(given: list[str]) -> tuple[str | None, list[str]]:
+    """The verb that the words before name, and what stands behind it."""
+    if not given:
+        return None, []
+    first = _full(given[0])
+    if first not in verbs.GROUPS:
+        return (first, given[1:]) if first in verbs.TOP else (None, [])
+    if len(given) == 1:
+        return None, []
+    second = _full(given[1])
+    return (second, given[2:]) if second in verbs.GROUPS[first] else (None, [])
+
+
+def _options(parser: ArgumentParser, last: str) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public way
+        for option in action.option_strings:
+            if option.startswith(last) and option.startswith("--"):
+                yield option, action.help or ""
+    yield from ((flag, "") for flag in _FLAGS if flag.startswith(last) and flag.startswith("--"))
+
+
+def _values(parser: ArgumentParser, rest: list[str], last: str, flags: Flags, verb: str) -> Iterator[tuple[str, str]]:
+    action = _action(parser, rest)
+    if action is None:
+        return
+    if action.choices is not None:
+        yield from ((str(choice), "") for choice in action.choices if str(choice).startswith(last))
+    elif action.dest in _REFS and verb in {"restore", "trash"}:
+        yield from _in_trash(flags, last)
+    elif action.dest in _REFS:
+        yield from _sessions(flags, last)
+
+
+def _action(parser: ArgumentParser, rest: list[str]) -> Action | None:
+    """The argument that the next word is a value of."""
+    actions = parser._actions  # noqa: SLF001 - argparse has no public way
+    by_option = {option: action for action in actions for option in action.option_strings}
+    positionals = [action for action in actions if not action.option_strings]
+    waiting: Action | None = None
+    for word in rest:
+        if waiting is not None:
+            waiting = None
+        elif word in by_option:
+            waiting = by_option[word] if by_option[word].nargs != 0 else None
+        elif positionals and positionals[0].nargs not in {"+", "*"}:
+            positionals.pop(0)
+    return waiting or (positionals[0] if positionals else None)
+
+
+def _sessions(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
+    yield from ((name, "the newest session") for name in ("@last",) if name.startswith(last) and last)
+    with opened(Namespace(store=flags.store)) as sessions:
+        found = [*sessions.list(prefix=last), *sessions.list(archived=True, prefix=last)]
+    found.sort(key=lambda info: info.updated, reverse=True)
+    yield from ((info.key, info.title or f"{info.messages} messages") for info in found[:_MOST])
+
+
+def _in_trash(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
+    with opened(Namespace(store=flags.store)) as sessions:
+        found = discard.items(sessions.location)
+    yield from ((item.key, "in the trash") for item in found if item.key.startswith(last))
+
+
+def _short(description: str) -> str:
+    from nacre.cli.text import clean, cut  # noqa: PLC0415 - beside its only use
+
+    return cut(clean(description), 60)

@@ -1,0 +1,190 @@
+"""nacre doctor: is everything in order, and what to do where it is not."""
+
+from __future__ import annotations
+
+import os
+import stat as modes
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+from urllib.parse import quote
+
+from nacre.cli import settings
+from nacre.cli.failures import FAILED, OK, Failure
+from nacre.cli.gc import leftovers
+from nacre.cli.output import Out
+from nacre.cli.place import opened, root_of
+from nacre.cli.text import clean, several, size
+from nacre.cli.usage import FOLDERS
+from nacre.errors import NacreError
+
+EXAMPLES = (
+    ("look at everything", "nacre doctor"),
+    (
+        "for a script: exit code 0 if all is well",
+        "nacre doctor --quiet --json | jq '.checks[] | select(.status != \"ok\")'",
+    ),
+)
+
+_LITTLE, _TOO_LITTLE = 1_000_000_000, 50_000_000
+_FEW_FILES = 1000
+_OTHERS = 0o077
+_MOST_NAMED = 3
+
+
+class Check(NamedTuple):
+    """One thing that was looked at: ok, warn or fail, and what to do."""
+
+    name: str
+    status: str
+    detail: str
+    hint: str = ""
+
+
+def add(parser: ArgumentParser) -> None:
+    """It takes no arguments of its own."""
+
+
+def run(args: Namespace, out: Out) -> int:
+    root = root_of(args)
+    checks = list(_checks(args, root))
+    bad = any(check.status == "fail" for check in checks)
+    if out.json:
+        found = [check._asdict() for check in checks]
+        out.document({"schema_version": 1, "ok": not bad, "store": root, "checks": found})
+    else:
+        for check in checks:
+            _tell(out, check)
+    return FAILED if bad else OK
+
+
+def _checks(args: Namespace, root: str) -> Iterator[Check]:
+    if os.path.isdir(root):
+        yield _opens(args, root)
+        yield _permissions(root)
+        yield _writable(root)
+        yield _unfinished(root)
+    else:
+        yield Check("store", "warn", f"{root} is not there yet", "the first message makes it; is --store right?")
+    yield _space(root)
+    yield _index(root)
+    yield _settings()
+
+
+def _tell(out: Out, check: Check) -> None:
+    paint = {"ok": out.green, "warn": out.yellow, "fail": out.red}[check.status]
+    out.say(f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<12}')}{clean(check.detail)}")
+    if check.hint:
+        out.say(f"      {'':<12}{out.dim('→')} {clean(check.hint)}")
+
+
+def _opens(args: Namespace, root: str) -> Check:
+    try:
+        with opened(args) as sessions:
+            active, archived = (sum(1 for _ in sessions.list(archived=is_archived)) for is_archived in (False, True))
+    except (NacreError, Failure, OSError) as error:
+        return Check(
+            "store", "fail", str(error), "see that the path is a directory of yours, or name another with --store"
+        )
+    count = _logs(f"{root}/sessions")
+    detail = f"{root}: {several(active, 'session')}, {archived:,} archived"
+    if count > active:
+        lost = several(count - active, "log")
+        return Check("store", "warn", f"{detail}, {lost} without a session", "`nacre sessions verify` says why")
+    return Check("store", "ok", detail)
+
+
+def _logs(folder: str) -> int:
+    try:
+        return sum(name.endswith(".jsonl") for name in os.listdir(folder))
+    except OSError:
+        return 0
+
+
+def _permissions(root: str) -> Check:
+    """Everything that we make is private; what others may read was made or changed by somebody else."""
+    open_to_others = [path for path in _paths(root) if _is_open(path)]
+    if not open_to_others:
+        return Check("permissions", "ok", "only you can read the sessions")
+    named = ", ".join(os.path.relpath(path, root) for path in open_to_others[:_MOST_NAMED])
+    more = f" and {len(open_to_others) - _MOST_NAMED:,} more" if len(open_to_others) > _MOST_NAMED else ""
+    return Check("permissions", "warn", f"others may read {named}{more}", f"chmod -R go= {root}")
+
+
+def _paths(root: str) -> Iterator[str]:
+    for folder in FOLDERS:
+        for path, _, files in os.walk(f"{root}/{folder}"):
+            yield path
+            yield from (f"{path}/{file}" for file in files)
+
+
+def _is_open(path: str) -> bool:
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return not modes.S_ISLNK(found.st_mode) and bool(found.st_mode & _OTHERS)
+
+
+def _writable(root: str) -> Check:
+    if os.access(root, os.W_OK | os.X_OK) and os.access(f"{root}/sessions", os.W_OK | os.X_OK):
+        return Check("writing", "ok", "new messages can be written")
+    return Check(
+        "writing", "fail", f"{root} cannot be written", f"chmod u+rwx {root} {root}/sessions, or is the disk read-only?"
+    )
+
+
+def _unfinished(root: str) -> Check:
+    found = list(leftovers(root))
+    if not found:
+        return Check("leftovers", "ok", "none")
+    room = size(sum(left.bytes for left in found))
+    return Check(
+        "leftovers", "warn", f"{several(len(found), 'unfinished rewrite')}, {room}", "`nacre sessions gc` removes them"
+    )
+
+
+def _space(root: str) -> Check:
+    while not os.path.exists(root):
+        root = os.path.dirname(root)
+    found = os.statvfs(root)
+    free = found.f_bavail * found.f_frsize
+    detail = f"{size(free)} free"
+    if free < _TOO_LITTLE:
+        return Check("space", "fail", detail, "make room: `nacre sessions du`, `compact --all`, `trash empty`")
+    if found.f_files and found.f_favail < _FEW_FILES:
+        return Check("space", "fail", f"room for {found.f_favail} more files", "remove small files from this disk")
+    if free < _LITTLE:
+        return Check("space", "warn", detail, "`nacre sessions du` says what takes the room")
+    return Check("space", "ok", detail)
+
+
+def _index(root: str) -> Check:
+    try:
+        from sqlite3 import Error, connect  # noqa: PLC0415 - a Python may have been built without it
+
+        from nacre.index.database import folder_of  # noqa: PLC0415
+    except ImportError as error:
+        return Check("index", "warn", f"there is none, lists read every log: {error}", "use a Python that has sqlite3")
+    path = f"{folder_of(root, None)}/index.sqlite"
+    if not os.path.exists(path):
+        return Check("index", "ok", "not made yet; the first list or search makes it")
+    try:
+        with closing(connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=1)) as database:
+            database.execute("SELECT count(*) FROM words WHERE words MATCH 'probe'").fetchone()
+    except Error as error:
+        return Check(
+            "index", "warn", f"{path}: {error}", f"it is made anew by itself; if not, rm -r {folder_of(root, None)}"
+        )
+    return Check("index", "ok", f"{path}, {size(os.path.getsize(path))}")
+
+
+def _settings() -> Check:
+    try:
+        wrong = settings.complaints(settings.read())
+    except Failure as failure:
+        return Check("config", "fail", failure.message, failure.hint)
+    if wrong:
+        return Check("config", "warn", "; ".join(wrong), f"edit {settings.path()}")
+    return Check("config", "ok", settings.path() if os.path.exists(settings.path()) else "defaults")

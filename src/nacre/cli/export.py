@@ -1,0 +1,177 @@
+"""nacre sessions export: a conversation as Markdown, HTML or JSON."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nacre.cli.failures import OK, Failure
+from nacre.cli.output import Out
+from nacre.cli.place import opened
+from nacre.cli.refs import add_ref, find
+from nacre.cli.show import View, backend, lines_of, live_view, whole_view
+from nacre.cli.text import clean, several, size
+
+if TYPE_CHECKING:
+    from nacre.sessions import Sessions
+
+EXAMPLES = (
+    ("one page to read or to send, needing nothing else", "nacre sessions export @last --format html -o talk.html"),
+    ("Markdown on stdout", "nacre sessions export telegram:42"),
+    ("every record with every field, for a backup", "nacre sessions export telegram:42 --format jsonl -o 42.jsonl"),
+)
+
+_FORMATS = ("md", "html", "json", "jsonl")
+_BLOCK = 1024 * 1024
+
+
+def add(parser: ArgumentParser) -> None:
+    add_ref(parser)
+    parser.add_argument("--format", choices=_FORMATS, help="md (the default) and html to read, json and jsonl lossless")
+    parser.add_argument("-o", "--output", default="-", metavar="PATH", help="the file to write; - is stdout")
+    parser.add_argument("--all", action="store_true", help="md, html: with messages that are no longer in the history")
+    parser.add_argument("--force", action="store_true", help="replace the file if there is one")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be written")
+
+
+def run(args: Namespace, out: Out) -> int:
+    chosen = args.format or ("jsonl" if out.jsonl else "json" if out.json else "md")
+    to_stdout = args.output == "-"
+    if to_stdout and out.json and (not chosen.startswith("json") or args.dry_run):
+        raise Failure("usage", "the export and its receipt cannot both go to stdout", hint="add -o PATH")
+    path = Path(args.output)
+    if not to_stdout and not args.force:
+        _refuse_existing(path)
+    with opened(args) as sessions:
+        key = find(sessions, args.ref).key
+        pieces = _pieces(sessions, key, chosen, args, out)
+    if to_stdout and not args.dry_run:
+        for block in _blocks(pieces):
+            out.raw(block)
+        return OK
+    count = sum(map(len, _blocks(pieces))) if args.dry_run else write(path, _blocks(pieces), force=args.force)
+    _tell(out, args, key=key, chosen=chosen, count=count)
+    return OK
+
+
+def write(path: Path, blocks: Iterable[bytes], *, force: bool) -> int:
+    """Write a file whole or not at all, for its user's eyes only; returns its size.
+
+    Raises Failure if there is one already, also one that came meanwhile, unless it may be replaced.
+    """
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            count = _written(fd, blocks)
+            _settle(scratch, path, force=force)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        raise Failure("failed", f"{path} cannot be written: {error.strerror or error}") from error
+    return count
+
+
+def _written(fd: int, blocks: Iterable[bytes]) -> int:
+    count = 0
+    with os.fdopen(fd, "wb") as file:
+        for block in blocks:
+            count += file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    return count
+
+
+def _settle(scratch: Path, path: Path, *, force: bool) -> None:
+    """Give the file its name, unless another has it."""
+    if force:
+        scratch.replace(path)
+        return
+    try:
+        path.hardlink_to(scratch)
+    except FileExistsError:
+        _refuse_existing(path)
+    except OSError:
+        # Some file systems have no links.
+        _refuse_existing(path)
+        scratch.replace(path)
+
+
+def _refuse_existing(path: Path) -> None:
+    if os.path.lexists(path):
+        raise Failure("exists", f"{path} exists already; nothing was written", hint="add --force to replace it")
+
+
+# ---- what is written
+
+
+def _pieces(sessions: Sessions, key: str, chosen: str, args: Namespace, out: Out) -> Iterator[bytes]:
+    if chosen.startswith("json"):
+        lives = backend(sessions).generations(key, lambda life: (life.uid, lines_of(life.past)))
+        return _json(key, lives) if chosen == "json" else (line for _, lines in lives for line in lines)
+    view = whole_view(sessions, key) if args.all else live_view(sessions, key)
+    _hint_at_hidden(out, view)
+    return (piece.encode() for piece in _readable(view, chosen))
+
+
+def _readable(view: View, chosen: str) -> Iterator[str]:
+    if chosen == "html":
+        from nacre.render.page import page  # noqa: PLC0415 - only the format that is asked for
+
+        return page(view.cover, view.parts())
+    from nacre.render.document import document  # noqa: PLC0415 - the same
+
+    return document(view.cover, view.parts())
+
+
+def _json(key: str, lives: list[tuple[str, list[bytes]]]) -> Iterator[bytes]:
+    """One document: the generations of a session, oldest first, each with its records as the log has them."""
+    yield b'{"schema_version":1,"key":' + _text(key) + b',"generations":['
+    for place, (uid, lines) in enumerate(lives):
+        yield (b"," if place else b"") + b'\n{"uid":' + _text(uid) + b',"records":[\n'
+        for at, line in enumerate(lines):
+            yield (b"," if at else b" ") + line
+        yield b"]}"
+    yield b"]}\n"
+
+
+def _text(value: str) -> bytes:
+    from nacre.cli.text import clean_json  # noqa: PLC0415 - beside its only use
+
+    return clean_json(msgspec.json.encode(value).decode()).encode()
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Pieces joined into blocks that are worth a system call."""
+    waiting: list[bytes] = []
+    held = 0
+    for piece in pieces:
+        waiting.append(piece)
+        held += len(piece)
+        if held >= _BLOCK:
+            yield b"".join(waiting)
+            waiting, held = [], 0
+    if waiting:
+        yield b"".join(waiting)
+
+
+# ---- what is said
+
+
+def _hint_at_hidden(out: Out, view: View) -> None:
+    if view.cut is not None and view.cut.hidden:
+        out.note(f"{several(view.cut.hidden, 'message')} before the summary or the cut left out, use --all")
+
+
+def _tell(out: Out, args: Namespace, *, key: str, chosen: str, count: int) -> None:
+    if out.json:
+        receipt = {"ok": True, "operation": "export", "dry_run": args.dry_run, "key": key, "format": chosen}
+        out.document({**receipt, "path": None if args.output == "-" else args.output, "bytes": count})
+        return
+    name = "stdout" if args.output == "-" else clean(args.output)
+    out.say(f"{name}: {size(count)}{' would be written' if args.dry_run else ''}")

@@ -1,0 +1,81 @@
+"""What can go wrong on the command line, and the exit code that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+OK = 0
+FAILED = 1
+USAGE = 2
+NOT_FOUND = 3
+AMBIGUOUS = 4
+LOCKED = 5
+DAMAGED = 6
+UNRECOVERABLE = 7
+TOO_NEW = 8
+PARTIAL = 9
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+_CODES = {
+    "usage": USAGE,
+    "config": USAGE,
+    "invalid_key": USAGE,
+    "not_found": NOT_FOUND,
+    "ambiguous": AMBIGUOUS,
+    "locked": LOCKED,
+    "damaged": DAMAGED,
+    "too_new": TOO_NEW,
+}
+
+# The store's errors by the name of their class: to name the classes would mean to load the store.
+_KINDS = {
+    "SessionNotFound": ("not_found", "`nacre sessions list --all` shows what there is"),
+    "SessionBusy": ("locked", "try again when the other process has finished"),
+    "LogDamaged": ("damaged", "`nacre sessions verify` says what is wrong"),
+    "FormatTooNew": ("too_new", "upgrade nacre"),
+    "Conflict": ("conflict", ""),
+    "Refused": ("refused", "`nacre doctor` looks at space and permissions"),
+    "DurabilityUnknown": ("durability_unknown", "`nacre sessions verify` says what is there"),
+    "InvalidKey": ("invalid_key", ""),
+    "ConfigError": ("config", "`nacre config check` looks at the settings"),
+}
+
+
+class Failure(Exception):
+    """An error to be told to people, or to a program as JSON; `kind` decides the exit code."""
+
+    def __init__(self, kind: str, message: str, *, hint: str = "", candidates: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+        self.candidates = candidates
+
+    @property
+    def code(self) -> int:
+        return _CODES.get(self.kind, FAILED)
+
+    def to_mapping(self) -> dict[str, object]:
+        """Give the error in the shape of the JSON contract."""
+        found: dict[str, object] = {"type": self.kind, "message": self.message}
+        if self.hint:
+            found["hint"] = self.hint
+        if self.candidates:
+            found["candidates"] = [{"key": key, "title": title} for key, title in self.candidates]
+        return found
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """Give the failure that an error of the store or the system means; None for one that nobody foresaw."""
+    if isinstance(error, Failure):
+        return error
+    for kind in type(error).__mro__:
+        if kind.__name__ in _KINDS and kind.__module__ == "nacre.errors":
+            name, hint = _KINDS[kind.__name__]
+            return Failure(name, str(error), hint=hint)
+        if kind.__name__ == "NacreError":
+            return Failure("failed", str(error))
+    if isinstance(error, OSError):
+        return Failure("failed", str(error), hint="`nacre doctor` looks at space and permissions")
+    return None

@@ -1,0 +1,61 @@
+"""nacre sessions fork: begin a new session that shares a past."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from nacre.cli.failures import OK, Failure
+from nacre.cli.output import Out
+from nacre.cli.place import opened
+from nacre.cli.refs import add_ref, find
+from nacre.cli.text import clean
+
+if TYPE_CHECKING:
+    from nacre.sessions import Sessions
+
+EXAMPLES = (
+    ("go on from here in a new session", "nacre sessions fork @last"),
+    (
+        "from record 17, under a key and a title of its own",
+        "nacre sessions fork telegram:42@17 try-2 --name 'Second try'",
+    ),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    add_ref(parser, point=True)
+    parser.add_argument("key", metavar="KEY", nargs="?", help="the new session's key (the old one's with a number)")
+    parser.add_argument("--name", metavar="TITLE", help="the new session's title")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(args: Namespace, out: Out) -> int:
+    with opened(args) as sessions:
+        source = find(sessions, args.ref)
+        key = args.key or _free(sessions, source.key)
+        if sessions.exists(key):
+            raise Failure("conflict", f"there is a session {key!r} already", hint="choose another key")
+        fork = getattr(sessions, "fork", None)
+        if fork is None:
+            raise Failure("unavailable", "this version of nacre cannot fork sessions yet")
+        if not args.dry_run:
+            fork(source.key, key, at=source.n)
+            if args.name:
+                sessions.set_meta(key, title=args.name)
+    _tell(out, source.key, key, args, at=source.n)
+    return OK
+
+
+def _free(sessions: Sessions, key: str) -> str:
+    """The first key that nobody has: the old one with a number behind it."""
+    return next(free for i in count(2) if not sessions.exists(free := f"{key}-{i}"))
+
+
+def _tell(out: Out, source: str, key: str, args: Namespace, *, at: int | None) -> None:
+    if out.json:
+        out.document({"ok": True, "operation": "fork", "dry_run": args.dry_run, "source": source, "at": at, "key": key})
+        return
+    where = f"{clean(source)}@{at}" if at is not None else clean(source)
+    out.say(f"{clean(key)}: {'would be ' if args.dry_run else ''}forked from {where}")

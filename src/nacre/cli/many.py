@@ -1,0 +1,75 @@
+"""One act on several sessions: each is told, and one that fails does not stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from nacre.cli.failures import FAILED, OK, PARTIAL, Failure, failure_of
+from nacre.cli.output import Out
+from nacre.cli.text import clean
+
+
+class Done(NamedTuple):
+    """What became of one session: a word, and more that a program may want to know."""
+
+    key: str
+    status: str
+    more: Mapping[str, Any] = MappingProxyType({})
+    words: str = ""
+
+
+def each(out: Out, operation: str, refs: Iterable[str], work: Callable[[str], Done], *, dry_run: bool = False) -> int:
+    """Do something to each; prints what became of it and returns the exit code."""
+    results: list[dict[str, Any]] = []
+    failures: list[Failure] = []
+    for ref in refs:
+        try:
+            done = work(ref)
+            results.append({"ref": ref, "key": done.key, "ok": True, "status": done.status, **done.more})
+            _tell(out, done, dry_run=dry_run)
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None or isinstance(error, BrokenPipeError):
+                raise
+            failures.append(failure)
+            results.append({"ref": ref, "ok": False, "error": failure.to_mapping()})
+            _complain(out, failure)
+    code = _code(failures, len(results))
+    if out.json:
+        _document(out, operation, results, failures, dry_run=dry_run)
+    return code
+
+
+def _document(
+    out: Out, operation: str, results: list[dict[str, Any]], failures: list[Failure], *, dry_run: bool
+) -> None:
+    document = {"ok": not failures, "operation": operation, "dry_run": dry_run, "results": results}
+    if failures and len(failures) == len(results):
+        document["error"] = failures[0].to_mapping()
+    out.document(document)
+
+
+def _tell(out: Out, done: Done, *, dry_run: bool) -> None:
+    if not out.json:
+        status = f"would be {done.status}" if dry_run else done.status
+        out.say(f"{clean(done.key)}: {done.words or status}")
+
+
+def _complain(out: Out, failure: Failure) -> None:
+    if not out.json:
+        out.warn(f"nacre: {clean(failure.message)}")
+        for key, title in failure.candidates:
+            out.warn(f"  {clean(key)}  {clean(title)}".rstrip())
+        if failure.hint:
+            out.warn(f"  {clean(failure.hint)}")
+
+
+def _code(failures: list[Failure], count: int) -> int:
+    if not failures:
+        return OK
+    if len(failures) < count:
+        return PARTIAL
+    codes = {failure.code for failure in failures}
+    return codes.pop() if len(codes) == 1 else FAILED

@@ -1,0 +1,100 @@
+"""nacre sessions migrate: take in the sessions of an earlier agent."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nacre.cli.failures import FAILED, OK, PARTIAL, Failure
+from nacre.cli.output import Out
+from nacre.cli.place import root_of
+from nacre.cli.text import clean, several
+from nacre.history.live import RULES
+from nacre.store.files import Files
+
+if TYPE_CHECKING:
+    from nacre.legacy.migration import Migrated, Migration
+
+EXAMPLES = (
+    ("look first", "nacre sessions migrate ~/.picoclaw/workspace --dry-run"),
+    ("take them in; the originals are kept beside, as ….migrated", "nacre sessions migrate ~/.picoclaw/workspace"),
+)
+
+_LEFT_BEHIND = ("unreadable", "failed")
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="where the earlier sessions are; also DIR/sessions")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(args: Namespace, out: Out) -> int:
+    if not os.path.isdir(args.directory):
+        raise Failure("not_found", f"there is no directory {args.directory}")
+    migration = _migrated(args, out)
+    left = sum(found.outcome in _LEFT_BEHIND for found in migration.report)
+    if out.json:
+        document = {"ok": migration.ok, "operation": "migrate", "dry_run": args.dry_run}
+        out.document({**document, "results": [_result(found) for found in migration.report]})
+    else:
+        _tell(out, migration, dry_run=args.dry_run)
+    if not left:
+        return OK
+    return FAILED if left == len(migration.report) else PARTIAL
+
+
+def _migrated(args: Namespace, out: Out) -> Migration:
+    try:
+        from nacre.legacy.migration import migrate  # noqa: PLC0415 - so that its absence is one clear line
+    except ModuleNotFoundError as error:
+        raise Failure("unavailable", "this version of nacre cannot migrate sessions yet") from error
+    seen = 0
+    with _store(root_of(args), dry_run=args.dry_run) as store, out.progress("migrating") as step:
+
+        def progress(done: int, total: int) -> None:
+            nonlocal seen
+            step.total = total
+            step(done - seen)
+            seen = done
+
+        return migrate(store, args.directory, dry_run=args.dry_run, progress=progress)
+
+
+@contextmanager
+def _store(root: str, *, dry_run: bool) -> Iterator[Files]:
+    """The store to migrate into; where there is none yet, a dry run makes none."""
+    if dry_run and not os.path.isdir(f"{root}/sessions"):
+        from tempfile import TemporaryDirectory  # noqa: PLC0415 - only here
+
+        with TemporaryDirectory() as empty:
+            yield Files(empty, rules=RULES)
+        return
+    store = Files(root, rules=RULES)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _result(found: Migrated) -> dict[str, object]:
+    item: dict[str, object] = {"ref": found.file, "key": found.key, "ok": found.outcome not in _LEFT_BEHIND}
+    item |= {"status": found.outcome, "messages": found.messages, "set_aside": found.set_aside}
+    return {**item, "detail": found.detail} if found.detail else item
+
+
+def _tell(out: Out, migration: Migration, *, dry_run: bool) -> None:
+    for found in migration.report:
+        line = f"{clean(found.file)}: {found.outcome}"
+        if found.outcome in _LEFT_BEHIND:
+            out.warn(f"nacre: {line}: {clean(found.detail)}")
+            continue
+        line += f" as {clean(found.key)}, {several(found.messages, 'message')}" if found.key else ""
+        aside = f", {several(found.set_aside, 'bad line')} set aside" if found.set_aside else ""
+        out.say(f"{line}{aside}")
+    if not migration.report:
+        out.note("there is nothing to migrate")
+    elif dry_run:
+        out.note("nothing was done; without --dry-run it will be")

@@ -1,0 +1,217 @@
+"""What a verb prints: lines for people or JSON for programs on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import IO, Any
+
+from nacre.cli import settings
+from nacre.cli.failures import Failure
+from nacre.cli.flags import Flags
+from nacre.cli.progress import Progress
+from nacre.cli.text import clean, clean_json
+from nacre.cli.times import rfc3339
+from nacre.render.text import ago
+
+_DEFAULT_WIDTH = 80
+_NARROWEST = 40
+_SCALARS = frozenset((str, int, bool, float, type(None)))
+
+
+class Out:
+    """Where a verb prints, and how it was asked to."""
+
+    def __init__(self, flags: Flags) -> None:
+        self.jsonl = flags.jsonl
+        self.json = flags.json or flags.jsonl
+        self.quiet = flags.quiet
+        self.iso = flags.iso
+        self._flags = flags
+        self._stream: IO[str] = sys.stdout
+        self._now = datetime.now(UTC)
+        self.is_terminal = sys.stdout.isatty()
+        self.color = not self.json and _wants_color(flags.color, is_terminal=self.is_terminal)
+        self.has_width = self.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+        self.width = _width()
+
+    # ---- for people
+
+    def say(self, text: str = "") -> None:
+        """Print a line; what is in it of people's words must be clean."""
+        self._stream.write(f"{text}\n")
+
+    def write(self, text: str) -> None:
+        """Print a text without ending the line."""
+        self._stream.write(text)
+
+    def raw(self, data: bytes) -> None:
+        """Print bytes as they are."""
+        self._stream.flush()
+        self._stream.buffer.write(data)  # type: ignore[attr-defined] # text streams of files have one
+
+    def flush(self) -> None:
+        """Let everything printed so far go out."""
+        self._stream.flush()
+
+    def when(self, moment: datetime) -> str:
+        """A moment for people: how long ago, or exactly with --iso."""
+        if self.iso:
+            return rfc3339(moment)
+        if moment > self._now:
+            self._now = datetime.now(UTC)
+        return ago(moment, self._now)
+
+    # ---- for programs
+
+    def document(self, value: Any) -> None:
+        """Print the one JSON document of a run."""
+        self._stream.write(_json(_plain(value)) + "\n")
+
+    def line(self, value: Any) -> None:
+        """Print one JSON record, at once."""
+        self.document(value)
+        self._stream.flush()
+
+    def listing(self, items: Iterable[Any], *, total: int | None = None, cursor: str | None = None) -> None:
+        """Print a list: with --jsonl a record per line, else the envelope that every list has."""
+        if self.jsonl:
+            for item in items:
+                self.line(item)
+            return
+        found = list(items)
+        envelope = {"schema_version": 1, "count": len(found), "total": len(found) if total is None else total}
+        self.document({**envelope, "has_more": cursor is not None, "next_cursor": cursor, "items": found})
+
+    # ---- beside the output
+
+    def note(self, text: str) -> None:
+        """Print a hint on stderr, unless nobody wants hints."""
+        if not self.quiet:
+            self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """Print on stderr."""
+        if sys.stderr is not None:
+            self._stream.flush()
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+    def progress(self, what: str, *, total: int | None = None, unit: str = "bytes") -> Progress:
+        """Say how far a long piece of work has come."""
+        return Progress(what, total=total, unit=unit, shown=not self.quiet)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask once before what cannot be undone; raises Failure unless the answer is yes."""
+        if yes:
+            return
+        if self.json or sys.stdin is None or not sys.stdin.isatty():
+            raise Failure("usage", f"{question} Nobody can be asked here.", hint="add --yes if it is meant")
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            raise Failure("declined", "nothing was done")
+
+    @contextmanager
+    def pager(self) -> Iterator[None]:
+        """Send what is printed meanwhile through the pager, on a terminal; leaving the pager early is no error."""
+        if not self.is_terminal or self.json or self._flags.no_pager or os.environ.get("TERM") == "dumb":
+            yield
+            return
+        from nacre.cli.paging import paged  # noqa: PLC0415 - only on a terminal
+
+        before = self._stream
+        with paged(before) as stream:
+            self._stream = stream
+            try:
+                yield
+            finally:
+                self._stream = before
+
+    # ---- style
+
+    def bold(self, text: str) -> str:
+        return self._styled("1", text)
+
+    def dim(self, text: str) -> str:
+        return self._styled("2", text)
+
+    def red(self, text: str) -> str:
+        return self._styled("31", text)
+
+    def green(self, text: str) -> str:
+        return self._styled("32", text)
+
+    def yellow(self, text: str) -> str:
+        return self._styled("33", text)
+
+    def blue(self, text: str) -> str:
+        return self._styled("34", text)
+
+    def magenta(self, text: str) -> str:
+        return self._styled("35", text)
+
+    def cyan(self, text: str) -> str:
+        return self._styled("36", text)
+
+    def _styled(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.color else text
+
+
+def report(error: Failure, flags: Flags) -> None:
+    """Tell a failure: as JSON on stdout where that was asked for, else on stderr."""
+    if flags.json or flags.jsonl:
+        sys.stdout.write(_json({"ok": False, "error": error.to_mapping()}) + "\n")
+        return
+    sys.stdout.flush()
+    if sys.stderr is None:
+        return
+    sys.stderr.write(f"nacre: {clean(error.message)}\n")
+    for key, title in error.candidates:
+        sys.stderr.write(f"  {clean(key)}  {clean(title)}".rstrip() + "\n")
+    if error.hint:
+        sys.stderr.write(f"  {clean(error.hint)}\n")
+
+
+def _json(value: Any) -> str:
+    import msgspec  # noqa: PLC0415 - only where JSON is asked for
+
+    return clean_json(msgspec.json.encode(value).decode())
+
+
+def _plain(value: Any) -> Any:
+    """A value whose moments are written as the contract says."""
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "__struct_fields__"):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    return value
+
+
+def _wants_color(chosen: str, *, is_terminal: bool) -> bool:
+    environment = os.environ.get
+    if not chosen and environment("NO_COLOR"):
+        return False
+    if not chosen and (environment("FORCE_COLOR") or environment("CLICOLOR_FORCE")):
+        return True
+    chosen = chosen or settings.value_of("cli.color")
+    return chosen == "always" or (chosen == "auto" and is_terminal and environment("TERM") != "dumb")
+
+
+def _width() -> int:
+    given = os.environ.get("COLUMNS", "")
+    if given.isdigit() and int(given):
+        return max(_NARROWEST, int(given))
+    try:
+        return max(_NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns)
+    except (OSError, ValueError):
+        return _DEFAULT_WIDTH

@@ -1,0 +1,234 @@
+"""How people name a session: by key, uid, title, row or path, and a record of it by `@n`."""
+
+from __future__ import annotations
+
+import os
+import re
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from nacre.cli import rows
+from nacre.cli.failures import Failure
+from nacre.errors import InvalidKey
+from nacre.log.names import key_of, stem
+from nacre.log.ops import Ops
+from nacre.log.place import Place, uids_in
+
+if TYPE_CHECKING:
+    from nacre.entries import SessionInfo
+    from nacre.sessions import Sessions
+
+_SHORTEST = 4
+_MOST_CANDIDATES = 20
+_LAST = re.compile(r"@last(?:~(\d{1,6}))?\Z")
+_ROW = re.compile(r"@(\d{1,9})\Z")
+_POINT = re.compile(r"(.+)@(\d{1,15})\Z", re.DOTALL)
+_UID = re.compile(r"[0-9a-f]{4,32}\Z")
+_HEADER = 4096
+
+
+class Target(NamedTuple):
+    """The session, and perhaps the record, that a reference names."""
+
+    key: str
+    n: int | None = None
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What the first line of a log says of its session."""
+
+    sid: str | None = None
+    uid: str | None = None
+
+
+def add_ref(parser: ArgumentParser, *, many: bool = False, required: bool = True, point: bool = False) -> None:
+    """Add the argument that names a session: `ref`, or `refs` for several."""
+    what = "a session: key, prefix, uid, title, @last, @3 or a path"
+    if many:
+        what = what.replace("a session", "sessions")
+        parser.add_argument("refs", metavar="REF", nargs="+" if required else "*", help=what)
+    elif required:
+        parser.add_argument("ref", metavar="REF[@N]" if point else "REF", help=what)
+    else:
+        parser.add_argument("ref", metavar="REF[@N]" if point else "REF", nargs="?", default="", help=what)
+
+
+def find(sessions: Sessions, ref: str) -> Target:
+    """The session that a reference names; raises Failure where that is none or not only one."""
+    if not ref:
+        raise Failure("usage", "a session cannot be named by nothing")
+    if (key := _fixed(sessions, ref)) is not None:
+        return Target(key)
+    point = _POINT.match(ref)
+    if point is None:
+        return Target(_searched(sessions, ref))
+    try:
+        return Target(_only(sessions, point[1]), int(point[2]))
+    except Failure as failure:
+        if failure.kind != "not_found":
+            raise
+    return Target(_searched(sessions, ref))
+
+
+def choose(ref: str, candidates: Iterable[tuple[str, str]], what: str = "session") -> str:
+    """The one of some keys and titles that a reference means, by exact title or unique beginning."""
+    known = list(candidates)
+    matches = (
+        lambda key, _: key == ref,
+        lambda _, title: title == ref,
+        lambda key, _: len(ref) >= _SHORTEST and key.startswith(ref),
+    )
+    for match in matches:
+        found = [(key, title) for key, title in known if match(key, title)]
+        if found:
+            return _single(ref, found)
+    raise _missing(ref, what)
+
+
+def head_of(path: str) -> Head:
+    """Which session a log says it is; nothing if its first line cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            line = file.read(_HEADER).partition(b"\n")[0]
+        return msgspec.json.decode(line, type=Head)
+    except (OSError, msgspec.MsgspecError):
+        return Head()
+
+
+# ---- references that name at most one session
+
+
+def _only(sessions: Sessions, ref: str) -> str:
+    key = _fixed(sessions, ref)
+    return _searched(sessions, ref) if key is None else key
+
+
+def _fixed(sessions: Sessions, ref: str) -> str | None:
+    """The key that a reference means without a search; None if it is none of that kind."""
+    if _is_key(sessions, ref):
+        return ref
+    if found := _LAST.match(ref):
+        return _newest(sessions, int(found[1] or 0))
+    if found := _ROW.match(ref):
+        return _row(sessions, int(found[1]))
+    if ref.endswith(".jsonl") and os.path.isfile(ref):
+        return _by_path(sessions, ref)
+    return None
+
+
+def _is_key(sessions: Sessions, ref: str) -> bool:
+    """Tell whether a key has a log, without opening it: who opens a damaged one mends it, and `verify` must not."""
+    try:
+        place = Place.of(sessions.location, ref)
+    except InvalidKey:
+        return False
+    return os.path.exists(place.log) or bool(uids_in(Ops(), f"{place.root}/archive", place.name))
+
+
+def _newest(sessions: Sessions, back: int) -> str:
+    newest = sorted(sessions.list(), key=lambda info: info.updated, reverse=True)
+    if back >= len(newest):
+        what = "there is no session yet" if not newest else f"there are only {len(newest)} active sessions"
+        raise Failure("not_found", what, hint="`nacre sessions list --all` shows archived ones too")
+    return newest[back].key
+
+
+def _row(sessions: Sessions, row: int) -> str:
+    keys = rows.recall(sessions.location)
+    if not 1 <= row <= len(keys):
+        what = f"the last list had {len(keys)} rows" if keys else "no list of this store was made yet"
+        raise Failure("not_found", f"there is no row {row}: {what}", hint="`nacre sessions list` numbers them")
+    return keys[row - 1]
+
+
+def _by_path(sessions: Sessions, path: str) -> str:
+    path = os.path.realpath(path)
+    root = os.path.dirname(os.path.dirname(path))
+    if root != os.path.realpath(sessions.location):
+        raise Failure("not_found", f"{path} is not in the store at {sessions.location}", hint=f"add --store {root}")
+    name = os.path.basename(path).partition(".")[0]
+    key = head_of(path).sid or key_of(name)
+    if key is None or stem(key) != name:
+        raise Failure("damaged", f"{path} does not say which session it is", hint="`nacre sessions verify` says more")
+    return key
+
+
+# ---- references that must be searched for
+
+
+def _searched(sessions: Sessions, ref: str) -> str:
+    infos = [*sessions.list(), *sessions.list(archived=True)]
+    found = [info for info in infos if info.title == ref]
+    if not found and len(ref) >= _SHORTEST:
+        found = [info for info in infos if info.key.startswith(ref)]
+        found += _by_uid(sessions, ref, infos)
+    if not found:
+        raise _missing(ref, "session")
+    return _single(ref, _different(found))
+
+
+def _different(found: list[SessionInfo]) -> list[tuple[str, str]]:
+    """Keys with titles, each key once: generations of a session are one session."""
+    return list({info.key: (info.key, info.title) for info in found}.values())
+
+
+def _by_uid(sessions: Sessions, ref: str, infos: list[SessionInfo]) -> Iterator[SessionInfo]:
+    if not _UID.match(ref):
+        return
+    by_name = {stem(info.key): info for info in infos}
+
+    def matches(uid: str) -> bool:
+        return uid.startswith(ref) or uid.endswith(ref)
+
+    for name, uid in _uids(sessions.location):
+        if name in by_name and matches(uid):
+            yield by_name[name]
+
+
+def _uids(root: str) -> Iterator[tuple[str, str]]:
+    """The file names and uids of all logs in a store."""
+    for folder, uid_of in (("archive", _uid_in_name), ("sessions", _uid_in_log)):
+        try:
+            entries = os.scandir(os.path.join(root, folder))
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                if entry.name.endswith(".jsonl"):
+                    yield entry.name.partition(".")[0], uid_of(entry)
+
+
+_UidOf = Callable[["os.DirEntry[str]"], str]
+
+
+def _uid_in_name(entry: os.DirEntry[str]) -> str:
+    return entry.name.split(".")[1]
+
+
+def _uid_in_log(entry: os.DirEntry[str]) -> str:
+    return head_of(entry.path).uid or ""
+
+
+# ---- answers
+
+
+def _single(ref: str, found: list[tuple[str, str]]) -> str:
+    if len(found) == 1:
+        return found[0][0]
+    more = len(found) - _MOST_CANDIDATES
+    raise Failure(
+        "ambiguous",
+        f"{ref!r} may mean any of {len(found)} sessions",
+        hint=f"… and {more} more; type more of it" if more > 0 else "type more of it",
+        candidates=sorted(found)[:_MOST_CANDIDATES],
+    )
+
+
+def _missing(ref: str, what: str) -> Failure:
+    short = f" (a beginning has {_SHORTEST} characters or more)" if len(ref) < _SHORTEST else ""
+    return Failure(
+        "not_found", f"there is no {what} {ref!r}{short}", hint="`nacre sessions list --all` shows what there is"
+    )

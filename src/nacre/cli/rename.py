@@ -1,0 +1,41 @@
+"""nacre sessions rename: give a session a title."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from nacre.cli.failures import OK, Failure
+from nacre.cli.output import Out
+from nacre.cli.place import is_active, opened
+from nacre.cli.refs import add_ref, find
+from nacre.cli.text import clean
+
+EXAMPLES = (
+    ("name the newest session", "nacre sessions rename @last 'Tax return'"),
+    ("take a title away", "nacre sessions rename telegram:42 ''"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    add_ref(parser)
+    parser.add_argument("title", metavar="TITLE", nargs="+", help="the new title; empty for none")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(args: Namespace, out: Out) -> int:
+    title = " ".join(args.title).strip()
+    with opened(args) as sessions:
+        key = find(sessions, args.ref).key
+        if not is_active(sessions, key):
+            hint = "`nacre sessions unarchive` opens it again"
+            raise Failure("conflict", f"session {key!r} is archived and cannot be changed", hint=hint)
+        before = sessions.get_meta(key).get("title", "")
+        if not args.dry_run:
+            sessions.set_meta(key, title=title or None)
+    if out.json:
+        document = {"ok": True, "operation": "rename", "dry_run": args.dry_run, "key": key, "title": title}
+        out.document({**document, "previous": before})
+    else:
+        status = "would be called" if args.dry_run else "is now called"
+        out.say(f"{clean(key)}: {status} {clean(title)}" if title else f"{clean(key)}: {status} nothing")
+    return OK

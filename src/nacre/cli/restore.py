@@ -1,0 +1,33 @@
+"""nacre sessions restore: bring sessions back from the trash."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from nacre.cli import discard
+from nacre.cli.many import Done, each
+from nacre.cli.output import Out
+from nacre.cli.place import opened
+
+EXAMPLES = (
+    ("what can be restored", "nacre sessions trash list"),
+    ("the session that was removed last", "nacre sessions restore @last"),
+    ("one by its key", "nacre sessions restore telegram:42"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("refs", metavar="KEY", nargs="+", help="sessions in the trash: key, its beginning, or @last")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(args: Namespace, out: Out) -> int:
+    with opened(args) as sessions:
+
+        def restore(ref: str) -> Done:
+            item = discard.named(sessions.location, ref)
+            if not args.dry_run:
+                discard.restore(sessions.location, item)
+            return Done(item.key, "restored")
+
+        return each(out, "restore", args.refs, restore, dry_run=args.dry_run)

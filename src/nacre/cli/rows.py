@@ -1,0 +1,44 @@
+"""The rows of the last list, so that `@3` can name one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last list showed."""
+
+    store: str
+    keys: list[str]
+
+
+def remember(store: str, keys: Sequence[str]) -> None:
+    """Keep the rows of a list; where the cache cannot be written, `@3` will just not work."""
+    path = _path()
+    scratch = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(msgspec.json.encode(Rows(store=store, keys=list(keys))))
+        os.replace(scratch, path)
+    except OSError:
+        return
+
+
+def recall(store: str) -> list[str]:
+    """The keys of the last list of a store, in order; none if the last list was of another."""
+    try:
+        with open(_path(), "rb") as file:
+            rows = msgspec.json.decode(file.read(), type=Rows)
+    except (OSError, msgspec.MsgspecError):
+        return []
+    return rows.keys if rows.store == store else []
+
+
+def _path() -> str:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "nacre", "rows.json")

@@ -1,0 +1,88 @@
+"""nacre sessions search: find words in every session."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from nacre.cli.failures import FAILED, OK, Failure
+from nacre.cli.output import Out
+from nacre.cli.place import opened
+from nacre.cli.refs import find
+from nacre.cli.text import clean, several, wrap
+
+if TYPE_CHECKING:
+    from nacre.entries import Hit
+    from nacre.sessions import Sessions
+
+EXAMPLES = (
+    ("both words, anywhere", "nacre sessions search database timeout"),
+    (
+        "a phrase, in what people said this month",
+        "nacre sessions search '\"connection refused\"' --role user --since 2026-11-01",
+    ),
+    ("in one session", "nacre sessions search invoice --session @last"),
+    (
+        "read around the first hit",
+        "nacre sessions search invoice --jsonl | head -1 | jq -r '\"\\(.key)@\\(.n)\"' | xargs nacre sessions show",
+    ),
+)
+
+_FILTERS = ("role", "tool", "since", "until")
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "query", metavar="QUERY", nargs="+", help='words, "phrases", role: tool: session: since: until:'
+    )
+    parser.add_argument("-n", "--limit", type=int, default=50, metavar="N", help="at most so many hits (50)")
+    parser.add_argument("--role", help="only messages of user, assistant, tool, system")
+    parser.add_argument("--tool", help="only calls and results of a tool")
+    parser.add_argument("--session", metavar="REF", help="only in this session")
+    parser.add_argument("--since", metavar="DATE", help="not before")
+    parser.add_argument("--until", metavar="DATE", help="not after")
+
+
+def run(args: Namespace, out: Out) -> int:
+    if args.limit < 1:
+        raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
+    with opened(args) as sessions:
+        key = find(sessions, args.session).key if args.session else ""
+        hits = [hit for hit in _hits(sessions, _query(args, key), args.limit) if key in ("", hit.key)]
+    if out.json:
+        out.listing(hits)
+    elif hits:
+        _print(out, hits, limit=args.limit)
+    else:
+        out.note("nothing found")
+    return OK if hits else FAILED
+
+
+def _query(args: Namespace, key: str) -> str:
+    """The words and the options as one query; `session:` takes the beginning of a key, and no quote within it."""
+    words = [*args.query, *(f"{name}:{_quoted(getattr(args, name))}" for name in _FILTERS if getattr(args, name))]
+    if beginning := key.partition('"')[0]:
+        words.append(f"session:{_quoted(beginning)}")
+    return " ".join(words)
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if any(char.isspace() for char in value) else value
+
+
+def _hits(sessions: Sessions, query: str, limit: int) -> list[Hit]:
+    search = getattr(sessions, "search", None)
+    if search is None:
+        raise Failure("unavailable", "this version of nacre cannot search yet")
+    found: list[Hit] = search(query, limit=limit)
+    return found
+
+
+def _print(out: Out, hits: list[Hit], *, limit: int) -> None:
+    with out.pager():
+        for hit in hits:
+            where = f"{clean(hit.key)}@{hit.n}"
+            out.say(f"{out.bold(where)}  {out.cyan(clean(hit.role))}  {out.dim(out.when(hit.ts))}")
+            for line in wrap(clean(hit.snippet), max(20, out.width - 4)):
+                out.say(f"    {line}")
+    out.note(f"the first {limit} hits; --limit shows more" if len(hits) == limit else several(len(hits), "hit"))

@@ -1,0 +1,272 @@
+"""nacre sessions show: read a conversation."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from msgspec.structs import asdict
+
+from nacre.cli.failures import OK, Failure
+from nacre.cli.output import Out
+from nacre.cli.place import opened
+from nacre.cli.refs import Target, add_ref, find
+from nacre.entries import Past, Record, Stored, message_of, time_of
+from nacre.history import live
+from nacre.log.format import seal
+from nacre.log.past import LogPast
+from nacre.render.conversation import Cover, Cut, Part, parts
+from nacre.render.usage import Usage, summed
+
+if TYPE_CHECKING:
+    from nacre.sessions import Sessions
+    from nacre.store.base import Backend
+
+EXAMPLES = (
+    ("read the newest conversation", "nacre sessions show @last"),
+    ("its last ten messages, tool calls unfolded", "nacre sessions show @last --last 10 --full"),
+    ("what stands around message 17", "nacre sessions show telegram:42@17"),
+    ("everything ever said, with what was truncated or replaced", "nacre sessions show telegram:42 --all"),
+    ("the log itself", "nacre sessions show telegram:42 --raw | jq .t"),
+)
+
+T = TypeVar("T")
+
+_AROUND = 5
+
+
+def add(parser: ArgumentParser) -> None:
+    add_ref(parser, point=True)
+    parser.add_argument("--full", action="store_true", help="unfold tool calls, results and reasoning")
+    parser.add_argument("--all", action="store_true", help="with messages that are no longer in the history, greyed")
+    parser.add_argument("--last", type=int, metavar="K", help="only the last K messages")
+    parser.add_argument("--entry", type=int, metavar="N", help="only record N, unfolded")
+    parser.add_argument("--raw", action="store_true", help="the lines of the log as they are")
+
+
+def run(args: Namespace, out: Out) -> int:
+    if args.last is not None and args.last < 1:
+        raise Failure("usage", f"--last is 1 or more, not {args.last}")
+    with opened(args) as sessions:
+        target = find(sessions, args.ref)
+        if args.raw:
+            found = _raw(sessions, target.key, args)
+            with out.pager():
+                for line in found:
+                    out.raw(line)
+            return OK
+        view = _view(sessions, target, args)
+    if out.json:
+        _print_json(out, view)
+    else:
+        _print(out, view, is_full=args.full or args.entry is not None)
+    return OK
+
+
+# ---- what is read
+
+
+class View(NamedTuple):
+    """Messages as they were read; `live` are the numbers that are in the history now, None for all of them."""
+
+    cover: Cover
+    stored: Sequence[Stored]
+    live: frozenset[int] | None = None
+    newest: str = ""
+    cut: Cut | None = None
+    summary: str = ""
+
+    def parts(self) -> Iterator[Part]:
+        return parts(self.stored, live=self.live, newest=self.newest, cut=self.cut)
+
+    def is_live(self, one: Stored) -> bool:
+        return self.live is None or (one.generation == self.newest and one.n in self.live)
+
+
+def backend(sessions: Sessions) -> Backend:
+    """The store below: what is shown here is finer than what agent loops ask for."""
+    return sessions._store  # noqa: SLF001 - its numbers, states and lines have no other way up
+
+
+def live_view(sessions: Sessions, key: str, *, last: int | None = None) -> View:
+    """The history of a session as it is now; all of it, or its last messages."""
+
+    def get(past: Past) -> View:
+        newest_first = live.chain(past, past.state)
+        records = list(newest_first if last is None else islice(newest_first, last))
+        records.reverse()
+        hidden = past.state.i - past.state.live
+        text = live.summary(past, past.state)
+        is_whole = last is None or len(records) < last or last >= past.state.live
+        uid = _uid(past)
+        return View(
+            cover=_cover(past, key, messages=past.state.live, counts=last is None),
+            stored=[_stored(uid, record) for record in records],
+            newest=uid,
+            cut=Cut(summary=text, hidden=hidden) if is_whole and (text or hidden) else None,
+            summary=text,
+        )
+
+    return _found(backend(sessions).read(key, get), key)
+
+
+def whole_view(sessions: Sessions, key: str) -> View:
+    """Everything ever said in a session, in all its generations."""
+
+    def get(past: Past) -> View:
+        uid = _uid(past)
+        stored = [_stored(uid, record) for record in past.all() if record.t == "msg"]
+        numbers = frozenset(record.n for record in live.chain(past, past.state))
+        text = live.summary(past, past.state)
+        cut = Cut(summary=text) if text or len(numbers) < past.state.i else None
+        cover = _cover(past, key, messages=len(stored), counts=True)
+        return View(cover=cover, stored=stored, live=numbers, newest=uid, cut=cut, summary=text)
+
+    lives = backend(sessions).generations(key, lambda generation: get(generation.past))
+    newest = _found(lives[-1] if lives else None, key)
+    stored = [one for view in lives for one in view.stored]
+    usage = sum((view.cover.usage or Usage() for view in lives), Usage())
+    cover = Cover(key=key, title=newest.cover.title, created=lives[0].cover.created, messages=len(stored), usage=usage)
+    return newest._replace(stored=stored, cover=cover)
+
+
+def lines_of(past: Past) -> list[bytes]:
+    """Every line of a log, moved-out ones too, as it was written."""
+    if isinstance(past, LogPast):
+        return [piece.raw + b"\n" for piece in past.pieces() if piece.record is not None]
+    return [seal(record) for record in past.all()]
+
+
+def _view(sessions: Sessions, target: Target, args: Namespace) -> View:
+    if args.entry is not None:
+        return _entry(sessions, target.key, args.entry)
+    if target.n is not None:
+        return _around(whole_view(sessions, target.key), target.n)
+    if not args.all:
+        return live_view(sessions, target.key, last=args.last)
+    view = whole_view(sessions, target.key)
+    return view if args.last is None else view._replace(stored=view.stored[-args.last :], cut=None)
+
+
+def _entry(sessions: Sessions, key: str, n: int) -> View:
+    """One message with the results of its calls."""
+
+    def get(past: Past) -> View:
+        record = past.find(n)
+        if record is None:
+            raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all there are")
+        if record.t != "msg":
+            hint = f"--raw --entry {n} shows its line"
+            raise Failure("not_found", f"record {n} of session {key!r} is a {record.t!r}, not a message", hint=hint)
+        uid = _uid(past)
+        stored = [_stored(uid, one) for one in (record, *_results(past, record))]
+        numbers = frozenset(one.n for one in live.chain(past, past.state))
+        cover = _cover(past, key, messages=past.state.live, counts=False)
+        return View(cover=cover, stored=stored, live=numbers, newest=uid)
+
+    return _found(backend(sessions).read(key, get), key)
+
+
+def _results(past: Past, record: Record) -> Iterator[Record]:
+    """The results that follow right behind a message with calls."""
+    calls = len(record.m.tool_calls) if record.m is not None else 0
+    for n in range(record.n + 1, record.n + 1 + calls):
+        found = past.find(n)
+        if found is None or found.m is None or found.m.role != "tool":
+            return
+        yield found
+
+
+def _around(view: View, n: int) -> View:
+    """The messages around one of the newest generation."""
+    at = [place for place, one in enumerate(view.stored) if one.generation == view.newest and one.n >= n]
+    if not at:
+        raise Failure("not_found", f"session {view.cover.key!r} has no message {n}", hint="--all shows all there are")
+    nearby = view.stored[max(at[0] - _AROUND, 0) : at[0] + _AROUND + 1]
+    return view._replace(stored=nearby, cut=None)
+
+
+def _raw(sessions: Sessions, key: str, args: Namespace) -> list[bytes]:
+    """Lines of the newest generation, or of all of them."""
+    if args.entry is not None:
+        return [_found(backend(sessions).read(key, lambda past: _line(past, key, args.entry)), key)]
+    if args.all:
+        lives = backend(sessions).generations(key, lambda generation: lines_of(generation.past))
+        lines = [line for life in lives for line in life]
+    else:
+        lines = _found(backend(sessions).read(key, lines_of), key)
+    return lines if args.last is None else lines[-args.last :]
+
+
+def _line(past: Past, key: str, n: int) -> bytes:
+    record = past.find(n)
+    if record is None:
+        raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all there are")
+    return seal(record)
+
+
+def _found(value: T | None, key: str) -> T:
+    if value is None:
+        raise Failure(
+            "not_found", f"there is no session {key!r}", hint="`nacre sessions list --all` shows what there is"
+        )
+    return value
+
+
+def _cover(past: Past, key: str, *, messages: int, counts: bool) -> Cover:
+    """What stands above; tokens only where everything is read anyway."""
+    title = live.meta(past, past.state).get("title", "")
+    first = past.find(past.header.n if isinstance(past, LogPast) else 1)
+    return Cover(
+        key=key,
+        title=title if isinstance(title, str) else "",
+        created=time_of(first) if first is not None else None,
+        messages=messages,
+        usage=summed(record.data for record in past.all() if record.t == "use") if counts else None,
+    )
+
+
+def _uid(past: Past) -> str:
+    return past.header.uid if isinstance(past, LogPast) else ""
+
+
+def _stored(uid: str, record: Record) -> Stored:
+    return Stored(generation=uid, n=record.n, ts=time_of(record), message=message_of(record))
+
+
+# ---- how it is shown
+
+
+def _print(out: Out, view: View, *, is_full: bool) -> None:
+    from nacre.render import terminal  # noqa: PLC0415 - only for people
+
+    sheet = terminal.Sheet(columns=out.width, has_colour=out.color, is_full=is_full)
+    with out.pager():
+        for line in terminal.cover(view.cover, sheet, when=out.when):
+            out.say(line)
+        for line in terminal.conversation(view.parts(), sheet, when=out.when):
+            out.say(line)
+
+
+def _print_json(out: Out, view: View) -> None:
+    items = (_item(one, is_live=view.is_live(one)) for one in view.stored)
+    if out.jsonl:
+        out.listing(items)
+        return
+    cover = view.cover
+    usage = None if cover.usage is None else asdict(cover.usage)
+    head = {"schema_version": 1, "key": cover.key, "title": cover.title, "created": cover.created}
+    found = list(items)
+    out.document({**head, "summary": view.summary, "tokens": usage, "count": len(found), "items": found})
+
+
+def _item(one: Stored, *, is_live: bool) -> dict[str, Any]:
+    return {
+        "generation": one.generation,
+        "n": one.n,
+        "ts": one.ts,
+        "live": is_live,
+        "message": one.message.to_mapping(),
+    }

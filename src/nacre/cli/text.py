@@ -1,0 +1,58 @@
+"""Words of people and programs on one line of a terminal, and in JSON."""
+
+from __future__ import annotations
+
+import re
+
+from nacre.render.text import clip as cut
+from nacre.render.text import cuts, pad, size, visible, width
+
+__all__ = ["chop", "clean", "clean_json", "cut", "pad", "several", "size", "width", "wrap"]
+
+_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
+# What JSON lets stand in a string and a terminal would obey: DEL, C1, separators, directions, tags.
+_HOSTILE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
+_LAST_UNIT = 0xFFFF
+
+
+def clean(text: str, *, lines: bool = False) -> str:
+    """Make control characters visible, so that what people wrote cannot command a terminal.
+
+    With `lines` the line breaks and tabs of a longer text stay what they are.
+    """
+    if text.isprintable():
+        return text
+    return visible(text) if lines else visible(text.translate(_BREAKS))
+
+
+def clean_json(text: str) -> str:
+    """Escape, in JSON text, what JSON itself lets stand and a terminal would obey."""
+    return text if text.isascii() and "\x7f" not in text else _HOSTILE.sub(_escaped, text)
+
+
+def wrap(text: str, columns: int) -> list[str]:
+    """Break a text between words, so that no line is longer than some columns."""
+    return [text[start:end] for start, end in cuts(text, columns)]
+
+
+def chop(text: str, columns: int) -> list[str]:
+    """Break a text anywhere, so that no line is longer than some columns and every character is there."""
+    lines: list[str] = []
+    while width(text) > columns:
+        head = cut(text, columns, mark="") or text[0]
+        lines.append(head)
+        text = text[len(head) :]
+    return [*lines, text]
+
+
+def several(count: int, one: str, many: str = "") -> str:
+    """A number and its noun: `1 session`, `12,000 sessions`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    point = ord(found[0])
+    if point <= _LAST_UNIT:
+        return f"\\u{point:04x}"
+    point -= _LAST_UNIT + 1
+    return f"\\u{0xD800 + (point >> 10):04x}\\u{0xDC00 + (point & 0x3FF):04x}"

@@ -1,0 +1,92 @@
+"""nacre sessions trash: list, restore or empty the trash."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from datetime import UTC, datetime
+from typing import Any
+
+from nacre.cli import discard, restore, table
+from nacre.cli.discard import Item
+from nacre.cli.failures import OK, Failure
+from nacre.cli.many import Done, each
+from nacre.cli.output import Out
+from nacre.cli.place import opened
+from nacre.cli.table import Column
+from nacre.cli.text import clean, several, size
+from nacre.cli.times import span
+
+EXAMPLES = (
+    ("what is in the trash", "nacre sessions trash list"),
+    ("bring a session back", "nacre sessions trash restore telegram:42"),
+    ("erase what has been there for a month", "nacre sessions trash empty --older-than 30d --yes"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "action", choices=("list", "restore", "empty"), nargs="?", default="list", help="list if nothing is said"
+    )
+    parser.add_argument("refs", metavar="KEY", nargs="*", help="restore: which; empty: only these")
+    parser.add_argument("--older-than", metavar="SPAN", help="empty: only what was removed before that, such as 30d")
+    parser.add_argument("-y", "--yes", action="store_true", help="empty: do not ask")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(args: Namespace, out: Out) -> int:
+    if args.action == "restore":
+        if not args.refs:
+            raise Failure("usage", "say which session to restore", hint="`nacre sessions trash list` shows them")
+        return restore.run(args, out)
+    return _list(args, out) if args.action == "list" else _empty(args, out)
+
+
+def _list(args: Namespace, out: Out) -> int:
+    with opened(args) as sessions:
+        found = discard.items(sessions.location)
+    if out.json:
+        out.listing(map(_listed, found))
+    elif found:
+        columns = [
+            Column("KEY", wraps=True, style=out.bold),
+            Column("SIZE", right=True),
+            Column("REMOVED", style=out.dim),
+        ]
+        table.show(out, columns, [(clean(item.key), size(item.bytes), out.when(item.removed)) for item in found])
+    else:
+        out.note("the trash is empty")
+    return OK
+
+
+def _listed(item: Item) -> dict[str, Any]:
+    return {"key": item.key, "removed": item.removed, "generations": len(item.logs), "bytes": item.bytes}
+
+
+def _empty(args: Namespace, out: Out) -> int:
+    with opened(args) as sessions:
+        root = sessions.location
+        doomed = _doomed(root, args)
+        if doomed and not args.dry_run:
+            room = size(sum(item.bytes for item in doomed))
+            out.confirm(f"Erase {several(len(doomed), 'session')} ({room}) for good?", yes=args.yes)
+        by_ref = {f"{item.key}.{item.stamp}": item for item in doomed}
+
+        def erase(ref: str) -> Done:
+            if not args.dry_run:
+                discard.empty(root, by_ref[ref])
+            return Done(by_ref[ref].key, "erased", {"bytes": by_ref[ref].bytes})
+
+        if not doomed:
+            out.note("nothing to erase")
+        return each(out, "trash empty", by_ref, erase, dry_run=args.dry_run)
+
+
+def _doomed(root: str, args: Namespace) -> list[Item]:
+    found = discard.items(root)
+    if args.refs:
+        keys = {discard.named(root, ref).key for ref in args.refs}
+        found = [item for item in found if item.key in keys]
+    if args.older_than:
+        before = datetime.now(UTC) - span(args.older_than)
+        found = [item for item in found if item.removed < before]
+    return found

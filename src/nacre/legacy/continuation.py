@@ -1,0 +1,114 @@
+"""What an earlier agent's file adds to a session that is in the store already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from nacre.entries import Message, Past, Record, Say, Summarise, Truncate, Wish, message_of, say
+from nacre.history import live
+from nacre.legacy.documents import NOTE, Base, Legacy
+from nacre.legacy.messages import is_same, moment
+
+
+class Continuation(NamedTuple):
+    """What is to be appended, how many messages of it, and the state on which all of it rests."""
+
+    wishes: tuple[Wish, ...] = ()
+    added: int = 0
+    expect: int | None = None
+
+
+def continuation(past: Past, legacy: Legacy, now: str) -> Continuation | None:
+    """What a file adds to a session; None if the file is not this session gone on.
+
+    It is if it says so itself, or begins with what is live, or with what came from it before; and it adds nothing if
+    the session begins with all of it.
+    """
+    theirs = legacy.messages
+    if legacy.base is not None and _rests_on(past, legacy.base, theirs):
+        return _from_base(past, legacy, legacy.base, now)
+    ours = live.history(past)
+    if ours and begins(theirs[legacy.dropped :], ours):
+        return _added(legacy, legacy.dropped + len(ours), now, before=live.summary(past, past.state))
+    count = _came_from(past)
+    if count is not None and begins(theirs, _said(past)[:count]):
+        return _added(legacy, count, now)
+    return Continuation() if rests_in(past, legacy) else None
+
+
+def rests_in(past: Past, legacy: Legacy) -> bool:
+    """Tell whether a session begins with every message of a file."""
+    return begins(_said(past), legacy.messages, swap=True)
+
+
+def holds(past: Past, legacy: Legacy, src: dict[str, Any]) -> bool:
+    """Tell whether all of a file is in a session: what it was founded with, or what was appended to it."""
+    said: list[Message] = []
+    for record in past.all():
+        if record.t == "msg":
+            said.append(message_of(record))
+        if _is_from(record.src, src):
+            return rests_in(past, legacy)
+        if record.t == NOTE and _is_from(record.data, src):
+            added = record.data["added"]
+            return begins(said[len(said) - added :], legacy.messages[len(legacy.said) - added :], swap=True)
+    return False
+
+
+def knows(past: Past, src: dict[str, Any]) -> bool:
+    """Tell whether a session says that it was founded with a file, or that one was appended to it."""
+    return any(_is_from(record.src, src) or (record.t == NOTE and _is_from(record.data, src)) for record in past.all())
+
+
+def begins(messages: Sequence[Message], with_: Sequence[Message], *, swap: bool = False) -> bool:
+    """Tell whether theirs begin with ours; swapped, whether ours begin with theirs."""
+    if len(messages) < len(with_):
+        return False
+    pairs = zip(with_, messages, strict=False)
+    return all(is_same(right, left) if swap else is_same(left, right) for left, right in pairs)
+
+
+def _said(past: Past) -> list[Message]:
+    return [message_of(record) for record in past.all() if record.t == "msg"]
+
+
+def _is_from(told: Any, src: dict[str, Any]) -> bool:
+    return isinstance(told, dict) and all(told.get(field) == src[field] for field in ("file", "sha256", "n"))
+
+
+def _came_from(past: Past) -> int | None:
+    """How many messages a session was founded with; None if it began here."""
+    header = past.find(1)
+    return header.src.get("n") if header is not None and header.src is not None else None
+
+
+def _rests_on(past: Past, base: Base, theirs: Sequence[Message]) -> bool:
+    header: Record | None = past.find(1)
+    return header is not None and header.uid == base.uid and base.kept <= len(theirs)
+
+
+def _from_base(past: Past, legacy: Legacy, base: Base, now: str) -> Continuation:
+    """What was said since; and if nobody has written meanwhile, what was dropped and summarised since, too."""
+    if past.state.h != base.h:
+        return _added(legacy, base.kept, now)
+    found = _added(legacy, base.kept, now, before=live.summary(past, past.state))
+    cut = (Truncate(base.kept),) if base.kept < past.state.live else ()
+    return found._replace(wishes=(*cut, *found.wishes), expect=base.h)
+
+
+def _added(legacy: Legacy, count: int, now: str, before: str | None = None) -> Continuation:
+    """The messages behind the first `count`; and the summary, if the one before it is given and another."""
+    rest = list(zip(legacy.said, legacy.times(now), strict=True))[count:]
+    messages = legacy.messages[count:]
+    wishes: list[Wish] = [_timed(said, message, ts) for (said, ts), message in zip(rest, messages, strict=True)]
+    if before is not None and legacy.summary and legacy.summary != before:
+        wishes.append(Summarise(legacy.summary))
+    return Continuation(tuple(wishes), len(rest))
+
+
+def _timed(said: Say, message: Message, ts: str) -> Say:
+    """A message with its time, since its record will have another."""
+    return said if message.created is not None else say(replace(message, created=moment(ts)))

@@ -1,0 +1,284 @@
+"""What earlier agents left in a file: one session, read from its bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from nacre.entries import LONGEST_LINE, Describe, Founding, Message, Say, Summarise, Truncate, plain, say
+from nacre.errors import InvalidKey, InvalidMessage
+from nacre.legacy.messages import from_earlier, moment
+from nacre.log.format import escaped
+from nacre.log.names import stem
+
+NOTE = "x.migrated"
+_LONGEST_MESSAGE = LONGEST_LINE - 4096
+_MOST_TRIES = 64
+_MESSAGE_START = b'{"role"'
+_message = msgspec.json.Decoder(Message).decode
+
+
+class Unreadable(Exception):
+    """A file that looks like an earlier session and cannot be read as one."""
+
+
+class Bad(NamedTuple):
+    """Bytes that are no message, where they stood, and what is wrong with them."""
+
+    start: int
+    raw: bytes
+    reason: str
+
+
+class Base(Struct, frozen=True, kw_only=True):
+    """What a document goes on from: the last `kept` live messages of a log, as it was after its record `h`."""
+
+    uid: str
+    h: int
+    kept: int
+
+
+class Legacy(Struct, frozen=True, kw_only=True):
+    """A session as an earlier agent left it.
+
+    The first `dropped` of its messages are no longer live. `sha256` is the digest of its file, `meta_sha256` that of
+    the file beside it.
+    """
+
+    key: str
+    said: tuple[Say, ...] = ()
+    dropped: int = 0
+    summary: str = ""
+    created: datetime | None = None
+    updated: datetime | None = None
+    meta: dict[str, Any] = {}
+    bad: tuple[Bad, ...] = ()
+    base: Base | None = None
+    is_archived: bool = False
+    sha256: str = ""
+    meta_sha256: str = ""
+
+    @property
+    def messages(self) -> list[Message]:
+        return [_message(said.raw) for said in self.said]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.said or self.summary or self.meta)
+
+    def src(self, file: str) -> dict[str, Any]:
+        """What the header of the migrated session says of the file it came from."""
+        beside = {"meta": self.meta_sha256} if self.meta_sha256 else {}
+        return {"file": file, "sha256": self.sha256, "n": len(self.said), **beside}
+
+    def records(self, now: str) -> list[Founding]:
+        """The session as records with their old times; where nothing tells a time it is `now`."""
+        times = self.times(now)
+        end = spelled(self.updated) or (times[-1] if times else spelled(self.created) or now)
+        found = [Founding(said, ts) for said, ts in zip(self.said, times, strict=True)]
+        if self.dropped:
+            found.append(Founding(Truncate(len(self.said) - self.dropped), end))
+        if self.summary:
+            found.append(Founding(Summarise(self.summary), end))
+        if self.meta:
+            found.append(Founding(Describe(self.meta), end))
+        return found
+
+    def times(self, now: str) -> list[str]:
+        """When each message was written: as it says, else when the one before it was."""
+        last = spelled(self.created) or spelled(self.updated) or now
+        found: list[str] = []
+        messages = self.messages
+        for message in messages:
+            last = spelled(message.created) or last
+            found.append(last)
+        if messages and messages[-1].created is None:
+            found[-1] = spelled(self.updated) or last
+        return found
+
+
+def read_document(data: bytes, name: str) -> Legacy | None:
+    """Read a JSON document of one session; None if it is something else. Raises Unreadable if it is no JSON."""
+    document = _parsed(data)
+    if document is _BAD:
+        raise Unreadable("it is not JSON")
+    if not _is_session(document):
+        return None
+    said, bad = _elements(document["messages"] or [])
+    rest = {field: value for field, value in document.items() if field not in _DOCUMENT}
+    return Legacy(
+        key=_key(document.get("key"), name),
+        said=said,
+        summary=_summary(document),
+        created=moment(document.get("created")),
+        updated=moment(document.get("updated")),
+        meta=_meta({"legacy": rest}) if rest else {},
+        bad=bad,
+        base=_base(document.get("base")),
+        sha256=sha256(data).hexdigest(),
+    )
+
+
+def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime | None) -> Legacy | None:
+    """Read a file of one message per line, with the file of its metadata; None if it is something else.
+
+    `changed` is when the file was, for sessions that tell no time. Raises Unreadable if the metadata says that it is a
+    session, and there is no message in it.
+    """
+    beside = _parsed(meta) if meta is not None else None
+    about = beside if isinstance(beside, dict) else {}
+    lines = list(_lines(data))
+    if not _are_messages(data, lines, is_session=meta is not None):
+        return None
+    skip = _count(about.get("skip"))
+    found = [(line, said) for line, said, _ in lines if said is not None]
+    rest = {field: value for field, value in about.items() if field not in _META and value not in (None, [], {})}
+    return Legacy(
+        key=_key(about.get("key"), name),
+        said=tuple(said for _, said in found),
+        dropped=sum(line < skip for line, _ in found),
+        summary=_summary(about),
+        created=moment(about.get("created_at")) or changed,
+        updated=moment(about.get("updated_at")) or changed,
+        meta=_meta(rest),
+        bad=tuple(bad for _, _, bad in lines if bad is not None),
+        sha256=sha256(data).hexdigest(),
+        meta_sha256=sha256(meta).hexdigest() if meta is not None else "",
+    )
+
+
+def spelled(time: datetime | None) -> str:
+    """A time as every record spells it; "" for none."""
+    return f"{time.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z" if time is not None else ""
+
+
+def describe(meta: bytes, name: str) -> tuple[str, str]:
+    """The key that metadata tells, and its digest."""
+    about = _parsed(meta)
+    return _key(about.get("key") if isinstance(about, dict) else None, name), sha256(meta).hexdigest()
+
+
+_DOCUMENT = frozenset(("key", "messages", "summary", "created", "updated", "base"))
+_META = frozenset(("key", "summary", "skip", "count", "created_at", "updated_at"))
+_CONTENT = frozenset(("content", "tool_calls"))
+_BAD = object()
+
+
+def _parsed(data: bytes) -> Any:
+    """The JSON value of some bytes, lone surrogates and all."""
+    try:
+        return json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return _BAD
+
+
+def _is_session(document: Any) -> bool:
+    if not isinstance(document, dict) or not isinstance(document.get("messages", 0), list | None):
+        return False
+    return isinstance(document.get("key"), str) or {"created", "updated"} <= document.keys()
+
+
+def _elements(messages: list[Any]) -> tuple[tuple[Say, ...], tuple[Bad, ...]]:
+    said: list[Say] = []
+    bad: list[Bad] = []
+    for place, element in enumerate(messages):
+        try:
+            said.append(_said(element))
+        except InvalidMessage as error:
+            raw = json.dumps(element).encode()
+            bad.append(Bad(place, raw, f"element {place} of messages is not a message: {error}"))
+    return tuple(said), tuple(bad)
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, Say | None, Bad | None]]:
+    """Every line that is not empty: its number among those, its message, and what of it is none."""
+    start = count = 0
+    for line in data.split(b"\n"):
+        if line.strip():
+            said, bad = _line(line, start)
+            yield count, said, bad
+            count += 1
+        start += len(line) + 1
+
+
+def _line(line: bytes, start: int) -> tuple[Say | None, Bad | None]:
+    """A line's message; behind a torn one that was never ended, the message that was glued to it."""
+    try:
+        return _said(_parsed(line)), None
+    except InvalidMessage as error:
+        reason = str(error)
+    at = line.find(_MESSAGE_START, 1)
+    for _ in range(_MOST_TRIES):
+        if at < 0:
+            break
+        try:
+            return _said(_parsed(line[at:])), Bad(start, line[:at], "a torn line")
+        except InvalidMessage:
+            at = line.find(_MESSAGE_START, at + 1)
+    return None, Bad(start, line, reason)
+
+
+def _are_messages(data: bytes, lines: list[tuple[int, Say | None, Bad | None]], *, is_session: bool) -> bool:
+    """Tell whether the first line that is JSON is a message; a torn one before it does not count."""
+    for _, said, bad in lines:
+        if said is not None:
+            return True
+        value = _parsed(bad.raw) if bad is not None else None
+        if isinstance(value, dict):
+            return _is_message(value)
+    if is_session and data.strip():
+        raise Unreadable("not one line of it is a message")
+    return is_session
+
+
+def _said(value: Any) -> Say:
+    """A message in its canonical bytes; raises InvalidMessage for anything else."""
+    if not _is_message(value):
+        raise InvalidMessage("not a message")
+    said = say(from_earlier(value))
+    if len(escaped(bytes(said.raw))) > _LONGEST_MESSAGE:
+        raise InvalidMessage(f"a message takes at most {_LONGEST_MESSAGE} bytes")
+    return said
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("role"), str) and not value.keys().isdisjoint(_CONTENT)
+
+
+def _key(given: Any, name: str) -> str:
+    """The key that a file tells, else its name."""
+    try:
+        stem(str(given) if isinstance(given, str) else "")
+    except InvalidKey:
+        return name.encode("utf-8", "replace").decode()
+    return str(given)
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _summary(document: dict[str, Any]) -> str:
+    summary = document.get("summary")
+    return str(plain(summary, "summary")) if isinstance(summary, str) else ""
+
+
+def _meta(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields for the session's meta; what cannot be stored stays in the original alone."""
+    try:
+        return dict(plain(fields, "meta"))
+    except InvalidMessage:
+        return {}
+
+
+def _base(value: Any) -> Base | None:
+    try:
+        return msgspec.convert(value, Base)
+    except msgspec.ValidationError:
+        return None

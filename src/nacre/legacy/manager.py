@@ -1,0 +1,304 @@
+"""The earlier session store: everything in memory, and one JSON document per session when it is saved."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from threading import RLock
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nacre.entries import Message, plain, say, timestamp
+from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError
+from nacre.legacy.documents import Base, Legacy, Unreadable, spelled
+from nacre.legacy.messages import to_earlier
+from nacre.legacy.sources import Source, free_path, read, sources
+from nacre.log.names import stem
+from nacre.log.ops import Ops
+from nacre.log.place import settle_names, unlink_if_there, write_all
+from nacre.sessions import AnyMessage
+
+logger = logging.getLogger(__name__)
+
+_message = msgspec.json.Decoder(Message).decode
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """A session as the earlier store gives it."""
+
+    key: str
+    messages: tuple[Message, ...] = ()
+    summary: str = ""
+    created: datetime
+    updated: datetime
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """A session that is kept elsewhere, and what a document that goes on from it must say of that."""
+
+    session: Session
+    uid: str = ""
+    h: int = 0
+
+
+class Elsewhere(Protocol):
+    """Where sessions are that have no document."""
+
+    def read(self, key: str) -> Seen | None:
+        """The session of a key; None if there is none."""
+
+
+class _Held:
+    """A session in memory; `dropped` messages were before its first one."""
+
+    def __init__(
+        self, session: Session, *, path: str, base: Base | None = None, rest: dict[str, Any] | None = None
+    ) -> None:
+        self.key = session.key
+        self.messages = list(session.messages)
+        self.summary = session.summary
+        self.created = session.created
+        self.updated = session.updated
+        self.path = path
+        self.base = base
+        self.rest = rest or {}
+        self.dropped = 0
+
+    @property
+    def session(self) -> Session:
+        return Session(
+            key=self.key,
+            messages=tuple(self.messages),
+            summary=self.summary,
+            created=self.created,
+            updated=self.updated,
+        )
+
+    def drop(self, count: int) -> None:
+        """Let go of the oldest messages."""
+        del self.messages[:count]
+        self.dropped += count
+        if self.base is not None:
+            self.base = replace(self.base, kept=max(0, self.base.kept - count))
+
+    def document(self) -> bytes:
+        fields: dict[str, Any] = {
+            **self.rest,
+            "key": self.key,
+            "messages": [to_earlier(message) for message in self.messages],
+            "summary": self.summary,
+            "created": spelled(self.created),
+            "updated": spelled(self.updated),
+        }
+        if self.base is not None:
+            fields["base"] = msgspec.to_builtins(self.base)
+        return json.dumps(fields, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+class SessionManager:
+    """The nine methods over JSON documents in a directory, or in its `sessions`; only what is saved survives.
+
+    Numbers are positions in the history, and start anew when the documents are loaded. Sessions that have no document
+    are read from `elsewhere`, and get one when they are written to and saved.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, ops: Ops | None = None, elsewhere: Elsewhere | None = None
+    ) -> None:
+        self._directory = os.path.abspath(directory)  # noqa: PTH100 - paths are text here
+        self._ops = ops or Ops()
+        self._elsewhere = elsewhere
+        self._lock = RLock()
+        self._held: dict[str, _Held] = {}
+        for source in sources(self._ops, self._directory):
+            if source.is_document:
+                self._load(source)
+
+    def get_or_create(self, key: str) -> Session:
+        """The session of a key; a new one is in memory only until it is saved."""
+        with self._lock:
+            return self._writable(key).session
+
+    def add_message(self, key: str, role: str, content: str) -> int:
+        """Append one plain message; returns its position."""
+        return self.add_full_message(key, Message(role=role, content=content))
+
+    def add_full_message(self, key: str, message: AnyMessage) -> int:
+        """Append a message with all its parts; returns its position."""
+        stored = self._stored(message)
+        with self._lock:
+            held = self._changed(key)
+            held.messages.append(stored)
+            return held.dropped + len(held.messages)
+
+    def get_history(self, key: str, *, last: int | None = None) -> list[Message]:
+        """The messages, oldest first; all, or only the last few."""
+        with self._lock:
+            messages = self._session(key).messages
+        return list(messages if last is None else messages[len(messages) - min(max(last, 0), len(messages)) :])
+
+    def get_summary(self, key: str) -> str:
+        """The summary, "" if none."""
+        with self._lock:
+            return self._session(key).summary
+
+    def set_summary(self, key: str, summary: str, *, upto: int | None = None) -> None:
+        """Replace the summary, and drop the messages up to position `upto`; raises Conflict if there is no such one."""
+        if not isinstance(summary, str):
+            raise InvalidMessage(f"a summary is text, not {type(summary).__name__}")
+        with self._lock:
+            if upto is not None and not self._covers(key, upto):
+                raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
+            held = self._changed(key)
+            held.summary = str(plain(summary, "summary"))
+            held.drop(0 if upto is None else upto - held.dropped)
+
+    def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
+        """Replace the history; the summary stays."""
+        stored = [self._stored(message) for message in history]
+        with self._lock:
+            held = self._changed(key)
+            held.drop(len(held.messages))
+            held.messages = stored
+
+    def truncate_history(self, key: str, keep_last: int) -> None:
+        """Keep only the last messages, none for 0 or less."""
+        with self._lock:
+            dead = len(self._session(key).messages) - max(keep_last, 0)
+            if dead > 0:
+                self._changed(key).drop(dead)
+
+    def save(self, key: str) -> None:
+        """Write the session's document anew, durably; raises Refused if the one before it is all there is."""
+        with self._lock:
+            held = self._held.get(key)
+            if held is None:
+                return
+            try:
+                self._keep_before(held)
+                self._write(held)
+            except OSError as error:
+                raise Refused(f"session {key!r} was not saved: {error}") from error
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    # ---- in memory
+
+    def _load(self, source: Source) -> None:
+        try:
+            legacy = read(self._ops, source)
+        except (Unreadable, OSError) as error:
+            logger.warning("a session's document cannot be read", extra={"file": source.path, "error": str(error)})
+            return
+        if legacy is None:
+            return
+        session = session_of(legacy, self._now())
+        known = self._held.get(session.key)
+        if known is not None and known.updated >= session.updated:
+            logger.warning("a session has two documents", extra={"key": session.key, "unused": source.path})
+            return
+        rest = legacy.meta.get("legacy")
+        self._held[session.key] = _Held(session, path=source.path, base=legacy.base, rest=rest)
+
+    def _session(self, key: str) -> Session:
+        """The session as it is, without making one."""
+        held = self._held.get(key)
+        if held is not None:
+            return held.session
+        seen = self._elsewhere.read(key) if self._elsewhere is not None else None
+        return seen.session if seen is not None else self._new(key)
+
+    def _new(self, key: str) -> Session:
+        return Session(key=key, created=self._now(), updated=self._now())
+
+    def _writable(self, key: str) -> _Held:
+        held = self._held.get(key)
+        if held is None:
+            path = f"{self._directory}/{stem(key)}.json"
+            seen = self._elsewhere.read(key) if self._elsewhere is not None else None
+            session = seen.session if seen is not None else self._new(key)
+            base = Base(uid=seen.uid, h=seen.h, kept=len(session.messages)) if seen is not None and seen.uid else None
+            held = self._held[key] = _Held(session, path=path, base=base)
+        return held
+
+    def _changed(self, key: str) -> _Held:
+        held = self._writable(key)
+        held.updated = self._now()
+        return held
+
+    def _covers(self, key: str, upto: int) -> bool:
+        held = self._held.get(key)
+        dropped = held.dropped if held is not None else 0
+        return dropped < upto <= dropped + len(self._session(key).messages)
+
+    def _stored(self, message: AnyMessage) -> Message:
+        """A message as it comes back from its document, with the time it was stored where its writer gave none."""
+        stored = _message(say(message).raw)
+        return stored if stored.created is not None else replace(stored, created=self._now())
+
+    def _now(self) -> datetime:
+        return datetime.fromisoformat(timestamp(self._ops.now())).astimezone(UTC)
+
+    # ---- on disk
+
+    def _keep_before(self, held: _Held) -> None:
+        """See that nothing is lost by writing a document anew.
+
+        A file that is not this session's is not written over; one in which something is no message keeps a name.
+        """
+        folder, _, name = held.path.rpartition("/")
+        try:
+            legacy = read(self._ops, Source(folder, name, name))
+        except FileNotFoundError:
+            return
+        except Unreadable as error:
+            raise LogDamaged(f"{held.path} cannot be read ({error}) and is not written over; move it away") from error
+        if legacy is None or legacy.key != held.key:
+            raise StoreError(f"{held.path} is not the document of session {held.key!r}; move it away")
+        if legacy.bad:
+            self._ops.link(held.path, free_path(self._ops, f"{held.path}.damaged"))
+
+    def _write(self, held: _Held) -> None:
+        folder, _, name = held.path.rpartition("/")
+        scratch = f"{folder}/.{name}.{self._ops.random(8).hex()}.tmp"
+        self._make(folder)
+        fd = self._ops.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            try:
+                write_all(self._ops, fd, held.document())
+                self._ops.fsync(fd)
+            finally:
+                self._ops.close(fd)
+            self._ops.rename(scratch, held.path)
+        except OSError:
+            unlink_if_there(self._ops, scratch)
+            raise
+        settle_names(self._ops, folder)
+
+    def _make(self, folder: str) -> None:
+        try:
+            self._ops.mkdir(folder, 0o700)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            self._make(folder.rpartition("/")[0] or "/")
+            self._ops.mkdir(folder, 0o700)
+        settle_names(self._ops, folder.rpartition("/")[0] or "/")
+
+
+def session_of(legacy: Legacy, now: datetime) -> Session:
+    """What is live of an earlier session."""
+    return Session(
+        key=legacy.key,
+        messages=tuple(legacy.messages[legacy.dropped :]),
+        summary=legacy.summary,
+        created=legacy.created or legacy.updated or now,
+        updated=legacy.updated or legacy.created or now,
+    )

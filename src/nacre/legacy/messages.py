@@ -1,0 +1,122 @@
+"""A message as earlier agents spelled it, and as we do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from nacre.entries import Message, ToolCall
+from nacre.errors import InvalidMessage
+
+_MILLISECONDS = 1e11
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SPELLINGS = {"reasoning_content": "reasoning", "model_name": "model", "created_at": "created"}
+
+
+def from_earlier(mapping: Mapping[str, Any]) -> Message:
+    """Read a message of an earlier agent.
+
+    What this shape does not know, or holds in another type, stays in `extra` under its old name. Raises
+    InvalidMessage if it has no role.
+    """
+    rest = {name: value for name, value in mapping.items() if name not in _NAMES or value not in _NOTHING}
+    role = rest.pop("role", None)
+    if not isinstance(role, str) or not role:
+        raise InvalidMessage(f"a message's role is a word, not {role!r:.100}")
+    known: dict[str, Any] = {}
+    for name, field, read in _FIELDS:
+        value = read(rest[name]) if name in rest and field not in known else None
+        if value is not None:
+            known[field] = value
+            del rest[name]
+    media = (*known.pop("media", ()), *known.pop("attachments", ()))
+    return Message(role=role, **known, media=media, extra=rest)
+
+
+def to_earlier(message: Message) -> dict[str, Any]:
+    """Spell a message as earlier agents read it."""
+    found = replace(message, media=()).to_mapping()
+    for theirs, ours in _SPELLINGS.items():
+        if ours in found and not {ours, theirs} & message.extra.keys():
+            found[theirs] = found.pop(ours)
+    return {**found, **_media(message.media)}
+
+
+def is_same(ours: Message, theirs: Message) -> bool:
+    """Tell whether a message of ours, with its time, is one of an earlier agent, which may not have had a time."""
+    if theirs.created is not None and theirs.created != ours.created:
+        return False
+    return replace(ours, created=None) == replace(theirs, created=None)
+
+
+def moment(value: Any) -> datetime | None:
+    """Read a time: RFC 3339 text, or seconds or milliseconds since 1970; without a zone it is taken as UTC."""
+    try:
+        found = _read_time(value)
+    except (ValueError, OverflowError, OSError):
+        return None
+    if found is not None and found.utcoffset() is None:
+        found = found.replace(tzinfo=UTC)
+    # Earlier agents wrote the year 1 where they knew no time.
+    return found if found is not None and found > _EPOCH else None
+
+
+def _read_time(value: Any) -> datetime | None:
+    if isinstance(value, str):
+        return datetime.fromisoformat(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return datetime.fromtimestamp(value / (1000 if value > _MILLISECONDS else 1), UTC)
+    return None
+
+
+def _media(media: tuple[Any, ...]) -> dict[str, Any]:
+    """References as text under one name and those that are objects under the other, if that keeps their order."""
+    texts = [item for item in media if isinstance(item, str)]
+    objects = [item for item in media if not isinstance(item, str)]
+    if list(media) != texts + objects:
+        return {"media": list(media)}
+    return {name: found for name, found in (("media", texts), ("attachments", objects)) if found}
+
+
+def _content(value: Any) -> Any:
+    return value if isinstance(value, str | list) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _items(value: Any) -> tuple[Any, ...] | None:
+    return tuple(value) if isinstance(value, list) else None
+
+
+def _calls(value: Any) -> tuple[ToolCall, ...] | None:
+    """Tool calls, if every one of them is one."""
+    try:
+        calls = tuple(ToolCall.from_mapping(call) for call in _items(value) or ())
+    except InvalidMessage:
+        return None
+    are_calls = all(isinstance(call.id, str) and isinstance(call.name, str) for call in calls)
+    return calls if are_calls and isinstance(value, list) else None
+
+
+_FIELDS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("content", "content", _content),
+    ("tool_calls", "tool_calls", _calls),
+    ("tool_call_id", "tool_call_id", _text),
+    ("name", "name", _text),
+    ("reasoning", "reasoning", _text),
+    ("reasoning_content", "reasoning", _text),
+    ("model", "model", _text),
+    ("model_name", "model", _text),
+    ("created", "created", moment),
+    ("created_at", "created", moment),
+    ("media", "media", _items),
+    ("attachments", "attachments", _items),
+)
+
+_NAMES = frozenset(name for name, _, _ in _FIELDS)
+_NOTHING = (None, "0001-01-01T00:00:00Z")

@@ -1,0 +1,321 @@
+"""Bringing earlier sessions into the store: each whole or not at all, and the originals kept."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from nacre.entries import Note, Past, Unit, timestamp
+from nacre.errors import Conflict, LogDamaged, Refused, StoreError
+from nacre.history import live
+from nacre.legacy.continuation import holds, knows, rests_in
+from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
+from nacre.legacy.planning import Outcome, Plan, Planner, ops_of
+from nacre.legacy.quarantine import set_aside
+from nacre.legacy.signs import DONE, LOCK, is_due
+from nacre.legacy.sources import Source, contents, free_path, lone_metas, read, sources
+from nacre.log.ops import Ops
+from nacre.log.place import Place, settle_names, write_all
+from nacre.store.files import Files
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""Called after each file with the bytes looked at so far, and the bytes in all."""
+
+_CarryOut = Callable[[Plan, Legacy, Source], str]
+_NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class Migrated(Struct, frozen=True, kw_only=True):
+    """What became of one file.
+
+    `migrated`: it is a session now. `separate`: under a new key, since its own was taken by another session.
+    `appended`: it went on where a session ended. `finished`: all of it was in the store already. `empty`: there was
+    nothing in it. `unreadable`, `failed`: it was left as it is, and `detail` says why.
+    """
+
+    file: str
+    key: str = ""
+    outcome: Outcome
+    messages: int = 0
+    set_aside: int = 0
+    detail: str = ""
+
+
+class Migration(Struct, frozen=True, kw_only=True):
+    """What became of every file that held an earlier session; `ok` when none was left behind."""
+
+    report: tuple[Migrated, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return all(migrated.outcome not in ("unreadable", "failed") for migrated in self.report)
+
+
+def migrate(
+    store: Files, directory: str | os.PathLike[str], *, dry_run: bool = False, progress: Progress | None = None
+) -> Migration:
+    """Bring every earlier session in a directory, or in its `sessions`, into the store.
+
+    It may be killed at any point and run again: nothing is lost, and nothing comes twice. Raises Refused if the store
+    cannot be written; what was not migrated by then is as it was.
+    """
+    walk = _Walk(store, os.path.abspath(directory), progress)  # noqa: PTH100 - paths are text here
+    if dry_run:
+        return Migration(report=tuple(walk.look()))
+    with _alone(store, walk.directory):
+        return Migration(report=tuple(walk.go()))
+
+
+def migrate_at_start(store: Files) -> Migration:
+    """Migrate what an earlier agent, or the fallback, left in the store's own directory; usually that is nothing.
+
+    Raises Refused as `migrate` does.
+    """
+    if not is_due(ops_of(store), store.location):
+        return Migration()
+    walk = _Walk(store, store.location, None)
+    try:
+        with _alone(store, store.location) as is_settled:
+            found = Migration(report=tuple(walk.go(is_settled=is_settled)))
+    except Refused:
+        # A store that may only be read can be opened, if nothing in it waits to be migrated.
+        if any(walk.look()):
+            raise
+        return Migration()
+    for migrated in found.report:
+        level = logging.WARNING if migrated.outcome in ("unreadable", "failed", "separate") else logging.INFO
+        logger.log(level, "an earlier session was met", extra={"migrated": msgspec.to_builtins(migrated)})
+    return found
+
+
+class _Walk:
+    """One walk over the files of a directory."""
+
+    def __init__(self, store: Files, directory: str, progress: Progress | None) -> None:
+        self.directory = directory
+        self._store = store
+        self._ops = ops_of(store)
+        self._root = store.location
+        self._own = f"{store.location}/sessions"
+        self._progress = progress
+        self._now = timestamp(self._ops.now())
+        self._planner = Planner(store, self._now)
+
+    def look(self) -> Iterator[Migrated]:
+        """Say what would be done."""
+        return self._each(sources(self._ops, self.directory), lambda *_: "")
+
+    def go(self, *, is_settled: bool = False) -> Iterator[Migrated]:
+        """Do it, and say what was done; `is_settled` if names of logs in the store are known to be logs."""
+        found = sources(self._ops, self.directory, logs=self._own if is_settled else "")
+        if found:
+            self._settle()
+            yield from self._each(self._out_of_the_way(found), self._carry_out)
+        for folder, name in lone_metas(self._ops, self.directory):
+            self._finish_meta(folder, name)
+
+    # ---- one file after the other
+
+    def _each(self, found: Sequence[Source], carry_out: _CarryOut) -> Iterator[Migrated]:
+        sizes = [self._size(source) for source in found]
+        for source, done in zip(found, accumulate(sizes), strict=True):
+            migrated = self._one(source, carry_out)
+            if self._progress is not None:
+                self._progress(done, sum(sizes))
+            if migrated is not None:
+                yield migrated
+
+    def _one(self, source: Source, carry_out: _CarryOut) -> Migrated | None:
+        """What becomes of one file; None if it is no earlier session's."""
+        file = self._file(source)
+        try:
+            legacy = read(self._ops, source)
+        except FileNotFoundError:
+            return None
+        except (Unreadable, OSError) as error:
+            return Migrated(file=file, outcome="unreadable", detail=str(error))
+        if legacy is None:
+            return None
+        try:
+            return self._moved(legacy, source, carry_out)
+        except (OSError, StoreError) as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_WRITABLE:
+                raise
+            return Migrated(file=file, key=legacy.key, outcome="failed", detail=str(error))
+
+    def _moved(self, legacy: Legacy, source: Source, carry_out: _CarryOut) -> Migrated:
+        file = self._file(source)
+        plan = self._planner.plan(legacy, legacy.src(file))
+        detail = carry_out(plan, legacy, source)
+        return Migrated(
+            file=file,
+            key=plan.key,
+            outcome=plan.outcome,
+            messages=plan.more.added if plan.outcome == "appended" else len(legacy.said),
+            set_aside=len(legacy.bad),
+            detail=detail,
+        )
+
+    def _size(self, source: Source) -> int:
+        try:
+            return self._ops.stat(source.path).st_size
+        except OSError:
+            return 0
+
+    def _file(self, source: Source) -> str:
+        """The file as the store remembers it: from its own root, if it is below that."""
+        return f"{source.folder}/{source.original}".removeprefix(f"{self._root}/")
+
+    # ---- before the first
+
+    def _settle(self) -> None:
+        """Make durable what a run that was killed may have done, before its files are renamed."""
+        try:
+            for folder in (self._root, self._own, f"{self._root}/archive"):
+                settle_names(self._ops, folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Refused(f"{self._root} cannot be synced, nothing was migrated: {error}") from error
+
+    def _out_of_the_way(self, found: Sequence[Source]) -> Sequence[Source]:
+        """Rename earlier sessions that have names of logs, so that none of them is taken for a damaged log."""
+        try:
+            cleared = [self._claimed(source) if self._has_a_logs_name(source) else source for source in found]
+            if cleared != found:
+                settle_names(self._ops, self._own)
+        except OSError as error:
+            raise Refused(f"{self._own} cannot be written, nothing was migrated: {error}") from error
+        return cleared
+
+    def _has_a_logs_name(self, source: Source) -> bool:
+        """Tell whether an earlier session's file has a name that a log may need."""
+        if source.folder != self._own or not source.name.endswith(".jsonl"):
+            return False
+        try:
+            return read(self._ops, source) is not None
+        except (Unreadable, OSError):
+            return False
+
+    def _claimed(self, source: Source) -> Source:
+        goal = free_path(self._ops, f"{source.path}.migrating")
+        self._ops.rename(source.path, goal)
+        return source._replace(name=goal.removeprefix(f"{source.folder}/"))
+
+    # ---- one of them
+
+    def _carry_out(self, plan: Plan, legacy: Legacy, source: Source) -> str:
+        """Store what a file holds, see that it is there, and rename the file; returns what was wrong with that."""
+        src = legacy.src(self._file(source))
+        if plan.outcome != "empty":
+            self._write(plan, legacy, src)
+            self._check(plan, legacy, src)
+        try:
+            self._finish(source.folder, source.name, source.original)
+            if source.meta:
+                self._finish(source.folder, source.meta, source.meta)
+        except OSError as error:
+            return f"its file could not be renamed: {error}"
+        return ""
+
+    def _write(self, plan: Plan, legacy: Legacy, src: dict[str, Any]) -> None:
+        if plan.outcome in ("migrated", "separate"):
+            self._refuse_strangers(plan.key)
+            records = legacy.records(self._now)
+            if not self._store.found(plan.key, records, src=src, archived=legacy.is_archived):
+                raise Conflict(f"session {plan.key!r} was begun meanwhile; migrate again")
+        elif plan.more.wishes:
+            note = Note(NOTE, {**src, "added": plan.more.added})
+            self._store.run(plan.key, Unit(wishes=(*plan.more.wishes, note), expect=plan.more.expect))
+            # A relaxed store has not flushed it yet.
+            self._store.compact(plan.key, live.keep)
+        else:
+            # Whoever wrote it may have been killed before its flush.
+            self._store.run(plan.key, Unit(wishes=(), creates=False))
+
+    def _check(self, plan: Plan, legacy: Legacy, src: dict[str, Any]) -> None:
+        """Read the session back, and set aside what was no message; raises if it does not hold what the file does."""
+
+        def is_held(past: Past) -> bool:
+            return holds(past, legacy, src) if knows(past, src) else rests_in(past, legacy)
+
+        found = self._store.generations(plan.key, lambda generation: (generation.uid, is_held(generation.past)))
+        uids = [uid for uid, is_in in found if is_in]
+        if not uids:
+            raise LogDamaged(f"session {plan.key!r} does not hold all of {src['file']}, which is left as it is")
+        set_aside(self._ops, Place.of(self._root, plan.key).quarantine(uids[-1]), legacy.bad)
+
+    def _refuse_strangers(self, key: str) -> None:
+        """Refuse to found a session where a file that is no log has the log's name."""
+        path = Place.of(self._root, key).log
+        try:
+            found = contents(self._ops, path)
+        except FileNotFoundError:
+            return
+        if found is not None and found[0]:
+            raise Conflict(f"{path} is not a log and has the name of one; move it elsewhere")
+
+    # ---- behind it
+
+    def _finish(self, folder: str, name: str, original: str) -> None:
+        """Give a file the name of one that was migrated; that is durable before anything else is done."""
+        try:
+            self._ops.rename(f"{folder}/{name}", free_path(self._ops, f"{folder}/{original}.migrated"))
+        except FileNotFoundError:
+            return
+        settle_names(self._ops, folder)
+
+    def _finish_meta(self, folder: str, name: str) -> None:
+        """Rename metadata whose session was renamed by a run that was killed right behind that."""
+        path = f"{folder}/{name}"
+        file = f"{path.removeprefix(f'{self._root}/').removesuffix('.meta.json')}.jsonl"
+        try:
+            found = contents(self._ops, path)
+            if found is None:
+                return
+            key, digest = describe(found[0], name.removesuffix(".meta.json"))
+            told = self._store.source_of(key)
+            if any(src.get("file") == file and src.get("meta") == digest for src in told):
+                self._finish(folder, name, name)
+        except (OSError, StoreError) as error:
+            logger.warning("metadata could not be renamed", extra={"file": path, "error": str(error)})
+
+
+@contextmanager
+def _alone(store: Files, directory: str) -> Iterator[bool]:
+    """Keep other migrations into the store waiting; gives whether its own directory was looked through before.
+
+    The lock file stays behind, and says so once it has been.
+    """
+    ops, root = ops_of(store), store.location
+    fd = _locked(ops, root)
+    try:
+        is_done = ops.pread(fd, len(DONE), 0) == DONE
+        yield is_done
+        if directory == root and not is_done:
+            # If that fails, or is lost, the next start looks through it again.
+            with suppress(OSError):
+                ops.ftruncate(fd, 0)
+                write_all(ops, fd, DONE)
+    finally:
+        ops.close(fd)
+
+
+def _locked(ops: Ops, root: str) -> int:
+    """A descriptor that holds the lock of all migrations into a store."""
+    try:
+        fd = ops.open(f"{root}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        ops.flock(fd, wait=True)
+    except OSError as error:
+        raise Refused(f"{root}/{LOCK} cannot be locked, nothing was migrated: {error}") from error
+    return fd

@@ -1,0 +1,89 @@
+"""What is to be done with an earlier session, by what the store has under its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from nacre.entries import Message, Past
+from nacre.errors import Conflict
+from nacre.legacy.continuation import Continuation, begins, continuation, knows
+from nacre.legacy.documents import Legacy
+from nacre.log.ops import Ops
+from nacre.log.place import Place
+from nacre.log.reader import reading
+from nacre.store.files import Files
+
+Outcome = Literal["migrated", "separate", "appended", "finished", "empty", "unreadable", "failed"]
+
+_LONGEST = 1000
+_MOST_KEYS = 10_000
+
+
+class Plan(NamedTuple):
+    """What is to be done with a file, and under which key."""
+
+    outcome: Outcome
+    key: str
+    more: Continuation = Continuation()
+
+
+class Planner:
+    """Looks at the store and decides; changes nothing."""
+
+    def __init__(self, store: Files, now: str) -> None:
+        self._store = store
+        self._now = now
+        self._planned: dict[str, list[Message]] = {}
+
+    def plan(self, legacy: Legacy, src: dict[str, Any]) -> Plan:
+        """Decide what to do with a session that came from `src`."""
+        if legacy.is_empty:
+            return Plan("empty", legacy.key)
+        for key in _keys(legacy.key):
+            plan = self._under(key, legacy, src)
+            if plan is not None:
+                return plan if key == legacy.key or plan.outcome != "migrated" else plan._replace(outcome="separate")
+        raise Conflict(f"every key like {legacy.key!r} is taken; rename one of those sessions")
+
+    def _under(self, key: str, legacy: Legacy, src: dict[str, Any]) -> Plan | None:
+        """What to do under a key; None if it is another session's."""
+        if any(self._store.generations(key, lambda generation: knows(generation.past, src))):
+            return Plan("finished", key)
+        if legacy.is_archived:
+            return Plan("migrated", key)
+        if not self._is_active(key):
+            return self._free(key, legacy)
+
+        def more_of(past: Past) -> Continuation | None:
+            return continuation(past, legacy, self._now)
+
+        more = self._store.read(key, more_of)
+        if more is None:
+            return None
+        return Plan("appended" if more.wishes else "finished", key, more)
+
+    def _free(self, key: str, legacy: Legacy) -> Plan | None:
+        """What to do under a key that no session has; a dry run may have planned to give it to another file."""
+        theirs = legacy.messages
+        other = self._planned.setdefault(key, theirs)
+        if other is theirs:
+            return Plan("migrated", key)
+        if begins(theirs, other):
+            return Plan("appended", key, Continuation(added=len(theirs) - len(other)))
+        return Plan("finished", key) if begins(other, theirs) else None
+
+    def _is_active(self, key: str) -> bool:
+        with reading(ops_of(self._store), Place.of(self._store.location, key)) as found:
+            return found.past is not None
+
+
+def ops_of(store: Files) -> Ops:
+    """The system calls of a store; what is done beside its logs goes through them, too."""
+    return store.ops
+
+
+def _keys(key: str) -> Iterator[str]:
+    """The key, and the ones that it gets where it is taken."""
+    yield key
+    yield from (f"{key[:_LONGEST]} ({number})" for number in range(2, _MOST_KEYS))

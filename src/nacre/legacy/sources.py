@@ -1,0 +1,159 @@
+"""Where earlier agents left their sessions: the files that may hold one, told apart by name and first bytes."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat as modes
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nacre.errors import StoreError
+from nacre.legacy.documents import Legacy, read_document, read_lines
+from nacre.log.ops import Ops
+
+_OURS = b'{"v":'
+_BLOCK = 1024 * 1024
+_CLAIMED = re.compile(r"(.+\.jsonl)\.migrating(\.\d+)?\Z", re.DOTALL)
+_META = ".meta.json"
+
+
+class Source(NamedTuple):
+    """A file that may hold a session, what it was called first, and the name of the metadata beside it."""
+
+    folder: str
+    name: str
+    original: str
+    meta: str = ""
+
+    @property
+    def path(self) -> str:
+        return f"{self.folder}/{self.name}"
+
+    @property
+    def is_archived(self) -> bool:
+        return self.original.endswith(".archived")
+
+    @property
+    def is_document(self) -> bool:
+        return self.original.endswith(".json")
+
+
+def folders_of(directory: str) -> tuple[str, str]:
+    """The places of a directory in which earlier agents kept sessions."""
+    return directory, f"{directory}/sessions"
+
+
+def sources(ops: Ops, directory: str, *, logs: str = "") -> list[Source]:
+    """The files of a directory that may hold sessions: archived ones first, and documents last.
+
+    In the folder `logs` a name that may be a log's is one, unless there is metadata beside it.
+    """
+    found: list[Source] = []
+    for folder in folders_of(directory):
+        names = _names(ops, folder)
+        for name in sorted(names):
+            source = _source(folder, name, names)
+            if source is not None and not (folder == logs and name.endswith(".jsonl") and not source.meta):
+                found.append(source)
+    return sorted(found, key=lambda source: (not source.is_archived, source.is_document))
+
+
+def lone_metas(ops: Ops, directory: str) -> Iterator[tuple[str, str]]:
+    """Metadata beside which there is no session: folder and name."""
+    for folder in folders_of(directory):
+        names = _names(ops, folder)
+        found = (source for name in names if (source := _source(folder, name, names)) is not None)
+        used = {source.meta for source in found if source.meta and not _is_ours(ops, source.path)}
+        yield from ((folder, name) for name in sorted(names) if name.endswith(_META) and name not in used)
+
+
+def read(ops: Ops, source: Source) -> Legacy | None:
+    """Read the session in a file; None if it holds none of an earlier agent.
+
+    Raises Unreadable if it should hold one, and OSError.
+    """
+    found = contents(ops, source.path)
+    if found is None:
+        return None
+    data, changed = found
+    name = source.original.removesuffix(".archived").removesuffix(".json").removesuffix(".jsonl")
+    if source.is_document:
+        return read_document(data, name)
+    legacy = read_lines(data, name, meta=_beside(ops, source), changed=changed)
+    return replace(legacy, is_archived=source.is_archived) if legacy is not None else None
+
+
+def contents(ops: Ops, path: str) -> tuple[bytes, datetime] | None:
+    """The bytes of a file and when it was changed; None if it is a log of ours, or no file at all."""
+    fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = ops.fstat(fd)
+        if not modes.S_ISREG(found.st_mode) or ops.pread(fd, len(_OURS), 0) == _OURS:
+            return None
+        return b"".join(_blocks(ops, fd)), datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
+    finally:
+        ops.close(fd)
+
+
+def free_path(ops: Ops, path: str) -> str:
+    """A path that no file has: the given one, or with a number behind it."""
+    free, number = path, 1
+    while _is_there(ops, free):
+        number += 1
+        free = f"{path}.{number}"
+    return free
+
+
+def _source(folder: str, name: str, names: set[str]) -> Source | None:
+    claimed = _CLAIMED.match(name)
+    original = claimed[1] if claimed is not None else name
+    if original.endswith((".json", ".jsonl.archived")) and not original.endswith(_META):
+        return Source(folder, name, original)
+    if not original.endswith(".jsonl"):
+        return None
+    meta = original.removesuffix(".jsonl") + _META
+    return Source(folder, name, original, meta if meta in names else "")
+
+
+def _is_ours(ops: Ops, path: str) -> bool:
+    try:
+        return contents(ops, path) is None
+    except OSError:
+        return False
+
+
+def _beside(ops: Ops, source: Source) -> bytes | None:
+    try:
+        found = contents(ops, f"{source.folder}/{source.meta}") if source.meta else None
+    except FileNotFoundError:
+        # It went with an older file of this name.
+        return None
+    return found[0] if found is not None else None
+
+
+def _is_there(ops: Ops, path: str) -> bool:
+    try:
+        ops.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _names(ops: Ops, folder: str) -> set[str]:
+    try:
+        return set(ops.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read: {error}") from error
+
+
+def _blocks(ops: Ops, fd: int) -> Iterator[bytes]:
+    at = 0
+    while block := ops.pread(fd, _BLOCK, at):
+        at += len(block)
+        yield block

@@ -1,0 +1,109 @@
+"""How the one-file page looks, and the one script that it runs."""
+
+from __future__ import annotations
+
+STYLE = """
+:root{color-scheme:light dark;--ground:#fdfcf9;--ink:#22252a;--faint:#6b7078;--edge:#e2dfd8;--sheet:#fff;--code:#f4f2ec;
+--user:#2f6f4f;--assistant:#2f5d95;--tool:#7a4b8f;--system:#8a6116;--link:#1d5fa8;--here:#f6eccb}
+@media (prefers-color-scheme:dark){:root{--ground:#16181c;--ink:#dcdfe4;--faint:#969ca6;--edge:#2e3239;--sheet:#1c1f24;
+--code:#23272e;--user:#7cc49c;--assistant:#86b4ea;--tool:#c79ad8;--system:#d9b36a;--link:#86b9f2;--here:#3a3520}}
+*{box-sizing:border-box}
+html{scroll-padding-top:.5rem}
+body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.55 system-ui,sans-serif;overflow-wrap:anywhere}
+main,body>header,body>footer{max-width:54rem;margin:0 auto;padding:0 1rem}
+body>header{padding-top:1.5rem;padding-bottom:1rem;border-bottom:1px solid var(--edge)}
+body>footer{padding-top:1rem;padding-bottom:2rem}
+h1{margin:0 0 .25rem;font-size:1.5rem;line-height:1.25}
+h3,h4,h5,h6{margin:1.1em 0 .4em;font-size:1.05rem;line-height:1.3}
+h3{font-size:1.2rem}
+body>header p,body>footer p{margin:0;color:var(--faint);font-size:.875rem}
+section{content-visibility:auto;contain-intrinsic-size:auto 400rem;padding:0 .75rem;margin:0 -.75rem}
+section:last-child{contain-intrinsic-size:auto 20rem}
+article{padding:.8rem .75rem;margin:0 -.75rem;border-bottom:1px solid var(--edge)}
+article:target,article.here{background:var(--here)}
+article>h2{margin:0 0 .3rem;font-size:.8125rem;font-weight:400;color:var(--faint);line-height:1.5}
+article>h2 b{font-size:.9375rem;margin-right:.35em}
+.user>h2 b{color:var(--user)}.assistant>h2 b{color:var(--assistant)}
+.tool>h2 b{color:var(--tool)}.system>h2 b{color:var(--system)}
+article>h2 a{color:inherit;margin-right:.35em}
+.gone{opacity:.65}
+.cut{border-left:3px solid var(--system);padding-left:.75rem;margin-left:0}
+p,ul,ol,pre,blockquote,.table,details{margin:.5em 0}
+ul,ol{padding-left:1.6rem}
+li>p{margin:.15em 0}
+a{color:var(--link)}
+.address{color:var(--faint);font-size:.875em}
+code,pre{font:.875em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+code{background:var(--code);border-radius:3px;padding:.1em .25em}
+pre{background:var(--code);border-radius:6px;padding:.6rem .75rem;overflow-x:auto;white-space:pre-wrap;tab-size:4}
+pre code{background:none;padding:0;font-size:1em}
+pre[data-language]::before{content:attr(data-language);display:block;color:var(--faint);font-size:.85em}
+blockquote{border-left:3px solid var(--edge);padding-left:.75rem;margin-left:0;color:var(--faint)}
+hr{border:0;border-top:1px solid var(--edge)}
+.table{overflow-x:auto}
+table{border-collapse:collapse}
+th,td{border:1px solid var(--edge);padding:.25rem .5rem;text-align:left;vertical-align:top}
+details{border:1px solid var(--edge);border-radius:6px;background:var(--sheet)}
+summary{padding:.3rem .6rem;cursor:pointer;font:.8125rem/1.6 ui-monospace,Menlo,Consolas,monospace;
+white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
+summary b{color:var(--tool)}
+summary i{color:var(--faint);font-style:normal}
+details>pre{margin:0;border-radius:0;border-top:1px solid var(--edge);max-height:40rem;overflow:auto}
+details>pre:last-child{border-radius:0 0 6px 6px}
+.attachment{color:var(--tool);font-size:.875rem}
+kbd{border:1px solid var(--edge);border-radius:3px;padding:0 .3em;font:.85em ui-monospace,monospace}
+@media (prefers-reduced-motion:no-preference){html{scroll-behavior:auto}}
+@media print{section{content-visibility:visible}}
+"""
+
+SCRIPT = """
+"use strict";
+const unfold = () => {
+  const one = document.getElementById(location.hash.slice(1));
+  if (one && one.matches("details")) one.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();
+addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const first = document.querySelector("article");
+  if (!first) return;
+  const [marked] = document.getElementsByClassName("here");
+  const near = y => { const at = document.elementFromPoint(innerWidth / 2, y); return at && at.closest("article"); };
+  const inView = one => { const box = one.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; };
+  const here = marked && inView(marked) ? marked : near(24) || near(72);
+  const beside = (one, on) => {
+    const next = on ? one.nextElementSibling : one.previousElementSibling;
+    if (next) return next;
+    const section = on ? one.parentElement.nextElementSibling : one.parentElement.previousElementSibling;
+    return section && (on ? section.firstElementChild : section.lastElementChild);
+  };
+  const step = (from, on, kind) => {
+    let one = from;
+    do one = one && beside(one, on); while (one && !one.matches(kind));
+    return one;
+  };
+  const go = one => {
+    if (!one) return;
+    if (marked) marked.classList.remove("here");
+    one.classList.add("here");
+    one.scrollIntoView({block: "start"});
+    if (one.id) history.replaceState(null, "", "#" + one.id);
+    event.preventDefault();
+  };
+  const fold = one => {
+    const all = one ? [...one.querySelectorAll("details")] : [];
+    const open = all.some(each => !each.open);
+    all.forEach(each => { each.open = open; });
+  };
+  switch (event.key) {
+    case "j": go(here ? step(here, true, "article") : first); break;
+    case "k": go(step(here, false, "article")); break;
+    case "n": go(here ? step(here, true, ".user") : first); break;
+    case "p": go(step(here, false, ".user")); break;
+    case "g": go(first); break;
+    case "G": go(document.querySelector("main").lastElementChild.lastElementChild); break;
+    case "e": fold(here); break;
+  }
+});
+"""

@@ -1,0 +1,148 @@
+"""Finding the verb, the options that all verbs have, and errors."""
+
+from __future__ import annotations
+
+import pytest
+
+import nacre as library
+from nacre.cli import command
+from tests.cli.conftest import Nacre
+
+
+def test_help_is_asked_for_on_stdout(nacre: Nacre) -> None:
+    result = nacre("--help")
+    assert (result.code, result.err) == (0, "")
+    assert "examples:" in result.out
+
+
+def test_nothing_at_all_is_a_usage_error_with_help_on_stderr(nacre: Nacre) -> None:
+    result = nacre()
+    assert (result.code, result.out) == (2, "")
+    assert "usage: nacre" in result.err
+
+
+@pytest.mark.parametrize("noun", ["sessions", "session", "s"])
+def test_the_noun_has_aliases_and_lists_by_default(nacre: Nacre, noun: str) -> None:
+    nacre.fill("one")
+    assert nacre(noun, "--json").json["items"][0]["key"] == "one"
+    assert nacre(noun, "ls", "--json").json["count"] == 1
+
+
+def test_the_group_has_its_own_help(nacre: Nacre) -> None:
+    result = nacre("sessions", "--help")
+    assert result.code == 0
+    assert "@last~2" in result.out
+
+
+def test_version(nacre: Nacre) -> None:
+    assert nacre("--version").out == f"nacre {library.__version__}\n"
+
+
+def test_an_unknown_verb_says_which_was_meant(nacre: Nacre) -> None:
+    result = nacre("sessions", "serach", "x")
+    assert result.code == 2
+    assert "did you mean `nacre sessions search`?" in result.err
+
+
+def test_options_may_stand_anywhere(nacre: Nacre) -> None:
+    nacre.fill("one")
+    store = str(nacre.root)
+    lines = (("--store", store, "s", "list", "--json"), ("s", "--json", "list", f"--store={store}"), ("--json", "s"))
+    assert [nacre(*line).json["count"] for line in lines] == [1, 1, 1]
+
+
+def test_behind_two_dashes_a_word_is_just_a_word(nacre: Nacre) -> None:
+    nacre.fill("one")
+    assert nacre("s", "rename", "one", "--", "--json").out == "one: is now called --json\n"
+
+
+@pytest.mark.parametrize("line", [("--store",), ("s", "list", "--color=blue"), ("s", "list", "--limit", "x")])
+def test_a_wrong_option_is_exit_2(nacre: Nacre, line: tuple[str, ...]) -> None:
+    assert nacre(*line).code == 2
+
+
+def test_a_named_store_that_is_not_there_is_not_made(nacre: Nacre) -> None:
+    result = nacre("s", "list", "--store", f"{nacre.root}-not", "--json")
+    assert (result.code, result.json["error"]["type"]) == (3, "not_found")
+    assert not nacre.root.with_name(f"{nacre.root.name}-not").exists()
+
+
+def test_the_default_store_that_is_not_there_is_empty_and_not_made(nacre: Nacre) -> None:
+    assert nacre("s", "list", "--json").json["count"] == 0
+    assert not nacre.root.exists()
+
+
+def test_ambiguity_is_exit_4_with_the_candidates_on_stderr(nacre: Nacre) -> None:
+    nacre.fill("telegram:1", "telegram:2")
+    result = nacre("s", "tail", "tele")
+    assert (result.code, result.out) == (4, "")
+    assert "  telegram:1\n  telegram:2\n" in result.err
+
+
+def test_ambiguity_in_json_has_the_candidates(nacre: Nacre) -> None:
+    nacre.fill("telegram:1", "telegram:2")
+    error = nacre("s", "tail", "tele", "--json").json["error"]
+    assert error["type"] == "ambiguous"
+    assert [candidate["key"] for candidate in error["candidates"]] == ["telegram:1", "telegram:2"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind"),
+    [
+        (library.SessionNotFound("x"), 3, "not_found"),
+        (library.SessionBusy("x"), 5, "locked"),
+        (library.LogDamaged("x"), 6, "damaged"),
+        (library.FormatTooNew("x"), 8, "too_new"),
+        (library.Conflict("x"), 1, "conflict"),
+        (library.Refused("x"), 1, "refused"),
+        (library.StoreError("x"), 1, "failed"),
+        (library.ConfigError("x"), 2, "config"),
+        (OSError("x"), 1, "failed"),
+        (ZeroDivisionError("x"), 1, "internal"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_errors_have_their_exit_codes(
+    nacre: Nacre, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, kind: str
+) -> None:
+    def fails(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(command, "_dispatch", fails)
+    result = nacre("s", "list", "--json")
+    assert (result.code, result.json["error"]["type"]) == (code, kind)
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (BrokenPipeError(), 141)])
+def test_who_interrupts_it_or_stops_reading_hears_nothing(
+    nacre: Nacre, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    def fails(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(command, "_dispatch", fails)
+    monkeypatch.setattr(command, "_drop_stdout", lambda: None)
+    assert nacre("s", "list") == (code, "", "")
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "colored"),
+    [
+        ({}, (), False),
+        ({}, ("--color",), True),
+        ({}, ("--color", "always"), True),
+        ({"FORCE_COLOR": "1"}, (), True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, (), False),
+        ({"NO_COLOR": "1"}, ("--color=always",), True),
+        ({"FORCE_COLOR": "1"}, ("--no-color",), False),
+        ({"NACRE_CLI_COLOR": "always"}, (), True),
+        ({"FORCE_COLOR": "1"}, ("--json",), False),
+    ],
+)
+def test_colour_is_for_who_wants_it(
+    nacre: Nacre, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], words: tuple[str, ...], colored: bool
+) -> None:
+    nacre.fill("one")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[" in nacre("s", "list", *words).out) is colored

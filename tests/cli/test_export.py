@@ -1,0 +1,136 @@
+"""nacre sessions export."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from nacre.cli.export import write
+from nacre.cli.failures import Failure
+from tests.cli.conftest import Nacre
+
+
+@pytest.fixture
+def talk(nacre: Nacre) -> Nacre:
+    """A store with one session, of which a summary covers the first message."""
+    with nacre.sessions() as sessions:
+        sessions.add_message("talk", "user", "first <b>words</b>")
+        sessions.set_summary("talk", "We spoke.", upto=2)
+        sessions.add_full_message("talk", {"role": "user", "content": "last *words*", "odd": [1]})
+    return nacre
+
+
+def test_markdown_goes_to_stdout(talk: Nacre) -> None:
+    code, out, err = talk("sessions", "export", "talk")
+    assert code == 0
+    assert out.startswith("# talk\n\n`talk` · created ")
+    assert out.endswith("\n\nlast *words*\n")
+    assert "first" not in out
+    assert err == "1 message before the summary or the cut left out, use --all\n"
+
+
+def test_all_includes_what_is_no_longer_in_the_history(talk: Nacre) -> None:
+    _, out, err = talk("sessions", "export", "talk", "--all")
+    assert "not in the history\n\nfirst <b>words</b>\n" in out
+    assert err == ""
+
+
+def test_html_is_one_file(talk: Nacre, tmp_path: Path) -> None:
+    path = tmp_path / "talk.html"
+    code, out, _ = talk("sessions", "export", "talk", "--all", "--format", "html", "-o", str(path))
+    text = path.read_text()
+    assert code == 0
+    assert text.startswith("<!doctype html>")
+    assert "<p>first &lt;b&gt;words&lt;/b&gt;</p>" in text
+    assert out.startswith(f"{path}: ")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_jsonl_is_every_line_of_the_log(talk: Nacre) -> None:
+    out = talk("sessions", "export", "talk", "--format", "jsonl").out
+    assert out == (talk.root / "sessions" / "talk.jsonl").read_text()
+    assert talk("sessions", "export", "talk", "--jsonl").out == out
+
+
+def test_json_is_every_record_of_every_generation(talk: Nacre) -> None:
+    lines = (talk.root / "sessions" / "talk.jsonl").read_text().splitlines()
+    with talk.sessions() as sessions:
+        sessions.archive("talk")
+        sessions.add_message("talk", "user", "anew")
+    found = talk("sessions", "export", "talk", "--format", "json").json
+    assert (found["schema_version"], found["key"], len(found["generations"])) == (1, "talk", 2)
+    assert found["generations"][0]["records"] == [json.loads(line) for line in lines]
+    assert found["generations"][1]["records"][1]["m"]["content"] == "anew"
+    assert talk("sessions", "export", "talk", "--json").json == found
+
+
+def test_records_that_were_moved_out_are_exported_too(nacre: Nacre) -> None:
+    with nacre.sessions() as sessions:
+        for n in range(200):
+            sessions.add_message("k", "user", f"{n} " + "x" * 3000)
+        sessions.truncate_history("k", 1)
+        sessions.save("k")
+    found = nacre("sessions", "export", "k", "--jsonl").out.splitlines()
+    assert sum(json.loads(line)["t"] == "msg" for line in found) == 200
+
+
+def test_an_existing_file_is_kept(talk: Nacre, tmp_path: Path) -> None:
+    path = tmp_path / "kept.md"
+    path.write_text("mine")
+    code, out, err = talk("sessions", "export", "talk", "-o", str(path))
+    assert (code, out) == (1, "")
+    assert "exists already" in err
+    assert path.read_text() == "mine"
+    assert talk("sessions", "export", "talk", "-o", str(path), "--force").code == 0
+    assert path.read_text().startswith("# talk")
+
+
+def test_a_file_that_came_meanwhile_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "late"
+
+    def pieces() -> list[bytes]:
+        path.write_text("theirs")
+        return [b"ours"]
+
+    with pytest.raises(Failure, match="exists already"):
+        write(path, (piece for piece in pieces()), force=False)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "theirs"
+
+
+def test_a_failed_write_leaves_nothing(talk: Nacre, tmp_path: Path) -> None:
+    code, out, err = talk("sessions", "export", "talk", "-o", str(tmp_path / "no" / "where.md"))
+    assert (code, out) == (1, "")
+    assert "cannot be written: No such file or directory" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_writes_nothing(talk: Nacre, tmp_path: Path) -> None:
+    path = tmp_path / "talk.md"
+    assert talk("sessions", "export", "talk", "-o", str(path), "--dry-run").out.endswith(" would be written\n")
+    assert not path.exists()
+
+
+def test_json_gives_a_receipt(talk: Nacre, tmp_path: Path) -> None:
+    path = tmp_path / "talk.html"
+    found = talk("sessions", "export", "talk", "--format", "html", "-o", str(path), "--json").json
+    assert found == {
+        "ok": True,
+        "operation": "export",
+        "dry_run": False,
+        "key": "talk",
+        "format": "html",
+        "path": str(path),
+        "bytes": path.stat().st_size,
+    }
+
+
+def test_export_and_receipt_cannot_share_stdout(talk: Nacre) -> None:
+    assert talk("sessions", "export", "talk", "--format", "md", "--json").code == 2
+
+
+def test_an_unknown_session_is_not_found(nacre: Nacre) -> None:
+    assert nacre("sessions", "export", "nobody").code == 3

@@ -1,0 +1,123 @@
+"""nacre sessions list."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nacre.cli.text import width
+from tests.cli.conftest import Nacre
+
+HOSTILE = "evil\x1b]0;title\x07\n\u202edrawkcab\x9b2J"
+
+
+def test_the_envelope(nacre: Nacre) -> None:
+    nacre.fill("one", "two")
+    document = nacre("s", "list", "--json", "--sort", "key").json
+    assert {name: document[name] for name in ("schema_version", "count", "total", "has_more", "next_cursor")} == {
+        "schema_version": 1,
+        "count": 2,
+        "total": 2,
+        "has_more": False,
+        "next_cursor": None,
+    }
+    assert [item["key"] for item in document["items"]] == ["one", "two"]
+
+
+def test_an_item_has_exact_times_and_counts(nacre: Nacre) -> None:
+    nacre.fill("one", title="A title")
+    item = nacre("s", "list", "--json").json["items"][0]
+    assert (item["title"], item["messages"], item["archived"]) == ("A title", 2, False)
+    assert item["updated"].endswith("Z")
+    assert len(item["updated"]) == len("2026-11-15T18:00:00.000Z")
+
+
+def test_jsonl_is_a_record_per_line(nacre: Nacre) -> None:
+    nacre.fill("one", "two")
+    lines = nacre("s", "list", "--jsonl").out.splitlines()
+    assert {json.loads(line)["key"] for line in lines} == {"one", "two"}
+
+
+def test_a_cursor_goes_on_where_the_last_list_ended(nacre: Nacre) -> None:
+    nacre.fill(*"abcde")
+    keys: list[str] = []
+    cursor: tuple[str, ...] = ()
+    while True:
+        document = nacre("s", "list", "-n", "2", "--json", *cursor).json
+        keys += [item["key"] for item in document["items"]]
+        if not document["has_more"]:
+            break
+        cursor = ("--cursor", document["next_cursor"])
+    assert sorted(keys) == [*"abcde"]
+
+
+def test_archived_sessions_are_hinted_at_on_stderr(nacre: Nacre) -> None:
+    nacre.fill("one", "two")
+    nacre("s", "archive", "two")
+    result = nacre("s", "list")
+    assert "two" not in result.out
+    assert result.err == "1 archived session hidden, use --all\n"
+    assert nacre("s", "list", "--quiet").err == ""
+    assert len(nacre("s", "list", "--all", "--json").json["items"]) == 2
+    assert [item["key"] for item in nacre("s", "list", "--archived", "--json").json["items"]] == ["two"]
+
+
+def test_a_hostile_title_and_key_are_shown_not_obeyed(nacre: Nacre) -> None:
+    nacre.fill(f"key{HOSTILE}", title=HOSTILE)
+    for form in ((), ("--json",), ("--jsonl",), ("--format", "{key} {title}")):
+        out = nacre("s", "list", *form).out
+        assert out.count("\n") == (2 if not form else 1)
+        assert all(char.isprintable() or char == "\n" for char in out)
+
+
+def test_a_format_is_a_line_per_session(nacre: Nacre) -> None:
+    nacre.fill("one", title="A title")
+    assert nacre("s", "list", "--format", r"{key}\t{title}").out == "one\tA title\n"
+    assert nacre("s", "list", "--format", "{nope}").code == 2
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_columns_are_aligned_and_fit(nacre: Nacre, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    nacre.fill("plain", title="A plain title")
+    nacre.fill("wide", title="数据库连接错误排查" * 9)
+    nacre.fill("a/key/that/is/longer/than/any/column/may/be/" * 4, title="x" * 300)
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = nacre("s", "list").out.splitlines()
+    assert max(map(width, lines)) <= int(columns)
+    assert len({width(line) for line in lines if line.endswith(("UPDATED", "now", "ago"))}) == 1
+
+
+def test_a_key_is_never_cut(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "a/key/that/is/longer/than/any/column/may/be/" * 4
+    nacre.fill(key)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = nacre("s", "list").out.splitlines()[1:]
+    assert "".join(line.removeprefix("1").split()[0] for line in lines) == key
+
+
+def test_more_columns_show_more_of_a_title(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    nacre.fill("one", title="word " * 60)
+    shown = []
+    for columns in ("80", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        shown.append(nacre("s", "list").out.count("word"))
+    assert shown[0] < shown[1]
+
+
+def test_a_pipe_gets_the_whole_title(nacre: Nacre) -> None:
+    nacre.fill("one", title="word " * 60)
+    assert nacre("s", "list").out.count("word") == 60
+
+
+@pytest.mark.parametrize("order", ["updated", "created", "size", "messages", "key"])
+def test_every_order_can_be_reversed(nacre: Nacre, order: str) -> None:
+    nacre.fill("a")
+    nacre.fill("b", title="longer")
+    with nacre.sessions() as sessions:
+        sessions.add_message("b", "user", "more")
+    there, back = (
+        [item["key"] for item in nacre("s", "list", "--json", "--sort", order, *more).json["items"]]
+        for more in ((), ("--reverse",))
+    )
+    assert there == back[::-1]

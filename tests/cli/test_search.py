@@ -1,0 +1,90 @@
+"""nacre sessions search."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from nacre import Hit, Sessions
+from tests.cli.conftest import Nacre
+
+HITS = [
+    Hit(key="one", n=2, ts=datetime(2026, 1, 2, tzinfo=UTC), role="user", snippet="a \x1b[31mred\nword"),
+    Hit(key="two", n=7, ts=datetime(2026, 1, 1, tzinfo=UTC), role="tool", snippet="another"),
+]
+
+
+class Asked:
+    """What the store was asked, and what it answers."""
+
+    def __init__(self) -> None:
+        self.query = ""
+        self.hits = HITS
+
+    def search(self, query: str, *, limit: int = 50) -> list[Hit]:
+        self.query = query
+        return self.hits[:limit]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    found = Asked()
+    monkeypatch.setattr(Sessions, "search", lambda _, query, *, limit=50: found.search(query, limit=limit))
+    return found
+
+
+def test_hits_are_named_so_that_they_can_be_shown(nacre: Nacre, asked: Asked) -> None:
+    result = nacre("s", "search", "red", "word")
+    assert result.code == 0
+    assert asked.query == "red word"
+    assert [line.split()[0] for line in result.out.splitlines() if not line.startswith(" ")] == ["one@2", "two@7"]
+    assert "a \\x1b[31mred\\nword" in result.out
+
+
+def test_the_envelope_and_a_record_per_line(nacre: Nacre, asked: Asked) -> None:
+    document = nacre("s", "search", "x", "--json").json
+    assert (document["schema_version"], document["count"]) == (1, 2)
+    assert document["items"][0] == {
+        "key": "one",
+        "n": 2,
+        "ts": "2026-01-02T00:00:00.000Z",
+        "role": "user",
+        "snippet": "a \x1b[31mred\nword",
+    }
+    lines = nacre("s", "search", "x", "--jsonl").out.splitlines()
+    assert [json.loads(line)["n"] for line in lines] == [2, 7]
+
+
+def test_nothing_found_is_exit_1_and_no_error(nacre: Nacre, asked: Asked) -> None:
+    asked.hits = []
+    result = nacre("s", "search", "x", "--json")
+    assert (result.code, result.json["count"]) == (1, 0)
+    assert nacre("s", "search", "x") == (1, "", "nothing found\n")
+
+
+def test_options_become_filters_of_the_query(nacre: Nacre, asked: Asked) -> None:
+    nacre.fill("a key")
+    options = ("--role", "user", "--tool", "shell", "--since", "7d", "--until", "2026-01-01", "--session", "a key")
+    nacre("s", "search", "x", *options)
+    assert asked.query == 'x role:user tool:shell since:7d until:2026-01-01 session:"a key"'
+
+
+def test_only_the_session_that_was_named_is_searched(nacre: Nacre, asked: Asked) -> None:
+    nacre.fill("one")
+    asked.hits = [*HITS, *(Hit(key="one-2", n=1, ts=hit.ts, role="user", snippet="") for hit in HITS)]
+    assert [item["key"] for item in nacre("s", "search", "x", "--session", "one", "--json").json["items"]] == ["one"]
+
+
+def test_a_limit_below_one_is_a_usage_error(nacre: Nacre, asked: Asked) -> None:
+    assert nacre("s", "search", "x", "-n", "0").code == 2
+
+
+def test_words_that_were_said_are_found(nacre: Nacre) -> None:
+    nacre.fill("one", "two")
+    nacre("s", "archive", "two")
+    result = nacre("s", "search", "hello", "two", "--json")
+    if result.code == 1 and "no index" in result.json.get("error", {}).get("message", ""):
+        pytest.skip("this store is opened without an index")
+    assert [item["key"] for item in result.json["items"]] == ["two"]

@@ -1,0 +1,252 @@
+"""nacre sessions rm, trash and restore."""
+
+from __future__ import annotations
+
+import pytest
+
+from nacre.log.ops import Ops
+from tests.cli.conftest import Nacre
+
+
+def words_of(nacre: Nacre, key: str) -> list[object]:
+    with nacre.sessions() as sessions:
+        return [stored.message.content for stored in sessions.transcript(key)]
+
+
+def test_a_removed_session_is_gone_and_comes_back_whole(nacre: Nacre) -> None:
+    nacre.fill("one", title="A title")
+    before = nacre.files()
+    assert nacre("s", "rm", "one").code == 0
+    assert nacre("s", "list", "--all", "--json").json["count"] == 0
+    assert nacre("s", "restore", "one").code == 0
+    assert nacre.files() == before
+
+
+def test_all_generations_go_and_come_back_as_they_were(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre("s", "archive", "one")
+    nacre.fill("one")
+    before = nacre.files()
+    nacre("s", "rm", "one")
+    assert not any(name.startswith(("sessions/", "archive/")) for name in nacre.files())
+    nacre("s", "restore", "one")
+    assert nacre.files() == before
+
+
+def test_what_was_moved_out_and_set_aside_goes_along(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre.damage("one")
+    nacre("s", "repair", "one")
+    before = nacre.files()
+    nacre("s", "rm", "one")
+    assert all(name.startswith("trash/") for name in nacre.files())
+    nacre("s", "restore", "one")
+    assert nacre.files() == before
+
+
+def test_restore_beside_a_new_session_of_the_key_is_refused(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre("s", "rm", "one")
+    nacre.fill("one")
+    result = nacre("s", "restore", "one", "--json")
+    assert (result.code, result.json["error"]["type"]) == (1, "conflict")
+    assert len(words_of(nacre, "one")) == 2
+
+
+def test_of_one_key_the_last_removed_comes_back_first(nacre: Nacre) -> None:
+    for word in ("first", "second"):
+        with nacre.sessions() as sessions:
+            sessions.add_message("one", "user", word)
+        nacre("s", "rm", "one")
+    nacre("s", "restore", "one")
+    assert words_of(nacre, "one") == ["second"]
+
+
+def test_last_is_what_was_removed_last(nacre: Nacre) -> None:
+    nacre.fill("one", "two")
+    nacre("s", "rm", "one")
+    nacre("s", "rm", "two")
+    assert nacre("s", "restore", "@last", "--json").json["results"][0]["key"] == "two"
+
+
+def test_a_write_after_rm_begins_a_new_session(nacre: Nacre) -> None:
+    nacre.fill("one")
+    with nacre.sessions() as sessions:
+        sessions.add_message("one", "user", "still open")
+        nacre("s", "rm", "one")
+        sessions.add_message("one", "user", "afterwards")
+    assert words_of(nacre, "one") == ["afterwards"]
+
+
+def test_delete_erases_the_trash_too(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre("s", "rm", "one")
+    with nacre.sessions() as sessions:
+        sessions.delete("one")
+    assert nacre.files() == {}
+
+
+def test_permanent_needs_a_yes_where_nobody_can_be_asked(nacre: Nacre) -> None:
+    nacre.fill("one")
+    before = nacre.files()
+    assert nacre("s", "rm", "one", "--permanent").code == 2
+    assert nacre.files() == before
+    assert nacre("s", "rm", "one", "--permanent", "--yes").code == 0
+    assert nacre.files() == {}
+
+
+@pytest.mark.parametrize(("answer", "code", "is_left"), [("y\n", 0, False), ("n\n", 1, True), ("", 1, True)])
+def test_on_a_terminal_it_asks_once(
+    nacre: Nacre, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, is_left: bool
+) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            return answer
+
+    nacre.fill("one")
+    monkeypatch.setattr("sys.stdin", Terminal())
+    result = nacre("s", "rm", "one", "--permanent")
+    assert result.code == code
+    assert result.err.count("[y/N]") == 1
+    assert bool(nacre.files()) is is_left
+
+
+def test_the_trash_is_listed_and_emptied(nacre: Nacre) -> None:
+    nacre.fill("one", "two")
+    nacre("s", "rm", "one", "two")
+    assert {item["key"] for item in nacre("s", "trash", "--json").json["items"]} == {"two", "one"}
+    assert nacre("s", "trash", "empty", "two").code == 2
+    assert nacre("s", "trash", "empty", "two", "--yes").code == 0
+    assert [item["key"] for item in nacre("s", "trash", "list", "--json").json["items"]] == ["one"]
+
+
+def test_only_what_is_old_enough_is_erased(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre("s", "rm", "one")
+    assert nacre("s", "trash", "empty", "--older-than", "30d", "--yes", "--json").json["results"] == []
+    assert nacre("s", "trash", "empty", "--older-than", "soon", "--yes").code == 2
+    assert nacre("s", "trash", "empty", "--older-than", "0s", "--yes").code == 0
+    assert nacre.files() == {}
+
+
+def test_a_fork_keeps_its_past_when_its_parent_goes(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre("s", "fork", "one", "two")
+    nacre("s", "rm", "one")
+    nacre("s", "trash", "empty", "--yes")
+    assert words_of(nacre, "two")[0] == "hello from one"
+
+
+def test_a_fork_comes_back_with_its_past(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre("s", "fork", "one", "two")
+    nacre("s", "rm", "two")
+    nacre("s", "restore", "two")
+    with nacre.sessions() as sessions:
+        assert [message.content for message in sessions.get_history("two")] == ["hello from one", "hi"]
+
+
+def test_an_emptied_fork_leaves_nothing(nacre: Nacre) -> None:
+    nacre.fill("one")
+    before = nacre.files()
+    nacre("s", "fork", "one", "two")
+    nacre("s", "rm", "two")
+    nacre("s", "trash", "empty", "--yes")
+    assert nacre.files() == before
+
+
+def test_a_store_without_a_trash_has_an_empty_one(nacre: Nacre) -> None:
+    nacre.fill("one")
+    result = nacre("s", "trash", "restore", "one", "--json")
+    assert (result.code, result.json["error"]["type"]) == (3, "not_found")
+
+
+class Failing(Ops):
+    """Fails the nth change of a directory, as if the process had been killed there."""
+
+    left = 0
+
+    def _count(self) -> None:
+        Failing.left -= 1
+        if not Failing.left:
+            raise OSError(5, "the end")
+
+    def rename(self, old: str, new: str) -> None:
+        self._count()
+        super().rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        self._count()
+        super().link(old, new)
+
+    def unlink(self, path: str) -> None:
+        self._count()
+        super().unlink(path)
+
+    def fsync(self, fd: int) -> None:
+        self._count()
+        super().fsync(fd)
+
+
+def two_generations(nacre: Nacre) -> dict[str, bytes]:
+    """A session with an archived generation, both damaged and mended."""
+    for _ in range(2):
+        nacre.fill("one")
+        nacre.damage("one")
+        nacre("s", "repair", "one")
+        nacre("s", "archive", "one")
+    nacre("s", "unarchive", "one")
+    return nacre.files()
+
+
+def failing_at(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    Failing.left = nth
+    monkeypatch.setattr("nacre.cli.discard.Ops", Failing)
+
+
+@pytest.mark.parametrize("nth", range(1, 24))
+def test_rm_that_was_cut_short_is_finished_by_another(nacre: Nacre, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    before = two_generations(nacre)
+    failing_at(nth, monkeypatch)
+    nacre("s", "rm", "one")
+    monkeypatch.setattr("nacre.cli.discard.Ops", Ops)
+    nacre("s", "rm", "one")
+    assert nacre("s", "list", "--all", "--json").json["count"] == 0
+    while nacre("s", "trash", "--json").json["count"]:
+        assert nacre("s", "restore", "one").code == 0
+    assert sorted(nacre.files().values()) == sorted(before.values())
+
+
+@pytest.mark.parametrize("verb", [("restore", "one"), ("trash", "empty", "--yes")], ids=["restore", "empty"])
+@pytest.mark.parametrize("nth", range(1, 24))
+def test_what_was_cut_short_is_finished_by_doing_it_again(
+    nacre: Nacre, monkeypatch: pytest.MonkeyPatch, nth: int, verb: tuple[str, ...]
+) -> None:
+    before = two_generations(nacre)
+    nacre("s", "rm", "one")
+    failing_at(nth, monkeypatch)
+    first = nacre("s", *verb)
+    monkeypatch.setattr("nacre.cli.discard.Ops", Ops)
+    again = nacre("s", *verb)
+    assert first.code == 0 or again.code == 0 or nacre("s", "trash", "--json").json["count"] == 0
+    assert nacre.files() == (before if verb[0] == "restore" else {})
+
+
+def test_emptying_after_a_restore_that_was_cut_short_leaves_the_session(
+    nacre: Nacre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = two_generations(nacre)
+    nacre("s", "rm", "one")
+    for nth in range(1, 30):
+        failing_at(nth, monkeypatch)
+        nacre("s", "restore", "one")
+        monkeypatch.setattr("nacre.cli.discard.Ops", Ops)
+        if any(name.startswith("sessions/") for name in nacre.files()):
+            break
+    nacre("s", "trash", "empty", "--yes")
+    with nacre.sessions() as sessions:
+        assert sessions.verify("one").ok
+    assert {name: data for name, data in nacre.files().items() if name in before and data != before[name]} == {}

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nacre
+from nacre.history.live import RULES
+from nacre.legacy.migration import migrate_at_start
+from nacre.legacy.signs import is_due
+from nacre.log.ops import Ops
+from nacre.store.files import Files
+
+
+def test_a_new_store_has_nothing_to_migrate(root: Path) -> None:
+    assert not is_due(Ops(), str(root))
+    Files(str(root), rules=RULES)
+    assert not is_due(Ops(), str(root))
+
+
+def test_a_store_is_looked_through_once(root: Path) -> None:
+    store = Files(str(root), rules=RULES)
+    nacre.Sessions(store).add_message("k", "user", "a")
+    assert is_due(Ops(), str(root))
+    migrate_at_start(store)
+    assert not is_due(Ops(), str(root))
+
+
+@pytest.mark.parametrize(
+    "name", ["a.json", "a.jsonl", "a.jsonl.archived", "sessions/a.json", "sessions/a.jsonl.migrating.2"]
+)
+def test_any_name_of_an_earlier_session_is_a_sign(name: str, root: Path) -> None:
+    store = Files(str(root), rules=RULES)
+    nacre.Sessions(store).add_message("k", "user", "a")
+    migrate_at_start(store)
+    (root / name).touch()
+    assert is_due(Ops(), str(root))
+
+
+def test_looking_for_signs_loads_nothing_else() -> None:
+    program = "import sys, nacre.legacy.signs; print(sorted(m for m in sys.modules if m.startswith('nacre.legacy')))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "['nacre.legacy', 'nacre.legacy.signs']\n"
+
+
+def test_the_package_gives_what_it_names_and_nothing_else() -> None:
+    import nacre.legacy as package  # noqa: PLC0415 - the module itself is looked at
+
+    assert all(getattr(package, name).__name__ == name for name in package.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = package.nothing

@@ -1,0 +1,162 @@
+"""Markdown as models write it: what each piece of it is taken for."""
+
+from __future__ import annotations
+
+import pytest
+
+from nacre.render.markdown import (
+    BOLD,
+    CODE,
+    ITALIC,
+    STRUCK,
+    Code,
+    Heading,
+    Item,
+    Line,
+    Listing,
+    Paragraph,
+    Quote,
+    Span,
+    Table,
+    blocks,
+    is_linkable,
+    open_fence,
+    spans,
+)
+
+
+def test_blocks_are_told_apart() -> None:
+    text = "# Title\ntext\n\n> said\n\n---\n```py\nx = 1\n```"
+    assert blocks(text) == (
+        Heading(1, "Title"),
+        Paragraph("text"),
+        Quote((Paragraph("said"),)),
+        Line(),
+        Code("py", "x = 1"),
+    )
+
+
+def test_a_fence_that_is_never_closed_runs_to_the_end() -> None:
+    assert blocks("```\na\n# b") == (Code("", "a\n# b"),)
+    assert open_fence("```\na\n# b") == "```"
+    assert open_fence("~~~~\na\n~~~\n~~~~") == ""
+
+
+def test_items_hold_blocks_of_their_own() -> None:
+    (found,) = blocks("1. one\n   ```\n   code\n   ```\n2. two\n   - inner\n\n   more")
+    assert found == Listing(
+        (
+            Item("1.", (Paragraph("one"), Code("", "code"))),
+            Item("2.", (Paragraph("two"), Listing((Item("-", (Paragraph("inner"),)),)), Paragraph("more"))),
+        )
+    )
+
+
+def test_another_sort_of_list_is_another_list() -> None:
+    assert [type(block) for block in blocks("- a\n\n- b\n\n1. c\ntext")] == [Listing, Listing, Paragraph]
+
+
+def test_a_table_is_rows_of_cells() -> None:
+    assert blocks("| a | b |\n|---|:-:|\n| 1 | x \\| y |\nend") == (
+        Table((("a", "b"), ("1", "x | y"))),
+        Paragraph("end"),
+    )
+
+
+def test_a_line_with_a_bar_is_no_table() -> None:
+    assert blocks("a | b\nc | d") == (Paragraph("a | b\nc | d"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", [Span("plain")]),
+        ("a **b** c", [Span("a "), Span("b", BOLD), Span(" c")]),
+        ("*a* _b_ ~~c~~", [Span("a", ITALIC), Span(" "), Span("b", ITALIC), Span(" "), Span("c", STRUCK)]),
+        ("***a***", [Span("a", BOLD | ITALIC)]),
+        ("**a *b***", [Span("a ", BOLD), Span("b", BOLD | ITALIC)]),
+        ("`**a**`", [Span("**a**", CODE)]),
+        ("``a ` b``", [Span("a ` b", CODE)]),
+        ("a `b", [Span("a `b")]),
+        ("snake_case_name 2 * 3 * 4", [Span("snake_case_name 2 * 3 * 4")]),
+        ("**a `b`**", [Span("a ", BOLD), Span("b", BOLD | CODE)]),
+        ("\\*a\\*", [Span("*a*")]),
+        ("*a **b*", [Span("a **b", ITALIC)]),
+    ],
+)
+def test_spans_have_styles(text: str, expected: list[Span]) -> None:
+    assert list(spans(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "address"),
+    [
+        ("[a](https://x.org/y_(z))", "a", "https://x.org/y_(z)"),
+        ('[a](https://x.org "title")', "a", "https://x.org"),
+        ("<https://x.org>", "https://x.org", "https://x.org"),
+        ("https://x.org/y.", "https://x.org/y", "https://x.org/y"),
+        ("(https://x.org/y)", "https://x.org/y", "https://x.org/y"),
+        ("![alt](http://x.org/i.png)", "alt", "http://x.org/i.png"),
+    ],
+)
+def test_links_keep_their_address(text: str, label: str, address: str) -> None:
+    assert [(span.text, span.address) for span in spans(text) if span.address] == [(label, address)]
+
+
+@pytest.mark.parametrize("address", ["https://x.org", "HTTP://x.org", "mailto:a@x.org"])
+def test_pages_and_letters_may_be_opened(address: str) -> None:
+    assert is_linkable(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1)",
+        "JaVaScRiPt:alert(1)",
+        "data:text/html,x",
+        "vbscript:x",
+        "file:///etc/passwd",
+        "//x.org",
+        "/x",
+        "java\tscript:x",
+        "\x01https://x.org",
+        "https:x",
+    ],
+)
+def test_nothing_else_may_be(address: str) -> None:
+    assert not is_linkable(address)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "*a **b ",
+        "_a ",
+        "[",
+        "[a](b ",
+        "[a](b(c)",
+        "`a``b",
+        ">",
+        "- ",
+        "|",
+        "~~a",
+        "![a",
+        "```\n",
+        "1. a\n\n",
+        "http://a)",
+    ],
+)
+def test_hostile_repetition_is_read_to_its_end(piece: str) -> None:
+    text = piece * 20_000
+    assert blocks(text)
+    assert spans(text)
+
+
+def test_deep_nesting_becomes_text() -> None:
+    found = blocks(">" * 1000 + "deep")
+    depth = 0
+    while isinstance(found[0], Quote):
+        found, depth = found[0].blocks, depth + 1
+    assert depth == 8
+    assert isinstance(found[0], Paragraph)
+    assert found[0].text.endswith(">deep")
