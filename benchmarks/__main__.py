@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from benchmarks import append, crowd, load, peers, report, scale, start
+from benchmarks import append, crowd, load, peers, report, scale, search, start
 from benchmarks.rows import Row
 from benchmarks.scene import QUICK, Scene, Sizes
 
@@ -25,6 +25,9 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "bytes": scale.record_bytes,
     "load": load.full,
     "list": load.listing,
+    "search": search.searching,
+    "index": search.building,
+    "index list": search.listing,
     "memory": load.memory,
     "import": start.importing,
     "stores": peers.stores,

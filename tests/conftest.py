@@ -12,6 +12,10 @@ import pytest
 
 SHARED_MEMORY = Path("/dev/shm")
 
+# Indexes of stores in temporary directories are of no use to the user who runs the tests.
+_CACHE = tempfile.TemporaryDirectory(prefix="nacre-cache-")
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="run the fault tests for hours, not for seconds")

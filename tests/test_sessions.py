@@ -300,7 +300,8 @@ def info(key: str, *, archived: bool = False) -> SessionInfo:
 
 
 def test_an_index_answers_searches_and_listings() -> None:
-    sessions = Sessions(Transient(rules=RULES), index=Index([info("a:1"), info("b:1"), info("a:2", archived=True)]))
+    index = Index([info("a:1"), info("b:1"), info("a:2", archived=True)])
+    sessions = Sessions(Transient(rules=RULES), index=lambda: index)
     assert [hit.snippet for hit in sessions.search("word", limit=3)] == ["word 3"]
     assert [found.key for found in sessions.list(prefix="a:")] == ["a:1"]
     assert [found.key for found in sessions.list(archived=True)] == ["a:2"]
@@ -308,7 +309,7 @@ def test_an_index_answers_searches_and_listings() -> None:
 
 def test_an_index_is_told_of_deletions_and_closed() -> None:
     index = Index([])
-    with Sessions(Transient(rules=RULES), index=index) as sessions:
+    with Sessions(Transient(rules=RULES), index=lambda: index) as sessions:
         sessions.delete("k")
     assert index.told == ["forget k", "close"]
 

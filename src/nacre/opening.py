@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nacre.errors import ConfigError
 from nacre.history.live import RULES
-from nacre.sessions import Sessions
+from nacre.sessions import SessionIndex, Sessions
 
 if TYPE_CHECKING:
     from nacre.store.files import Durability
@@ -39,7 +39,13 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         from nacre.legacy import migrate_at_start  # noqa: PLC0415 - once in the life of a store, if ever
 
         migrate_at_start(store)
-    return Sessions(store)
+    return Sessions(store, index=lambda: _index(root))
+
+
+def _index(root: str) -> SessionIndex:
+    from nacre.index import Index  # noqa: PLC0415 - loads SQLite, for those who list, search or delete
+
+    return Index(root)
 
 
 def default_place() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -103,9 +104,9 @@ class Sessions:
     stored and DurabilityUnknown when that cannot be known; reads of an unknown key give empty values.
     """
 
-    def __init__(self, store: Backend, *, index: SessionIndex | None = None) -> None:
+    def __init__(self, store: Backend, *, index: Callable[[], SessionIndex] | None = None) -> None:
         self._store = store
-        self._index = index
+        self._index = None if index is None else cache(index)
 
     def __enter__(self) -> Self:
         return self
@@ -166,8 +167,8 @@ class Sessions:
 
     def close(self) -> None:
         """Release everything; twice is harmless."""
-        if self._index is not None:
-            self._index.close()
+        if self._index is not None and self._index.cache_info().currsize:
+            self._index().close()
         self._store.close()
 
     # ---- beside them
@@ -234,7 +235,7 @@ class Sessions:
 
     def list(self, *, archived: bool = False, prefix: str = "") -> Iterator[SessionInfo]:
         """Every active session, or every archived one, whose key begins with `prefix`."""
-        infos = self._infos(archived=archived) if self._index is None else self._index.infos(archived=archived)
+        infos = self._infos(archived=archived) if self._index is None else self._index().infos(archived=archived)
         return (info for info in infos if info.key.startswith(prefix))
 
     def search(self, query: str, *, limit: int = 50) -> builtins.list[Hit]:
@@ -244,7 +245,7 @@ class Sessions:
         """
         if self._index is None:
             raise StoreError(f"{self.location} has no index to search")
-        return self._index.search(query, limit=limit)
+        return self._index().search(query, limit=limit)
 
     def _infos(self, *, archived: bool) -> Iterator[SessionInfo]:
         for found in self._store.each(archived=archived):
@@ -282,7 +283,7 @@ class Sessions:
         """Erase the session for good, archived generations too; no error if there is none."""
         self._store.delete(key)
         if self._index is not None:
-            self._index.forget(key)
+            self._index().forget(key)
 
     def set_meta(self, key: str, **fields: Any) -> None:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away."""

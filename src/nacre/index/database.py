@@ -1,0 +1,271 @@
+"""The index's database: made, thrown away and made again, on disk, or in memory where the disk cannot be had."""
+
+# Paths are text, as SQLite and the store take them.
+# ruff: noqa: PTH100, PTH102, PTH103, PTH104, PTH110, PTH111, PTH116, PTH118, PTH120
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import stat as modes
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from nacre.errors import StoreError
+from nacre.index.text import folded, grams_of, words_of
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+VERSION = 1
+_FILE = "index.sqlite"
+_PATIENCE = 1000
+_IMPATIENCE = 50
+_SCHEMA = f"""
+CREATE TABLE log (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE,
+    device INTEGER NOT NULL, inode INTEGER NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
+    key TEXT NOT NULL, uid TEXT NOT NULL, title TEXT NOT NULL, live INTEGER NOT NULL,
+    created TEXT NOT NULL, updated TEXT NOT NULL, cold INTEGER NOT NULL, kind TEXT NOT NULL);
+CREATE TABLE progress (
+    log INTEGER PRIMARY KEY, device INTEGER NOT NULL, inode INTEGER NOT NULL, size INTEGER NOT NULL,
+    mtime INTEGER NOT NULL, uid TEXT NOT NULL, offset INTEGER NOT NULL, n INTEGER NOT NULL, crc TEXT NOT NULL,
+    cold INTEGER NOT NULL, calls TEXT NOT NULL);
+CREATE TABLE message (
+    id INTEGER PRIMARY KEY, log INTEGER NOT NULL, n INTEGER NOT NULL, ts TEXT NOT NULL, role TEXT NOT NULL,
+    tool TEXT NOT NULL, body TEXT NOT NULL);
+CREATE INDEX message_log ON message (log);
+CREATE INDEX message_ts ON message (ts);
+CREATE VIRTUAL TABLE words USING fts5 (
+    body, content='message', content_rowid='id', tokenize='unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE grams USING fts5 (body, content='message', content_rowid='id', tokenize='trigram');
+CREATE VIRTUAL TABLE terms USING fts5vocab (grams, row);
+PRAGMA user_version = {VERSION};
+"""
+# The more words are gathered before they are written, the less has to be merged later: a fifth of the build.
+_GATHERED = 8 * 1024 * 1024
+ERASES_WORDS = sqlite3.sqlite_version_info >= (3, 42)
+"""Whether a word that is erased leaves the file at once, not when the table is next merged."""
+_SETTINGS = [
+    f"INSERT INTO {table} ({table}, rank) VALUES ('{name}', {value})"  # noqa: S608 - our own names
+    for name, value in (("hashsize", _GATHERED), ("secure-delete", 1))
+    for table in ("words", "grams")
+    if ERASES_WORDS or name != "secure-delete"
+]
+_UNAVAILABLE = frozenset(
+    (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    )
+)
+
+
+class Unusable(Exception):
+    """The database is not one of ours, or of another version."""
+
+
+class Database:
+    """One index in one directory, which may be deleted, damaged or locked by others at any moment."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._path = f"{folder}/{_FILE}"
+        self._disk: sqlite3.Connection | None = None
+        self._identity = (0, 0)
+        self._memory: sqlite3.Connection | None = None
+        self._process = os.getpid()
+
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do some work on the index; it is done again if what was found there cannot be worked on.
+
+        What is broken is made anew; where the disk cannot be had, the work is done in memory.
+        """
+        for _ in range(2):
+            try:
+                found = work(self._on_disk())
+            except Exception as error:  # noqa: BLE001 - in a damaged database our own values may be anything
+                if is_away(error):
+                    logger.info("the index is not at hand", extra={"index": self._path, "error": str(error)})
+                    break
+                self._discard(error)
+            else:
+                self._leave_memory()
+                return found
+        try:
+            return work(self._in_memory())
+        except sqlite3.Error as error:
+            version = sqlite3.sqlite_version
+            raise StoreError(f"no index can be made with SQLite {version}; it needs 3.34 with FTS5: {error}") from error
+
+    def try_run(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Do some work wherever there is an index; what cannot be done is left to the next reader."""
+        connections = [self._memory] if self._memory is not None else []
+        try:
+            if os.path.exists(self._path):
+                connections.append(self._on_disk())
+            for connection in connections:
+                work(connection)
+        except Exception as error:  # noqa: BLE001 - the same
+            logger.info("the index was not changed", extra={"index": self._path, "error": str(error)})
+
+    def close(self) -> None:
+        """Let go; the next call opens it again."""
+        self._close_disk()
+        self._leave_memory()
+
+    # ---- on disk
+
+    def _on_disk(self) -> sqlite3.Connection:
+        self._begin_in_child()
+        if self._disk is not None and self._identity != _identity(self._path):
+            # Deleted, or made anew by another process: what we hold is no longer what others see.
+            self._close_disk()
+        if self._disk is None:
+            self._disk = self._opened()
+        patience = _PATIENCE if self._memory is None else _IMPATIENCE
+        self._disk.execute(f"PRAGMA busy_timeout = {patience}")
+        return self._disk
+
+    def _begin_in_child(self) -> None:
+        """A connection must not be used across a fork, nor closed: the parent's locks would go."""
+        if self._process != os.getpid():
+            _inherited.append((self._disk, self._memory))
+            self._disk = self._memory = None
+            self._process = os.getpid()
+
+    def _opened(self) -> sqlite3.Connection:
+        if not os.path.exists(self._path):
+            # A journal that was left behind must never be taken for the new database's.
+            _remove(self._folder)
+        _make(self._folder)
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        self._identity = _identity(self._path)
+        connection = _connected(self._path)
+        try:
+            _prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _discard(self, error: BaseException) -> None:
+        """Throw a broken index away, unless another process has done so already."""
+        logger.warning("a broken index is made anew", extra={"index": self._path, "error": str(error)})
+        identity = self._identity
+        self._close_disk()
+        if identity == _identity(self._path):
+            _remove(self._folder)
+
+    def _close_disk(self) -> None:
+        if self._disk is not None:
+            with suppress(sqlite3.Error):
+                self._disk.close()
+        self._disk = None
+
+    # ---- in memory
+
+    def _in_memory(self) -> sqlite3.Connection:
+        if self._memory is None:
+            self._memory = _connected(":memory:")
+            _prepare(self._memory)
+        return self._memory
+
+    def _leave_memory(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+        self._memory = None
+
+
+_inherited: list[object] = []
+"""Connections of a parent process, kept from being closed by the garbage collector."""
+
+
+def folder_of(root: str, cache: str | None) -> str:
+    """Where the index of a store is kept: in the user's cache, under a name made from the store's place."""
+    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along
+
+    base = cache or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "nacre")
+    name = blake2b(os.fsencode(os.path.abspath(root)), digest_size=16).hexdigest()
+    return os.path.join(base, f"index-{name}")
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_PATIENCE / 1000, isolation_level=None, check_same_thread=False)
+    for function in (words_of, grams_of, folded):
+        connection.create_function(function.__name__, 1, function, deterministic=True)
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Set a connection up, and make the tables where there are none."""
+    for pragma in ("synchronous = NORMAL", "cache_size = -32768", "temp_store = MEMORY", "secure_delete = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    version = _version(connection)
+    if version == 0 and not _has_tables(connection):
+        connection.execute("PRAGMA journal_mode = WAL")
+        _make_tables(connection)
+    elif version != VERSION:
+        raise Unusable(f"the index has version {version}")
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have been quicker.
+        if not _has_tables(connection):
+            for statement in _SCHEMA.split(";\n") + _SETTINGS:
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
+
+
+def is_away(error: BaseException) -> bool:
+    """True if the database is only out of reach, not broken: locked, read-only, full."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _UNAVAILABLE
+    return isinstance(error, OSError)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
+
+
+def _make(folder: str) -> None:
+    """Make the index's own directory, private to its user."""
+    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.stat(folder, follow_symlinks=False)
+    if not modes.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is not a directory of this user")
+
+
+def _remove(folder: str) -> None:
+    """Take the index away whole: its files belong together, and another process may be making them anew."""
+    aside = f"{folder}.{os.getpid()}.{os.urandom(4).hex()}"
+    with suppress(FileNotFoundError):
+        os.rename(folder, aside)
+        shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,64 @@
+"""Index: lists and searches the sessions of one store from what it has read of their logs before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from nacre.entries import Hit, SessionInfo
+from nacre.index.query import parse
+from nacre.log.ops import Ops
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+
+class Index:
+    """An index of the store at `root`, kept in the user's cache directory or in `cache`.
+
+    It catches up with the logs whenever it is asked, and no writer knows of it. Its files may be
+    deleted, damaged or locked at any moment: they are made anew, or done without.
+    """
+
+    def __init__(self, root: str, *, cache: str | None = None, ops: Ops | None = None) -> None:
+        from nacre.index.catchup import CatchUp  # noqa: PLC0415 - SQLite is loaded when an index is wanted
+        from nacre.index.database import Database, folder_of  # noqa: PLC0415
+
+        self._ops = ops or Ops()
+        self._database = Database(folder_of(root, cache))
+        self._catch_up = CatchUp(self._ops, root)
+        self._lock = Lock()
+
+    def search(self, query: str, *, limit: int = 50) -> list[Hit]:
+        """The messages that a query finds, best first; any text is a query.
+
+        Words must all match, as whole words, or, if that finds nothing, inside words; Chinese, Japanese
+        and signs match anywhere. `"a phrase"`, `-not`, `role:`, `tool:`, `session:` (the beginning of a
+        key), `since:` and `until:` (2026-11-01, in UTC, or 7d) narrow it.
+        """
+        from nacre.index.searching import hits  # noqa: PLC0415 - a listing can do without
+
+        parsed = parse(query, now=self._ops.now())
+
+        def work(connection: Connection) -> list[Hit]:
+            self._catch_up.run(connection)
+            return hits(connection, parsed, limit=limit)
+
+        with self._lock:
+            return self._database.run(work)
+
+    def infos(self, *, archived: bool) -> Iterator[SessionInfo]:
+        """The active or the archived sessions."""
+        with self._lock:
+            return iter(self._database.run(lambda connection: self._catch_up.infos(connection, archived=archived)))
+
+    def forget(self, key: str) -> None:
+        """Erase what is known of a session that was deleted."""
+        with self._lock:
+            self._database.try_run(lambda connection: self._catch_up.forget(connection, key))
+
+    def close(self) -> None:
+        """Let go of the database; twice is harmless."""
+        with self._lock:
+            self._database.close()

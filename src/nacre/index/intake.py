@@ -1,0 +1,215 @@
+"""The messages of a log that the index does not have yet: only those that count and whose writer has let go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import msgspec
+
+from nacre.entries import Message, Record
+from nacre.index.text import body_of
+from nacre.log.file import open_log
+from nacre.log.lines import Lines
+from nacre.log.ops import Ops
+from nacre.log.past import LogPast
+from nacre.log.place import Place
+from nacre.log.tail import Tail, examine, state_of
+
+_LINE_END = 11
+_CRC = slice(-10, -2)
+_MOST_CALLS = 64
+_UNSETTLED = -1
+
+Calls = dict[str, str]
+"""The tools of calls that have no result yet, by the id of the call."""
+
+
+class Progress(NamedTuple):
+    """How far a log has been read, and how its file was then; a time of -1 says that there is more."""
+
+    device: int = 0
+    inode: int = 0
+    size: int = 0
+    mtime: int = _UNSETTLED
+    uid: str = ""
+    offset: int = 0
+    n: int = 0
+    crc: str = ""
+    cold: int = 0
+    calls: str = "{}"
+
+
+class Found(NamedTuple):
+    """A message on its way into the index."""
+
+    n: int
+    ts: str
+    role: str
+    tool: str
+    body: str
+
+
+@contextmanager
+def opened(ops: Ops, place: Place, progress: Progress) -> Iterator[Intake]:
+    """Open a log to read on from where it was left; raises OSError or StoreError if it cannot be read."""
+    fd, _ = open_log(ops, place.log, os.O_RDONLY)
+    try:
+        yield Intake(ops, place, fd, progress)
+    finally:
+        ops.close(fd)
+
+
+class Intake:
+    """One open log and what was read of it before."""
+
+    def __init__(self, ops: Ops, place: Place, fd: int, progress: Progress) -> None:
+        self._before = progress
+        self._is_free, self._file = _let_go(ops, fd)
+        self._lines = Lines(ops, fd, self._file.st_size)
+        tail = examine(self._lines, key="")
+        self._header = tail.header
+        self._first, self._limit, self._kept = _counted(tail, is_free=self._is_free)
+        last = tail.last
+        n = last.n if last is not None else 0
+        self._past = LogPast(self._lines, header=tail.header, n=n, state=state_of(last), ops=ops, place=place)
+        self._calls: Calls = msgspec.json.decode(progress.calls, type=Calls)
+        self._at = (progress.offset, progress.n, progress.crc)
+        self._is_in_log = False
+        self._is_done = False
+
+    def goes_on(self, known: Callable[[], int]) -> bool:
+        """Tell whether what was read before still stands, so that only the rest is new.
+
+        `known` counts the messages that were read.
+        """
+        if not self._before.n or self._before.uid != self._header.uid:
+            return False
+        if self._is_same_file and self._before.cold == self._header.cold:
+            start = self._before.offset - _LINE_END
+            return self._lines.read(max(0, start), self._before.offset) == b'%b"}\n' % self._before.crc.encode()
+        return not self._is_same_file and self._is_carried_over(known)
+
+    def start_over(self) -> None:
+        """Forget what was read before."""
+        self._before = Progress()
+        self._calls = {}
+        self._at = (0, 0, "")
+
+    def messages(self) -> Iterator[Found]:
+        """The messages behind what was read before."""
+        after = self._before.n
+        goes_on = after and self._is_same_file
+        if not goes_on:
+            yield from self._moved_out(after)
+        self._is_in_log = True
+        last = after
+        for piece in self._lines.forward(self._before.offset if goes_on else 0):
+            record = piece.record
+            if record is None or record.n <= last or not self._counts(record.n):
+                continue
+            last = record.n
+            self._at = (piece.end, record.n, piece.raw[_CRC].decode())
+            if record.m is not None:
+                yield self._found(record, record.m)
+        self._is_done = True
+
+    def progress(self) -> Progress:
+        """How far the log has been read by now; as before while only what was moved out has been."""
+        if not self._is_in_log:
+            return self._before
+        offset, n, crc = self._at
+        return Progress(
+            device=self._file.st_dev,
+            inode=self._file.st_ino,
+            size=self._file.st_size,
+            mtime=self._file.st_mtime_ns if self._is_done and self._is_free else _UNSETTLED,
+            uid=self._header.uid,
+            offset=offset,
+            n=n,
+            crc=crc,
+            cold=self._header.cold,
+            calls=msgspec.json.encode(self._calls).decode(),
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """False if a writer was at the log: there may be more by now."""
+        return self._is_free
+
+    @property
+    def _is_same_file(self) -> bool:
+        return (self._before.device, self._before.inode) == (self._file.st_dev, self._file.st_ino)
+
+    def _counts(self, n: int) -> bool:
+        return n < self._limit and (n < self._first or n in self._kept)
+
+    def _is_carried_over(self, known: Callable[[], int]) -> bool:
+        """Tell whether a log that was written anew still has, at hand or moved out, just what was read of the old."""
+        numbers: set[int] = set()
+        has_last = False
+        for piece in self._past.pieces():
+            record = piece.record
+            if record is None or record.n > self._before.n:
+                continue
+            has_last = has_last or (record.n == self._before.n and piece.raw[_CRC] == self._before.crc.encode())
+            if record.m is not None:
+                numbers.add(record.n)
+        return has_last and len(numbers) == known()
+
+    def _moved_out(self, after: int) -> Iterator[Found]:
+        """What a fork shares and what compaction took out of the log, without what is in the log too."""
+        if self._past.base is not None and not after:
+            yield from (self._found(record, record.m) for record in self._past.base.all() if record.m is not None)
+        if not self._header.cold:
+            return
+        seen = {piece.record.n for piece in self._lines.forward() if piece.record is not None}
+        for piece in self._past.cold():
+            record = piece.record
+            if record is not None and record.m is not None and record.n > after and record.n not in seen:
+                seen.add(record.n)
+                yield self._found(record, record.m)
+
+    def _found(self, record: Record, message: Message) -> Found:
+        return Found(record.n, record.ts, message.role, self._tools(message), body_of(message))
+
+    def _tools(self, message: Message) -> str:
+        """The tools that a message calls or that it is the result of, each on a line of its own."""
+        if message.tool_calls:
+            self._calls |= {call.id: call.name for call in message.tool_calls}
+            for oldest in list(self._calls)[:-_MOST_CALLS]:
+                del self._calls[oldest]
+            names = [call.name for call in message.tool_calls]
+        elif message.tool_call_id is not None or message.role == "tool":
+            names = [message.name or "", self._calls.pop(message.tool_call_id or "", "")]
+        else:
+            return ""
+        return "\n".join(("", *names, "")).casefold()
+
+
+def _let_go(ops: Ops, fd: int) -> tuple[bool, os.stat_result]:
+    """The log's file at a moment at which no writer is at it; False if there is one."""
+    try:
+        is_free = ops.flock(fd, wait=False)
+    except OSError:
+        # Some network file systems lock only what is open for writing.
+        is_free = False
+    try:
+        return is_free, ops.fstat(fd)
+    finally:
+        if is_free:
+            ops.unlock(fd)
+
+
+def _counted(tail: Tail, *, is_free: bool) -> tuple[int, int, frozenset[int]]:
+    """Which records count: those before the first number in doubt, and kept ones before a limit.
+
+    While a writer is at the log, its last batch may be taken back.
+    """
+    kept = frozenset(piece.record.n for piece in tail.kept if piece.record is not None)
+    last = tail.last
+    if last is None:
+        return tail.first, 0, kept
+    return tail.first, last.n + 1 if is_free else last.batch, kept

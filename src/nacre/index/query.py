@@ -1,0 +1,113 @@
+"""What a person types into a search, taken apart: words, phrases, exclusions and filters; nothing fails."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from nacre.entries import timestamp
+from nacre.index.text import is_unspaced
+
+_ITEM = re.compile(
+    r"""
+    (?P<filter>role|tool|session|since|until):(?:"(?P<quoted>[^"]+)"(?=\s|$)|(?P<bare>[^\s"]\S*))
+    |(?P<minus>-(?=["\w]))?(?:"(?P<phrase>[^"]*)(?:"|$)|(?P<word>\S+))
+    """,
+    re.VERBOSE,
+)
+_AGO = re.compile(r"(\d{1,6})([mhdw])\Z")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SHORTEST = 3
+
+
+class Term(NamedTuple):
+    """A word or a phrase; `is_substring` if it is looked for inside words too."""
+
+    text: str
+    is_substring: bool
+
+    @property
+    def is_short(self) -> bool:
+        """True for a substring that is shorter than what the trigram table holds."""
+        return len(self.text) < _SHORTEST
+
+
+class Query(NamedTuple):
+    """A query: every wanted term must be there and no unwanted one; of one kind of filter any will do."""
+
+    wanted: tuple[Term, ...] = ()
+    unwanted: tuple[Term, ...] = ()
+    roles: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    since: str = ""
+    until: str = ""
+
+    @property
+    def loosened(self) -> Query:
+        """The same with every term as a substring: what is tried when whole words find nothing."""
+        return self._replace(wanted=_as_substrings(self.wanted), unwanted=_as_substrings(self.unwanted))
+
+
+def parse(text: str, *, now: float) -> Query:
+    """Take a query apart; a filter whose value makes no sense is a word like any other."""
+    found: dict[str, list[str]] = {name: [] for name in ("wanted", "unwanted", "role", "tool", "session")}
+    times = {"since": "", "until": ""}
+    for item in _ITEM.finditer(_clean(text)):
+        name, value = item["filter"], item["quoted"] or item["bare"]
+        if name in times and (moment := _moment(value, is_end=name == "until", now=now)):
+            times[name] = moment
+        elif name in found:
+            found[name].append(value)
+        else:
+            found["unwanted" if item["minus"] else "wanted"].append(_term(item))
+    return Query(
+        wanted=_terms(found["wanted"]),
+        unwanted=_terms(found["unwanted"]),
+        roles=tuple(found["role"]),
+        tools=tuple(tool.casefold() for tool in found["tool"]),
+        keys=tuple(found["session"]),
+        since=times["since"],
+        until=times["until"],
+    )
+
+
+def _clean(text: str) -> str:
+    """Text that SQLite can hold: no NUL, no lone surrogates."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode()
+
+
+def _term(item: re.Match[str]) -> str:
+    if item["filter"]:
+        return item[0]
+    return str(item["word"] if item["phrase"] is None else item["phrase"])
+
+
+def _terms(texts: list[str]) -> tuple[Term, ...]:
+    found = (text.strip() for text in texts)
+    return tuple(Term(text, is_unspaced(text) or not _has_word(text)) for text in found if text)
+
+
+def _has_word(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+def _as_substrings(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+    return tuple(term._replace(is_substring=True) for term in terms)
+
+
+def _moment(value: str, *, is_end: bool, now: float) -> str:
+    """A date, a time or an age (`7d`) as records spell times; "" if it is none of these."""
+    ago = _AGO.match(value)
+    try:
+        if ago is not None:
+            return timestamp(now - timedelta(**{_UNITS[ago[2]]: int(ago[1])}).total_seconds())
+        moment = datetime.fromisoformat(value)
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        if is_end and len(value) <= len("2026-11-01"):
+            # A day as an end is meant with all its hours.
+            moment += timedelta(days=1, milliseconds=-1)
+        return timestamp(moment.timestamp())
+    except (OverflowError, ValueError, OSError):
+        return ""

@@ -1,0 +1,158 @@
+"""Running a query on the two full-text tables: which messages match, in which order, and what to show of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from nacre.entries import Hit
+from nacre.index.query import Query, Term
+from nacre.index.snippet import snippet
+from nacre.index.text import folded
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+# Of more matches than these only the newest are taken, by time: a word that is everywhere ranks nothing.
+_POOL = 4096
+_MOST_TRIGRAMS = 500
+_MOST_SHOWN = 256 * 1024
+_LAST = "\U0010ffff"
+_SHOW = f"""
+SELECT key, n, ts, role, substr(body, 1, {_MOST_SHOWN}) FROM message JOIN log ON log.id = message.log
+WHERE message.id = ?
+"""  # noqa: S608 - our own names
+
+
+def hits(connection: Connection, query: Query, *, limit: int) -> list[Hit]:
+    """The messages that a query finds, best first; looked for inside words too if whole words find none."""
+    if limit <= 0 or query == Query():
+        return []
+    for attempt in dict.fromkeys((query, query.loosened)):
+        found = _Search(connection, attempt).run(limit)
+        if found:
+            return [_hit(connection, message, attempt.wanted) for message in found]
+    return []
+
+
+def _hit(connection: Connection, message: int, terms: Sequence[Term]) -> Hit:
+    key, n, ts, role, body = connection.execute(_SHOW, (message,)).fetchone()
+    return Hit(key=key, n=n, ts=datetime.fromisoformat(ts), role=role, snippet=snippet(body, terms))
+
+
+class _Search:
+    """One query as SQL: the table that leads, and conditions on each of its rows."""
+
+    def __init__(self, connection: Connection, query: Query) -> None:
+        self._connection = connection
+        self._where: list[str] = []
+        self._values: list[Any] = []
+        self._wanted: dict[str, list[str]] = {"words": [], "grams": []}
+        self._unwanted: dict[str, list[str]] = {"words": [], "grams": []}
+        for term in query.wanted:
+            self._sort(term, self._wanted, "")
+        for term in query.unwanted:
+            self._sort(term, self._unwanted, "NOT")
+        self._lead = next((table for table in ("words", "grams") if self._wanted[table]), "message")
+        self._filter(query)
+        self._match()
+
+    def run(self, limit: int) -> list[int]:
+        """The messages that match, best first."""
+        # Messages alone come by time, so that the first are the ones.
+        pool = limit if self._lead == "message" else max(limit, _POOL)
+        rank = f"{self._lead}.rank" if self._lead != "message" and self._is_within(pool) else "0"
+        matching = f"SELECT message.id AS id, {rank} AS score, message.ts AS ts {self._from} LIMIT {pool}"
+        best = f"SELECT id FROM ({matching}) ORDER BY score, ts DESC, id DESC LIMIT {limit}"  # noqa: S608
+        return [message for (message,) in self._connection.execute(best, self._values)]
+
+    def _is_within(self, pool: int) -> bool:
+        """Tell whether all that matches may be ranked."""
+        count = f"SELECT count(*) FROM (SELECT 1 {self._from} LIMIT {pool + 1})"  # noqa: S608 - our own names
+        return bool(self._connection.execute(count, self._values).fetchone()[0] <= pool)
+
+    @property
+    def _from(self) -> str:
+        if self._lead == "message":
+            tables, order = "message", "message.ts"
+        else:
+            # The order of the tables is ours to say: SQLite cannot know how few rows a match leaves.
+            tables, order = f"{self._lead} CROSS JOIN message ON message.id = {self._lead}.rowid", f"{self._lead}.rowid"
+        return f"FROM {tables} WHERE {' AND '.join(self._where) or '1'} ORDER BY {order} DESC"
+
+    # ---- terms
+
+    def _sort(self, term: Term, into: dict[str, list[str]], negation: str) -> None:
+        """Find the table for a term; one that is shorter than a trigram is every trigram that begins with it."""
+        if not term.is_substring:
+            into["words"].append(_quoted(term.text))
+        elif not term.is_short:
+            into["grams"].append(_quoted(term.text))
+        elif (grams := self._grams(term.text)) is not None:
+            into["grams"].append(f"({' OR '.join(map(_quoted, grams))})" if grams else _quoted(term.text))
+        else:
+            is_caseless = term.text.lower() == term.text.upper()
+            body = "message.body" if is_caseless else "folded(message.body)"
+            self._add(f"{negation} instr({body}, ?)", folded(term.text))
+
+    def _grams(self, text: str) -> list[str] | None:
+        """The trigrams that begin with a shorter text; None if they are too many or too common to go through."""
+        begin = folded(text)
+        found: list[str] = []
+        total = 0
+        rows = self._connection.execute(
+            "SELECT term, doc FROM terms WHERE term >= ? AND term < ?", (begin, begin + _LAST)
+        )
+        for gram, count in rows:
+            total += count
+            if len(found) == _MOST_TRIGRAMS or total > _POOL:
+                return None
+            found.append(gram)
+        return found
+
+    def _match(self) -> None:
+        for table in ("words", "grams"):
+            wanted, unwanted = " AND ".join(self._wanted[table]), " OR ".join(self._unwanted[table])
+            if wanted:
+                match = f"({wanted}) NOT ({unwanted})" if unwanted else wanted
+                is_lead = table == self._lead
+                inside = f"message.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"  # noqa: S608 - our own names
+                self._add(f"{table} MATCH ?" if is_lead else inside, match)
+            elif unwanted:
+                self._add(f"message.id NOT IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)", unwanted)  # noqa: S608
+
+    # ---- filters
+
+    def _filter(self, query: Query) -> None:
+        if query.roles:
+            self._any("message.role = ? COLLATE NOCASE", query.roles)
+        if query.tools:
+            self._any("instr(message.tool, ?)", [f"\n{tool}\n" for tool in query.tools])
+        if query.keys:
+            self._only_in(query.keys)
+        if query.since:
+            self._add("message.ts >= ?", query.since)
+        if query.until:
+            self._add("message.ts <= ?", query.until)
+
+    def _only_in(self, prefixes: tuple[str, ...]) -> None:
+        rows = self._connection.execute("SELECT id, key FROM log")
+        logs = ", ".join(str(log) for log, key in rows if key.startswith(prefixes))
+        self._where.append(f"message.log IN ({logs})")
+        if self._lead != "message":
+            span = f"SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM message WHERE log IN ({logs})"  # noqa: S608
+            first, last = self._connection.execute(span).fetchone()
+            self._add(f"{self._lead}.rowid BETWEEN ? AND ?", first, last)
+
+    def _any(self, condition: str, values: Sequence[str]) -> None:
+        self._add(f"({' OR '.join([condition] * len(values))})", *values)
+
+    def _add(self, condition: str, *values: Any) -> None:
+        self._where.append(condition)
+        self._values += values
+
+
+def _quoted(text: str) -> str:
+    """A text as FTS5 takes it for nothing but text."""
+    return '"' + text.replace('"', '""') + '"'

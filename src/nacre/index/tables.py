@@ -1,0 +1,115 @@
+"""Rows in and out of the tables that are searched, in transactions that others do not have to wait long for."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nacre.index.database import ERASES_WORDS
+from nacre.index.intake import Found, Progress
+from nacre.index.text import grams_of, words_of
+
+_CHUNK = 2 * 1024 * 1024
+# Writing the tables anew takes the words of erased messages out of the file; in a large index it takes too long.
+_MOST_REWRITTEN = 20_000
+_FIELDS = ", ".join(Progress._fields)
+_LOAD = f"SELECT {_FIELDS} FROM progress WHERE log = ?"  # noqa: S608 - our own names
+_SAVE = f"INSERT OR REPLACE INTO progress (log, {_FIELDS}) VALUES (?{', ?' * len(Progress._fields)})"  # noqa: S608
+
+
+class Chunk:
+    """Messages of any number of logs that go into the index together."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._rows: list[tuple[int, int, int, str, str, str, str]] = []
+        self._size = 0
+        self._next = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._size > _CHUNK
+
+    def add(self, log: int, found: Found) -> None:
+        if not self._next:
+            self._next = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0]
+        self._rows.append((self._next + len(self._rows), log, *found))
+        self._size += len(found.body)
+
+    def write(self) -> None:
+        """Put what was added into the tables."""
+        run = self._connection.executemany
+        run("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
+        run("INSERT INTO words (rowid, body) VALUES (?, ?)", ((row[0], words_of(row[6])) for row in self._rows))
+        run("INSERT INTO grams (rowid, body) VALUES (?, ?)", ((row[0], grams_of(row[6])) for row in self._rows))
+        self._rows, self._size, self._next = [], 0, 0
+
+
+def progress_of(connection: sqlite3.Connection, log: int) -> Progress:
+    row = connection.execute(_LOAD, (log,)).fetchone()
+    return Progress(*row) if row is not None else Progress()
+
+
+def save_progress(connection: sqlite3.Connection, log: int, progress: Progress) -> None:
+    connection.execute(_SAVE, (log, *progress))
+
+
+def count_of(connection: sqlite3.Connection, log: int) -> int:
+    """How many messages of a log are in the index."""
+    return int(connection.execute("SELECT count(*) FROM message WHERE log = ?", (log,)).fetchone()[0])
+
+
+def erase_text(connection: sqlite3.Connection, log: int) -> None:
+    """Erase the messages of a log; what a listing says of it stays."""
+    for statement in (
+        "INSERT INTO words (words, rowid, body) SELECT 'delete', id, words_of(body) FROM message WHERE log = ?",
+        "INSERT INTO grams (grams, rowid, body) SELECT 'delete', id, grams_of(body) FROM message WHERE log = ?",
+        "DELETE FROM message WHERE log = ?",
+        "DELETE FROM progress WHERE log = ?",
+    ):
+        connection.execute(statement, (log,))
+
+
+def scrub(connection: sqlite3.Connection) -> None:
+    """After something was erased, leave nothing of it in the database's files."""
+    if not ERASES_WORDS and connection.execute("SELECT count(*) FROM message").fetchone()[0] <= _MOST_REWRITTEN:
+        connection.execute("INSERT INTO words (words) VALUES ('optimize')")
+        connection.execute("INSERT INTO grams (grams) VALUES ('optimize')")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Change the index as one step."""
+    begin(connection)
+    try:
+        yield
+    except BaseException:
+        rollback(connection)
+        raise
+    connection.execute("COMMIT")
+
+
+def begin(connection: sqlite3.Connection) -> None:
+    """Begin to write; another process may keep us waiting for as long as it gets on."""
+    while True:
+        version = data_version(connection)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            if data_version(connection) == version:
+                raise
+        else:
+            return
+
+
+def rollback(connection: sqlite3.Connection) -> None:
+    """Take an unfinished step back; SQLite may have done so itself."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def data_version(connection: sqlite3.Connection) -> int:
+    """A number that changes when another connection has changed the database."""
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])

@@ -1,0 +1,340 @@
+"""The index follows the logs: what is written is found, what is erased is gone, whoever did it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nacre
+from nacre import Message, Sessions, ToolCall
+from nacre.history.live import RULES
+from nacre.index import Index
+from nacre.log.ops import Ops
+from nacre.store.files import Files
+
+
+def found(index: Index, query: str) -> list[tuple[str, int]]:
+    return sorted((hit.key, hit.n) for hit in index.search(query))
+
+
+def log_of(root: Path, name: str) -> Path:
+    return root / "sessions" / f"{name}.jsonl"
+
+
+# ---- what is written is found
+
+
+def test_a_message_is_found_with_its_place(sessions: Sessions, index: Index) -> None:
+    n = sessions.add_message("telegram:42", "user", "The disk is full.")
+    (hit,) = index.search("full")
+    assert (hit.key, hit.n, hit.role, hit.snippet) == ("telegram:42", n, "user", "The disk is **full**.")
+    assert hit.ts == sessions.transcript("telegram:42")[0].ts
+
+
+def test_what_is_appended_after_a_search_is_found(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "one")
+    assert found(index, "two") == []
+    sessions.add_message("k", "user", "two")
+    assert found(index, "two") == [("k", 3)]
+
+
+def test_a_group_is_found_whole(sessions: Sessions, index: Index) -> None:
+    sessions.add_messages("k", [Message(role="user", content=f"word part{i}") for i in range(3)])
+    assert found(index, "word") == [("k", 2), ("k", 3), ("k", 4)]
+
+
+def test_what_another_process_wrote_is_found(root: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "mine")
+    assert found(index, "mine") == [("k", 2)]
+    code = "import sys, nacre; nacre.open(sys.argv[1]).add_message('k', 'user', 'theirs')"
+    subprocess.run([sys.executable, "-c", code, str(root)], check=True)
+    assert found(index, "theirs") == [("k", 3)]
+
+
+def test_rewound_truncated_and_replaced_messages_are_found(sessions: Sessions, index: Index) -> None:
+    for text in ("alpha", "beta", "gamma"):
+        sessions.add_message("k", "user", text)
+    sessions.rewind("k", 2)
+    sessions.truncate_history("k", 0)
+    sessions.set_history("k", [Message(role="user", content="delta")])
+    assert [len(found(index, word)) for word in ("alpha", "beta", "gamma", "delta")] == [1, 1, 1, 1]
+
+
+def test_calls_and_results_are_found_by_their_tool(sessions: Sessions, index: Index) -> None:
+    call = ToolCall(id="c1", name="shell", arguments='{"cmd": "make"}')
+    sessions.add_full_message("k", Message(role="assistant", tool_calls=(call,)))
+    assert found(index, "tool:shell") == [("k", 2)]
+    sessions.add_full_message("k", Message(role="tool", content="error 2", tool_call_id="c1"))
+    assert found(index, "tool:shell error") == [("k", 3)]
+    assert found(index, "tool:she error") == []
+
+
+def test_filters_narrow_what_is_found(sessions: Sessions, index: Index) -> None:
+    for key in ("a:1", "a:2", "b:1"):
+        sessions.add_message(key, "user", "word")
+        sessions.add_message(key, "assistant", "word")
+    assert found(index, "word session:a role:user") == [("a:1", 2), ("a:2", 2)]
+    assert found(index, "role:assistant session:b") == [("b:1", 3)]
+    assert found(index, "word since:1h role:tool") == []
+    assert found(index, "word until:2020-01-01") == []
+    assert found(index, "word session:nowhere") == []
+
+
+def test_excluded_words_exclude(sessions: Sessions, index: Index) -> None:
+    for text in ("red apple", "green apple", "红苹果 apple"):
+        sessions.add_message("k", "user", text)
+    assert found(index, "apple -red") == [("k", 3), ("k", 4)]
+    assert found(index, "apple -红苹果") == [("k", 2), ("k", 3)]
+    assert found(index, "-apple") == []
+
+
+def test_the_limit_keeps_the_newest(sessions: Sessions, index: Index) -> None:
+    for _ in range(5):
+        sessions.add_message("k", "user", "same words here")
+    hits = index.search("same", limit=2)
+    assert len(hits) == 2
+    assert all(hit.ts >= sessions.transcript("k")[3].ts for hit in hits)
+    assert index.search("same", limit=0) == []
+
+
+def test_the_better_match_comes_first(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "needle")
+    sessions.add_message("k", "user", "needle " + "hay " * 200)
+    assert [hit.n for hit in index.search("needle")] == [2, 3]
+
+
+def test_inside_words_is_searched_when_no_word_matches(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "concatenate")
+    assert found(index, "cat") == [("k", 2)]
+    sessions.add_message("k", "user", "a cat")
+    assert found(index, "cat") == [("k", 3)]
+
+
+@pytest.mark.parametrize("query", ["数据库", "数据", "据", "库", "使用P", "🎉", "=="])
+def test_chinese_and_signs_of_any_length_are_found(sessions: Sessions, index: Index, query: str) -> None:
+    sessions.add_message("k", "user", "a == b 🎉 使用Python数据库")
+    sessions.add_message("k", "user", "something else")
+    assert found(index, query) == [("k", 2)]
+
+
+# ---- compaction, archive, fork, deletion
+
+
+def compacted(root: Path) -> Sessions:
+    """A store that moves out whatever is not live."""
+    return Sessions(Files(str(root), rules=RULES, compact_at=0))
+
+
+def test_what_compaction_moved_out_is_found_once(root: Path, index: Index) -> None:
+    with compacted(root) as sessions:
+        for i in range(20):
+            sessions.add_message("k", "user", f"word number{i}")
+        assert len(found(index, "word")) == 20
+        sessions.truncate_history("k", 1)
+        sessions.add_message("k", "user", "word unseen")
+        sessions.truncate_history("k", 1)
+        sessions.save("k")
+        assert list((root / "cold").iterdir())
+        assert len(found(index, "word")) == 21
+        assert len(found(Index(str(root), cache=str(root.parent / "other")), "word")) == 21
+        sessions.rewind("k", 10)
+        assert len(found(index, "word")) == 21
+
+
+def test_a_compaction_does_not_make_it_read_everything_again(root: Path, cache: Path, index: Index) -> None:
+    with compacted(root) as sessions:
+        for i in range(20):
+            sessions.add_message("k", "user", f"word number{i}")
+        before = [hit.n for hit in index.search("number3")]
+        sessions.truncate_history("k", 1)
+        sessions.save("k")
+        connection = index._database._on_disk()
+        connection.execute("UPDATE message SET body = 'word marked' WHERE n = 5")
+        assert [hit.n for hit in index.search("number3")] == before
+        assert connection.execute("SELECT body FROM message WHERE n = 5").fetchone() == ("word marked",)
+
+
+def test_archived_sessions_are_found_and_listed_apart(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "first life")
+    assert len(found(index, "life")) == 1
+    sessions.archive("k")
+    assert found(index, "life") == [("k", 2)]
+    sessions.add_message("k", "user", "second life")
+    assert len(found(index, "life")) == 2
+    assert [info.archived for archived in (True, False) for info in index.infos(archived=archived)] == [True, False]
+
+
+def test_an_unarchived_session_is_found_once(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.archive("k")
+    assert found(index, "word") == [("k", 2)]
+    sessions.unarchive("k")
+    assert found(index, "word") == [("k", 2)]
+    assert list(index.infos(archived=True)) == []
+
+
+def test_a_log_under_two_names_is_found_once(root: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.archive("k")
+    assert found(index, "word") == [("k", 2)]
+    (archived,) = (root / "archive").iterdir()
+    os.link(archived, log_of(root, "k"))
+    assert found(index, "word") == [("k", 2)]
+    log_of(root, "k").unlink()
+    assert found(index, "word") == [("k", 2)]
+
+
+def test_a_fork_is_found_with_the_past_it_shares(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.fork("k", "branch")
+    sessions.add_message("branch", "user", "another word")
+    sessions.delete("k")
+    assert [key for key, _ in found(index, "word")] == ["branch", "branch"]
+
+
+def test_a_deleted_session_is_gone(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.add_message("other", "user", "word")
+    assert len(found(index, "word")) == 2
+    sessions.delete("k")
+    assert found(index, "word") == [("other", 2)]
+
+
+def test_forgetting_leaves_nothing_in_the_files(cache: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "password xyzzyplugh 秘密口令")
+    sessions.add_message("other", "user", "word")
+    assert len(found(index, "xyzzyplugh")) == 1
+    sessions.delete("k")
+    index.forget("k")
+    kept = b"".join(file.read_bytes() for file in cache.rglob("*") if file.is_file())
+    assert [trace for trace in (b"xyzzyplugh", b"xyz", "秘密口".encode()) if trace in kept] == []
+    assert found(index, "word") == [("other", 2)]
+
+
+def test_forgetting_what_is_not_known_does_nothing(cache: Path, index: Index) -> None:
+    index.forget("k")
+    assert not cache.exists()
+
+
+def test_a_deletion_that_was_only_begun_counts(root: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "old word")
+    sessions.archive("k")
+    sessions.add_message("k", "user", "word")
+    assert len(found(index, "word")) == 2
+    kept = {path: path.read_bytes() for path in (*(root / "archive").iterdir(), log_of(root, "k"))}
+    ended = root.parent / "ended"
+
+    class Stops(Ops):
+        def unlink(self, path: str) -> None:
+            ended.write_bytes(log_of(root, "k").read_bytes())
+            super().unlink(path)
+
+    Sessions(Files(str(root), rules=RULES, ops=Stops())).delete("k")
+    for path, data in kept.items():
+        path.write_bytes(data)
+    log_of(root, "k").write_bytes(ended.read_bytes())
+    assert found(index, "word") == []
+    assert list(index.infos(archived=False)) == []
+
+
+# ---- what does not count yet
+
+
+def test_a_torn_tail_is_not_found_until_it_is_mended(root: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.add_message("k", "user", "word again")
+    sessions.close()
+    whole = log_of(root, "k").read_bytes()
+    log_of(root, "k").write_bytes(whole[:-5])
+    assert found(index, "word") == [("k", 2)]
+    with nacre.open(root) as mended:
+        mended.add_message("k", "user", "new word")
+    assert found(index, "word") == [("k", 2), ("k", 3)]
+    assert found(index, "again") == []
+
+
+def test_cut_at_every_byte_only_whole_groups_are_found(root: Path, cache: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "word")
+        sessions.add_messages("k", [Message(role="user", content="word")] * 2)
+    whole = log_of(root, "k").read_bytes()
+    first = whole.index(b"\n", whole.index(b'"n":2')) + 1
+    index = Index(str(root), cache=str(cache))
+    for end in range(first, len(whole), 7):
+        log_of(root, "k").write_bytes(whole[:end])
+        assert found(index, "word") == [("k", 2)]
+    log_of(root, "k").write_bytes(whole)
+    assert len(found(index, "word")) == 3
+    index.close()
+
+
+def test_while_a_writer_is_at_it_the_last_batch_waits(root: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.add_message("k", "user", "word")
+    ops = Ops()
+    fd = ops.open(str(log_of(root, "k")), os.O_RDONLY)
+    assert ops.flock(fd, wait=True)
+    assert found(index, "word") == [("k", 2)]
+    ops.unlock(fd)
+    assert found(index, "word") == [("k", 2), ("k", 3)]
+    ops.close(fd)
+
+
+def test_a_log_that_was_replaced_is_read_anew(root: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word one")
+    assert found(index, "one") == [("k", 2)]
+    sessions.delete("k")
+    sessions.add_message("k", "user", "word two, and more of it")
+    assert found(index, "one") == []
+    assert found(index, "word") == [("k", 2)]
+
+
+def test_a_log_that_cannot_be_read_does_not_hide_the_others(root: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    (root / "sessions" / "link.jsonl").symlink_to(log_of(root, "k"))
+    (root / "sessions" / "folder.jsonl").mkdir()
+    (root / "sessions" / "noise.jsonl").write_bytes(os.urandom(500))
+    assert found(index, "word") == [("k", 2)]
+    assert [info.key for info in index.infos(archived=False)] == ["k"]
+
+
+# ---- listing
+
+
+def test_a_listing_is_what_the_logs_say(root: Path, sessions: Sessions, index: Index) -> None:
+    for key in ("a", "telegram:42", "b"):
+        sessions.add_message(key, "user", "hello")
+    sessions.set_meta("b", title="A talk")
+    sessions.archive("a")
+    for archived in (False, True):
+        assert list(index.infos(archived=archived)) == list(sessions.list(archived=archived))
+    sessions.add_message("b", "user", "more")
+    assert list(index.infos(archived=False)) == list(sessions.list())
+
+
+def test_a_listing_reads_no_log_twice(root: Path, sessions: Sessions, cache: Path) -> None:
+    opened: list[str] = []
+
+    class Watching(Ops):
+        def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+            opened.append(path)
+            return super().open(path, flags, mode)
+
+    for key in ("a", "b"):
+        sessions.add_message(key, "user", "hello")
+    Index(str(root), cache=str(cache)).infos(archived=False)
+    index = Index(str(root), cache=str(cache), ops=Watching())
+    assert len(list(index.infos(archived=False))) == 2
+    sessions.add_message("a", "user", "more")
+    assert [info.messages for info in index.infos(archived=False)] == [2, 1]
+    assert opened == [str(log_of(root, "a"))]
+    index.close()
+
+
+def test_an_empty_store_has_nothing(index: Index) -> None:
+    assert index.search("word") == []
+    assert list(index.infos(archived=False)) == []

@@ -1,0 +1,50 @@
+"""A snippet shows the hit, and nothing that drives a terminal."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nacre.index.query import parse
+from nacre.index.snippet import snippet
+
+
+def shown(body: str, query: str) -> str:
+    return snippet(body, parse(query, now=0).wanted)
+
+
+def test_matches_stand_between_asterisks() -> None:
+    assert shown("The disk is full.", "disk full") == "The **disk** is **full**."
+
+
+def test_the_hit_is_shown_wherever_it_is() -> None:
+    found = shown("before " * 100 + "needle" + " after" * 100, "needle")
+    assert "**needle**" in found
+    assert found.startswith("…")
+    assert found.endswith("…")
+    assert len(found) < 180
+
+
+def test_a_word_is_marked_only_as_a_word() -> None:
+    assert shown("concatenate a cat", "cat") == "concatenate a **cat**"
+
+
+def test_accents_and_case_do_not_hide_a_match() -> None:
+    assert shown("Mein RÉSUMÉ", "resume") == "Mein **RÉSUMÉ**"
+
+
+def test_a_word_among_chinese_is_marked() -> None:
+    assert shown("使用Python编程", "python") == "使用**Python**编程"
+
+
+def test_a_phrase_is_marked_across_lines() -> None:
+    assert shown("disk\n\n  full", '"disk full"') == "**disk full**"
+
+
+def test_control_characters_are_left_out() -> None:
+    assert shown("a \x1b[31mred\x1b[0m\u202e \x07word\x9b", "word") == "a [31mred [0m **word**"
+
+
+@given(st.text(), st.text(min_size=1))
+def test_any_body_and_any_query_give_one_printable_line(body: str, query: str) -> None:
+    assert not set(shown(body, query)) & {chr(code) for code in (*range(32), *range(127, 160), 0x202E)}

@@ -1,0 +1,30 @@
+"""What of a message can be searched."""
+
+from __future__ import annotations
+
+from nacre import Message, ToolCall
+from nacre.index.text import body_of, words_of
+
+
+def test_content_reasoning_and_calls_are_searched() -> None:
+    call = ToolCall(id="c1", name="shell", arguments={"cmd": "ls"})
+    message = Message(role="assistant", content="Looking.", reasoning="I wonder", tool_calls=[call])  # type: ignore[arg-type]
+    assert body_of(message) == 'Looking.\nI wonder\nshell\n{"cmd":"ls"}'
+
+
+def test_of_parts_only_what_people_read_is_searched() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    message = Message(role="user", content=[{"type": "text", "text": "see"}, picture, {"content": ["this"]}])
+    assert body_of(message) == "see\nthis"
+
+
+def test_a_message_without_text_has_an_empty_body() -> None:
+    assert body_of(Message(role="assistant")) == ""
+
+
+def test_nul_is_a_space() -> None:
+    assert body_of(Message(role="user", content="a\0b")) == "a b"
+
+
+def test_words_beside_chinese_are_words() -> None:
+    assert words_of("使用Python编程").split() == ["\ue000", "Python", "\ue000"]
