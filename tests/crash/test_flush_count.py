@@ -31,7 +31,7 @@ with nacre.open(sys.argv[1]) as sessions:
     mark("rewind")
     sessions.rewind("solo", number)
     mark("reading")
-    sessions.get_history("solo"), sessions.get_summary("solo"), sessions.transcript("solo"), list(sessions.list())
+    sessions.get_history("solo"), sessions.get_summary("solo"), sessions.transcript("solo")
     mark("end")
 """
 EXPECTED = {"appends": 10, "group": 1, "truncate": 1, "summary": 1, "meta": 1, "rewind": 1, "reading": 0}
