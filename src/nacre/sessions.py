@@ -400,8 +400,10 @@ _parsed = datetime.fromisoformat
 
 def _unit(messages: Iterable[AnyMessage], *, expect: int | None, id: str | None) -> Unit:
     wishes = [say(message) for message in messages]
-    content = fingerprint(bytes(wish.raw) for wish in wishes) if id is not None else ""
-    return Unit(wishes=wishes, expect=expect, id=_id(id), print=content, creates=bool(wishes))
+    if id is None:
+        return Unit(wishes, expect, creates=bool(wishes))
+    content = fingerprint(bytes(wish.raw) for wish in wishes)
+    return Unit(wishes, expect, _id(id), content, creates=bool(wishes))
 
 
 def _id(id: str | None) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 from msgspec import Raw
 
@@ -42,13 +42,12 @@ def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None
 
     Raises Conflict if the wish does not fit the state.
     """
+    if isinstance(wish, Say):
+        return _said(wish, stamp, state)
     st = _after(wish, stamp.n, state, past)
     if st is None:
         return None
     match wish:
-        case Say():
-            # The encoder takes the canonical bytes as they are.
-            return _record(stamp, "msg", st, p=state.hd, m=wish.raw, lossy=wish.lossy)
         case Summarise(text, upto):
             return _record(stamp, "sum", st, text=text, upto=upto)
         case Truncate(keep):
@@ -152,12 +151,34 @@ def needed(past: Past, to: int) -> set[int]:
     return {record.n for record in chain(whole, target.st)} | ({target.st.sp} if target.st.sp else set())
 
 
+def _said(wish: Say, stamp: Stamp, state: State) -> Record:
+    """A message's record, made without detours: most records are one."""
+    return Record(
+        v=FORMAT,
+        n=stamp.n,
+        b=stamp.b,
+        tx=stamp.tx,
+        r=stamp.r,
+        t="msg",
+        ts=stamp.ts,
+        id=stamp.id,
+        p=state.hd,
+        m=cast("Message", wish.raw),  # the encoder takes the canonical bytes as they are
+        lossy=wish.lossy,
+        st=_after_saying(stamp.n, state),
+    )
+
+
+def _after_saying(n: int, state: State) -> State:
+    return State(n, state.i + 1, state.live + 1, state.sp, state.mp, n, state.br)
+
+
 def _after(wish: Wish, n: int, state: State, past: Past) -> State | None:  # noqa: PLR0911 - one per kind
     """The state after a wish that becomes record `n`; None if it would change nothing."""
     hd, i, live, sp, mp, br = state.hd, state.i, state.live, state.sp, state.mp, state.br
     match wish:
         case Say():
-            return State(n, i + 1, live + 1, sp, mp, n, br)
+            return _after_saying(n, state)
         case Summarise(_, upto):
             covered = i - live if upto is None else _ordinal(upto, state, past)
             return State(hd, i, i - covered, n, mp, n, br)

@@ -100,7 +100,7 @@ class Batch:
         for n, wish in enumerate(unit.wishes, first):
             b = self.records[0].n if self.records else n
             id = unit.id if n == first else None
-            stamp = Stamp(n=n, ts=self._ts, b=b if b != n else None, tx=group, r=1 if self._relaxed else None, id=id)
+            stamp = Stamp(n, self._ts, b if b != n else None, group, 1 if self._relaxed else None, id)
             record = self._rules.advance(wish, stamp, self.state, self._past)
             if record is None:
                 return []

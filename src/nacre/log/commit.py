@@ -6,8 +6,8 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from concurrent.futures._base import FINISHED
-from threading import Lock, RLock
+from concurrent.futures._base import FINISHED, PENDING
+from threading import Condition, Lock, RLock
 from typing import Any, TypeVar
 
 from nacre.entries import Unit
@@ -15,6 +15,8 @@ from nacre.errors import DurabilityUnknown, StoreError
 from nacre.log.batch import Ticket
 
 T = TypeVar("T")
+
+_making = Lock()
 
 Later = Callable[[Callable[[], None]], object]
 """Runs a function on another thread."""
@@ -24,10 +26,24 @@ class Pending(Future[int]):
     """The number that a unit will have; a future that can be awaited too.
 
     Those who await it in one event loop are woken together, once per batch: waking them one by one
-    costs more than the commit.
+    costs more than the commit. So does the condition that a future is made with; it is made when a
+    thread waits for it or a callback is added, which those who await do not need.
     """
 
     waiter: tuple[Any, Any] | None = None
+
+    def __init__(self) -> None:
+        self._state = PENDING
+        self._result = None
+        self._exception = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_condition":
+            raise AttributeError(name)
+        with _making:
+            return self.__dict__.setdefault("_condition", Condition())
 
     def __await__(self) -> Generator[Any, None, int]:
         # Who awaits has asyncio loaded; who does not, need not.
@@ -37,10 +53,16 @@ class Pending(Future[int]):
         # Whoever resolves it looks for the waiter only afterwards, so one of us sees the other.
         if self._state != FINISHED:
             yield from woken
-        return self.result()
+        if self._exception is not None:
+            raise self._exception
+        return self._result or 0
 
     def resolve(self, ticket: Ticket, error: StoreError | None) -> None:
         refused = ticket.error or error
+        with _making:
+            if "_condition" not in self.__dict__:
+                self._exception, self._result, self._state = refused, ticket.number or 0, FINISHED
+                return
         if refused is not None:
             self.set_exception(refused)
         else:
