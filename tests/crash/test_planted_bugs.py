@@ -144,10 +144,10 @@ def leftovers_in_the_cold_file_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
-    def rest(ops: Ops, place: Place) -> None:
+    def rest(ops: Ops, place: Place, *, upto: str) -> None:
         unlink_if_there(ops, place.log)
         settle_names(ops, place.folder)
-        erase.erase_rest(ops, place)
+        erase.erase_rest(ops, place, upto=upto)
 
     patch.setattr(file, "erase_rest", rest)
 
@@ -155,7 +155,7 @@ def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
 def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
     def erased(self: LogFile) -> None:
         with self._locked(create=False):
-            erase.erase_rest(self._ops, self._place)
+            erase.erase_rest(self._ops, self._place, upto="~")
             self._remove_log()
 
     patch.setattr(LogFile, "erase", erased)

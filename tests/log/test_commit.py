@@ -340,3 +340,8 @@ def test_a_task_that_was_cancelled_does_not_disturb_the_others(log: Log, later: 
     cancelled, stored = asyncio.run(write())
     assert isinstance(cancelled, asyncio.CancelledError)
     assert (stored, log.batches) == (1, [["a", "b"]])
+
+
+def test_a_pending_number_has_no_other_attributes() -> None:
+    with pytest.raises(AttributeError, match="nope"):
+        Pending().nope  # noqa: B018

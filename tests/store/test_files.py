@@ -139,3 +139,28 @@ def test_a_log_that_cannot_be_looked_at_when_it_is_closed_is_looked_at_again_lat
     disk.heal()
     say(sessions, "b")
     assert said(sessions) == ["a", "b"]
+
+
+def test_a_deletion_of_archived_sessions_that_was_cut_short_does_not_touch_what_came_after(disk: Disk) -> None:
+    sessions = opened(disk)
+    for text in "ab":
+        say(sessions, text)
+        sessions.archive("k")
+    disk.fail(Fault(call="unlink", count=None))
+    with pytest.raises(nacre.DurabilityUnknown):
+        sessions.delete("k")
+    disk.heal()
+    say(sessions, "new")
+    assert [stored.message.content for stored in sessions.transcript("k")] == ["new"]
+    assert disk.process().listdir("/store/archive") == []
+
+
+def test_a_deletion_that_cannot_be_finished_is_left_for_later(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    sessions.archive("k")
+    disk.fail(Fault(call="unlink", count=None))
+    with pytest.raises(nacre.DurabilityUnknown):
+        sessions.delete("k")
+    say(sessions, "new")
+    assert [stored.message.content for stored in sessions.transcript("k")] == ["new"]

@@ -8,15 +8,19 @@ from nacre.log.place import Place, settle_names, unlink_if_there
 _FOLDERS = ("cold", "base", "quarantine", "archive", "trash")
 
 
-def erase_rest(ops: Ops, place: Place) -> None:
-    """Remove a session's moved-out, quarantined, archived and trashed files, durably; its log comes after them."""
+def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:
+    """Remove a session's moved-out, quarantined, archived and trashed files, durably; its log comes after them.
+
+    Those of generations later than `upto` stay: they began after the deletion.
+    """
     for folder in (f"{place.root}/{name}" for name in _FOLDERS):
         try:
             files = ops.listdir(folder)
         except FileNotFoundError:
             continue
-        for path in (f"{folder}/{file}" for file in files if file.startswith(f"{place.name}.")):
-            if path != place.log:
-                unlink_if_there(ops, path)
+        for file in files:
+            name, _, rest = file.partition(".")
+            if name == place.name and rest.partition(".")[0] <= upto and f"{folder}/{file}" != place.log:
+                unlink_if_there(ops, f"{folder}/{file}")
         # Also with nothing left to remove: whoever did may have been killed before settling it.
         settle_names(ops, folder)

@@ -30,6 +30,7 @@ from nacre.log.tail import Header, Level, Tail, examine, state_of
 logger = logging.getLogger(__name__)
 
 _MOST_UNSYNCED = 1024 * 1024
+_ALL = "~"
 
 
 class Known(NamedTuple):
@@ -210,7 +211,7 @@ class LogFile:
                     # No room even for that. The log goes last, so a crash leaves a session to be deleted again.
                     logger.warning("a session is deleted without a record of it")
             with self._begun("deleting"):
-                erase_rest(self._ops, self._place)
+                erase_rest(self._ops, self._place, upto=self.header.uid or _ALL)
                 if held:
                     self._remove_log()
 
@@ -347,7 +348,7 @@ class LogFile:
         if tail.last is not None and tail.last.t == "del":
             # Whoever wrote that may have been killed before its flush; nothing goes before it is durable.
             self._ops.fdatasync(self._fd)
-            erase_rest(self._ops, self._place)
+            erase_rest(self._ops, self._place, upto=tail.header.uid or _ALL)
             self._remove_log()
             return False
         if tail.is_whole or not found.st_size:

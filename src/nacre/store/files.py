@@ -273,8 +273,19 @@ class Files:
             return ()
         # A crash while the log was moved may have left it under both names.
         uid = found.past.header.uid if found.past is not None else ""
-        archived = [place for place in self._archived(active) if place.archived != uid]
+        archived = [place for place in self._living(self._archived(active)) if place.archived != uid]
         return [*archived, active] if is_there else archived
+
+    def _living(self, places: Sequence[Place]) -> Sequence[Place]:
+        """The archived generations that began after the last deletion; what that left behind is removed."""
+        for at in range(len(places) - 1, -1, -1):
+            if self._glance(places[at]).is_deleted:
+                try:
+                    self._log(places[at]).exists()
+                except StoreError as error:
+                    logger.warning("a deletion was not finished", extra={"error": str(error)})
+                return places[at + 1 :]
+        return places
 
     def _glance(self, place: Place) -> Reading:
         """See what a log holds without reading or mending it."""
@@ -370,6 +381,7 @@ class Files:
         if archived and not log.exists():
             # The record of the deletion goes into the newest log, which is then the last to go.
             self._log(archived[-1]).erase()
+            return
         try:
             log.erase()
         except Conflict:
