@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import nacre
-import nacre.store.files  # loaded by the parent, so that a child is not killed while it loads them
+import nacre.legacy.migration  # loaded by the parent, so that a child is not killed while it loads them
+import nacre.log.cold
+import nacre.store.files
 from tests.crash.warm import Outcome, Say
 
 KEY = "storm"
