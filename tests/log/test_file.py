@@ -233,13 +233,14 @@ def test_archiving_finishes_a_move_that_left_the_log_under_both_names(disk: Disk
     assert (names(disk, "sessions"), names(disk, "archive")) == ([], [archived])
 
 
-def test_archiving_never_replaces_another_log(disk: Disk, sessions: nacre.Sessions) -> None:
-    (entry,) = sessions.transcript("k")
-    goal = f"{ROOT}/archive/k.{entry.generation}.jsonl"
-    disk.write_durable(goal, b"another")
-    with pytest.raises(nacre.LogDamaged, match="in the way"):
-        sessions.archive("k")
-    assert (disk.read(goal), said(sessions)) == (b"another", ["a"])
+def test_archiving_replaces_an_older_copy_of_the_same_generation(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    uid = sessions.transcript("k")[0].generation
+    disk.write_durable(f"/store/archive/k.{uid}.jsonl", disk.read(LOG))
+    say(sessions, "b")
+    sessions.archive("k")
+    assert said(sessions) == ["a", "b"]
 
 
 def test_a_creation_that_came_to_nothing_makes_way(disk: Disk, sessions: nacre.Sessions) -> None:

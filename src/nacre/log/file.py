@@ -657,12 +657,14 @@ class LogFile:
         """
         try:
             there = self._ops.stat(goal.log)
+            has_both = (there.st_dev, there.st_ino) == self._inode
         except FileNotFoundError:
+            has_both = False
+        if has_both:
+            self._ops.unlink(self._path)
+        else:
+            # What may have that name is an older copy of this very generation.
             self._ops.rename(self._path, goal.log)
-            return
-        if (there.st_dev, there.st_ino) != self._inode:
-            raise LogDamaged(f"{goal.log} is in the way of archiving session {self._place.key!r}")
-        self._ops.unlink(self._path)
 
     def _remove_log(self) -> None:
         unlink_if_there(self._ops, self._place.scratch)
