@@ -338,3 +338,16 @@ def test_a_listing_reads_no_log_twice(root: Path, sessions: Sessions, cache: Pat
 def test_an_empty_store_has_nothing(index: Index) -> None:
     assert index.search("word") == []
     assert list(index.infos(archived=False)) == []
+
+
+def test_what_a_half_done_move_left_in_the_archive_is_not_listed_twice(root: Path, sessions: Sessions) -> None:
+    sessions.add_message("k", "user", "moved")
+    sessions.archive("k")
+    (copy,) = (root / "archive").iterdir()
+    stale = copy.read_bytes()
+    sessions.unarchive("k")
+    copy.write_bytes(stale[:-1])
+    for listing in (sessions.list, Sessions(Files(str(root), rules=RULES)).list):
+        assert [info.key for info in listing()] == ["k"]
+        assert list(listing(archived=True)) == []
+    assert sessions.verify().ok

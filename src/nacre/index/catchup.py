@@ -51,17 +51,28 @@ class CatchUp:
 
     def infos(self, connection: sqlite3.Connection, *, archived: bool) -> list[SessionInfo]:
         """The active or the archived sessions, after a look at their files."""
-        found = self._look(connection, ARCHIVED if archived else ACTIVE)
-        if found.changed:
-            self._forget_known()
-            try:
-                with transaction(connection):
-                    listing.save(connection, found.changed)
-            except sqlite3.Error as error:
-                if not is_away(error):
-                    raise
-                logger.info("a listing was not kept", extra={"error": str(error)})
-        return listing.infos(found.now, archived=archived)
+        active = self._look(connection, ACTIVE)
+        if not archived:
+            self._keep(connection, active.changed)
+            return listing.infos(active.now, archived=False)
+        moved = self._look(connection, ARCHIVED)
+        self._keep(connection, active.changed + moved.changed)
+        # What a move that was cut short left in the archive is the active log's.
+        taken = {log[6] for log in active.now}
+        return listing.infos((log for log in moved.now if log[6] not in taken), archived=True)
+
+    def _keep(self, connection: sqlite3.Connection, changed: list[Seen]) -> None:
+        """Remember how the logs are now, unless others are at the index."""
+        if not changed:
+            return
+        self._forget_known()
+        try:
+            with transaction(connection):
+                listing.save(connection, changed)
+        except sqlite3.Error as error:
+            if not is_away(error):
+                raise
+            logger.info("a listing was not kept", extra={"error": str(error)})
 
     def run(self, connection: sqlite3.Connection) -> None:
         """Take in every message that is new."""

@@ -320,7 +320,14 @@ class Files:
         for file in sorted(files):
             name, _, uid = file.removesuffix(".jsonl").partition(".")
             if file.endswith(".jsonl") and bool(uid) == archived:
-                yield Place(self._root, "", name, uid)
+                place = Place(self._root, "", name, uid)
+                if not (archived and self._is_active(place)):
+                    yield place
+
+    def _is_active(self, place: Place) -> bool:
+        """True for what a move that was cut short left in the archive of a log that is active."""
+        found = self._glance(place._replace(archived=""))
+        return found.past is not None and found.past.header.uid == place.archived
 
     # ---- reading
 
