@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import nacre
-from nacre.entries import Message, ToolCall, message_of, plain, say
+from nacre.entries import Message, Recalled, Record, ToolCall, message_of, plain, say
 from nacre.errors import InvalidMessage
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
@@ -280,7 +280,7 @@ def test_nesting_of_less_than_a_hundred_is_kept() -> None:
 def test_a_message_of_more_than_16_megabytes_is_refused_and_nothing_is_stored() -> None:
     with nacre.open(":memory:") as sessions:
         with pytest.raises(InvalidMessage, match="16"):
-            sessions.add_message("k", "user", "x" * (16 * 1024 * 1024))
+            sessions.add_full_message("k", {"role": "user", "content": ["x" * 60_000] * 280})
         assert not sessions.exists("k")
 
 
@@ -322,9 +322,14 @@ def test_data_that_json_cannot_hold_is_refused(value: Any) -> None:
 
 
 def test_a_record_that_is_no_message_has_none() -> None:
-    record = msgspec.convert({"v": 1, "n": 3, "t": "trunc", "ts": "", "st": [0] * 6}, nacre.entries.Record)
+    record = msgspec.convert({"v": 1, "n": 3, "t": "trunc", "ts": "", "st": [0] * 6}, Record)
     with pytest.raises(InvalidMessage, match="record 3 is a 'trunc', not a message"):
-        message_of(record)
+        message_of(record, Recalled([record]))
+
+
+def test_what_is_recalled_is_whole_already() -> None:
+    record = msgspec.convert({"v": 1, "n": 3, "t": "msg", "ts": "", "m": {"role": "x"}, "st": [0] * 6}, Record)
+    assert Recalled([record]).whole(record) is record
 
 
 def test_a_call_in_openais_shape_may_come_without_an_id() -> None:

@@ -62,7 +62,7 @@ def test_what_another_process_writes_comes(root: Path) -> None:
 
 def test_a_log_that_was_written_anew_goes_on_where_it_was(root: Path) -> None:
     with nacre.open(root) as sessions:
-        sessions.add_message("k", "user", "a" * 600_000)
+        sessions.add_full_message("k", {"role": "user", "content": ["a" * 60_000] * 10})
         entries = sessions.follow("k")
         assert len(contents(entries, 1)) == 1
         sessions.clear("k")

@@ -215,6 +215,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     p: int | None = None
     m: Message | None = None
     lossy: bool = False
+    blobs: list[str] | None = None
     text: str | None = None
     upto: int | None = None
     keep: int | None = None
@@ -273,6 +274,9 @@ class Past(Protocol):
     def all(self) -> Iterator[Record]:
         """Every record by number, moved-out ones too."""
 
+    def whole(self, record: Record) -> Record:
+        """A record of this past that says where its large payloads are, with them in it."""
+
 
 class Recalled:
     """A past of records that are all in memory."""
@@ -297,6 +301,9 @@ class Recalled:
 
     def all(self) -> Iterator[Record]:
         return iter(self._records)
+
+    def whole(self, record: Record) -> Record:
+        return record
 
 
 def _number(record: Record) -> int:
@@ -449,9 +456,9 @@ def plain(value: Any, what: str) -> Any:
     return _mapped(value, lambda leaf: _without_surrogates(_exact(leaf)))
 
 
-def message_of(record: Record) -> Message:
-    """Return a record's message, with the time it was stored where its writer gave none."""
-    message = record.m
+def message_of(record: Record, past: Past) -> Message:
+    """Return the whole message of a record, with the time it was stored where its writer gave none."""
+    message = record.m if record.blobs is None else past.whole(record).m
     if message is None:
         raise InvalidMessage(f"record {record.n} is a {record.t!r}, not a message")
     if message.created is None:

@@ -319,7 +319,13 @@ class Sessions:
 
     def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
         """Every record of a kind, or of all kinds, with its fields."""
-        return self._records(key, lambda uid, record: _entry(uid, record) if kind in (None, record.t) else None)
+
+        def make(uid: str, record: Record, past: Past) -> Entry | None:
+            if kind not in (None, record.t):
+                return None
+            return _entry(uid, record if record.blobs is None else past.whole(record))
+
+        return self._records(key, make)
 
     # ---- reading
 
@@ -327,11 +333,11 @@ class Sessions:
         found = self._store.read(key, get)
         return default if found is None else found
 
-    def _records(self, key: str, make: Callable[[str, Record], T | None]) -> builtins.list[T]:
+    def _records(self, key: str, make: Callable[[str, Record, Past], T | None]) -> builtins.list[T]:
         """What is made of the records of all generations, without those of which nothing is made."""
 
         def read(generation: Generation) -> builtins.list[T]:
-            made = (make(generation.uid, record) for record in generation.past.all())
+            made = (make(generation.uid, record, generation.past) for record in generation.past.all())
             return [item for item in made if item is not None]
 
         return [item for found in self._store.generations(key, read) for item in found]
@@ -418,10 +424,10 @@ def _text(summary: str) -> str:
     return str(plain(summary, "summary"))
 
 
-def _stored(uid: str, record: Record) -> Stored | None:
+def _stored(uid: str, record: Record, past: Past) -> Stored | None:
     if record.t != "msg":
         return None
-    return Stored(generation=uid, n=record.n, ts=time_of(record), message=message_of(record))
+    return Stored(generation=uid, n=record.n, ts=time_of(record), message=message_of(record, past))
 
 
 def _entry(uid: str, record: Record) -> Entry:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import nacre
 from nacre.entries import Rewind, Summarise, Unit, Wish, say
 from nacre.history.live import RULES
+from nacre.log import blobs
 from nacre.log.batch import Ticket
 from nacre.log.file import LogFile
 from nacre.log.place import Place
@@ -22,6 +23,7 @@ from nacre.testing import Disk, Fault, Killed, Process, Snapshot, images
 KEY = "telegram:7/Ä"
 ROOT = "/store"
 SETTLING = ("say", "replace", "summary", "cover", "rewind", "title", "note", "archive", "delete")
+_LARGEST = blobs.LARGEST
 SIZES = (5, 40, 500, 1500, 5000)
 
 
@@ -90,6 +92,11 @@ def _changed(life: Life, kind: str, value: Any, marks: dict[int, Life]) -> Life:
             return life._replace(title=value)
         case _:
             return life
+
+
+def blobs_from(seed: int) -> None:
+    """Let texts that a simulated session has be large enough for a blob, in every other campaign."""
+    blobs.LARGEST = 1000 if seed % 2 else _LARGEST
 
 
 class Work:
@@ -228,10 +235,20 @@ def check(disk: Disk, allowed: list[World], where: str) -> Life:
         _must(again.history[:-1] in (got.history, ()), where, f"an append changed history: {_short(again)}")
         _must(sessions.verify().ok, where, f"damage after recovery: {sessions.verify().findings}")
         sessions.close()
-        _must(observed(opened(disk.process())) == again, where, "reading again gives something else")
+        sessions = opened(disk.process())
+        _must(observed(sessions) == again, where, "reading again gives something else")
+        sessions.delete(KEY)
+        _must(not (left := files(disk)), where, f"not erased: {left}")
     except nacre.NacreError as error:
         raise Violation(f"{where}: recovery raised {error!r}") from error
     return again
+
+
+def files(disk: Disk) -> list[str]:
+    """Every file in the store."""
+    process = disk.process()
+    folders = [f"{ROOT}/{folder}" for folder in process.listdir(ROOT)]
+    return [f"{folder}/{file}" for folder in folders for file in process.listdir(folder)]
 
 
 def _must(holds: bool, where: str, what: str) -> None:
@@ -253,6 +270,7 @@ def _shorts(worlds: list[World]) -> list[str]:
 
 def power_cuts(seed: int, *, steps: int = 8, budget: int = 3, nested: float = 0.05) -> int:
     """Cut the power before every call of random work, and sometimes again while it recovers; returns images tried."""
+    blobs_from(seed)
     rng = random.Random(seed)
     disk = Disk(seed)
     points: list[tuple[Snapshot, list[World], str]] = []
@@ -309,6 +327,7 @@ def _nested(image: Disk, allowed: list[World], rng: random.Random, where: str) -
 
 def kills(seed: int, *, steps: int = 7, share: float = 0.4) -> int:
     """Kill the process at a call; another one goes on and acknowledges; then the power is cut."""
+    blobs_from(seed)
     rng = random.Random(seed)
     disk = Disk(seed)
     points: list[tuple[Disk, list[World], str]] = []
@@ -355,6 +374,7 @@ def failing_calls(seed: int, faults: Iterable[Fault], *, steps: int = 6, budget:
 
 def calls(seed: int, *, steps: int = 6) -> int:
     """How many calls the work of a seed makes that can fail."""
+    blobs_from(seed)
     disk = Disk(seed)
     work = Work(disk)
     for op in work.plan(random.Random(seed), steps):
@@ -363,6 +383,7 @@ def calls(seed: int, *, steps: int = 6) -> int:
 
 
 def _failing(seed: int, fault: Fault, steps: int, budget: int) -> int:
+    blobs_from(seed)
     rng, disk = random.Random(seed), Disk(seed)
     disk.fail(fault)
     where = f"seed {seed}, {fault}"
@@ -405,6 +426,7 @@ def _after_trying(work: Work, op: Op, goal: World, allowed: list[World], where: 
 
 def torn_batches(seed: int, *, budget: int = 12) -> int:
     """Cut the power while units of several callers are in one batch: any of them may be there, each only whole."""
+    blobs_from(seed)
     rng, disk = random.Random(seed), Disk(seed)
     process = disk.process()
     place = Place.of(ROOT, KEY)
@@ -433,6 +455,7 @@ def torn_batches(seed: int, *, budget: int = 12) -> int:
 
 def refused_batches(seed: int) -> int:
     """Fail the write of a batch of several callers half-way, then cut the power: none of them may be there."""
+    blobs_from(seed)
     rng, disk = random.Random(seed), Disk(seed)
     process = disk.process()
     opened(process).add_message(KEY, "user", "first")
@@ -479,6 +502,7 @@ def _subsets(world: World, ops: list[Op]) -> list[World]:
 
 def relaxed_cuts(seed: int, *, steps: int = 8, budget: int = 4) -> int:
     """Cut the power on a relaxed session: what `save` or `close` flushed is there, and of the rest whole units."""
+    blobs_from(seed)
     rng, disk = random.Random(seed), Disk(seed)
     work = Work(disk, durability="relaxed")
     worlds = [work.world]

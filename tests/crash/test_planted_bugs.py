@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import nacre
 from nacre.entries import Record, Rules, State
-from nacre.log import cold, erase, file, format, ids, successor, tail
+from nacre.log import blobs, cold, erase, file, format, ids, successor, tail
 from nacre.log.batch import Batch
 from nacre.log.file import LogFile
 from nacre.log.ops import Ops
@@ -33,6 +34,7 @@ def quiet() -> Iterator[None]:
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
+    simulation.blobs_from(0)
 
 
 def failing_syncs(seed: int) -> int:
@@ -201,6 +203,29 @@ def relaxed_close_does_not_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogFile, "flush", lambda self: None)
 
 
+def payload_links_not_settled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(blobs, "settle_names", lambda ops, folder: None)
+
+
+def payload_not_flushed(patch: pytest.MonkeyPatch) -> None:
+    def write(ops: Ops, path: str, data: bytes) -> None:
+        fd = ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        write_all(ops, fd, data)
+        ops.close(fd)
+
+    patch.setattr(blobs, "_write", write)
+
+
+def payload_kept_when_its_session_goes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(erase, "release", unlink_if_there)
+    patch.setattr(erase, "unused", lambda ops, root: ())
+
+
+def payload_of_one_session_only(patch: pytest.MonkeyPatch) -> None:
+    """What another session shares is believed without a look at it."""
+    patch.setattr(blobs, "_holds", lambda ops, path, data: True)
+
+
 PLANTED: Sequence[tuple[Plant, Campaign]] = (
     (no_sync, simulation.power_cuts),
     (no_directory_sync, simulation.power_cuts),
@@ -223,6 +248,10 @@ PLANTED: Sequence[tuple[Plant, Campaign]] = (
     (scratch_written_in_place, simulation.power_cuts),
     (relaxed_batches_not_marked, simulation.relaxed_cuts),
     (relaxed_close_does_not_flush, simulation.relaxed_cuts),
+    (payload_links_not_settled, simulation.power_cuts),
+    (payload_not_flushed, simulation.power_cuts),
+    (payload_kept_when_its_session_goes, simulation.power_cuts),
+    (payload_of_one_session_only, simulation.power_cuts),
 )
 
 

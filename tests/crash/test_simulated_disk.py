@@ -22,6 +22,7 @@ def quiet() -> Iterator[None]:
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
+    simulation.blobs_from(0)
 
 
 def until(campaign: bool, few: int, many: int) -> int:

@@ -194,7 +194,7 @@ def test_lone_surrogates_in_depth_are_replaced_too(sessions: nacre.Sessions, roo
 def test_a_record_over_the_limit_is_refused_and_nothing_is_lost(sessions: nacre.Sessions, root: Path) -> None:
     sessions.add_message(KEY, "user", "before")
     with pytest.raises(nacre.StoreError):
-        sessions.add_message(KEY, "tool", "z" * (17 * MEGABYTE))
+        sessions.add_full_message(KEY, {"role": "tool", "content": ["z" * 60_000] * 300})
     sessions.add_message(KEY, "user", "after")
     with nacre.open(root) as again:
         assert [message.content for message in again.get_history(KEY)] == ["before", "after"]
@@ -202,16 +202,16 @@ def test_a_record_over_the_limit_is_refused_and_nothing_is_lost(sessions: nacre.
 
 def test_a_text_whose_escapes_pass_the_limit_is_refused_and_nothing_is_lost(sessions: nacre.Sessions) -> None:
     with pytest.raises(nacre.StoreError):
-        sessions.add_message(KEY, "tool", "\x9b" * (4 * MEGABYTE))
+        sessions.add_full_message(KEY, {"role": "tool", "content": ["\x9b" * 30_000] * 140})
     sessions.add_message(KEY, "user", "after")
     assert [message.content for message in sessions.get_history(KEY)] == ["after"]
 
 
-def test_a_message_of_eleven_megabytes_comes_back_exactly(sessions: nacre.Sessions, root: Path) -> None:
-    sessions.add_message(KEY, "tool", "z" * (11 * MEGABYTE))
+def test_a_message_longer_than_any_line_comes_back_exactly(sessions: nacre.Sessions, root: Path) -> None:
+    sessions.add_message(KEY, "tool", "z" * (17 * MEGABYTE))
     sessions.add_message(KEY, "user", "after")
     with nacre.open(root) as again:
-        assert [len(str(message.content)) for message in again.get_history(KEY)] == [11 * MEGABYTE, 5]
+        assert [len(str(message.content)) for message in again.get_history(KEY)] == [17 * MEGABYTE, 5]
 
 
 @pytest.mark.parametrize("summary", [None, 7, ["x"], "z" * (17 * MEGABYTE)], ids=["none", "number", "list", "giant"])

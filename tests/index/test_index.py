@@ -351,3 +351,8 @@ def test_what_a_half_done_move_left_in_the_archive_is_not_listed_twice(root: Pat
         assert [info.key for info in listing()] == ["k"]
         assert list(listing(archived=True)) == []
     assert sessions.verify().ok
+
+
+def test_the_text_of_a_large_payload_is_found(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "tool", "hay " * 20_000 + "needle")
+    assert found(index, "needle") == [("k", 2)]

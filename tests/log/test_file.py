@@ -170,10 +170,10 @@ def test_a_relaxed_log_is_durable_once_it_is_closed(disk: Disk) -> None:
 
 def test_a_relaxed_log_is_flushed_before_too_much_waits(disk: Disk) -> None:
     sessions = opened(disk, durability="relaxed")
-    say(sessions, "a" * 2**20)
+    sessions.add_full_message("k", {"role": "user", "content": ["a" * 60_000] * 18})
     assert settled(disk) == []
     say(sessions, "b")
-    assert settled(disk) == ["a" * 2**20]
+    assert settled(disk) == [["a" * 60_000] * 18]
 
 
 def test_a_relaxed_log_that_cannot_be_flushed_is_moved(disk: Disk) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nacre.cli.failures import Failure
 from nacre.cli.refs import choose, head_of
+from nacre.log import blobs
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.place import Place, make_folder, settle_names, uids_in, unlink_if_there
@@ -111,6 +112,9 @@ def _erase_followers(ops: Ops, place: Place, uid: str, stamp: str) -> None:
     paths += [f"{place.root}/base/{file}" for file in _listed(f"{place.root}/base") if file.startswith(beginning)]
     for path in paths:
         unlink_if_there(ops, path)
+    for _, link in list(blobs.links(ops, place, uid)):
+        blobs.release(ops, link)
+        paths.append(link)
     for folder in {os.path.dirname(path) for path in paths}:
         if os.path.isdir(folder):
             settle_names(ops, folder)

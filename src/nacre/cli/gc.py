@@ -12,6 +12,7 @@ from nacre.cli.failures import OK
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.text import clean, several, size
+from nacre.log.blobs import unused
 from nacre.log.ops import Ops
 from nacre.log.place import settle_names, unlink_if_there
 
@@ -53,7 +54,9 @@ def run(args: Namespace, out: Out) -> int:
 
 
 def leftovers(root: str) -> Iterator[Leftover]:
-    """Logs that were being rewritten when their writer was killed, long enough ago that nobody is at it still."""
+    """Rewrites of logs whose writer was killed, long enough ago that nobody is at it still, and unused payloads."""
+    for path in unused(Ops(), root):
+        yield Leftover(path, os.stat(path).st_size, "a payload that no session has")
     for folder in (f"{root}/sessions", f"{root}/archive"):
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)

@@ -103,7 +103,7 @@ def live_view(sessions: Sessions, key: str, *, last: int | None = None) -> View:
         uid = _uid(past)
         return View(
             cover=_cover(past, key, messages=past.state.live, counts=last is None),
-            stored=[_stored(uid, record) for record in records],
+            stored=[_stored(past, record) for record in records],
             newest=uid,
             cut=Cut(summary=text, hidden=hidden) if is_whole and (text or hidden) else None,
             summary=text,
@@ -117,7 +117,7 @@ def whole_view(sessions: Sessions, key: str) -> View:
 
     def get(past: Past) -> View:
         uid = _uid(past)
-        stored = [_stored(uid, record) for record in past.all() if record.t == "msg"]
+        stored = [_stored(past, record) for record in past.all() if record.t == "msg"]
         numbers = frozenset(record.n for record in live.chain(past, past.state))
         text = live.summary(past, past.state)
         cut = Cut(summary=text) if text or len(numbers) < past.state.i else None
@@ -161,7 +161,7 @@ def _entry(sessions: Sessions, key: str, n: int) -> View:
             hint = f"--raw --entry {n} shows its line"
             raise Failure("not_found", f"record {n} of session {key!r} is a {record.t!r}, not a message", hint=hint)
         uid = _uid(past)
-        stored = [_stored(uid, one) for one in (record, *_results(past, record))]
+        stored = [_stored(past, one) for one in (record, *_results(past, record))]
         numbers = frozenset(one.n for one in live.chain(past, past.state))
         cover = _cover(past, key, messages=past.state.live, counts=False)
         return View(cover=cover, stored=stored, live=numbers, newest=uid)
@@ -232,8 +232,8 @@ def _uid(past: Past) -> str:
     return past.header.uid if isinstance(past, LogPast) else ""
 
 
-def _stored(uid: str, record: Record) -> Stored:
-    return Stored(generation=uid, n=record.n, ts=time_of(record), message=message_of(record))
+def _stored(past: Past, record: Record) -> Stored:
+    return Stored(generation=_uid(past), n=record.n, ts=time_of(record), message=message_of(record, past))
 
 
 # ---- how it is shown

@@ -113,7 +113,8 @@ def chain(past: Past, state: State) -> Iterator[Record]:
 def history(past: Past, count: int | None = None) -> list[Message]:
     """The live messages, oldest first; all, or the last few."""
     newest_first = chain(past, past.state)
-    found = [message_of(record) for record in (newest_first if count is None else islice(newest_first, max(count, 0)))]
+    wanted = newest_first if count is None else islice(newest_first, max(count, 0))
+    found = [message_of(record, past) for record in wanted]
     found.reverse()
     return found
 
@@ -121,7 +122,7 @@ def history(past: Past, count: int | None = None) -> list[Message]:
 def last(past: Past) -> tuple[int, Message] | None:
     """The last history-changing record and the last live message; None if there is no such message."""
     record = next(chain(past, past.state), None)
-    return (past.state.h, message_of(record)) if record is not None else None
+    return (past.state.h, message_of(record, past)) if record is not None else None
 
 
 def summary(past: Past, state: State) -> str:

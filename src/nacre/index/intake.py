@@ -173,6 +173,8 @@ class Intake:
                 yield self._found(record, record.m)
 
     def _found(self, record: Record, message: Message) -> Found:
+        if record.blobs is not None:
+            message = self._past.whole(record).m or message
         return Found(record.n, record.ts, message.role, self._tools(message), body_of(message))
 
     def _tools(self, message: Message) -> str:

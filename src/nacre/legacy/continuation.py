@@ -49,7 +49,7 @@ def holds(past: Past, legacy: Legacy, src: dict[str, Any]) -> bool:
     said: list[Message] = []
     for record in past.all():
         if record.t == "msg":
-            said.append(message_of(record))
+            said.append(message_of(record, past))
         if _is_from(record.src, src):
             return rests_in(past, legacy)
         if record.t == NOTE and _is_from(record.data, src):
@@ -72,7 +72,7 @@ def begins(messages: Sequence[Message], with_: Sequence[Message], *, swap: bool 
 
 
 def _said(past: Past) -> list[Message]:
-    return [message_of(record) for record in past.all() if record.t == "msg"]
+    return [message_of(record, past) for record in past.all() if record.t == "msg"]
 
 
 def _is_from(told: Any, src: dict[str, Any]) -> bool:

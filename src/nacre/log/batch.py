@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from nacre.entries import FORMAT, LONGEST_LINE, Past, Record, Rules, Stamp, State, Unit, timestamp
-from nacre.errors import Conflict, InvalidMessage, StoreError
-from nacre.log.format import seal
+from nacre.entries import FORMAT, Past, Record, Rules, Stamp, State, Unit, timestamp
+from nacre.errors import Conflict, StoreError
+from nacre.log import blobs
+from nacre.log.format import seal, short_enough
 from nacre.log.ids import WINDOW, Seen, original
 from nacre.log.tail import Header
 
@@ -46,7 +47,7 @@ class Ticket:
 class Batch:
     """What one write and one flush will store; `past` is the log before it."""
 
-    __slots__ = ("_past", "_relaxed", "_rules", "_ts", "header", "ids", "lines", "n", "records", "state")
+    __slots__ = ("_past", "_relaxed", "_rules", "_ts", "header", "ids", "lines", "n", "payloads", "records", "state")
 
     def __init__(self, past: Growing, *, rules: Rules, now: float, relaxed: bool = False) -> None:
         self._past = past
@@ -60,6 +61,7 @@ class Batch:
         past.staged = self.records
         self.lines: list[bytes] = []
         self.ids: dict[str, Seen] = {}
+        self.payloads: blobs.Payloads = {}
 
     def add(self, unit: Unit) -> int:
         """Number a unit's records and return the last number, 0 if it changes nothing; may refuse, without a trace."""
@@ -105,12 +107,19 @@ class Batch:
             if record is None:
                 return []
             line = seal(record)
-            if len(line) > LONGEST_LINE:
-                raise InvalidMessage(f"a record takes at most {LONGEST_LINE} bytes, this one takes {len(line)}")
+            if len(line) > blobs.LARGEST:
+                record, line = self._lightened(record)
             lines.append(line)
             self.records.append(record)
             self.state = record.st
         return lines
+
+    def _lightened(self, record: Record) -> tuple[Record, bytes]:
+        """A record and its line without its large payloads; raises InvalidMessage if it is too long even so."""
+        record, taken = blobs.lightened(record)
+        line = short_enough(seal(record))
+        self.payloads |= taken
+        return record, line
 
     def _open(self) -> bytes:
         key = self._past.key

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from nacre.log.blobs import release, unused
 from nacre.log.ops import Ops
 from nacre.log.place import Place, settle_names, unlink_if_there
 
-_FOLDERS = ("cold", "base", "quarantine", "archive", "trash")
+_FOLDERS = ("cold", "base", "blobs", "quarantine", "archive", "trash")
 
 
 def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:
@@ -21,6 +22,16 @@ def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:
         for file in files:
             name, _, rest = file.partition(".")
             if name == place.name and rest.partition(".")[0] <= upto and f"{folder}/{file}" != place.log:
-                unlink_if_there(ops, f"{folder}/{file}")
+                _remove(ops, f"{folder}/{file}")
+        if folder == place.blobs:
+            for path in list(unused(ops, place.root)):
+                unlink_if_there(ops, path)
         # Also with nothing left to remove: whoever did may have been killed before settling it.
         settle_names(ops, folder)
+
+
+def _remove(ops: Ops, path: str) -> None:
+    if path.split("/")[-2] == "blobs":
+        release(ops, path)
+    else:
+        unlink_if_there(ops, path)

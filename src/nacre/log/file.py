@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from nacre.entries import End, Founding, Past, Receipt, Record, Rules, State, Unit, timestamp
 from nacre.errors import Conflict, DurabilityUnknown, LogDamaged, Refused, SessionBusy, SessionNotFound, StoreError
-from nacre.log import cold
+from nacre.log import blobs, cold
 from nacre.log.batch import Batch, Ticket
 from nacre.log.erase import erase_rest
 from nacre.log.forking import Root, forked, share
@@ -90,7 +90,10 @@ class LogFile:
             if self._holds_session:
                 return False
             uid = self._place.archived or self.next_uid()
-            self._install(founded(records, key=self.key, uid=uid, src=src, rules=self._rules))
+            successor, payloads = founded(records, key=self.key, uid=uid, src=src, rules=self._rules)
+            if payloads:
+                blobs.keep(self._ops, self._place, uid, payloads)
+            self._install(successor)
             return True
 
     def share(self, goal: Place, *, uid: str, unit: Unit) -> Root:
@@ -122,6 +125,11 @@ class LogFile:
             if level.cold:
                 share(self._ops, moved, f"{goal.base(uid, depth)}.zst", level.cold)
         settle_names(self._ops, os.path.dirname(goal.base(uid, 0)))
+        payloads = list(blobs.links(self._ops, self._place, self.header.uid))
+        for name, path in payloads:
+            share(self._ops, path, goal.blob(uid, name), self._ops.stat(path).st_size)
+        if payloads:
+            settle_names(self._ops, goal.blobs)
 
     def grow_from(self, root: Root, *, uid: str) -> bool:
         """Become a fork; False if there is a session already."""
@@ -400,6 +408,8 @@ class LogFile:
             ticket.number = number
 
     def _write(self, batch: Batch) -> None:
+        if batch.payloads:
+            blobs.keep(self._ops, self._place, batch.header.uid, batch.payloads)
         data = b"".join(batch.lines)
         try:
             write_all(self._ops, self._fd, data)
@@ -613,6 +623,9 @@ class LogFile:
 
     def all(self) -> Iterator[Record]:
         return self._past().all()
+
+    def whole(self, record: Record) -> Record:
+        return self._past().whole(record)
 
     def _past(self) -> LogPast:
         """The log as it is known, and what is staged behind it; only under the lock."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nacre.entries import FORMAT, Record, State
+from nacre.log import blobs
 from nacre.log.format import seal
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
@@ -55,6 +56,8 @@ def unshare(ops: Ops, goal: Place, uid: str, depth: int) -> None:
         for level in range(depth):
             unlink_if_there(ops, goal.base(uid, level))
             unlink_if_there(ops, f"{goal.base(uid, level)}.zst")
+        for _, link in blobs.links(ops, goal, uid):
+            blobs.release(ops, link)
 
 
 def _copy(ops: Ops, path: str, goal: str, length: int) -> None:

@@ -8,8 +8,8 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import force_setattr
 
-from nacre.entries import FORMAT, Envelope, Record, State
-from nacre.errors import FormatTooNew
+from nacre.entries import FORMAT, LONGEST_LINE, Envelope, Record, State
+from nacre.errors import FormatTooNew, InvalidMessage
 
 START = b'{"v":1,"n":'
 _DISGUISED = b'{"\\u0076":1,"n":'
@@ -32,6 +32,13 @@ _decode_fields = msgspec.json.Decoder(dict[str, object]).decode
 def seal(record: Record) -> bytes:
     """Return the line of a record, newline included."""
     return sealed(_encode(record))
+
+
+def short_enough(line: bytes) -> bytes:
+    """Return the line; raises InvalidMessage if it is longer than any reader takes."""
+    if len(line) > LONGEST_LINE:
+        raise InvalidMessage(f"a record takes at most {LONGEST_LINE} bytes, this one takes {len(line)}")
+    return line
 
 
 def sealed(text: bytes) -> bytes:

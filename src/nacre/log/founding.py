@@ -6,22 +6,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from nacre.entries import FORMAT, Founding, Recalled, Record, Rules, Stamp, State
-from nacre.log.format import seal
+from nacre.log import blobs
+from nacre.log.format import seal, short_enough
 from nacre.log.successor import Successor
 from nacre.log.tail import Header
 
 
-def founded(records: Sequence[Founding], *, key: str, uid: str, src: dict[str, Any], rules: Rules) -> Successor:
-    """The log of a session that says in its header where it came from; raises what any of its wishes raises."""
+def founded(
+    records: Sequence[Founding], *, key: str, uid: str, src: dict[str, Any], rules: Rules
+) -> tuple[Successor, blobs.Payloads]:
+    """The log of a session that says in its header where it came from, and its large payloads.
+
+    Raises what any of its wishes raises.
+    """
     ts = records[0].ts
     header = Record(v=FORMAT, n=1, t="open", ts=ts, sid=key, uid=uid, src=src, st=State())
     lines = [seal(header)]
+    payloads: blobs.Payloads = {}
     past = Recalled([header])
     for founding in records:
         stamp = Stamp(n=past.n + 1, ts=founding.ts)
         record = rules.advance(founding.wish, stamp, past.state, past)
         if record is not None:
-            lines.append(seal(record))
-            past.add(record)
+            light, taken = blobs.lightened(record)
+            payloads |= taken
+            lines.append(short_enough(seal(light)))
+            past.add(light)
     kept = Header(uid=uid, sid=key, created=ts, raw=lines[0][:-1])
-    return Successor(kept, past.n, past.state, lines)
+    return Successor(kept, past.n, past.state, lines), payloads

@@ -49,7 +49,7 @@ class Ids:
             if record.id is not None:
                 first, count = record.tx or (record.n, 1)
                 group = (behind[n] for n in range(first, first + count) if n in behind)
-                self._seen[record.id] = (first + count - 1, fingerprint(map(_content, group)))
+                self._seen[record.id] = (first + count - 1, fingerprint(_content(part, past) for part in group))
 
 
 def original(unit: Unit, seen: Seen) -> int:
@@ -75,5 +75,6 @@ def note(kind: str, data: Any) -> bytes:
     return kind.encode() + msgspec.json.encode(data)
 
 
-def _content(record: Record) -> bytes:
+def _content(record: Record, past: Past) -> bytes:
+    record = record if record.blobs is None else past.whole(record)
     return msgspec.json.encode(record.m) if record.m is not None else note(record.t, record.data)

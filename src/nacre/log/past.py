@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from nacre.entries import Record, State
-from nacre.log import cold
+from nacre.log import blobs, cold
 from nacre.log.gaps import Gaps
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
@@ -43,6 +43,7 @@ class LogPast:
         self._last = n
         self._level = level
         self._base: LogPast | None = None
+        self._payloads: dict[str, str | None] = {}
 
     @property
     def damaged(self) -> bool:
@@ -81,6 +82,15 @@ class LogPast:
 
     def all(self) -> Iterator[Record]:
         return (piece.record for piece in self.pieces() if piece.record is not None)
+
+    def whole(self, record: Record) -> Record:
+        return blobs.whole(record, self.payload)
+
+    def payload(self, name: str) -> str | None:
+        """A large payload that a record names; read once, however many records name it."""
+        if name not in self._payloads:
+            self._payloads[name] = blobs.read(self._ops, self._place, self.header.uid, name)
+        return self._payloads[name]
 
     def pieces(self) -> Iterator[Piece]:
         """Every record by number with its bytes; where one is both moved out and at hand, the one at hand."""

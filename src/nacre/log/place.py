@@ -52,6 +52,14 @@ class Place(NamedTuple):
         """A log below a fork; what was moved out of it has the same name with `.zst` behind."""
         return f"{self.root}/base/{self.name}.{uid}.{level}.jsonl"
 
+    @property
+    def blobs(self) -> str:
+        """Where large payloads are: what sessions share, and each one's links to it."""
+        return f"{self.root}/blobs"
+
+    def blob(self, uid: str, name: str) -> str:
+        return f"{self.blobs}/{self.name}.{uid}.{name}"
+
     def quarantine(self, uid: str) -> str:
         return f"{self.root}/quarantine/{self.name}.{uid}.jsonl"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nacre.entries import Finding, Record, Rules
+from nacre.log.blobs import names
 from nacre.log.gaps import Gaps
 from nacre.log.lines import Piece
 from nacre.log.past import LogPast
@@ -19,6 +20,8 @@ def findings(past: LogPast, *, key: str, rules: Rules) -> Iterator[Finding]:
     for piece in past.cold():
         if piece.record is None:
             yield _finding(key, "cold", piece, "moved-out records cannot be read")
+        else:
+            yield from _lost_payloads(past, key, piece, piece.record)
     yield from _Check(past, key, rules).run()
 
 
@@ -49,6 +52,7 @@ class _Check:
             kind, what = ("repeated", "again") if record.n == before.n else ("order", f"behind record {before.n}")
             yield _finding(self._key, kind, piece, f"record {record.n} stands here {what}")
             return
+        yield from _lost_payloads(self._past, self._key, piece, record)
         self._gaps.see(record)
         if before is not None and record.n == before.n + 1 and not self._follows(record, before):
             yield _finding(self._key, "state", piece, f"record {record.n} does not follow from the one before it")
@@ -65,6 +69,12 @@ class _Check:
         if refers_to and (refers_to <= self._past.header.high or self._past.find(refers_to) is None):
             return True
         return self._rules.redo(record, before.st, self._past) == (record.p, record.st)
+
+
+def _lost_payloads(past: LogPast, key: str, piece: Piece, record: Record) -> Iterator[Finding]:
+    for name in names(record) if record.blobs is not None else ():
+        if past.payload(name) is None:
+            yield _finding(key, "blob", piece, f"a large payload of record {record.n} is lost: {name}")
 
 
 def _finding(key: str, kind: str, piece: Piece, detail: str) -> Finding:

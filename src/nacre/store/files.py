@@ -198,8 +198,10 @@ class Files:
         def get(past: LogPast) -> tuple[str, Sequence[Record]]:
             if not uid or past.header.uid != uid:
                 start = after if not uid else 0
-                return past.header.uid, [record for record in past.all() if record.n > start]
-            return uid, list(takewhile(lambda record: record.n > after, past.back(past.n)))[::-1]
+                found = [record for record in past.all() if record.n > start]
+                return past.header.uid, [_whole(record, past) for record in found]
+            found = list(takewhile(lambda record: record.n > after, past.back(past.n)))[::-1]
+            return uid, [_whole(record, past) for record in found]
 
         self._let_writer_finish(place)
         _, found = self._read(place, get)
@@ -398,6 +400,10 @@ class Files:
     def begin_in_child(self) -> None:
         """After a fork, in the child."""
         self._writers.begin_in_child()
+
+
+def _whole(record: Record, past: LogPast) -> Record:
+    return record if record.blobs is None else past.whole(record)
 
 
 def _digest(ops: Ops, path: str) -> str:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from nacre.entries import Past, Receipt, Record, Report, Rules, State, Unit
 from nacre.errors import Conflict, SessionNotFound, StoreError
+from nacre.log import blobs
 from nacre.log.batch import Batch
 from nacre.log.commit import Pending
 from nacre.log.format import unseal
@@ -35,6 +36,7 @@ class _Life:
         self.updated = ""
         self.size = 0
         self._ids = Ids()
+        self._payloads: blobs.Payloads = {}
 
     def find(self, n: int) -> Record | None:
         return next(self.back(n), None) if 0 < n <= self.n + len(self.staged) else None
@@ -47,6 +49,9 @@ class _Life:
     def all(self) -> Iterator[Record]:
         return map(_record, self._lines)
 
+    def whole(self, record: Record) -> Record:
+        return blobs.whole(record, lambda name: self._payloads[name].decode())
+
     def forked(self, key: str, at: int) -> _Life:
         """A copy up to a record."""
         record = self.find(at)
@@ -54,6 +59,7 @@ class _Life:
             raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
         copy = _Life(key, self._ops)
         copy._lines = self._lines[:at]
+        copy._payloads = dict(self._payloads)
         copy.header = self.header._replace(sid=key, uid=new_uid(self._ops))
         copy.n, copy.state, copy.updated = at, record.st, record.ts
         copy.size = sum(map(len, copy._lines))
@@ -69,6 +75,7 @@ class _Life:
         """Store a batch."""
         self._lines += [line[:-1] for line in batch.lines]
         self.staged = ()
+        self._payloads |= batch.payloads
         self.size += sum(map(len, batch.lines))
         self._ids.add(batch.ids, after=self.n, upto=batch.n)
         self.header, self.n, self.state, self.updated = batch.header, batch.n, batch.state, batch.records[-1].ts
@@ -132,7 +139,8 @@ class Transient:
                     self._written.wait()
                 life = self._active[key]
                 after = after if uid in ("", life.header.uid) else 0
-                records = [record for record in life.all() if record.n > after]
+                found = [record for record in life.all() if record.n > after]
+                records = [record if record.blobs is None else life.whole(record) for record in found]
             uid = life.header.uid
             for record in records:
                 after = record.n

@@ -600,6 +600,31 @@ def rewind_brings_back_what_compaction_moved(open_store: Open) -> None:
         _holds(_live(sessions) == texts)
 
 
+def a_large_payload_comes_back_whole(open_store: Open) -> None:
+    """However long a text is and wherever it stands, it is read as it was written, by every way to read it."""
+    large, other = "ä" * 70_000, "b" * 70_000
+    message = Message(role="user", content=[{"type": "text", "text": large}, "small"], extra={"a/b": {"~": [other]}})
+    with open_store() as sessions:
+        sessions.add_full_message("k", message)
+        sessions.append("k", "x.raw", {"payload": large})
+        sessions.fork("k", "other")
+        for key in ("k", "other"):
+            found = sessions.get_history(key)[0]
+            _same((found.content, found.extra), (message.content, message.extra))
+            _same(sessions.transcript(key)[0].message, found)
+            _same(sessions.records(key, "x.raw")[0].data, {"payload": large})
+        _same(next(entry for entry in sessions.follow("k") if entry.kind == "msg").data["content"], message.content)
+
+
+def a_retry_with_a_large_payload_is_known(open_store: Open) -> None:
+    """What an id was used for is told by all of its content."""
+    with open_store() as sessions:
+        first = sessions.add_messages("k", [_user("a" * 70_000)], id="one")
+        _same(sessions.add_messages("k", [_user("a" * 70_000)], id="one"), first)
+        with _raises(Conflict):
+            sessions.add_messages("k", [_user("b" * 70_000)], id="one")
+
+
 def rewind_into_a_group_is_refused(open_store: Open) -> None:
     """A group is one step: only its end can be gone back to."""
     with open_store() as sessions:
@@ -1134,6 +1159,15 @@ def expect_and_id_hold_after_reopening(open_store: Open) -> None:
         _same(_live(sessions), ["a", "c"])
 
 
+def a_large_retry_is_known_after_reopening(open_store: Open) -> None:
+    """The content under an id is told by what was stored, large payloads too."""
+    with open_store() as sessions:
+        number = sessions.add_messages("k", [_user("a" * 70_000), _user("b")], id="once")
+    with open_store() as sessions:
+        _same(sessions.add_messages("k", [_user("a" * 70_000), _user("b")], id="once"), number)
+        _same(_live(sessions), ["a" * 70_000, "b"])
+
+
 def ids_outlive_compaction_and_reopening(open_store: Open) -> None:
     """Compaction carries the window of ids along."""
     with open_store() as sessions:
@@ -1309,6 +1343,8 @@ STORE_CONTRACT: tuple[Check, ...] = (
     numbers_increase_and_are_the_transcripts,
     numbers_are_never_reused,
     a_group_is_stored_whole,
+    a_large_payload_comes_back_whole,
+    a_retry_with_a_large_payload_is_known,
     a_group_with_a_bad_message_is_not_stored,
     submit_is_add_messages_without_waiting,
     expect_zero_means_a_new_session,
@@ -1382,6 +1418,7 @@ REOPEN_CONTRACT: tuple[Check, ...] = (
     everything_is_there_after_reopening,
     numbers_go_on_after_reopening,
     expect_and_id_hold_after_reopening,
+    a_large_retry_is_known_after_reopening,
     ids_outlive_compaction_and_reopening,
     what_one_wrote_the_other_reads,
     a_conflict_is_seen_across_openings,
