@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nacre.errors import (
         ConfigError,
         Conflict,
+        ContextOverflow,
         DurabilityUnknown,
         FormatTooNew,
         InvalidKey,
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ConfigError",
     "Conflict",
+    "ContextOverflow",
     "DurabilityUnknown",
     "Entry",
     "Finding",

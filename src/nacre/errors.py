@@ -12,6 +12,7 @@ NacreError
 │   ├── InvalidKey          this text cannot name a session
 │   └── InvalidMessage      this value cannot be stored as a message or record
 ├── ProviderError           a model or its server failed
+│   └── ContextOverflow     what the model was shown is longer than it can take
 ├── ToolError               a tool failed
 └── ConfigError             the configuration cannot work
 """
@@ -65,6 +66,10 @@ class InvalidMessage(StoreError):
 
 class ProviderError(NacreError):
     """A model or its server failed."""
+
+
+class ContextOverflow(ProviderError):
+    """What the model was shown is longer than it can take; show it less and try again."""
 
 
 class ToolError(NacreError):

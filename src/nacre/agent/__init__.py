@@ -1,0 +1,1 @@
+"""The agent: ports, one turn, one session's actor, and the kernel that keeps them."""

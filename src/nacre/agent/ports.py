@@ -1,0 +1,159 @@
+"""What the agent asks of the parts around it: a model, tools, a sandbox, and someone to talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from nacre.entries import Message, Note, ToolCall
+
+Effect = Literal["read", "write", "run"]
+Entry = Message | Note
+
+
+class Spec(Struct, frozen=True, kw_only=True):
+    """A tool as a model is told of it; `parameters` is a JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """All that a model is shown: messages that are valid for every provider, and the tools it may call."""
+
+    system: str = ""
+    messages: Sequence[Message]
+    tools: Sequence[Spec] = ()
+
+
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a request cost; `request` is the provider's own name for it."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    request: str = ""
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """What a model answered: a whole assistant message, and why it stopped."""
+
+    message: Message
+    usage: Usage | None = None
+    finish: Literal["stop", "calls", "length"] = "stop"
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """What came of a tool call: the text that the model sees, and all of it if that was cut."""
+
+    text: str
+    whole: str | None = None
+    failed: bool = False
+
+
+# ---- what happens during a turn, for whoever watches; any of it may be lost
+
+
+class Text(Struct, frozen=True):
+    """A piece of the answer."""
+
+    text: str
+
+
+class Thought(Struct, frozen=True):
+    """A piece of what the model thinks before it answers."""
+
+    text: str
+
+
+class Called(Struct, frozen=True):
+    """A tool begins to run."""
+
+    call: ToolCall
+
+
+class Returned(Struct, frozen=True):
+    """A tool has run, or was refused."""
+
+    call: ToolCall
+    output: Output
+
+
+class Notice(Struct, frozen=True):
+    """Something that a person may want to know: a retry, a wait, messages that were left out."""
+
+    text: str
+
+
+Event = Text | Thought | Called | Returned | Notice
+Emit = Callable[[Event], None]
+
+
+# ---- the parts
+
+
+class Provider(Protocol):
+    """A model behind some wire."""
+
+    @property
+    def model(self) -> str:
+        """Which model answers."""
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        """Answer; pieces of the answer are emitted as they come. Raises ProviderError, ContextOverflow."""
+
+    async def close(self) -> None:
+        """Release everything; twice is harmless."""
+
+
+class Scene(Struct, frozen=True, kw_only=True):
+    """What a tool may know of the call it serves."""
+
+    key: str
+    call: ToolCall
+    emit: Emit
+
+
+class Tool(Protocol):
+    """Something that a model may call."""
+
+    @property
+    def spec(self) -> Spec:
+        """How the model is told of it."""
+
+    @property
+    def effect(self) -> Effect:
+        """Whether it only reads, changes files, or runs programs."""
+
+    async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
+        """Do it; raises ToolError with what the model should know."""
+
+
+class Finished(Struct, frozen=True, kw_only=True):
+    """How a sandboxed command ended; `status` is its exit status, negative for a signal."""
+
+    status: int
+    output: bytes
+    timed_out: bool = False
+    cut: bool = False
+
+
+class Sandbox(Protocol):
+    """Where tool processes run."""
+
+    @property
+    def name(self) -> str:
+        """Which confinement it is."""
+
+    async def run(self, command: Sequence[str], *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
+        """Run a command in the workspace, confined; at most `most` bytes of its output are kept."""
+
+
+Commit = Callable[[Sequence[Entry]], Awaitable[int]]
+"""Store entries as one unit; returns the last number once they are durable."""
+
+Guard = Callable[[Tool, ToolCall], Awaitable[str]]
+"""Ask whether a call may run: "" if it may, else why not, in words for the model."""
