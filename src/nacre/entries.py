@@ -151,6 +151,21 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
     archived: bool
 
 
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """A session at one moment: its last live messages, and what is known without reading the others.
+
+    `n` is the number of its last record, `live` the count of live messages, `expect` the number of
+    the last history-changing record, as `add_messages` takes it.
+    """
+
+    n: int = 0
+    live: int = 0
+    expect: int = 0
+    summary: str = ""
+    meta: dict[str, Any] = {}
+    messages: list[Message] = []
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """One thing that `verify` found wrong."""
 

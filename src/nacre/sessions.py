@@ -23,7 +23,9 @@ from nacre.entries import (
     Record,
     Report,
     Rewind,
+    Say,
     SessionInfo,
+    Snapshot,
     Stored,
     Summarise,
     Truncate,
@@ -42,9 +44,11 @@ from nacre.store.base import Backend, Generation
 
 if TYPE_CHECKING:
     from nacre.log.commit import Pending
+    from nacre.store.base import Hold
 
 T = TypeVar("T")
 AnyMessage = Message | Mapping[str, Any]
+AnyEntry = AnyMessage | Note | Describe
 _NOTES = ("use", "tool")
 _LONGEST_ID = 256
 
@@ -185,13 +189,34 @@ class Sessions:
         return self._store.run(key, _unit(messages, expect=expect, id=id))
 
     def submit(
-        self, key: str, messages: Iterable[AnyMessage], *, expect: int | None = None, id: str | None = None
+        self, key: str, entries: Iterable[AnyEntry], *, expect: int | None = None, id: str | None = None
     ) -> Pending:
         """Append like `add_messages`, without waiting; the future gives the number once it is durable.
 
-        It is a `concurrent.futures.Future`, and can be awaited in asyncio.
+        It is a `concurrent.futures.Future`, and can be awaited in asyncio. A `Note` among the entries is a
+        record as `append` makes it, a `Describe` one as `set_meta` does.
         """
-        return self._store.submit(key, _unit(messages, expect=expect, id=id))
+        return self._store.submit(key, _unit(entries, expect=expect, id=id))
+
+    def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
+        """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
+
+        def get(past: Past) -> Snapshot:
+            state = past.state
+            return Snapshot(
+                n=past.n,
+                live=state.live,
+                expect=state.h,
+                summary=live.summary(past, state),
+                meta=live.meta(past, state),
+                messages=live.history(past, last),
+            )
+
+        return self._read(key, get, Snapshot())
+
+    def hold(self, key: str) -> Hold:
+        """A lock for whoever is at a turn of a session; it keeps nobody from writing."""
+        return self._store.hold(key)
 
     def transcript(self, key: str) -> builtins.list[Stored]:
         """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
@@ -287,7 +312,7 @@ class Sessions:
 
     def set_meta(self, key: str, **fields: Any) -> None:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away."""
-        self._store.run(key, Unit(wishes=(Describe(plain(fields, "meta")),)))
+        self._store.run(key, _unit([Describe(fields)], expect=None, id=None))
 
     def get_meta(self, key: str) -> dict[str, Any]:
         """The session's meta."""
@@ -311,11 +336,7 @@ class Sessions:
 
     def append(self, key: str, kind: str, data: Any, *, id: str | None = None) -> int:
         """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
-        if kind not in _NOTES and not (kind.startswith("x.") and len(kind) > len("x.")):
-            raise InvalidMessage(f"a record's kind is 'use', 'tool' or 'x.<name>', not {kind!r}")
-        value = plain(data, "data")
-        content = fingerprint([note(kind, value)])
-        return self._store.run(key, Unit(wishes=(Note(kind, value),), id=_id(id), print=content))
+        return self._store.run(key, _unit([Note(kind, data)], expect=None, id=id))
 
     def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
         """Every record of a kind, or of all kinds, with its fields."""
@@ -404,12 +425,34 @@ class Forgiving:
 _parsed = datetime.fromisoformat
 
 
-def _unit(messages: Iterable[AnyMessage], *, expect: int | None, id: str | None) -> Unit:
-    wishes = [say(message) for message in messages]
+def _unit(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) -> Unit:
+    wishes = [_wish(entry) for entry in entries]
     if id is None:
         return Unit(wishes, expect, creates=bool(wishes))
-    content = fingerprint(bytes(wish.raw) for wish in wishes)
-    return Unit(wishes, expect, _id(id), content, creates=bool(wishes))
+    return Unit(wishes, expect, _id(id), fingerprint(map(_content, wishes)), creates=bool(wishes))
+
+
+def _wish(entry: AnyEntry) -> Say | Note | Describe:
+    match entry:
+        case Note(kind, data):
+            if kind not in _NOTES and not (kind.startswith("x.") and len(kind) > len("x.")):
+                raise InvalidMessage(f"a record's kind is 'use', 'tool' or 'x.<name>', not {kind!r}")
+            return Note(kind, plain(data, "data"))
+        case Describe(fields):
+            return Describe(plain(fields, "meta"))
+        case _:
+            return say(entry)
+
+
+def _content(wish: Say | Note | Describe) -> bytes:
+    """What is stored under an id, for its fingerprint; meta is merged with what there is and does not count."""
+    match wish:
+        case Say(raw):
+            return bytes(raw)
+        case Note(kind, data):
+            return note(kind, data)
+        case Describe():
+            return note("meta", None)
 
 
 def _id(id: str | None) -> str | None:

@@ -418,6 +418,9 @@ def _after_trying(work: Work, op: Op, goal: World, allowed: list[World], where: 
         got = observed(work.sessions)
         _must(got == work.world.view(), where, f"{op[0]} was refused and yet {_short(got)}")
         return allowed
+    if op[0] == "archive" and before.active is None:
+        # There was nothing to archive, so the store was not asked.
+        return allowed
     return [goal] if op[0] in SETTLING or goal != before else allowed
 
 

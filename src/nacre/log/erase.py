@@ -14,6 +14,7 @@ def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:
 
     Those of generations later than `upto` stay: they began after the deletion.
     """
+    unlink_if_there(ops, f"{place.root}/locks/{place.name}.turn")
     for folder in (f"{place.root}/{name}" for name in _FOLDERS):
         try:
             files = ops.listdir(folder)

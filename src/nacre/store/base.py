@@ -31,6 +31,16 @@ class Listed(NamedTuple):
     archived: bool
 
 
+class Hold(Protocol):
+    """A lock that one process at a time may have, and that says whose it is."""
+
+    def take(self) -> None:
+        """Take it; raises SessionBusy, with who has it, if that is another process."""
+
+    def close(self) -> None:
+        """Let others take it."""
+
+
 class Store(Protocol):
     """Where sessions are kept."""
 
@@ -49,6 +59,9 @@ class Store(Protocol):
 
         `get` may be called again if what it read turned out to be damaged and was mended.
         """
+
+    def hold(self, key: str) -> Hold:
+        """The lock for a turn of a session."""
 
     def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
         """The records of a session behind number `after`, and then those that are written, without an end."""

@@ -23,7 +23,7 @@ from nacre.log.past import LogPast
 from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in, unlink_if_there
 from nacre.log.reader import Reading, reading
 from nacre.log.verify import findings
-from nacre.store.base import Generation, Listed
+from nacre.store.base import Generation, Hold, Listed
 from nacre.store.writers import Writer, Writers
 
 logger = logging.getLogger(__name__)
@@ -177,6 +177,11 @@ class Files:
         """Where the generations of a session came from, of those that came from elsewhere."""
         headers = self.generations(key, lambda generation: generation.past.find(1))
         return [header.src for header in headers if header is not None and header.src is not None]
+
+    def hold(self, key: str) -> Hold:
+        from nacre.log.hold import FileHold  # noqa: PLC0415 - for agents, which most programs are not
+
+        return FileHold(self._ops, Place.of(self._root, key))
 
     def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
         from nacre.log.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need

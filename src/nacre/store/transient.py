@@ -17,7 +17,7 @@ from nacre.log.names import stem
 from nacre.log.ops import Ops
 from nacre.log.place import new_uid
 from nacre.log.tail import Header
-from nacre.store.base import Generation, Listed
+from nacre.store.base import Generation, Hold, Listed
 
 T = TypeVar("T")
 
@@ -88,6 +88,16 @@ def _record(line: bytes) -> Record:
     return record
 
 
+class _NoHold:
+    """RAM is one process's own; there is nobody to keep away."""
+
+    def take(self) -> None:
+        """Nobody else can have it."""
+
+    def close(self) -> None:
+        """Nobody waits for it."""
+
+
 class Transient:
     """Every session of one process, in RAM."""
 
@@ -145,6 +155,10 @@ class Transient:
             for record in records:
                 after = record.n
                 yield uid, record
+
+    def hold(self, key: str) -> Hold:
+        stem(key)
+        return _NoHold()
 
     def _has_more(self, key: str, uid: str, after: int) -> bool:
         life = self._active.get(key)

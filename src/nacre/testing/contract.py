@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from nacre.entries import Message, ToolCall
+from nacre.entries import Describe, Message, Note, Snapshot, ToolCall
 from nacre.errors import Conflict, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.sessions import Forgiving, Sessions, SessionStore
 
@@ -598,6 +598,32 @@ def rewind_brings_back_what_compaction_moved(open_store: Open) -> None:
         sessions.save("k")
         sessions.rewind("k", last)
         _holds(_live(sessions) == texts)
+
+
+def a_unit_may_hold_notes_and_meta(open_store: Open) -> None:
+    """Messages, notes and meta that belong together are stored as one unit, and retried as one."""
+    with open_store() as sessions:
+        unit = [_user("a"), Note("use", {"prompt": 3}), Describe({"title": "T"})]
+        number = sessions.submit("k", unit, id="one").result()
+        _same(sessions.submit("k", unit, id="one").result(), number)
+        _same([entry.kind for entry in sessions.records("k")], ["open", "msg", "use", "meta"])
+        _same((sessions.get_meta("k"), sessions.records("k", "use")[0].data), ({"title": "T"}, {"prompt": 3}))
+        with _raises(InvalidMessage):
+            sessions.submit("k", [_user("b"), Note("msg", {})])
+        _same(_live(sessions), ["a"])
+
+
+def a_snapshot_is_all_of_one_moment(open_store: Open) -> None:
+    """The last messages, and the rest in numbers."""
+    with open_store() as sessions:
+        _same(sessions.snapshot("k"), Snapshot())
+        _add(sessions, "abc")
+        sessions.set_summary("k", "So far.")
+        sessions.set_meta("k", title="T")
+        found = sessions.snapshot("k", last=2)
+        _same((found.n, found.live, found.expect, found.summary, found.meta), (6, 3, 5, "So far.", {"title": "T"}))
+        _same([message.content for message in found.messages], ["b", "c"])
+        _same(sessions.add_messages("k", [_user("d")], expect=found.expect), 7)
 
 
 def a_large_payload_comes_back_whole(open_store: Open) -> None:
@@ -1343,6 +1369,8 @@ STORE_CONTRACT: tuple[Check, ...] = (
     numbers_increase_and_are_the_transcripts,
     numbers_are_never_reused,
     a_group_is_stored_whole,
+    a_unit_may_hold_notes_and_meta,
+    a_snapshot_is_all_of_one_moment,
     a_large_payload_comes_back_whole,
     a_retry_with_a_large_payload_is_known,
     a_group_with_a_bad_message_is_not_stored,
