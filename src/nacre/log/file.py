@@ -70,7 +70,8 @@ class LogFile:
         Raises for what befell all of them.
         """
         try:
-            if self._enter(create=any([ticket.unit.creates for ticket in tickets]), wait=True):  # noqa: C419 - quicker
+            creates = tickets[0].unit.creates or any(ticket.unit.creates for ticket in tickets)
+            if self._enter(create=creates, wait=True):
                 self._settle()
                 self._store(tickets)
             else:

@@ -54,7 +54,6 @@ class Files:
         self._ops = ops or Ops()
         self._relaxed = durability == "relaxed"
         self._compact_at = compact_at
-        self._is_settled = False
         self._writers = Writers(
             lambda key: self._log(Place.of(root, key)), max_open=max_open, before=self._settle_place
         )
@@ -151,7 +150,7 @@ class Files:
         """Bring a session in from elsewhere, whole or not at all; False if its key has an active session."""
         if not archived:
             return self._writers.alone(key, lambda writer: writer.log.found(records, src=src))
-        self._settle_place()
+        self._writers.get_ready()
         place = Place.of(self._root, key, archived=new_uid(self._ops))
         try:
             make_folder(self._ops, place.folder)
@@ -246,8 +245,6 @@ class Files:
 
         Whoever made them may have been killed before it did.
         """
-        if self._is_settled:
-            return
         folder = self._root
         try:
             settle_names(self._ops, folder)
@@ -259,7 +256,6 @@ class Files:
             logger.debug("a directory above the store cannot be synced", extra={"folder": folder})
         except OSError as error:
             raise Refused(f"{folder} cannot be synced, nothing was stored: {error}") from error
-        self._is_settled = True
 
     # ---- places
 

@@ -73,7 +73,7 @@ class Writers:
     """All writers of a store.
 
     At most `max_open` logs stay open between writes, and as many are written at once; `before` is
-    called ahead of every write.
+    called ahead of the first write, and again until it does not raise.
     """
 
     def __init__(self, make: Callable[[str], LogFile], *, max_open: int, before: Callable[[], None]) -> None:
@@ -82,6 +82,7 @@ class Writers:
         self._before = before
         self._clock = 0
         self._closed = False
+        self._is_ready = False
         self._begin()
 
     def _begin(self) -> None:
@@ -102,12 +103,18 @@ class Writers:
 
     def alone(self, key: str, work: Callable[[Writer], T]) -> T:
         """Do something other than appending, between two batches."""
-        self._before()
+        self.get_ready()
         writer = self.of(key)
         try:
             return writer.queue.alone(lambda: work(writer))
         finally:
             self._note(writer)
+
+    def get_ready(self) -> None:
+        """Do what comes before the first write."""
+        if not self._is_ready:
+            self._before()
+            self._is_ready = True
 
     def close(self) -> None:
         """Write what waits, flush, and let go of every log; raises the first flush that failed."""
@@ -141,7 +148,8 @@ class Writers:
     def commit(self, writer: Writer, tickets: Sequence[Ticket]) -> None:
         self._permits.get()
         try:
-            self._before()
+            if not self._is_ready:
+                self.get_ready()
             writer.log.commit(tickets)
         finally:
             self._permits.put(None)

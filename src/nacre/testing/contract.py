@@ -603,7 +603,7 @@ def rewind_brings_back_what_compaction_moved(open_store: Open) -> None:
 def a_unit_may_hold_notes_and_meta(open_store: Open) -> None:
     """Messages, notes and meta that belong together are stored as one unit, and retried as one."""
     with open_store() as sessions:
-        unit = [_user("a"), Note("use", {"prompt": 3}), Describe({"title": "T"})]
+        unit: list[Message | Note | Describe] = [_user("a"), Note("use", {"prompt": 3}), Describe({"title": "T"})]
         number = sessions.submit("k", unit, id="one").result()
         _same(sessions.submit("k", unit, id="one").result(), number)
         _same([entry.kind for entry in sessions.records("k")], ["open", "msg", "use", "meta"])
