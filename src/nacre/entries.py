@@ -155,7 +155,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """A session at one moment: its last live messages, and what is known without reading the others.
 
     `n` is the number of its last record, `live` the count of live messages, `expect` the number of
-    the last history-changing record, as `add_messages` takes it.
+    the last history-changing record, as `add_messages` takes it; `numbers` are those of `messages`.
     """
 
     n: int = 0
@@ -164,6 +164,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     summary: str = ""
     meta: dict[str, Any] = {}
     messages: list[Message] = []
+    numbers: list[int] = []
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -203,13 +203,15 @@ class Sessions:
 
         def get(past: Past) -> Snapshot:
             state = past.state
+            records = live.newest(past, last)[::-1]
             return Snapshot(
                 n=past.n,
                 live=state.live,
                 expect=state.h,
                 summary=live.summary(past, state),
                 meta=live.meta(past, state),
-                messages=live.history(past, last),
+                messages=[message_of(record, past) for record in records],
+                numbers=[record.n for record in records],
             )
 
         return self._read(key, get, Snapshot())

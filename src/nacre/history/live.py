@@ -110,11 +110,15 @@ def chain(past: Past, state: State) -> Iterator[Record]:
         want, ordinal = record.p or 0, record.st.i - 1
 
 
+def newest(past: Past, count: int | None = None) -> list[Record]:
+    """The records of the live messages, newest first; all, or the last few."""
+    newest_first = chain(past, past.state)
+    return list(newest_first if count is None else islice(newest_first, max(count, 0)))
+
+
 def history(past: Past, count: int | None = None) -> list[Message]:
     """The live messages, oldest first; all, or the last few."""
-    newest_first = chain(past, past.state)
-    wanted = newest_first if count is None else islice(newest_first, max(count, 0))
-    found = [message_of(record, past) for record in wanted]
+    found = [message_of(record, past) for record in newest(past, count)]
     found.reverse()
     return found
 

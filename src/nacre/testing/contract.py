@@ -622,7 +622,7 @@ def a_snapshot_is_all_of_one_moment(open_store: Open) -> None:
         sessions.set_meta("k", title="T")
         found = sessions.snapshot("k", last=2)
         _same((found.n, found.live, found.expect, found.summary, found.meta), (6, 3, 5, "So far.", {"title": "T"}))
-        _same([message.content for message in found.messages], ["b", "c"])
+        _same(([message.content for message in found.messages], found.numbers), (["b", "c"], [3, 4]))
         _same(sessions.add_messages("k", [_user("d")], expect=found.expect), 7)
 
 
