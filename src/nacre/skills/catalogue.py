@@ -1,0 +1,109 @@
+"""What a model is told of skills: all of them in a line each, and one of them in full when it is used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from html import escape
+from pathlib import Path
+
+from nacre.errors import ToolError
+from nacre.skills.document import FILE, Skill
+
+_MOST_FILES = 200
+_LONGEST_FILE = 200_000
+_INTRODUCTION = (
+    "Skills are instructions for special tasks. When a task fits one of these, "
+    "load it with use_skill before you begin; do not guess what it says."
+)
+
+
+class Catalogue:
+    """The skills of a session; its text is the same, byte for byte, as long as they are."""
+
+    def __init__(self, skills: Iterable[Skill]) -> None:
+        self._skills = {skill.name: skill for skill in sorted(skills, key=lambda skill: skill.name)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._skills)
+
+    @property
+    def text(self) -> str:
+        """The part of the system prompt about skills: names and descriptions; "" if there are none."""
+        if not self._skills:
+            return ""
+        rows = [
+            f'  <skill name="{escape(s.name)}">{escape(s.description, quote=False)}</skill>'
+            for s in self._skills.values()
+        ]
+        return "\n".join([_INTRODUCTION, "<available_skills>", *rows, "</available_skills>"])
+
+    def load(self, name: str, file: str = "") -> str:
+        """Give a skill's instructions, with a list of its files, or one of these files; raises ToolError."""
+        skill = self._skills.get(name)
+        if skill is None:
+            raise ToolError(f"there is no skill {name!r}: there are {', '.join(self._skills) or 'none'}")
+        return _file(skill, file) if file else _instructions(skill)
+
+
+def resources(skill: Skill) -> list[str]:
+    """The files that come with a skill, sorted; links are left out, since they may lead anywhere."""
+    found: list[str] = []
+    for folder, folders, names in os.walk(skill.folder):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__pycache__")))
+        here = Path(folder)
+        found += [
+            (here / name).relative_to(skill.folder).as_posix()
+            for name in sorted(names)
+            if not name.startswith(".") and (here / name).is_file() and not (here / name).is_symlink()
+        ]
+        if len(found) > _MOST_FILES:
+            break
+    return sorted(name for name in found if name != FILE)[:_MOST_FILES]
+
+
+def _instructions(skill: Skill) -> str:
+    listed = resources(skill)
+    files = (
+        ["", "<skill_files>", *(f"  {escape(name, quote=False)}" for name in listed), "</skill_files>"]
+        if listed
+        else []
+    )
+    lines = [
+        f'<skill_content name="{escape(skill.name)}" folder="{escape(str(skill.folder))}">',
+        *([f"It needs: {skill.compatibility}", ""] if skill.compatibility else []),
+        skill.body,
+        *files,
+        "</skill_content>",
+    ]
+    return "\n".join(lines)
+
+
+def _file(skill: Skill, file: str) -> str:
+    wanted = file.removeprefix("./")
+    listed = resources(skill)
+    if wanted not in listed:
+        raise ToolError(f"the skill {skill.name!r} has no file {file!r}: it has {', '.join(listed) or 'none'}")
+    with os.fdopen(_opened(skill.folder, wanted.split("/")), "rb") as stream:
+        data = stream.read(_LONGEST_FILE + 1)
+    if b"\0" in data:
+        return f"{file} is not text: it is at {skill.folder / wanted}"
+    note = f"\n[only the first {_LONGEST_FILE:,} bytes]" if len(data) > _LONGEST_FILE else ""
+    return data[:_LONGEST_FILE].decode("utf-8", "replace") + note
+
+
+def _opened(folder: Path, parts: list[str]) -> int:
+    """Open a file name by name from its folder, so that a link put in between leads nowhere."""
+    directory = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with ExitStack() as stack:
+        at = os.open(folder, directory)
+        stack.callback(os.close, at)
+        try:
+            for part in parts[:-1]:
+                at = os.open(part, directory | os.O_NOFOLLOW, dir_fd=at)
+                stack.callback(os.close, at)
+            return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+        except OSError as error:
+            raise ToolError(f"{'/'.join(parts)!r} cannot be read: {error.strerror}") from error

@@ -1,0 +1,69 @@
+"""What a model is shown of a tool's output: bounded, and harmless to a terminal."""
+
+from __future__ import annotations
+
+import re
+
+from nacre.agent.ports import Output
+
+MOST = 16_000
+_NEAR = 200
+# What can drive a terminal or hide text; newline and tab are what they are, CRLF is a line's end.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
+)
+# CSI; OSC, DCS and the like up to their end; two-character escapes.
+_SEQUENCE = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
+    "|(?:\x1b[\\]PX^_]|[\x9d\x90])[^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)"
+    "|\x1b[ -/]*[0-Z\\\\^-~]"
+)
+_BYTE = 0xFF
+_UNIT = 0xFFFF
+
+
+def bounded(text: str, *, most: int = MOST, failed: bool = False) -> Output:
+    """Give a text to the model: harmless, and if it is long its head and its tail with a note between them."""
+    safe = harmless(text)
+    if len(safe) <= most:
+        return Output(text=safe, failed=failed)
+    return Output(text=cut(safe, most), whole=safe, failed=failed)
+
+
+def cut(text: str, most: int) -> str:
+    """The head and the tail of a text, and between them how many characters were left out."""
+    head, tail = _head(text, most // 2), _tail(text, most - most // 2)
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}\n[… {left_out:,} characters left out …]\n{tail}"
+
+
+def harmless(text: str) -> str:
+    """The text with every character that could drive a terminal or hide text shown as its number."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(_shown, text.replace("\r\n", "\n"))
+
+
+def printed(text: str) -> str:
+    """What a program printed as a plain terminal would have it in the end: no colours, no lines written over."""
+    lines = _SEQUENCE.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
+
+
+def _head(text: str, most: int) -> str:
+    """At most so many characters, up to the end of a line if one is near."""
+    end = text.rfind("\n", most - _NEAR, most)
+    return text[: end if end > 0 else most]
+
+
+def _tail(text: str, most: int) -> str:
+    start = len(text) - most
+    line = text.find("\n", start, start + _NEAR)
+    return text[line + 1 if line >= 0 else start :]
+
+
+def _shown(found: re.Match[str]) -> str:
+    point = ord(found[0])
+    if point <= _BYTE:
+        return f"\\x{point:02x}"
+    return f"\\u{point:04x}" if point <= _UNIT else f"\\U{point:08x}"

@@ -1,0 +1,246 @@
+"""read_file and list_files: what a model may see of a workspace, in bounded memory."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from nacre.agent.ports import Output
+from nacre.errors import ToolError
+from nacre.tools.functions import Function
+from nacre.tools.glob import Pattern
+from nacre.tools.output import MOST, harmless
+from nacre.tools.workspace import Entry, Workspace
+
+_CHUNK = 1 << 16
+_SNIFFED = 8192
+_LONGEST_LINE = 2000
+_MOST_ENTRIES = 500
+_MOST_LOOKED_AT = 100_000
+_DEEPEST = 100
+_KILO = 1000
+_CROWDED = frozenset({"node_modules", "__pycache__", "site-packages", ".git", ".venv", "venv", ".tox"})
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_KINDS = (
+    (b"\x89PNG\r\n", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"%PDF-", "a PDF document"),
+    (b"PK\x03\x04", "a ZIP archive (or a document made of one)"),
+    (b"\x1f\x8b", "gzip data"),
+    (b"\x28\xb5\x2f\xfd", "zstd data"),
+    (b"\x7fELF", "an ELF program"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+    (b"\x00asm", "a WebAssembly module"),
+)
+
+
+class Reader:
+    """The reading tools of a workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def read_file(self, path: str, offset: int = 1, limit: int = 2000) -> Output:
+        """Read a text file of the workspace. The lines come as they are, without numbers.
+
+        Args:
+            path: the file, relative to the workspace
+            offset: the first line to show, counted from 1
+            limit: how many lines to show at most
+        """
+        if offset < 1 or limit < 1:
+            raise ToolError(f"offset and limit are 1 or more, not {offset} and {limit}")
+        with os.fdopen(self._workspace.read(path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            first = file.read(_SNIFFED)
+            encoding = _encoding(first)
+            if not encoding:
+                return Output(text=f"{path} is {_kind(first)}, {_bytes(size)}: it is not text and is not shown.")
+            file.seek(0)
+            piece = _piece(_lines(iter(lambda: file.read(_CHUNK), b""), encoding), offset, limit)
+        return Output(text=_told(piece, path, offset, size))
+
+    def list_files(self, pattern: str = "*", path: str = ".") -> Output:
+        """List files and directories of the workspace with their sizes, sorted by path.
+
+        Args:
+            pattern: which ones, such as *.py or **/*.md; ** stands for any number of directories
+            path: the directory to look in, relative to the workspace
+        """
+        listing = _Listing(self._workspace, Pattern(pattern))
+        listing.fill(path)
+        return Output(text=listing.told(pattern, path))
+
+
+def reading_tools(workspace: Workspace) -> tuple[Function, ...]:
+    """The tools that only read."""
+    reader = Reader(workspace)
+    return (Function(reader.read_file, effect="read"), Function(reader.list_files, effect="read"))
+
+
+# ---- files
+
+
+class _Piece(Struct, kw_only=True):
+    """The lines of a file that are shown; `total` is how many there are, if the end was seen."""
+
+    lines: list[str]
+    total: int | None
+    odd: bool = False
+
+
+def _encoding(first: bytes) -> str:
+    """How a file's bytes are read as text; "" if they are none."""
+    for mark, encoding in _MARKS:
+        if first.startswith(mark):
+            return encoding
+    return "" if b"\0" in first or any(first.startswith(sign) for sign, _ in _KINDS) else "utf-8"
+
+
+def _kind(first: bytes) -> str:
+    return next((kind for sign, kind in _KINDS if first.startswith(sign)), "a binary file")
+
+
+def _lines(chunks: Iterator[bytes], encoding: str) -> Iterator[tuple[str, int]]:
+    """Each line, cut if it is very long, with how many characters of it are missing."""
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    kept, dropped = "", 0
+    for chunk in chunks:
+        first, *others = decoder.decode(chunk).split("\n")
+        kept, dropped = _joined(kept, dropped, first)
+        for text in others:
+            yield kept, dropped
+            kept, dropped = _joined("", 0, text)
+    kept, dropped = _joined(kept, dropped, decoder.decode(b"", final=True))
+    if kept:
+        yield kept, dropped
+
+
+def _joined(kept: str, dropped: int, more: str) -> tuple[str, int]:
+    room = _LONGEST_LINE - len(kept)
+    return kept + more[:room], dropped + max(len(more) - room, 0)
+
+
+def _piece(lines: Iterator[tuple[str, int]], offset: int, limit: int) -> _Piece:
+    found = _Piece(lines=[], total=None)
+    number, room = 0, MOST
+    for number, (line, dropped) in enumerate(lines, start=1):
+        if number < offset:
+            continue
+        shown = harmless(line.removesuffix("\r")) + (f" [… {dropped:,} characters left out]" if dropped else "")
+        room -= len(shown) + 1
+        if len(found.lines) >= limit or (room < 0 and found.lines):
+            return found
+        found.odd = found.odd or "\ufffd" in line
+        found.lines.append(shown)
+    found.total = number
+    return found
+
+
+def _told(piece: _Piece, path: str, offset: int, size: int) -> str:
+    if piece.total == 0:
+        return f"{path} is empty."
+    if not piece.lines:
+        raise ToolError(f"{path!r} has {piece.total:,} lines, so there is none at offset {offset:,}")
+    notes = []
+    end = offset + len(piece.lines) - 1
+    if piece.total is None:
+        notes.append(f"lines {offset:,} to {end:,} of a file of {_bytes(size)}; offset={end + 1} goes on")
+    elif offset > 1:
+        notes.append(f"lines {offset:,} to {end:,}, the last")
+    if piece.odd:
+        notes.append("bytes that are not UTF-8 are shown as \ufffd")
+    return "\n".join([*piece.lines, *(f"[{note}]" for note in notes)])
+
+
+# ---- directories
+
+
+class _Listing:
+    """What a pattern finds, as far as there is room for it."""
+
+    def __init__(self, workspace: Workspace, pattern: Pattern) -> None:
+        self._workspace = workspace
+        self._pattern = pattern
+        self._rows: list[str] = []
+        self._more = 0
+        self._looked_at = 0
+        self._not_entered: set[str] = set()
+
+    def fill(self, path: str) -> None:
+        shown, entries = self._opened(path)
+        self._take(shown, entries, self._pattern.start)
+
+    def told(self, pattern: str, path: str) -> str:
+        notes = []
+        if self._more:
+            notes.append(f"[{self._more:,} more not shown: use a narrower pattern]")
+        if self._looked_at >= _MOST_LOOKED_AT:
+            notes.append(f"[stopped after {_MOST_LOOKED_AT:,} names: look in a directory further down]")
+        if self._not_entered:
+            notes.append(
+                f"[not looked into: {', '.join(sorted(self._not_entered))}; name them in the pattern to do so]"
+            )
+        return "\n".join([*(self._rows or [f"nothing in {path} is called {pattern}"]), *notes])
+
+    def _opened(self, path: str) -> tuple[str, list[Entry]]:
+        with self._workspace.directory(path) as (fd, shown):
+            entries = self._workspace.entries(fd, shown, most=_MOST_LOOKED_AT - self._looked_at)
+        self._looked_at += len(entries)
+        return shown, entries
+
+    def _take(self, shown: str, entries: list[Entry], states: frozenset[int]) -> None:
+        for entry in entries:
+            match = self._pattern.step(states, entry.name)
+            path = f"{shown}/{entry.name}" if shown else entry.name
+            if match.is_meant:
+                self._add(_row(path, entry))
+            if match.states and stat.S_ISDIR(entry.mode) and self._may_enter(path, states):
+                self._enter(path, match.states)
+
+    def _add(self, row: str) -> None:
+        if len(self._rows) >= _MOST_ENTRIES:
+            self._more += 1
+        else:
+            self._rows.append(harmless(row))
+
+    def _may_enter(self, path: str, states: frozenset[int]) -> bool:
+        name = path.rpartition("/")[2]
+        if self._looked_at >= _MOST_LOOKED_AT or path.count("/") >= _DEEPEST:
+            return False
+        if name not in _CROWDED or self._pattern.names(states, name):
+            return True
+        self._not_entered.add(name)
+        return False
+
+    def _enter(self, path: str, states: frozenset[int]) -> None:
+        try:
+            shown, entries = self._opened(path)
+        except ToolError:
+            self._add(f"{path}/  (cannot be read)")
+        else:
+            self._take(shown, entries, states)
+
+
+def _row(path: str, entry: Entry) -> str:
+    if stat.S_ISDIR(entry.mode):
+        return f"{path}/"
+    if stat.S_ISLNK(entry.mode):
+        return f"{path} -> {entry.target}"
+    return f"{path}  {_bytes(entry.size)}"
+
+
+def _bytes(size: int) -> str:
+    if size < _KILO:
+        return f"{size} bytes" if size != 1 else "1 byte"
+    amount = float(size)
+    for unit in ("kB", "MB", "GB"):
+        amount /= _KILO
+        if amount < _KILO or unit == "GB":
+            break
+    return f"{amount:.1f} {unit}"

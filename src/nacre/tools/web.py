@@ -1,0 +1,204 @@
+"""web_fetch: a page or file of the public web, as text."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from anyio import fail_after, to_thread
+from msgspec import Struct
+
+from nacre.agent.ports import Output
+from nacre.errors import ToolError
+from nacre.tools.addresses import Gate
+from nacre.tools.functions import Function
+from nacre.tools.output import bounded, harmless
+from nacre.tools.readable import readable
+
+if TYPE_CHECKING:
+    from httpx2 import URL, AsyncClient, Response
+
+_MOST_REDIRECTS = 5
+_MOST_TRIED = 3
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_FAILING = 400
+_PORTS = {"http": 80, "https": 443}
+_HEADERS = {"accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.5", "accept-encoding": "gzip"}
+_TEXTS = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|toml|javascript|x-ndjson|sql)\b|image/svg\+xml")
+_PAGES = ("text/html", "application/xhtml+xml")
+_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
+_SNIFFED = 2048
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How long a fetch may take, in seconds, and how many bytes it may bring."""
+
+    seconds: float = 30
+    bytes: int = 2_000_000
+
+
+class Fetched(Struct, frozen=True, kw_only=True):
+    """What a server answered."""
+
+    url: str
+    status: int
+    type: str
+    charset: str
+    data: bytes
+    is_cut: bool
+
+
+class Web:
+    """The tool that fetches; `allow` has networks and hosts that may be fetched from though they are not public."""
+
+    def __init__(self, *, allow: Iterable[str] = (), limits: Limits | None = None) -> None:
+        self._gate = Gate(tuple(allow))
+        self._limits = limits or Limits()
+
+    async def web_fetch(self, url: str) -> Output:
+        """Fetch a web page or a text file and give its text; pages come as Markdown with their links.
+
+        Args:
+            url: the address, http or https
+        """
+        try:
+            with fail_after(self._limits.seconds):
+                found = await self._followed(url)
+                return await to_thread.run_sync(_told, found, abandon_on_cancel=True)
+        except TimeoutError as error:
+            raise ToolError(f"{url!r} did not answer within {self._limits.seconds:g} s") from error
+
+    async def _followed(self, url: str) -> Fetched:
+        """Fetch, and go where redirects lead; every address on the way is checked."""
+        import httpx2  # noqa: PLC0415 - half a second, only for who fetches
+
+        # Without the environment's proxies: through one, nobody could know what is connected to.
+        async with httpx2.AsyncClient(trust_env=False, timeout=self._limits.seconds) as client:
+            at = _parsed(url)
+            for _ in range(_MOST_REDIRECTS + 1):
+                found = await self._one(client, at)
+                if isinstance(found, Fetched):
+                    return found
+                at = _parsed(str(at.join(found)))
+        raise ToolError(f"{url!r} redirects more than {_MOST_REDIRECTS} times")
+
+    async def _one(self, client: AsyncClient, url: URL) -> Fetched | str:
+        """Ask one server: what it answered, or where it sends us."""
+        import httpx2  # noqa: PLC0415 - loaded by the caller
+
+        addresses = await self._gate.addresses(url.host, url.port or _PORTS[url.scheme])
+        failure: Exception | None = None
+        for address in addresses[:_MOST_TRIED]:
+            request = client.build_request(
+                "GET",
+                url.copy_with(host=address, fragment=None),
+                headers={**_HEADERS, "host": url.netloc.decode("ascii")},
+                # The certificate must be the host's, though its address is what is connected to.
+                extensions={"sni_hostname": url.host},
+            )
+            try:
+                response = await client.send(request, stream=True)
+                try:
+                    return await self._answer(response, url)
+                finally:
+                    await response.aclose()
+            except httpx2.ConnectError as error:
+                failure = error
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                raise ToolError(f"{str(url)!r} could not be fetched: {_words(error)}") from error
+        raise ToolError(f"{url.host!r} could not be connected to: {_words(failure)}") from failure
+
+    async def _answer(self, response: Response, url: URL) -> Fetched | str:
+        self._check_peer(response, url.host)
+        if response.status_code in _REDIRECTS and "location" in response.headers:
+            return str(response.headers["location"])
+        data, is_cut = await _body(response, self._limits.bytes)
+        kind, _, _ = response.headers.get("content-type", "").partition(";")
+        return Fetched(
+            url=str(url),
+            status=response.status_code,
+            type=kind.strip().lower(),
+            charset=response.charset_encoding or "",
+            data=data,
+            is_cut=is_cut,
+        )
+
+    def _check_peer(self, response: Response, host: str) -> None:
+        """Look once more, at the address that is really connected."""
+        stream = response.extensions.get("network_stream")
+        peer = stream.get_extra_info("server_addr") if stream is not None else None
+        if peer:
+            self._gate.check(ip_address(str(peer[0]).partition("%")[0]), host)
+
+
+def web_tool(*, allow: Iterable[str] = (), limits: Limits | None = None) -> Function:
+    """The tool that fetches from the web."""
+    return Function(Web(allow=allow, limits=limits).web_fetch, effect="read")
+
+
+def _parsed(url: str) -> URL:
+    import httpx2  # noqa: PLC0415 - half a second, only for who fetches
+
+    try:
+        found = httpx2.URL(url.strip())
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise ToolError(f"{url!r} is not an address: {error}") from error
+    if found.scheme not in _PORTS or not found.host:
+        raise ToolError(f"{url!r} cannot be fetched: give an address that begins with http:// or https://")
+    if found.userinfo:
+        raise ToolError("an address with a password in it is not fetched: leave it out")
+    return found
+
+
+async def _body(response: Response, most: int) -> tuple[bytes, bool]:
+    """The bytes of an answer, unpacked, as far as they are wanted."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
+        raise ToolError(f"the server packed its answer as {encoding!r}, which was not asked for")
+    unpacker = None if encoding in {"identity", ""} else zlib.decompressobj(wbits=47)
+    found = bytearray()
+    async for chunk in response.aiter_raw():
+        # With a bound, so that a small answer cannot become a large one.
+        found += chunk if unpacker is None else _unpacked(unpacker, chunk, most + 1 - len(found))
+        if len(found) > most:
+            return bytes(found[:most]), True
+    return bytes(found), False
+
+
+def _unpacked(unpacker: zlib._Decompress, chunk: bytes, most: int) -> bytes:
+    try:
+        return unpacker.decompress(chunk, most)
+    except zlib.error as error:
+        raise ToolError(f"the server's answer cannot be unpacked: {error}") from error
+
+
+def _told(found: Fetched) -> Output:
+    heading = f"{found.url}\n{found.type or 'no content type'}, status {found.status}"
+    if found.type and not _TEXTS.match(found.type) and found.type not in _PAGES:
+        return Output(text=harmless(f"{heading}\n\n[{len(found.data):,} bytes that are not text: not shown]"))
+    title, text = _text(found)
+    parts = [heading, *([title] if title else []), *(["[only the first part was read]"] if found.is_cut else [])]
+    return bounded("\n".join(parts) + f"\n\n{text or '(no text)'}", failed=found.status >= _FAILING)
+
+
+def _text(found: Fetched) -> tuple[str, str]:
+    text = _decoded(found)
+    if found.type in _PAGES or (not found.type and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
+        return readable(text, url=found.url)
+    return "", text
+
+
+def _decoded(found: Fetched) -> str:
+    declared = _CHARSET.search(found.data[:_SNIFFED])
+    charset = found.charset or (declared[1].decode("ascii", "replace") if declared else "utf-8")
+    try:
+        return found.data.decode(charset, "replace").removeprefix("\ufeff")
+    except LookupError:
+        return found.data.decode("utf-8", "replace")
+
+
+def _words(error: Exception | None) -> str:
+    return str(error) or type(error).__name__

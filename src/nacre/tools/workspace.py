@@ -1,0 +1,359 @@
+"""The files of a workspace, reached component by component so that no path and no link leads out of it."""
+
+# Paths are taken apart by hand here, and names opened from descriptors.
+# ruff: noqa: PTH100, PTH116, PTH118
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+from msgspec import Struct
+
+from nacre.errors import ToolError
+
+# A descriptor for walking needs no right to read the directory, where the system has such descriptors.
+_WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LINKS = 40
+_NO_LINK = (errno.EINVAL, errno.ENOENT)
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+
+
+class Spot(Struct, frozen=True, kw_only=True):
+    """Where a path leads: a name in an open directory; `shown` is the path as the model may say it."""
+
+    directory: int
+    name: str
+    shown: str
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """A name in a directory; `target` is where a link points."""
+
+    name: str
+    mode: int
+    size: int
+    target: str = ""
+
+
+class Workspace:
+    """The directory that file tools are confined to.
+
+    `hidden` paths are neither read nor written, `frozen` ones are only read, wherever they are and by
+    whatever name they are reached. A link that stays inside is followed by hand, each step of it from
+    an open directory; so somebody who swaps a directory for a link in between gains nothing.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, hidden: Iterable[str] = (), frozen: Iterable[str] = ()) -> None:
+        self.root = os.path.realpath(root)
+        self._spellings = (self.root, os.path.abspath(root))
+        self._hidden = self._below(hidden)
+        self._frozen = self._below(frozen)
+
+    def read(self, path: str) -> int:
+        """Open a regular file for reading; gives its descriptor. Raises ToolError."""
+        with self._reached(path) as spot:
+            fd = _opened(spot.name, _READ, spot.directory, spot.shown)
+            try:
+                _refuse_irregular(os.fstat(fd), spot.shown)
+                self.refuse(self._place(spot), os.fstat(fd), spot.shown, writing=False)
+            except BaseException:
+                os.close(fd)
+                raise
+            return fd
+
+    def replace(self, path: str, data: bytes, *, expected: os.stat_result | None = None) -> bool:
+        """Write a file whole or not at all, with the directories it needs; tells whether it is new.
+
+        With `expected` it is refused if the file is no longer the one that had this status.
+        """
+        with self._reached(path, writing=True) as spot:
+            before = self._status(spot)
+            if before is not None:
+                _refuse_unwritable(before, spot.shown)
+            if expected is not None and not _is_same(before, expected):
+                raise ToolError(f"{spot.shown!r} was changed meanwhile by someone else: read it again")
+            _exchange(spot, data, before)
+            return before is None
+
+    @contextmanager
+    def directory(self, path: str) -> Iterator[tuple[int, str]]:
+        """Open a directory for listing; gives its descriptor and its path from the root ("" for the root)."""
+        with self._walked(path) as walk:
+            walk.enter_last()
+            fd = _opened(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, walk.here, path)
+            try:
+                yield fd, walk.shown
+            finally:
+                os.close(fd)
+
+    def entries(self, directory: int, shown: str, *, most: int) -> list[Entry]:
+        """What a directory that is open holds, sorted, without what is hidden."""
+        found: list[Entry] = []
+        secret = self._identities(self._hidden)
+        with os.scandir(directory) as names:
+            for item in names:
+                with suppress(OSError):
+                    status = item.stat(follow_symlinks=False)
+                    place = os.path.join(self.root, shown, item.name)
+                    if (status.st_dev, status.st_ino) not in secret and not _is_within(place, self._hidden):
+                        target = os.readlink(item.name, dir_fd=directory) if item.is_symlink() else ""
+                        found.append(Entry(name=item.name, mode=status.st_mode, size=status.st_size, target=target))
+                if len(found) >= most:
+                    break
+        return sorted(found, key=lambda entry: entry.name)
+
+    # ---- walking
+
+    @contextmanager
+    def _reached(self, path: str, *, writing: bool = False) -> Iterator[Spot]:
+        with self._walked(path, writing=writing) as walk:
+            yield Spot(directory=walk.here, name=walk.last or ".", shown=walk.shown or ".")
+
+    @contextmanager
+    def _walked(self, path: str, *, writing: bool = False) -> Iterator[_Walk]:
+        walk = _Walk(self, path, writing=writing)
+        try:
+            walk.go()
+            yield walk
+        finally:
+            walk.close()
+
+    def inside(self, path: str) -> list[str]:
+        """The components of a path from the root; raises ToolError if it is absolute and elsewhere."""
+        if "\0" in path or not path:
+            raise ToolError(f"{path!r} is not a path")
+        if not path.startswith("/"):
+            return path.split("/")
+        for root in self._spellings:
+            if path == root or path.startswith(root.rstrip("/") + "/"):
+                return path[len(root) :].split("/")
+        raise ToolError(f"{path!r} is outside the workspace: give a path relative to it")
+
+    def refuse(self, place: str, status: os.stat_result | None, shown: str, *, writing: bool) -> None:
+        """Raise ToolError if this is, or is in, something hidden, or frozen if it is to be changed."""
+        if self._is_among(self._hidden, place, status):
+            raise ToolError(f"{shown!r} is the agent's own and not for tools: use another path")
+        if writing and self._is_among(self._frozen, place, status):
+            raise ToolError(f"{shown!r} may be read but not changed")
+
+    def _is_among(self, paths: Iterable[str], place: str, status: os.stat_result | None) -> bool:
+        known = status is not None and (status.st_dev, status.st_ino) in self._identities(paths)
+        return known or _is_within(place, paths)
+
+    def _below(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Where paths really are; one that holds the workspace itself forbids nothing in it."""
+        real = [os.path.realpath(path) for path in paths]
+        return tuple(path for path in real if not _is_within(self.root, [path]))
+
+    def _place(self, spot: Spot) -> str:
+        return os.path.normpath(os.path.join(self.root, spot.shown))
+
+    def _identities(self, paths: Iterable[str]) -> set[tuple[int, int]]:
+        """The inodes of paths, so that hard links and bind mounts are known for what they are."""
+        found: set[tuple[int, int]] = set()
+        for path in paths:
+            with suppress(OSError):
+                status = os.stat(path)
+                found.add((status.st_dev, status.st_ino))
+        return found
+
+    # ---- files
+
+    def _status(self, spot: Spot) -> os.stat_result | None:
+        """What is there now, if anything."""
+        try:
+            status = os.stat(spot.name, dir_fd=spot.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            status = None
+        self.refuse(self._place(spot), status, spot.shown, writing=True)
+        return status
+
+
+class _Walk:
+    """One way from the root to the last component of a path, with every directory on it held open."""
+
+    def __init__(self, workspace: Workspace, path: str, *, writing: bool) -> None:
+        self._workspace = workspace
+        self._path = path
+        self._writing = writing
+        self._waiting = workspace.inside(path)[::-1]
+        self._links = 0
+        self._names: list[str] = []
+        self._fds: list[int] = [_root(workspace.root)]
+        self.last = ""
+
+    @property
+    def here(self) -> int:
+        return self._fds[-1]
+
+    @property
+    def shown(self) -> str:
+        return "/".join([*self._names, *([self.last] if self.last else [])])
+
+    def go(self) -> None:
+        """Walk to the directory of the last component; a link in its place is followed too."""
+        while self._waiting:
+            name = self._waiting.pop()
+            if name in {"", "."}:
+                continue
+            if name == "..":
+                self._leave()
+            elif any(part not in {"", "."} for part in self._waiting):
+                self._enter(name)
+            elif not self._followed(name):
+                self.last = name
+
+    def enter_last(self) -> None:
+        """Walk into the last component too, which must be a directory."""
+        while self.last:
+            name, self.last = self.last, ""
+            self._enter(name)
+            self.go()
+
+    def close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+
+    def _enter(self, name: str) -> None:
+        try:
+            fd = self._open(name)
+        except OSError as error:
+            # A link shows as one or the other, depending on the system.
+            if error.errno in {errno.ELOOP, errno.ENOTDIR} and self._followed(name):
+                return
+            _fail(error, self._path)
+        self._fds.append(fd)
+        self._names.append(name)
+        place = os.path.join(self._workspace.root, *self._names)
+        self._workspace.refuse(place, os.fstat(fd), self._path, writing=self._writing)
+
+    def _open(self, name: str) -> int:
+        if self._writing:
+            place = os.path.join(self._workspace.root, *self._names, name)
+            self._workspace.refuse(place, None, self._path, writing=True)
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=self.here)
+        return os.open(name, _WALK, dir_fd=self.here)
+
+    def _leave(self) -> None:
+        """Go back to the directory that was walked through, not to where `..` may lead by now."""
+        if not self._names:
+            raise ToolError(f"{self._path!r} leads out of the workspace: stay below it")
+        self._names.pop()
+        os.close(self._fds.pop())
+
+    def _followed(self, name: str) -> bool:
+        """Put a link's target in its place; False if it is none."""
+        try:
+            target = os.readlink(name, dir_fd=self.here)
+        except OSError as error:
+            if error.errno in _NO_LINK:
+                return False
+            _fail(error, self._path)
+        self._links += 1
+        if self._links > _MOST_LINKS:
+            raise ToolError(f"{self._path!r} leads through too many links")
+        if target.startswith("/"):
+            self._restart(target)
+        else:
+            self._waiting += target.split("/")[::-1]
+        return True
+
+    def _restart(self, target: str) -> None:
+        try:
+            inside = self._workspace.inside(target)
+        except ToolError:
+            raise ToolError(f"{self._path!r} is a link that leads out of the workspace") from None
+        while self._names:
+            self._leave()
+        self._waiting += inside[::-1]
+
+
+# ---- details
+
+
+def _root(path: str) -> int:
+    try:
+        return os.open(path, _WALK & ~os.O_NOFOLLOW)
+    except OSError as error:
+        raise ToolError(f"the workspace {path!r} cannot be opened: {error.strerror}") from error
+
+
+def _opened(name: str, flags: int, directory: int, shown: str) -> int:
+    """Open a name in a directory; raises ToolError in words."""
+    try:
+        return os.open(name, flags, dir_fd=directory)
+    except OSError as error:
+        _fail(error, shown)
+
+
+def _fail(error: OSError, shown: str) -> NoReturn:
+    reasons = {
+        errno.ENOENT: "does not exist: list_files shows what does",
+        errno.ENOTDIR: "leads through something that is not a directory",
+        errno.EACCES: "may not be opened: no permission",
+        errno.ELOOP: "was swapped for a link meanwhile: try again",
+        errno.ENAMETOOLONG: "is too long for a path",
+    }
+    raise ToolError(f"{shown!r} {reasons.get(error.errno or 0, f'cannot be opened: {error.strerror}')}") from error
+
+
+def _refuse_irregular(status: os.stat_result, shown: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise ToolError(f"{shown!r} is a directory: list_files shows what is in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise ToolError(f"{shown!r} is not a regular file but a device, pipe or socket: it cannot be used")
+
+
+def _refuse_unwritable(status: os.stat_result, shown: str) -> None:
+    _refuse_irregular(status, shown)
+    if not status.st_mode & _WRITABLE:
+        raise ToolError(f"{shown!r} is read-only: change its mode first if it is to be changed")
+
+
+def _is_same(now: os.stat_result | None, before: os.stat_result) -> bool:
+    return now is not None and (now.st_ino, now.st_size, now.st_mtime_ns) == (
+        before.st_ino,
+        before.st_size,
+        before.st_mtime_ns,
+    )
+
+
+def _is_within(place: str, paths: Iterable[str]) -> bool:
+    return any(place == path or place.startswith(path.rstrip("/") + "/") for path in paths)
+
+
+def _exchange(spot: Spot, data: bytes, before: os.stat_result | None) -> None:
+    """Put new bytes in a file's place by a rename, with the owner and mode it had."""
+    temporary = f".nacre-{secrets.token_hex(8)}.tmp"
+    try:
+        fd = os.open(temporary, _CREATE, 0o666, dir_fd=spot.directory)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                _dress(fd, before)
+                os.fsync(fd)
+            os.rename(temporary, spot.name, src_dir_fd=spot.directory, dst_dir_fd=spot.directory)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=spot.directory)
+            raise
+    except OSError as error:
+        raise ToolError(f"{spot.shown!r} was not written: {error.strerror}") from error
+
+
+def _dress(fd: int, before: os.stat_result | None) -> None:
+    if before is None:
+        return
+    with suppress(PermissionError):
+        os.fchown(fd, before.st_uid, before.st_gid)
+    os.fchmod(fd, stat.S_IMODE(before.st_mode))

@@ -1,0 +1,99 @@
+"""Who may run what, and who is asked."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from nacre.agent.ports import Effect, Guard, Tool
+from nacre.entries import ToolCall
+from nacre.tools import Function
+from nacre.tools.approvals import Answer, Approvals, Policy, Rule
+
+CALL = ToolCall(id="1")
+
+
+def named(name: str, effect: Effect) -> Function:
+    def act() -> None:
+        """Act."""
+
+    return Function(act, effect=effect, name=name)
+
+
+class Person:
+    """Gives the answers it was told to give."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, tool: Tool, call: ToolCall) -> Answer:
+        self.asked.append(tool.spec.name)
+        await anyio.lowlevel.checkpoint()
+        return self._answers.pop(0)
+
+
+def decided(guard: Guard, *tools: Tool) -> list[str]:
+    async def each() -> list[str]:
+        return [await guard(tool, CALL) for tool in tools]
+
+    return anyio.run(each)
+
+
+@pytest.mark.parametrize(
+    ("name", "effect", "rule"),
+    [
+        ("read_file", "read", "allow"),
+        ("write_file", "write", "ask"),
+        ("shell", "run", "ask"),
+        ("web_fetch", "read", "ask"),
+    ],
+)
+def test_reading_is_allowed_and_the_rest_asks(name: str, effect: Effect, rule: Rule) -> None:
+    assert Policy().rule(named(name, effect)) == rule
+
+
+def test_a_name_comes_before_a_pattern_and_a_pattern_before_the_effect() -> None:
+    policy = Policy(
+        tools={"gh_*": "allow", "gh_delete": "deny", "*_x": "deny"}, effects={"run": "allow", "read": "deny"}
+    )
+    rules = [policy.rule(named(name, "run")) for name in ("gh_list", "gh_delete", "gh_x", "other")]
+    assert rules == ["allow", "deny", "deny", "allow"]
+    assert policy.rule(named("other", "read")) == "deny"
+
+
+def test_the_answers_decide_and_always_is_remembered() -> None:
+    person = Person("yes", "no", "always")
+    guard = Approvals(Policy(), ask=person)
+    shell = named("shell", "run")
+    answers = decided(guard, shell, shell, shell, shell)
+    assert [bool(answer) for answer in answers] == [False, True, False, False]
+    assert "the user said no" in answers[1]
+    assert guard.remembered == ("shell",)
+    assert len(person.asked) == 3
+
+
+def test_what_was_remembered_is_not_asked_again_but_a_denial_holds() -> None:
+    shell = named("shell", "run")
+    assert decided(Approvals(Policy(), ask=Person(), remembered=["shell"]), shell) == [""]
+    assert decided(Approvals(Policy(), remembered=["shell"]), shell) == [""]
+    denied = decided(Approvals(Policy(tools={"shell": "deny"}), remembered=["shell"]), shell)
+    assert denied == ["shell was not run: the configuration forbids it. Do without it."]
+
+
+def test_without_somebody_to_ask_it_is_a_refusal_in_words() -> None:
+    (answer,) = decided(Approvals(Policy()), named("shell", "run"))
+    assert "nobody can be asked here" in answer
+
+
+def test_two_questions_at_once_are_asked_one_after_the_other() -> None:
+    person = Person("always")
+    guard = Approvals(Policy(), ask=person)
+
+    async def both() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(guard, named("shell", "run"), CALL)
+            group.start_soon(guard, named("shell", "run"), CALL)
+
+    anyio.run(both)
+    assert person.asked == ["shell"]

@@ -1,0 +1,107 @@
+"""Tools that users bring."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nacre.tools.loading import Loaded, load
+from tests.tools.scenes import text
+
+GOOD = '''
+from __future__ import annotations
+from nacre.tools import tool
+
+@tool(effect="read")
+def double(n: int) -> int:
+    """Double a number."""
+    return n * 2
+
+def unused() -> None: ...
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "good.py").write_text(GOOD)
+    return tmp_path
+
+
+def names(loaded: Loaded) -> list[str]:
+    return [tool.spec.name for tool in loaded.tools]
+
+
+def test_a_file_with_decorated_functions_brings_these(folder: Path) -> None:
+    loaded = load(folder)
+    assert names(loaded) == ["double"]
+    assert text(loaded.tools[0], n="4") == "8"
+    assert loaded.problems == ()
+
+
+def test_a_file_of_plain_functions_brings_all_public_ones_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text('from shutil import copy\ndef a(x: int):\n    """A."""\ndef _b(): ...\n')
+    loaded = load(tmp_path)
+    assert names(loaded) == ["a"]
+    assert loaded.tools[0].effect == "run"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("x = 1\n1/0\n", "line 2: ZeroDivisionError: division by zero"),
+        ("def f(:\n", "line 1: invalid syntax"),
+        ("import sys\nsys.exit(3)\n", "line 2: SystemExit: 3"),
+        ("import not_there_at_all\n", "line 1: ModuleNotFoundError: No module named 'not_there_at_all'"),
+        ("def f(x):\n    'F.'\n", "parameter 'x' of tool 'f' has no type: annotate it"),
+        ("x = 1\n", "it has no tools: write a function with types and a docstring"),
+    ],
+)
+def test_a_broken_file_is_reported_and_the_others_go_on(folder: Path, source: str, reason: str) -> None:
+    (folder / "bad.py").write_text(source)
+    loaded = load(folder)
+    assert names(loaded) == ["double"]
+    assert [(problem.where, problem.reason) for problem in loaded.problems] == [(str(folder / "bad.py"), reason)]
+
+
+def test_a_name_that_is_taken_is_reported(folder: Path) -> None:
+    (folder / "zz.py").write_text('def double(n: int):\n    """D."""\ndef triple(n: int):\n    """T."""\n')
+    loaded = load(folder, taken=["triple"])
+    assert names(loaded) == ["double"]
+    assert [problem.reason.split(":")[0] for problem in loaded.problems] == [
+        "there is a tool 'double' already",
+        "there is a tool 'triple' already",
+    ]
+
+
+def test_a_file_that_anybody_may_write_to_is_not_run(folder: Path) -> None:
+    (folder / "good.py").chmod(0o666)
+    loaded = load(folder)
+    assert loaded.tools == ()
+    assert "anybody may write to it" in loaded.problems[0].reason
+
+
+def test_no_folder_is_no_problem(tmp_path: Path) -> None:
+    assert load(tmp_path / "none") == Loaded(tools=(), problems=())
+
+
+def test_entry_points_of_installed_packages_bring_tools(tmp_path: Path) -> None:
+    (tmp_path / "brought.py").write_text(
+        'def hello(name: str):\n    """Greet."""\n    return "hi " + name\nnothing = 3\n'
+    )
+    info = tmp_path / "brought-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[nacre.tools]\nhello = brought:hello\nbad = brought:nothing\ngone = nowhere:x\n"
+    )
+    program = (
+        "from nacre.tools.loading import load; found = load(); "
+        "print([tool.spec.name for tool in found.tools], [problem.where for problem in found.problems])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONPATH": str(tmp_path)}, check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "['hello'] ['bad of brought (brought:nothing)', 'gone of brought (nowhere:x)']\n"

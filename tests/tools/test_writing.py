@@ -1,0 +1,112 @@
+"""write_file and edit_file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nacre.agent.ports import Tool
+from nacre.errors import ToolError
+from nacre.tools.workspace import Workspace
+from nacre.tools.writing import writing_tools
+from tests.tools.scenes import output, text
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Tool:
+    return writing_tools(Workspace(tmp_path))[0]
+
+
+@pytest.fixture
+def edit(tmp_path: Path) -> Tool:
+    return writing_tools(Workspace(tmp_path))[1]
+
+
+def test_a_file_is_written_and_replaced(write: Tool, tmp_path: Path) -> None:
+    assert text(write, path="x/a", content="é\r\n") == "wrote x/a (4 bytes)"
+    assert text(write, path="x/a", content="") == "replaced x/a (0 bytes)"
+    assert (tmp_path / "x" / "a").read_bytes() == b""
+
+
+def test_half_a_surrogate_pair_is_refused_before_anything_is_written(write: Tool, tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="surrogate"):
+        output(write, path="a", content="x\ud800")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (b"a b c", "b", "x", b"a x c"),
+        (b"a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", b"x\r\ny\r\nz\r\nc\r\n"),
+        (b"a\r\nb\nc\n", "a\nb", "x", b"x\nc\n"),
+        (b"a\nb\n", "a\r\nb", "x\r\ny", b"x\ny\n"),
+        (b"\xef\xbb\xbfa\n", "a", "b", b"\xef\xbb\xbfb\n"),
+        (b"caf\xe9 a", "a", "b", None),
+        (b"caf\xe9 = 1", "= 1", "= 2", b"caf\xe9 = 2"),
+        (b"x.*y", ".*", "\\1\\g<0>", b"x\\1\\g<0>y"),
+        (b"gone\nstays\n", "gone\n", "", b"stays\n"),
+    ],
+)
+def test_an_edit_keeps_line_ends_marks_and_odd_bytes(
+    edit: Tool, tmp_path: Path, before: bytes, old: str, new: str, after: bytes | None
+) -> None:
+    (tmp_path / "a").write_bytes(before)
+    if after is None:
+        with pytest.raises(ToolError, match="2 times"):
+            output(edit, path="a", old_text=old, new_text=new)
+    else:
+        output(edit, path="a", old_text=old, new_text=new)
+    assert (tmp_path / "a").read_bytes() == (after or before)
+
+
+def test_text_that_is_there_twice_is_edited_only_with_all(edit: Tool, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x\ny\nx\n")
+    with pytest.raises(ToolError, match=r"2 times \(lines 1, 3\).*or set all"):
+        output(edit, path="a", old_text="x", new_text="z")
+    assert text(edit, path="a", old_text="x", new_text="z", all="true") == "edited a: 2 places (line 1, 3)"
+    assert (tmp_path / "a").read_text() == "z\ny\nz\n"
+
+
+def test_places_that_overlap_are_not_one(edit: Tool, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("aaa")
+    with pytest.raises(ToolError, match="2 times"):
+        output(edit, path="a", old_text="aa", new_text="b")
+
+
+@pytest.mark.parametrize(
+    ("old", "said"),
+    [
+        (
+            "def f():\n  return 1",
+            "Line 2 has it with other blanks or line breaks; it reads:\ndef f\\(\\):\n    return 1",
+        ),
+        ("def g():\n    return 1", "Most like it is line 2; it reads:\ndef f\\(\\):\n    return 1"),
+        ("completely different words", "Nothing in it is like it: read the file again"),
+    ],
+)
+def test_text_that_is_not_there_is_answered_with_what_is_nearest(
+    edit: Tool, tmp_path: Path, old: str, said: str
+) -> None:
+    (tmp_path / "a").write_text("import os\ndef f():\n    return 1\n\nprint(f())\n")
+    with pytest.raises(ToolError, match=said):
+        output(edit, path="a", old_text=old, new_text="x")
+
+
+@pytest.mark.parametrize(
+    ("data", "old", "new", "complaint"),
+    [
+        (b"a", "", "b", "old_text is empty"),
+        (b"a", "a", "a", "nothing would change"),
+        (b"a\0", "a", "b", "not UTF-8 text"),
+        (b"a" * 10_000_001, "a", "b", "too many to edit"),
+    ],
+)
+def test_what_cannot_be_edited_is_refused(
+    edit: Tool, tmp_path: Path, data: bytes, old: str, new: str, complaint: str
+) -> None:
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(ToolError, match=complaint):
+        output(edit, path="a", old_text=old, new_text=new)
+    assert (tmp_path / "a").read_bytes() == data
