@@ -1,0 +1,415 @@
+"""Requests to a model's server: patience, retries, streams in pieces, and failures as sentences."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import json
+import random
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import anyio
+import httpx2
+from msgspec import Struct
+
+from nacre.agent.ports import Emit, Event, Notice, Text, Thought
+from nacre.errors import ConfigError, ContextOverflow, ProviderError
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
+TOO_LARGE = 413
+LONGEST_LINE = 64 * 1024 * 1024
+LONGEST_REASON = 600
+# Servers without keys are given words like "none", which are in every message.
+SHORTEST_SECRET = 8
+# After the last piece that matters: usage, the end of the body (without it the connection cannot be used again).
+GRACE = 2.0
+OVER: dict[str, Any] = {}
+"""What OpenAI's `[DONE]` is taken as."""
+
+# How servers say that they were shown too much; each has its own words.
+_OVERFLOW = re.compile(
+    r"context_length_exceeded|exceed_context_size|request_too_large"  # OpenAI, llama.cpp, Anthropic: by name
+    r"|maximum context length|maximum model length|too long to fit into the model"  # OpenAI, vLLM
+    r"|exceeds the (available )?context (size|window|length)|context[ _]length[ _]exceeded"  # llama.cpp, OpenAI, Ollama
+    r"|prompt (is )?too long|input is too long for|input token count.*exceeds the maximum"  # Anthropic, Bedrock, Gemini
+    r"|maximum prompt length is|reduce the length of the messages|greater than the context length",  # xAI, Groq, …
+    re.IGNORECASE,
+)
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """How long to wait, in seconds: to connect, for the next byte, for a whole answer; how often to ask, in all."""
+
+    connect: float = 5.0
+    read: float = 600.0
+    whole: float | None = None
+    attempts: int = 4
+    longest_wait: float = 60.0
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+
+class Failure(Exception):
+    """What a server answered instead of a completion; `again`: the same request may succeed later."""
+
+    def __init__(
+        self, message: str, *, status: int = 0, kind: str = "", again: bool = False, wait: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message, self.status, self.kind, self.again, self.wait = message, status, kind, again, wait
+
+    @property
+    def overflow(self) -> bool:
+        """Whether the server was shown more than its model can take."""
+        return self.status == TOO_LARGE or bool(_OVERFLOW.search(f"{self.kind} {self.message}"))
+
+
+class Reading(Protocol[T_co]):
+    """An answer as it is put together from the pieces of a stream."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that must come has come."""
+
+    def take(self, piece: dict[str, Any]) -> None:
+        """Take what came next; raises Failure if it says that the answer failed."""
+
+    def result(self) -> T_co:
+        """The whole answer."""
+
+
+Judge = Callable[[Failure], ProviderError | None]
+"""What a provider knows about a failure: an error that asking again cannot mend, or None."""
+
+Frames = Callable[[AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """Where a server is, what it is called, and what it wants to see on every request."""
+
+    name: str
+    address: str
+    headers: dict[str, str] = {}
+    secret: str = ""
+    remedy: str = "see whether the address is right and the server is running"
+
+
+class Wire:
+    """One server, spoken to over HTTP.
+
+    Nothing is opened before the first request. No key is in any message: what
+    the server says is searched for it.
+    """
+
+    def __init__(self, server: Server, *, frames: Frames, judge: Judge, patience: Patience) -> None:
+        self.where = f"{server.name} at {_shown(server.address)}"
+        self._address = server.address.rstrip("/")
+        self._headers = {"user-agent": "nacre", **server.headers}
+        self._secret, self._remedy = server.secret, server.remedy
+        self._frames, self._judge, self._patience = frames, judge, patience
+        self._client: httpx2.AsyncClient | None = None
+
+    async def ask(self, path: str, body: Mapping[str, Any], *, begin: Callable[[Emit], Reading[T]], emit: Emit) -> T:
+        """Ask for an answer in pieces; once any of it was emitted, it is never asked for again."""
+
+        async def send(heard: Emit) -> T:
+            return await self._once("POST", path, body, lambda response: self._follow(response, begin(heard)))
+
+        with anyio.move_on_after(self._patience.whole):
+            return await self._insist(send, emit=emit, attempts=self._patience.attempts)
+        raise ProviderError(f"{self.where} did not finish its answer within {self._patience.whole:g} seconds")
+
+    async def fetch(self, path: str, body: Mapping[str, Any] | None = None, *, attempts: int = 1) -> Any:
+        """Get a JSON value; a body makes it a POST."""
+
+        async def send(_: Emit) -> Any:
+            return await self._once("GET" if body is None else "POST", path, body, _json)
+
+        return await self._insist(send, emit=_nobody, attempts=attempts)
+
+    async def close(self) -> None:
+        """Close every connection; twice is harmless, and a later request opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    # ---- asking until there is an answer
+
+    async def _insist(self, send: Callable[[Emit], Awaitable[T]], *, emit: Emit, attempts: int) -> T:
+        for attempt in itertools.count(1):
+            heard = _Heard(emit)
+            try:
+                return await send(heard)
+            except Failure as failure:
+                final = self._judge(failure) or self._overflow(failure)
+                wait = _backoff(attempt) if failure.wait is None else failure.wait
+                again = failure.again and not heard.anything and attempt < attempts
+                if final is not None or not again or wait > self._patience.longest_wait:
+                    raise final or ProviderError(self.sentence(failure)) from failure
+                emit(Notice(f"{self.sentence(failure)}; asking again in {wait:.1f} seconds"))
+                await self._patience.sleep(wait)
+        raise AssertionError  # the loop has no end
+
+    def _overflow(self, failure: Failure) -> ContextOverflow | None:
+        return ContextOverflow(self.sentence(failure)) if failure.overflow else None
+
+    def sentence(self, failure: Failure) -> str:
+        """Say what failed, for a person."""
+        said = self._clean(failure.message)
+        match failure.status:
+            case 0:
+                return f"{self.where} {said}" + (f"; {self._remedy}" if failure.kind == "unreachable" else "")
+            case 200:
+                return f"{self.where} failed in the middle of its answer: {said}"
+            case 401 | 403:
+                return f"{self.where} {'refuses the key' if self._secret else 'wants a key'}: {said}"
+            case _:
+                later = "" if failure.wait is None else f" (it asks to wait {failure.wait:.0f} seconds)"
+                return f"{self.where} answered {failure.status}: {said}{later}"
+
+    def _clean(self, text: str) -> str:
+        text = " ".join(text.split())
+        if len(self._secret) >= SHORTEST_SECRET:
+            text = text.replace(self._secret, "…")
+        return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
+
+    # ---- one request
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        consume: Callable[[httpx2.Response], Awaitable[T]],
+    ) -> T:
+        response = await self._opened(method, path, body)
+        try:
+            if not response.is_success:
+                raise _refusal(response, await response.aread())
+            return await consume(response)
+        except httpx2.TimeoutException as error:
+            raise Failure(f"was silent for {self._patience.read:g} seconds and was given up") from error
+        except httpx2.HTTPError as error:
+            raise Failure(f"broke off in the middle of its answer ({_why(error)})", again=True) from error
+        finally:
+            await response.aclose()
+
+    async def _opened(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
+        """Send a request and wait for the head of the response."""
+        try:
+            return await self._sent(method, path, body)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+            raise Failure(f"cannot be reached ({_why(error)})", kind="unreachable", again=True) from error
+        except httpx2.TimeoutException as error:
+            raise Failure(f"did not begin to answer within {self._patience.read:g} seconds") from error
+        except httpx2.TransportError as error:
+            raise Failure(f"hung up before it answered ({_why(error)})", again=True) from error
+
+    async def _sent(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
+        """Send a request, at once a second time if the connection dies first: it may have been kept too long."""
+        client = self._opened_client()
+        for last in (False, True):
+            request = client.build_request(method, f"{self._address}{path}", json=body)
+            try:
+                return await client.send(request, stream=True)
+            except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
+                if last:
+                    raise
+        raise AssertionError  # the last attempt returns or raises
+
+    def _opened_client(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            limits = self._patience
+            timeout = httpx2.Timeout(limits.read, connect=limits.connect)
+            # A proxy is for the world outside, whatever the environment forgot to exclude.
+            trust = not is_local(self._address)
+            self._client = httpx2.AsyncClient(headers=self._headers, timeout=timeout, trust_env=trust)
+        return self._client
+
+    async def _follow(self, response: httpx2.Response, reading: Reading[T]) -> T:
+        async with aclosing(lines(response.aiter_bytes())) as whole, aclosing(self._frames(whole)) as pieces:
+            async for piece in pieces:
+                reading.take(_parsed(piece))
+                if reading.complete:
+                    break
+            if not reading.complete:
+                raise Failure("ended its answer before it was complete", again=True)
+            with anyio.move_on_after(GRACE), suppress(httpx2.HTTPError):
+                async for piece in pieces:
+                    reading.take(_parsed(piece))
+        return reading.result()
+
+
+class _Heard:
+    """Passes events on, and knows whether anything of the answer was among them."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self.anything = False
+
+    def __call__(self, event: Event) -> None:
+        self.anything = self.anything or isinstance(event, Text | Thought)
+        self._emit(event)
+
+
+def _nobody(_: Event) -> None:
+    """Whoever fetches a value has no one to tell."""
+
+
+# ---- streams
+
+
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Cut bytes into lines at LF alone: a character may be split between chunks, and U+2028 ends no line of JSON."""
+    rest = b""
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.rstrip(b"\r")
+        if len(rest) > LONGEST_LINE:
+            raise Failure(f"sent a line of more than {LONGEST_LINE} bytes")
+    if rest:
+        yield rest
+
+
+async def documents(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """NDJSON: each line that is not empty is a document."""
+    async for line in whole:
+        if line.strip():
+            yield line
+
+
+async def events(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Server-sent events: the data of each, and what llama.cpp sends as a field `error`."""
+    data: list[bytes] = []
+    async for line in whole:
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif field == b"error":
+            yield b'{"error":%b}' % value
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+    if data:
+        yield b"\n".join(data)
+
+
+def _parsed(piece: bytes) -> dict[str, Any]:
+    if piece == b"[DONE]":
+        return OVER
+    try:
+        value = json.loads(piece)
+    except ValueError as error:
+        raise Failure(f"sent what is not JSON: {piece[:80]!r}") from error
+    if not isinstance(value, dict):
+        raise Failure(f"sent {piece[:80]!r} where an object was due")
+    return value
+
+
+async def _json(response: httpx2.Response) -> Any:
+    body = await response.aread()
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise Failure(f"sent what is not JSON: {body[:80]!r}") from error
+
+
+# ---- failures
+
+
+def refused(value: Any, *, status: int, again: bool = False, wait: float | None = None) -> Failure:
+    """Read an error's JSON value, in any of the shapes that servers use."""
+    kind, message = _reason(value)
+    return Failure(message, status=status, kind=kind, again=again, wait=wait)
+
+
+def _refusal(response: httpx2.Response, body: bytes) -> Failure:
+    status = response.status_code
+    if response.is_redirect:
+        target = _shown(response.headers.get("location", ""))
+        return Failure(f"it has moved to {target}; set the address to that", status=status)
+    try:
+        value: Any = json.loads(body)
+    except ValueError:
+        value = body.decode(errors="replace")
+    again, wait = status in RETRIED, _retry_after(response.headers)
+    return refused(value or response.reason_phrase, status=status, again=again, wait=wait)
+
+
+def _reason(value: Any) -> tuple[str, str]:
+    """Find kind and words of an error: `error` or `detail` may hold text, an object, or JSON once more as text."""
+    if isinstance(value, str):
+        return _reason_in_text(value)
+    if not isinstance(value, dict):
+        return "", json.dumps(value)
+    for key in ("error", "detail"):
+        if value.get(key):
+            return _reason(value[key])
+    kinds = (value.get(key) for key in ("code", "type"))
+    kind = " ".join(text for text in kinds if isinstance(text, str))
+    return kind, str(value.get("message") or json.dumps(value))
+
+
+def _reason_in_text(text: str) -> tuple[str, str]:
+    if text.lstrip().startswith("{"):
+        with suppress(ValueError):
+            return _reason(json.loads(text))
+    return "", re.sub(r"<[^>]*>", " ", text) if text.lstrip().startswith("<") else text
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """How long a server asks to wait: in milliseconds, in seconds, or until a date."""
+    with suppress(KeyError, ValueError):
+        return max(0.0, float(headers["retry-after-ms"]) / 1000)
+    text = headers.get("retry-after", "")
+    with suppress(ValueError):
+        return max(0.0, float(text))
+    with suppress(ValueError):
+        moment = parsedate_to_datetime(text)
+        return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    return None
+
+
+def _backoff(attempt: int) -> float:
+    """Twice as long each time, and never the same for two that were turned away together."""
+    return float(min(8.0, 0.5 * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+# ---- addresses and keys
+
+
+def checked_key(key: str | None, *, owner: str) -> str:
+    """A key as it may stand in a header; white space around it came from a file."""
+    key = (key or "").strip()
+    if not key.isascii() or not key.isprintable():
+        raise ConfigError(f"the key for {owner} has characters that no key has; copy it again")
+    return key
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is of this machine."""
+    host = urlsplit(address).hostname or ""
+    if host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def _shown(address: str) -> str:
+    """An address without what may be secret in it: user, password and query."""
+    parts = urlsplit(address)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

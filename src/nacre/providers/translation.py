@@ -1,0 +1,172 @@
+"""What the wires have in common: arguments, ids, parts of a message, and an answer put together from pieces."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Literal
+
+from nacre.agent.ports import Context, Emit, Reply, Spec, Text, Thought, Usage
+from nacre.entries import Message, ToolCall, plain
+from nacre.errors import InvalidMessage
+
+_DATA_URL = re.compile(r"data:(?P<media>[\w.+-]+/[\w.+-]+)(;[\w=.+-]+)*;base64,(?P<data>.*)", re.DOTALL)
+
+Finish = Literal["stop", "calls", "length"]
+
+
+# ---- tool calls
+
+
+def arguments_of(raw: Any) -> dict[str, Any] | str:
+    """A model's arguments as an object; the text they came as, if they are no object that can be stored."""
+    value = raw
+    if isinstance(raw, str):
+        try:
+            value = json.loads(raw) if raw.strip() else {}
+        except ValueError:
+            return raw
+    try:
+        stored = plain(value, "arguments") if isinstance(value, dict) else None
+    except InvalidMessage:
+        stored = None
+    return stored if isinstance(stored, dict) else _text(raw)
+
+
+def object_of(arguments: Any) -> dict[str, Any]:
+    """Arguments for a wire that takes objects alone; text that is none is shown as what it was."""
+    value = arguments_of(arguments)
+    return value if isinstance(value, dict) else {"unparsed": value}
+
+
+def new_id() -> str:
+    """An id for a call whose server gave none."""
+    return f"call_{secrets.token_hex(6)}"
+
+
+def fitting_id(id: str | None, pattern: re.Pattern[str]) -> str:
+    """An id as another provider takes it: itself if it fits, else the same short one for the same id."""
+    id = id or ""
+    return id if pattern.fullmatch(id) else f"call_{sha256(id.encode()).hexdigest()[:24]}"
+
+
+def tool_names(messages: Sequence[Message]) -> dict[str, str]:
+    """Which tool each call was of; results of earlier versions do not name theirs."""
+    return {call.id: call.name for message in messages for call in message.tool_calls}
+
+
+def function(spec: Spec) -> dict[str, Any]:
+    """A tool as OpenAI and Ollama are told of it."""
+    told = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": told}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# ---- content
+
+
+def parts_of(message: Message) -> list[dict[str, Any]]:
+    """The parts of a message's content; text alone is one part, and nothing is none."""
+    if not message.content:
+        return []
+    if isinstance(message.content, str):
+        return [{"type": "text", "text": message.content}]
+    return [part if isinstance(part, dict) else {"type": "text", "text": _text(part)} for part in message.content]
+
+
+def text_of(message: Message) -> str:
+    """The text of a message; what is no text is named in brackets."""
+    return "\n".join(part_text(part) for part in parts_of(message) if image_url(part) is None)
+
+
+def part_text(part: Mapping[str, Any]) -> str:
+    text = part.get("text")
+    return text if isinstance(text, str) else f"[{part.get('type', 'something')} that cannot be shown]"
+
+
+def image_url(part: Mapping[str, Any]) -> str | None:
+    """The address of an image in OpenAI's shape, or None if the part is something else."""
+    if part.get("type") != "image_url":
+        return None
+    image = part.get("image_url")
+    return str(image.get("url", "")) if isinstance(image, dict) else str(image)
+
+
+def image_data(url: str) -> tuple[str, str] | None:
+    """Media type and base64 text of a data URL, or None if the image is somewhere else."""
+    found = _DATA_URL.fullmatch(url)
+    return (found["media"], found["data"]) if found else None
+
+
+# ---- answers
+
+
+class Pieces:
+    """Text and thoughts as they come: emitted at once, kept for the whole message."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._said, self._thought = _Joined(), _Joined()
+
+    def say(self, piece: str | None) -> None:
+        if text := self._said.add(piece or ""):
+            self._emit(Text(text))
+
+    def think(self, piece: str | None) -> None:
+        if text := self._thought.add(piece or ""):
+            self._emit(Thought(text))
+
+    def message(self, model: str, calls: Iterable[ToolCall], extra: dict[str, Any] | None = None) -> Message:
+        return Message(
+            role="assistant",
+            content=self._said.whole(),
+            tool_calls=_distinct(calls),
+            reasoning=self._thought.whole() or None,
+            model=model,
+            extra=extra or {},
+        )
+
+
+class _Joined:
+    """Text put together from pieces; a surrogate pair that was cut in two becomes one character again."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._half = ""
+
+    def add(self, piece: str) -> str:
+        text = self._half + piece
+        self._half = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+        text = text.removesuffix(self._half) if self._half else text
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        self._pieces.append(text)
+        return text
+
+    def whole(self) -> str:
+        return "".join(self._pieces)
+
+
+def _distinct(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+    """Calls with an id each: some servers give none, or the same to several."""
+    seen: dict[str, ToolCall] = {}
+    for call in calls:
+        id = new_id() if not call.id or call.id in seen else call.id
+        seen[id] = ToolCall(id=id, name=call.name, arguments=call.arguments)
+    return tuple(seen.values())
+
+
+def reply(message: Message, *, usage: Usage | None, cut: bool) -> Reply:
+    """A whole answer; `cut`: the model had more to say than it was allowed to."""
+    finish: Finish = "length" if cut else "calls" if message.tool_calls else "stop"
+    return Reply(message=message, usage=usage, finish=finish)
+
+
+def system_first(context: Context) -> list[dict[str, Any]]:
+    """The system text as a message of its own, where a wire has it so."""
+    return [{"role": "system", "content": context.system}] if context.system else []
