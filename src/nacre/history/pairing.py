@@ -1,0 +1,337 @@
+"""Messages as every provider takes them: each tool call directly followed by its result; the log stays as it is.
+
+Messages other than results stay in their order, and results go to their calls. So what is appended
+to a log is appended to its projection, but for a late result, which takes the place of the words
+that stood for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nacre.entries import Message, ToolCall
+
+INTERRUPTED = "interrupted, outcome unknown"
+RECALLED = "recalled"
+SAID_AS = "said_as"
+"""In `extra` of what is shown as a user's words: the role that it has in the log."""
+
+_LONGEST_ID = 40
+_LONGEST_NAME = 64
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,([a-zA-Z0-9+/]+={0,2})")
+_THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
+
+
+class Settled(Struct, frozen=True, kw_only=True):
+    """A projection, how many calls in it were never answered, and how many results had no call."""
+
+    messages: list[Message]
+    interrupted: int
+    orphans: int
+
+
+class Piece(Struct, frozen=True, kw_only=True):
+    """The projection of a piece of a log; the calls of the results that seek one may stand before it."""
+
+    messages: list[Message]
+    interrupted: int
+    orphans: int
+    seeking: list[Message]
+
+
+def paired(messages: Sequence[Message]) -> list[Message]:
+    """The messages with every call answered once, in the calls' order, directly behind it.
+
+    A call without a result is answered as interrupted. Results without a call, second results and
+    empty answers of the model are left out. Ids become unique; names, ids, arguments and contents
+    take a form that all providers accept; what has a role of its own is shown as a user's words.
+    """
+    return settled(messages).messages
+
+
+def settled(messages: Iterable[Message]) -> Settled:
+    """The same, with what had to be settled."""
+    piece = attached(messages)
+    orphans = piece.orphans + len(piece.seeking)
+    return Settled(messages=distinct(piece.messages), interrupted=piece.interrupted, orphans=orphans)
+
+
+def attached(messages: Iterable[Message]) -> Piece:
+    """Give results to their calls; ids stay as they are."""
+    order: list[_Asking | Message] = []
+    waiting = _Waiting()
+    for message in messages:
+        if message.role == "tool":
+            waiting.take(message)
+            continue
+        seen = shown(message)
+        if seen is not None and seen.tool_calls:
+            order.append(waiting.add(_Asking(seen, message.tool_calls)))
+            continue
+        if message.role == "assistant":
+            waiting.close()
+        if seen is not None:
+            order.append(seen)
+    return Piece(
+        messages=[message for item in order for message in (item.all() if isinstance(item, _Asking) else (item,))],
+        interrupted=sum(item.results.count(None) for item in order if isinstance(item, _Asking)),
+        orphans=waiting.orphans,
+        seeking=waiting.seeking,
+    )
+
+
+def distinct(messages: Sequence[Message]) -> list[Message]:
+    """Attached messages with ids that every provider takes, each used once."""
+    found: list[Message] = []
+    used: dict[str, int] = {}
+    answers: Iterator[str] = iter(())
+    for message in messages:
+        if message.tool_calls:
+            ids = [_unused(call.id, used) for call in message.tool_calls]
+            answers = iter(ids)
+            found.append(_with_ids(message, ids))
+        elif message.role == "tool":
+            found.append(replace(message, tool_call_id=next(answers)))
+        else:
+            found.append(message)
+    return found
+
+
+def shown(message: Message) -> Message | None:
+    """A message other than a result, as it is shown; None if it says nothing."""
+    match message.role:
+        case "assistant":
+            return _answer(message)
+        case "user":
+            content = _content(message.content, has_images=True)
+            return _reminded(message, content if _says(content) else _placeholder(message) or "[empty message]")
+        case _:
+            content = _content(message.content, has_images=True)
+            if not _says(content):
+                content = _placeholder(message)
+            return _as_user(message, content) if content else None
+
+
+# ---- which call a result belongs to
+
+
+class _Asking:
+    """A message that calls tools, and the results it has so far."""
+
+    def __init__(self, message: Message, calls: Sequence[ToolCall]) -> None:
+        self.message = message
+        self.calls = calls
+        self.results: list[Message | None] = [None] * len(calls)
+
+    def take(self, result: Message) -> bool:
+        """Keep a result if a call still waits for it."""
+        for at, call in enumerate(self.calls):
+            if self.results[at] is None and _fits(result, call):
+                self.results[at] = result
+                return True
+        return False
+
+    def all(self) -> Iterator[Message]:
+        yield self.message
+        for call, result in zip(self.message.tool_calls, self.results, strict=True):
+            yield _interrupted(call) if result is None else _result(call, result)
+
+
+class _Waiting:
+    """The calls that a result may belong to: those since the model last answered without calling."""
+
+    def __init__(self) -> None:
+        self.orphans = 0
+        self.seeking: list[Message] = []
+        self._asking: list[_Asking] = []
+        self._latest: dict[str, _Asking] = {}
+        self._is_closed = False
+
+    def add(self, asking: _Asking) -> _Asking:
+        self._asking.append(asking)
+        self._latest.update((call.id, asking) for call in asking.calls)
+        return asking
+
+    def close(self) -> None:
+        """A model that has answered waits for nothing that was called before."""
+        self._asking.clear()
+        self._latest.clear()
+        self._is_closed = True
+
+    def take(self, result: Message) -> None:
+        """Give a result to the newest message that calls for it; a second result is an orphan."""
+        asking = self._latest.get(result.tool_call_id) if result.tool_call_id else None
+        if asking is not None:
+            self.orphans += not asking.take(result)
+        elif not result.tool_call_id and self._take_unnamed(result):
+            return
+        elif self._is_closed:
+            self.orphans += 1
+        else:
+            self.seeking.append(result)
+
+    def _take_unnamed(self, result: Message) -> bool:
+        while self._asking and None not in self._asking[-1].results:
+            self._asking.pop()
+        return any(asking.take(result) for asking in reversed(self._asking))
+
+
+def _fits(result: Message, call: ToolCall) -> bool:
+    if result.tool_call_id:
+        return result.tool_call_id == call.id
+    return not result.name or result.name == call.name
+
+
+def _result(call: ToolCall, result: Message) -> Message:
+    content = _content(result.content)
+    return replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, content=content)
+
+
+def _interrupted(call: ToolCall) -> Message:
+    return Message(role="tool", tool_call_id=call.id, name=call.name, content=INTERRUPTED, extra={"failed": True})
+
+
+# ---- ids
+
+
+def _unused(id: str, used: dict[str, int]) -> str:
+    """An id in the form that all providers take; a number behind it where it was used before."""
+    first = chosen = _NOT_IN_A_NAME.sub("_", id)[:_LONGEST_ID] or "call"
+    while chosen in used:
+        used[first] += 1
+        number = f"-{used[first]}"
+        chosen = first[: _LONGEST_ID - len(number)] + number
+    used[chosen] = 1
+    return chosen
+
+
+def _with_ids(message: Message, ids: Sequence[str]) -> Message:
+    calls = tuple(replace(call, id=id) for call, id in zip(message.tool_calls, ids, strict=True))
+    return message if calls == message.tool_calls else replace(message, tool_calls=calls)
+
+
+# ---- what one message is shown as
+
+
+def _answer(message: Message) -> Message | None:
+    content = _without_end(_content(message.content))
+    calls = tuple(map(_call, message.tool_calls))
+    if not calls and not content:
+        content = _placeholder(message)
+        if not content:
+            return None
+    return replace(message, content=content, tool_calls=calls, tool_call_id=None)
+
+
+def _plain(message: Message, content: str | list[Any]) -> Message:
+    return replace(message, content=content, tool_calls=(), tool_call_id=None)
+
+
+def _reminded(message: Message, content: str | list[Any]) -> Message:
+    """A user's message behind what was remembered when it came."""
+    recalled = message.extra.get(RECALLED)
+    if not isinstance(recalled, str) or not recalled.strip():
+        return _plain(message, content)
+    said: str | list[Any] = f"{recalled}\n\n{content}"
+    if isinstance(content, list):
+        said = [{"type": "text", "text": recalled}, *content]
+    extra = {name: value for name, value in message.extra.items() if name != RECALLED}
+    return replace(_plain(message, said), extra=extra)
+
+
+def _as_user(message: Message, content: str | list[Any]) -> Message:
+    label = f"[{message.role}]"
+    said: str | list[Any] = f"{label} {content}"
+    if isinstance(content, list):
+        said = [{"type": "text", "text": label}, *content]
+    return replace(_plain(message, said), role="user", extra={**message.extra, SAID_AS: message.role})
+
+
+def _placeholder(message: Message) -> str:
+    return "[attachment]" if message.media else ""
+
+
+def _call(call: ToolCall) -> ToolCall:
+    if "type" in call.extra:
+        # A call of something else than a function, as some servers have them.
+        rest = {field: value for field, value in call.extra.items() if field != "type"}
+        return ToolCall(id=call.id, name=_name(str(call.extra["type"])), arguments=rest)
+    name, arguments = _name(call.name), _arguments(call.arguments)
+    return call if (name, arguments) == (call.name, call.arguments) else replace(call, name=name, arguments=arguments)
+
+
+def _name(name: str) -> str:
+    return _NOT_IN_A_NAME.sub("_", name)[:_LONGEST_NAME] or "unknown"
+
+
+def _arguments(arguments: Any) -> dict[str, Any]:
+    """Arguments as an object; what is none is put into one."""
+    value = arguments
+    if isinstance(arguments, str):
+        try:
+            value = msgspec.json.decode(arguments) if arguments.strip() else {}
+        except msgspec.DecodeError:
+            return {"unreadable": arguments}
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else {"value": value}
+
+
+# ---- contents
+
+
+def _content(content: str | list[Any] | None, *, has_images: bool = False) -> str | list[Any]:
+    if not isinstance(content, list):
+        return content or ""
+    parts = [_part(part, has_images=has_images) for part in content]
+    return [part for part in parts if part is not None] or ""
+
+
+def _part(part: Any, *, has_images: bool) -> dict[str, Any] | None:
+    """A part as text or an image; None if there is nothing to show."""
+    if isinstance(part, str):
+        return _text(part)
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str) or not kind.strip():
+        return _text("[part]")
+    if kind in _THOUGHTS:
+        return None
+    if isinstance(part.get("text"), str):
+        return _text(part["text"])
+    if kind == "image_url":
+        return _image(part, has_images=has_images)
+    return _text(f"[{kind}]")
+
+
+def _text(text: str) -> dict[str, Any] | None:
+    return {"type": "text", "text": text} if text.strip() else None
+
+
+def _image(part: dict[str, Any], *, has_images: bool) -> dict[str, Any] | None:
+    """An image that is here; one that is elsewhere is named, since a session must not depend on its being there."""
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    data = _IMAGE.fullmatch(url) if has_images and isinstance(url, str) else None
+    if data is not None and len(data[1]) % 4 == 0:
+        return {"type": "image_url", "image_url": {"url": url}}
+    is_elsewhere = isinstance(url, str) and url.startswith(("http://", "https://"))
+    return _text(f"[image at {url}]" if is_elsewhere else "[image]")
+
+
+def _says(content: str | list[Any]) -> bool:
+    return bool(content.strip() if isinstance(content, str) else content)
+
+
+def _without_end(content: str | list[Any]) -> str | list[Any]:
+    """An answer without the white space behind it, which no answer may end with."""
+    if isinstance(content, str):
+        return content.rstrip()
+    last = content[-1]
+    return [*content[:-1], {**last, "text": last["text"].rstrip()}]

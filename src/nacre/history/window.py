@@ -1,0 +1,186 @@
+"""What a model is shown of a session: the newest whole turns that fit, and a note where something is left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nacre.entries import Message
+from nacre.history.pairing import SAID_AS, Piece, attached, distinct, shown
+from nacre.history.tokens import estimate as by_length
+
+Estimate = Callable[[Message], int]
+
+_SHORTEST = 64
+"""Tokens that a tool's result keeps, however little room there is."""
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """Messages that every provider takes, about how many tokens they cost, and what in them differs from the log.
+
+    `left_out` counts the older messages that are not shown, `interrupted` the calls that were never
+    answered, `orphans` the results without a call, `shortened` the results that were cut.
+    """
+
+    messages: list[Message]
+    tokens: int
+    left_out: int
+    interrupted: int
+    orphans: int
+    shortened: int
+
+
+def window(
+    messages: Sequence[Message], *, summary: str = "", tokens: int, most: int, estimate: Estimate = by_length
+) -> Window:
+    """The newest whole turns within a number of tokens and of messages; a turn begins at a user's message.
+
+    The newest turn is always there. If it alone is too long, its tools' results are cut, oldest
+    first, never anyone's words. Where a summary exists or something is left out, a user's message
+    says so first; it does not count towards `most`.
+    """
+    limits = _Limits(count=len(messages), summary=summary.strip(), tokens=tokens, most=most, estimate=estimate)
+    return _fitted(reversed(messages), limits)
+
+
+def recent(  # noqa: PLR0913 - what `window` takes, and the count
+    newest_first: Iterable[Message],
+    *,
+    count: int,
+    summary: str = "",
+    tokens: int,
+    most: int,
+    estimate: Estimate = by_length,
+) -> Window:
+    """The same for messages that come newest first, of which there are `count`; reads little more than it shows."""
+    limits = _Limits(count=count, summary=summary.strip(), tokens=tokens, most=most, estimate=estimate)
+    return _fitted(iter(newest_first), limits)
+
+
+class _Limits(Struct, frozen=True, kw_only=True):
+    count: int
+    summary: str
+    tokens: int
+    most: int
+    estimate: Estimate
+
+    def room(self, turn: Sequence[Message], read: int) -> int:
+        """The tokens for messages, beside the note, when a turn is the oldest one and so many are read."""
+        return self.tokens - self.cost(_note(self.summary, max(self.count - read, 0), begins=_begins(turn[0])))
+
+    def cost(self, messages: Iterable[Message]) -> int:
+        return sum(map(self.estimate, messages))
+
+
+class _View:
+    """The turns that are shown, newest first, and what they come to."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self.read = self.tokens = self.size = self.shortened = 0
+
+    @property
+    def seeking(self) -> list[Message]:
+        """Results whose calls are in an older turn, if anywhere."""
+        return self.pieces[-1].seeking if self.pieces else []
+
+    def add(self, piece: Piece, *, read: int, tokens: int) -> None:
+        self.pieces.append(piece)
+        self.read += read
+        self.tokens += tokens
+        self.size += len(piece.messages)
+
+    def messages(self) -> list[Message]:
+        return distinct([message for piece in reversed(self.pieces) for message in piece.messages])
+
+
+def _fitted(newest_first: Iterator[Message], limits: _Limits) -> Window:
+    view = _View()
+    is_cut = False
+    while not is_cut and (turn := _turn(newest_first, view, limits)):
+        piece = attached([*turn, *view.seeking])
+        room = limits.room(turn, view.read + len(turn)) - view.tokens
+        if not view.pieces:
+            piece, view.shortened = _shortened(piece, room, limits.estimate)
+        cost = limits.cost(piece.messages)
+        is_cut = bool(view.pieces) and (cost > room or view.size + len(piece.messages) > limits.most)
+        if not is_cut:
+            view.add(piece, read=len(turn), tokens=cost)
+    return _window(view, limits, is_cut=is_cut)
+
+
+def _window(view: _View, limits: _Limits, *, is_cut: bool) -> Window:
+    left_out = max(limits.count - view.read, 1) + len(view.seeking) if is_cut else 0
+    messages = view.messages()
+    note = _note(limits.summary, left_out, begins=not messages or messages[0].role == "user")
+    return Window(
+        messages=[*note, *messages],
+        tokens=view.tokens + limits.cost(note),
+        left_out=left_out,
+        interrupted=sum(piece.interrupted for piece in view.pieces),
+        orphans=sum(piece.orphans for piece in view.pieces) + (0 if is_cut else len(view.seeking)),
+        shortened=view.shortened,
+    )
+
+
+def _turn(newest_first: Iterator[Message], view: _View, limits: _Limits) -> list[Message]:
+    """The next older turn, oldest message first; only its end if that is already too much."""
+    most, room = math.inf, math.inf
+    if view.pieces:
+        most, room = limits.most - view.size, limits.tokens - view.tokens
+    found: list[Message] = []
+    for message in newest_first:
+        found.append(message)
+        seen = shown(message) if message.role != "tool" else None
+        if seen is not None:
+            most -= 1 + len(seen.tool_calls)
+            room -= limits.estimate(seen)
+        if _begins(message) or most < 0 or room < 0:
+            break
+    return found[::-1]
+
+
+def _begins(message: Message) -> bool:
+    return message.role == "user" and SAID_AS not in message.extra
+
+
+def _note(summary: str, left_out: int, *, begins: bool) -> list[Message]:
+    """The message that comes before all others, if there is something to say; else nothing."""
+    said = [f"[summary of what was said before]\n{summary}"] if summary else []
+    if left_out:
+        said.append(f"[{left_out} earlier message{' is' if left_out == 1 else 's are'} not shown]")
+    if not said and not begins:
+        said.append("[the beginning of this conversation is not shown]")
+    return [Message(role="user", content="\n\n".join(said))] if said else []
+
+
+# ---- a turn that is too long
+
+
+def _shortened(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int]:
+    """A turn with its results cut, oldest first, until it fits or none is left to cut; and how many were."""
+    messages, count = list(piece.messages), 0
+    excess = sum(map(estimate, messages)) - room
+    for at, message in enumerate(messages):
+        if excess <= 0:
+            break
+        cost = estimate(message)
+        if message.role == "tool" and cost > _SHORTEST:
+            # A little less than fits: tokens are not quite proportional to characters.
+            shorter = _cut(message, 0.95 * max(cost - excess, _SHORTEST) / cost)
+            saved = cost - estimate(shorter)
+            if saved > 0:
+                messages[at], count, excess = shorter, count + 1, excess - saved
+    return replace(piece, messages=messages), count
+
+
+def _cut(message: Message, share: float) -> Message:
+    """A result of which the beginning and the end are left, and a note between them."""
+    content = message.content
+    text = content if isinstance(content, str) else "\n".join(part["text"] for part in content or ())
+    note = f"\n[{len(text)} characters, of which the middle is not shown]\n"
+    half = max(int(len(text) * share) - len(note), 2) // 2
+    return replace(message, content=text[:half] + note + text[-half:])

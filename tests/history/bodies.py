@@ -1,0 +1,38 @@
+"""A window's way to every provider: the bodies of its requests, held to the providers' rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nacre.agent.ports import Context, Spec
+from nacre.entries import Message, Past, message_of
+from nacre.history import live
+from nacre.history.window import Window, recent
+from nacre.providers import anthropic, ollama, openai
+from nacre.testing import provider_rules
+
+TOOLS = (Spec(name="shell", description="Run a command.", parameters={"type": "object", "properties": {}}),)
+LIMITS = ((32_000, 50), (300, 6), (0, 0))
+
+
+def check(messages: Sequence[Message]) -> None:
+    """Raise BrokenRule if any provider would refuse these messages; there is nothing to send without any."""
+    if not messages:
+        return
+    context = Context(system="You are a test.", messages=messages, tools=TOOLS)
+    provider_rules.openai(openai.body(context, openai.Settings(model="m")))
+    provider_rules.anthropic(anthropic.body(context, anthropic.Settings(model="m")))
+    provider_rules.ollama(ollama.body(context, ollama.Settings(model="m", num_ctx=4096)))
+
+
+def at(past: Past, tokens: int = 32_000, most: int = 50) -> Window:
+    """What a model would be shown of a session."""
+    state = past.state
+    newest_first = (message_of(record, past) for record in live.chain(past, state))
+    summary = live.summary(past, state)
+    return recent(newest_first, count=state.live, summary=summary, tokens=tokens, most=most)
+
+
+def check_past(past: Past) -> None:
+    """Check a session at one moment, by turns with much, little and no room."""
+    check(at(past, *LIMITS[past.n % len(LIMITS)]).messages)

@@ -1,0 +1,217 @@
+"""The newest whole turns that fit, the active one always, and a note of what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nacre.entries import Message, ToolCall
+from nacre.history.pairing import INTERRUPTED, paired
+from nacre.history.window import Window, recent, window
+from nacre.testing.histories import histories
+from tests.history import bodies
+
+FEW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+def one(_: Message) -> int:
+    return 1
+
+
+def user(content: str) -> Message:
+    return Message(role="user", content=content)
+
+
+def says(content: str) -> Message:
+    return Message(role="assistant", content=content)
+
+
+def asks(*ids: str) -> Message:
+    return Message(role="assistant", tool_calls=tuple(ToolCall(id=id, name="shell", arguments={}) for id in ids))
+
+
+def result(id: str, content: str = "done") -> Message:
+    return Message(role="tool", tool_call_id=id, name="shell", content=content)
+
+
+def turns(count: int) -> list[Message]:
+    return [message for n in range(count) for message in (user(f"q{n}"), says(f"a{n}"))]
+
+
+def texts(found: Window) -> list[object]:
+    return [message.content for message in found.messages]
+
+
+def test_what_fits_is_shown_whole() -> None:
+    found = window(turns(3), tokens=100, most=6, estimate=one)
+    assert found == Window(messages=turns(3), tokens=6, left_out=0, interrupted=0, orphans=0, shortened=0)
+
+
+def test_nothing_is_shown_of_nothing() -> None:
+    assert window([], tokens=100, most=6).messages == []
+
+
+@pytest.mark.parametrize(("most", "first"), [(5, "q1"), (4, "q1"), (3, "q2"), (0, "q2")])
+def test_at_most_so_many_messages_of_whole_turns(most: int, first: str) -> None:
+    assert texts(window(turns(3), tokens=1000, most=most))[1] == first
+
+
+@pytest.mark.parametrize(("tokens", "first"), [(6, "q0"), (5, "q1"), (4, "q2"), (0, "q2")])
+def test_at_most_so_many_tokens_with_the_note(tokens: int, first: str) -> None:
+    found = window(turns(3), tokens=tokens, most=50, estimate=one)
+    assert next(text for text in texts(found) if str(text).startswith("q")) == first
+    assert found.tokens == len(found.messages)
+
+
+@pytest.mark.parametrize(
+    ("most", "note"), [(4, "[2 earlier messages are not shown]"), (2, "[4 earlier messages are not shown]")]
+)
+def test_a_note_says_how_much_is_left_out(most: int, note: str) -> None:
+    assert texts(window(turns(3), tokens=1000, most=most))[0] == note
+
+
+def test_a_note_says_that_one_message_is_left_out() -> None:
+    found = window([says("hello"), *turns(1)], tokens=1000, most=2)
+    assert (texts(found), found.left_out) == (["[1 earlier message is not shown]", "q0", "a0"], 1)
+
+
+def test_a_summary_comes_first() -> None:
+    found = window(turns(2), summary=" so far ", tokens=1000, most=2)
+    note = "[summary of what was said before]\nso far\n\n[2 earlier messages are not shown]"
+    assert texts(found) == [note, "q1", "a1"]
+    assert texts(window([], summary="so far", tokens=0, most=0)) == ["[summary of what was said before]\nso far"]
+
+
+def test_a_conversation_without_its_beginning_begins_with_a_note() -> None:
+    found = window([asks("a"), result("a"), says("done")], tokens=1000, most=50)
+    assert texts(found) == ["[the beginning of this conversation is not shown]", "", "done", "done"]
+    assert found.left_out == 0
+
+
+def test_the_newest_turn_is_shown_however_long() -> None:
+    log = [*turns(2), user("x" * 400), asks("a"), result("a"), says("y" * 400)]
+    found = window(log, tokens=10, most=1)
+    assert found.messages[1:] == paired(log[4:])
+
+
+def test_what_was_settled_is_counted() -> None:
+    found = window([result("z"), user("q"), asks("a"), result("b")], tokens=1000, most=50)
+    assert (found.interrupted, found.orphans, found.left_out) == (1, 2, 0)
+
+
+def test_a_result_behind_later_words_is_left_out_with_its_call() -> None:
+    log = [user("q"), asks("a"), user("wait"), result("a"), says("done")]
+    found = window(log, tokens=1000, most=2)
+    assert (texts(found), found.left_out) == (["[3 earlier messages are not shown]", "wait", "done"], 3)
+    assert window(log, tokens=1000, most=5).messages == paired(log)
+
+
+def test_words_of_other_roles_do_not_begin_a_turn() -> None:
+    log = [user("q"), Message(role="system", content="note"), says("a")]
+    assert window(log, tokens=0, most=0).messages == paired(log)
+    assert window(paired(log), tokens=0, most=0).messages == paired(log)
+
+
+# A turn that is too long
+
+
+def test_oversize_results_are_cut_oldest_first_and_visibly() -> None:
+    log = [user("u" * 400), asks("a", "b"), result("a", "x" * 4000), result("b", "y" * 4000)]
+    found = window(log, tokens=1500, most=50)
+    assert found.shortened == 1
+    assert found.tokens <= 1500
+    assert "\n[4000 characters, of which the middle is not shown]\n" in str(found.messages[2].content)
+    assert found.messages[3:] == log[3:]
+    assert found.messages[0] == log[0]
+
+
+def test_results_keep_a_little_however_small_the_room() -> None:
+    log = [user("q"), asks("a", "b", "c"), result("a", "x" * 4000), result("b", "y"), result("c", "z" * 4000)]
+    found = window(log, tokens=0, most=50)
+    assert (found.shortened, texts(found)[3]) == (2, "y")
+    assert all(100 < len(str(found.messages[at].content)) < 300 for at in (2, 4))
+
+
+def test_parts_of_a_result_are_cut_as_text() -> None:
+    parts = [{"type": "text", "text": "x" * 4000}, {"type": "text", "text": "end"}]
+    log = [user("q"), asks("a"), Message(role="tool", tool_call_id="a", content=parts)]
+    content = window(log, tokens=500, most=50).messages[2].content
+    assert isinstance(content, str)
+    assert content.endswith("x\nend")
+
+
+def test_a_result_that_would_not_become_shorter_stays() -> None:
+    log = [user("q"), asks("a"), result("a", "x")]
+    found = window(log, tokens=0, most=50, estimate=lambda _: 100)
+    assert (found.messages, found.shortened) == (paired(log), 0)
+
+
+# Reading no more than needed
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(10**9, 50), (300, 10**9)])
+def test_little_more_is_read_than_is_shown(tokens: int, most: int) -> None:
+    read = 0
+
+    def endless() -> Iterator[Message]:
+        nonlocal read
+        while True:
+            for message in (says("a"), user("q")):
+                read += 1
+                yield message
+
+    found = recent(endless(), count=10**6, tokens=tokens, most=most)
+    assert found.left_out == 10**6 - (len(found.messages) - 1)
+    assert read <= len(found.messages) + 2
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(10**9, 50), (300, 10**9)])
+def test_an_endless_older_turn_is_not_read_to_its_beginning(tokens: int, most: int) -> None:
+    read = 0
+
+    def endless() -> Iterator[Message]:
+        nonlocal read
+        yield user("now")
+        while True:
+            for message in (result("a"), asks("a")):
+                read += 1
+                yield message
+
+    found = recent(endless(), count=10**6, tokens=tokens, most=most)
+    assert texts(found) == ["[999999 earlier messages are not shown]", "now"]
+    assert read < 110
+
+
+# Of all histories
+
+
+@FEW
+@given(histories(), st.sampled_from(("", "so far")), st.integers(0, 600), st.integers(0, 12))
+def test_a_window_is_the_end_of_what_is_paired(log: list[Message], summary: str, tokens: int, most: int) -> None:
+    found = window(log, summary=summary, tokens=tokens, most=most)
+    whole = window(log, tokens=10**9, most=10**9)
+    bodies.check(found.messages)
+    assert paired(found.messages) == found.messages
+    assert unnamed(whole.messages[-len(paired(log)) :]) == unnamed(paired(log))
+    rest = found.messages[1:] if found.left_out or summary else found.messages
+    if not found.shortened:
+        assert unnamed(rest) == unnamed(whole.messages)[len(whole.messages) - len(rest) :]
+
+
+@FEW
+@given(histories(), st.integers(0, 600), st.integers(0, 12))
+def test_only_a_newest_turn_may_be_over_the_limits(log: list[Message], tokens: int, most: int) -> None:
+    found = window(log, tokens=tokens, most=most)
+    begin = max((at for at, message in enumerate(log) if message.role == "user"), default=0)
+    if found.tokens > tokens or len(found.messages) > most + 1:
+        newest = [message.content for message in paired(log[begin:])]
+        assert len(found.messages) <= len(newest) + 1
+    assert INTERRUPTED not in texts(found) or found.interrupted
+
+
+def unnamed(messages: list[Message]) -> list[tuple[str, object]]:
+    """Without ids, which are made unique within what is shown."""
+    return [(message.role, message.content) for message in messages]
