@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from benchmarks import append, crowd, load, peers, report, scale, search, start
+from benchmarks import append, crowd, load, peers, report, scale, search, sharing, start, turns
 from benchmarks.rows import Row
 from benchmarks.scene import QUICK, Scene, Sizes
 
@@ -29,7 +29,12 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "index": search.building,
     "index list": search.listing,
     "memory": load.memory,
+    "forks": sharing.forks,
+    "images": sharing.images,
+    "turns": turns.turns,
+    "actors": turns.actors,
     "import": start.importing,
+    "command": start.command_line,
     "stores": peers.stores,
     "peers": peers.peers,
 }

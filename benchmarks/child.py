@@ -55,7 +55,34 @@ def load(store: str, log: str, key: str, rounds: str) -> dict[str, list[float]]:
     return samples
 
 
-TASKS: dict[str, Callable[..., object]] = {"appends": appends, "load": load}
+def turn(store: str) -> None:
+    """A turn in a session that is there already, between two marks."""
+    import anyio  # noqa: PLC0415
+
+    import nacre  # noqa: PLC0415
+    from benchmarks.turns import answering  # noqa: PLC0415
+    from nacre.agent.actor import Inbound  # noqa: PLC0415
+    from nacre.agent.kernel import Kernel  # noqa: PLC0415
+
+    async def run() -> None:
+        with nacre.open(store) as sessions:
+            async with Kernel(sessions, lambda _: answering(2)) as kernel:
+                await kernel.deliver(Inbound(key="k", content="hello"))
+                measure.mark()
+                await kernel.deliver(Inbound(key="k", content="hello"))
+                measure.mark()
+
+    anyio.run(run)
+
+
+def actors(store: str, count: str) -> int:
+    """Bytes that a process holds with so many live actors."""
+    from benchmarks.turns import weigh  # noqa: PLC0415
+
+    return weigh(Path(store), int(count))
+
+
+TASKS: dict[str, Callable[..., object]] = {"appends": appends, "load": load, "turn": turn, "actors": actors}
 
 if __name__ == "__main__":
     task, *arguments = sys.argv[1:]

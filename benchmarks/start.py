@@ -1,4 +1,4 @@
-"""What `import nacre` costs a command that has just been started."""
+"""What a command that has just been started costs: `import nacre`, and the command line itself."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from benchmarks.rows import Row, at_most, micros, shown
 from benchmarks.scene import Scene
 
 _UNWANTED = ("asyncio", "ssl", "sqlite3")
+_COMMAND = "import sys; from nacre.cli import main; sys.exit(main())"
+_SCAN = "import os, sys; [entry.stat() for entry in os.scandir(f'{sys.argv[1]}/sessions')]"
 _LOADED = f"import nacre, sys; print(*(name for name in {_UNWANTED!r} if name in sys.modules))"
 
 
 def importing(scene: Scene) -> Iterator[Row]:
     """Start-up with the import against start-up alone, in an environment with nothing else."""
-    python = _clean_environment(scene.room("clean"))
+    python = _environment(scene)
     runs = max(10, scene.sizes.runs)
     with measure.awake():
         samples = measure.interleave(
@@ -47,6 +49,46 @@ def importing(scene: Scene) -> Iterator[Row]:
         bar="none",
         met=not loaded,
     )
+
+
+def command_line(scene: Scene) -> Iterator[Row]:
+    """`nacre --help`, and a list of many sessions from an index that is up to date, against the bare interpreter."""
+    python, store, cache = _environment(scene), str(scene.listed), scene.room("command-cache")
+    listing = ("sessions", "list", "--store", store)
+    runs = max(10, scene.sizes.runs)
+
+    def run(*words: str) -> str:
+        return _run(python, _COMMAND, *words, XDG_CACHE_HOME=str(cache))
+
+    run(*listing)
+    with measure.awake():
+        samples = measure.interleave(
+            {
+                "pass": lambda: _run(python, "pass"),
+                "help": lambda: run("--help"),
+                "list": lambda: run(*listing),
+                "scandir": lambda: _run(python, _SCAN, store),
+            },
+            rounds=runs,
+            warm=2,
+        )
+    bare, floor = min(samples["pass"]), min(samples["scandir"])
+    scanned = f"scandir + stat alone {shown(floor / bare)}"
+    for name, what, bar, more in (
+        ("help", "nacre --help", 5, ""),
+        ("list", f"nacre sessions list, {scene.sizes.listed:,} sessions, warm index,", 15, f"; {scanned}"),
+    ):
+        took = min(samples[name])
+        words = ("--help",) if name == "help" else listing
+        cpu = _cpu(python, _COMMAND, *words, XDG_CACHE_HOME=str(cache)) / _cpu(python, "pass")
+        absolute = f"{micros(bare)}, {micros(took)}; by CPU time {shown(cpu)}{more}"
+        yield at_most(f"{what} against python -c pass, best of {runs}", took / bare, bar, absolute=absolute)
+
+
+def _environment(scene: Scene) -> Path:
+    """The clean environment of a run, made once."""
+    python = scene.root / "clean" / "bin" / "python"
+    return python if python.exists() else _clean_environment(scene.room("clean"))
 
 
 def _clean_environment(room: Path) -> Path:
@@ -80,19 +122,20 @@ def _copy_distribution(name: str, site: Path) -> None:
         shutil.copy(str(file.locate()), target)
 
 
-def _cpu(python: Path, program: str) -> float:
+def _cpu(python: Path, program: str, *words: str, **variables: str) -> float:
     """The least CPU time of several runs: what is left when the machine is busy with other things."""
-    return min(_cpu_once(python, program) for _ in range(10))
+    return min(_cpu_once(python, program, *words, **variables) for _ in range(10))
 
 
-def _cpu_once(python: Path, program: str) -> float:
+def _cpu_once(python: Path, program: str, *words: str, **variables: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    _run(python, program)
+    _run(python, program, *words, **variables)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _run(python: Path, program: str) -> str:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run([python, "-c", program], env=clean, capture_output=True, check=True, text=True)  # noqa: S603
+def _run(python: Path, program: str, *words: str, **variables: str) -> str:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NACRE"))}
+    command = [python, "-c", program, *words]
+    done = subprocess.run(command, env=clean | variables, capture_output=True, check=True, text=True)  # noqa: S603
     return done.stdout

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
+from nacre import opening
+from nacre.cli import place
 from nacre.cli.text import width
 from tests.cli.conftest import Nacre
 
@@ -121,3 +126,35 @@ def test_every_order_can_be_reversed(nacre: Nacre, order: str) -> None:
         for more in ((), ("--reverse",))
     )
     assert there == back[::-1]
+
+
+def test_a_warm_list_is_the_same_as_a_cold_one(nacre: Nacre, tmp_path: Path) -> None:
+    nacre.fill("one", "two", title="A title")
+    nacre.fill("three")
+    cold, warm = (nacre("s", "list", "--json", "--sort", "key").json for _ in range(2))
+    assert warm == cold
+    shutil.rmtree(tmp_path / "cache")
+    assert nacre("s", "list", "--json", "--sort", "key").json == cold
+    assert [item["key"] for item in nacre("s", "list", "--json", "--prefix", "t").json["items"]].count("one") == 0
+
+
+def test_a_list_without_sqlite_reads_the_logs(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    nacre.fill("one")
+    monkeypatch.setitem(sys.modules, "nacre.index.warm", None)
+    assert [item["key"] for item in nacre("s", "list", "--json").json["items"]] == ["one"]
+
+
+def test_the_default_store_is_the_librarys(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    for home, data in (("here", "there"), ("", "there"), ("", "")):
+        monkeypatch.setenv("NACRE_HOME", home)
+        monkeypatch.setenv("XDG_DATA_HOME", data)
+        assert place.default_place() == opening.default_place()
+
+
+def test_one_long_key_does_not_take_the_room_of_all_titles(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    nacre.fill("long:" + "x" * 100)
+    nacre.fill("one", "two", "three", title="A title of forty characters or about so")
+    lines = nacre("s", "list").out.splitlines()
+    assert max(map(width, lines)) <= 80
+    assert sum("A title of forty characters or" in line for line in lines) == 3

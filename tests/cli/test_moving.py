@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.sessions import Sessions
 from tests.cli.conftest import Nacre
 
 
@@ -74,18 +73,3 @@ def test_a_fork_without_a_key_gets_the_next_free_one(nacre: Nacre) -> None:
 def test_a_fork_never_takes_a_key_that_is_there(nacre: Nacre) -> None:
     nacre.fill("one", "two")
     assert nacre("s", "fork", "one", "two", "--json").json["error"]["type"] == "conflict"
-
-
-@pytest.mark.parametrize(
-    ("method", "line"),
-    [("fork", ("fork", "one")), ("search", ("search", "hello")), ("follow", ("tail", "-f", "one"))],
-)
-def test_what_a_version_cannot_do_is_one_clear_line(
-    nacre: Nacre, monkeypatch: pytest.MonkeyPatch, method: str, line: tuple[str, ...]
-) -> None:
-    nacre.fill("one")
-    monkeypatch.delattr(Sessions, method, raising=False)
-    result = nacre("s", *line)
-    assert result.code == 1
-    assert "this version of nacre cannot" in result.err
-    assert "Traceback" not in result.err

@@ -88,3 +88,23 @@ def test_words_that_were_said_are_found(nacre: Nacre) -> None:
     if result.code == 1 and "no index" in result.json.get("error", {}).get("message", ""):
         pytest.skip("this store is opened without an index")
     assert [item["key"] for item in result.json["items"]] == ["two"]
+
+
+def test_in_colour_what_was_found_is_marked_by_it_across_lines(nacre: Nacre, asked: Asked) -> None:
+    words = "before " * 9 + "**what was found, of several words that are wrapped** behind"
+    asked.hits = [Hit(key="one", n=2, ts=HITS[0].ts, role="user", snippet=words)]
+    plain, coloured = (nacre("s", "search", "x", *color).out for color in ((), ("--color", "always")))
+    assert "**what" in plain
+    lines = coloured.splitlines()[1:]
+    assert "*" not in coloured
+    assert "\x1b[33mwhat" in lines[0]
+    assert lines[1].startswith("    \x1b[33m")
+    assert lines[1].endswith("wrapped\x1b[0m behind")
+
+
+def test_a_fork_and_its_parent_are_one_hit(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre("s", "fork", "one", "two")
+    assert [item["key"] for item in nacre("s", "search", "hello", "--json").json["items"]] == ["one"]
+    found = nacre("s", "search", "hello", "--session", "two", "--json").json["items"]
+    assert [item["key"] for item in found] == ["two"]

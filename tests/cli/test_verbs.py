@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -12,14 +13,15 @@ from nacre.cli import verbs
 from nacre.cli.loading import load
 from tests.cli.conftest import Nacre
 
-OTHERS = ("show", "export", "stats")
-SESSIONS = tuple(verb for verb in verbs.SESSIONS if verb not in OTHERS)
-TOP = tuple(verb for verb in verbs.TOP if verb != "sessions")
+SESSIONS = tuple(verbs.SESSIONS)
+TOP = tuple(verb for verb in verbs.TOP if verb in {"doctor", "config", "completion"})
 EVERY = [*(("sessions", verb) for verb in SESSIONS), *((verb,) for verb in TOP)]
 
 # A line for each verb that does it, on a store with the sessions one, two (archived) and three (in the trash).
 LINES: dict[str, tuple[str, ...]] = {
     "list": ("sessions", "list"),
+    "show": ("sessions", "show", "one"),
+    "search": ("sessions", "search", "hello"),
     "tail": ("sessions", "tail", "one"),
     "fork": ("sessions", "fork", "one", "four"),
     "rename": ("sessions", "rename", "one", "A title"),
@@ -28,6 +30,8 @@ LINES: dict[str, tuple[str, ...]] = {
     "rm": ("sessions", "rm", "one"),
     "trash": ("sessions", "trash", "list"),
     "restore": ("sessions", "restore", "three"),
+    "export": ("sessions", "export", "one"),
+    "stats": ("sessions", "stats"),
     "verify": ("sessions", "verify"),
     "repair": ("sessions", "repair", "one"),
     "compact": ("sessions", "compact", "one"),
@@ -39,7 +43,22 @@ LINES: dict[str, tuple[str, ...]] = {
     "completion": ("completion", "bash"),
 }
 CHANGING = ("fork", "rename", "archive", "unarchive", "rm", "restore", "repair", "compact", "migrate", "gc")
-TAKES_REF = ("tail", "fork", "rename", "archive", "unarchive", "rm", "restore", "verify", "repair", "compact", "du")
+TAKES_REF = (
+    "show",
+    "tail",
+    "fork",
+    "rename",
+    "archive",
+    "unarchive",
+    "rm",
+    "restore",
+    "export",
+    "stats",
+    "verify",
+    "repair",
+    "compact",
+    "du",
+)
 
 
 @pytest.fixture
@@ -52,11 +71,12 @@ def store(nacre: Nacre, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytes
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_help_has_a_usage_and_an_example_and_fits_100_columns(nacre: Nacre, words: tuple[str, ...]) -> None:
+def test_help_has_a_usage_and_an_example_and_fits_80_columns(nacre: Nacre, words: tuple[str, ...]) -> None:
     result = nacre(*words, "--help")
     assert result.code == 0
     assert result.out.startswith(f"usage: nacre {' '.join(words)}")
-    assert f"nacre {words[0]}" in result.out.split("examples:")[1].split("everywhere:")[0]
+    assert max(map(len, result.out.splitlines())) <= 80
+    assert "  nacre " in result.out.split("examples:")[1].split("everywhere:")[0]
     assert result.err == ""
 
 
@@ -65,7 +85,7 @@ def test_done_it_exits_0_and_json_is_one_document_and_nothing_else(store: Nacre,
     result = store(*LINES[verb], "--json", "--quiet")
     assert result.code == 0
     assert isinstance(json.loads(result.out), dict)
-    assert result.out.count("\n") == 1
+    assert result.out.endswith("\n")
     assert result.err == ""
 
 
@@ -122,12 +142,28 @@ def test_a_module_has_the_shape_of_a_verb(words: tuple[str, ...]) -> None:
     assert callable(module.run)
 
 
-def test_a_closed_pipe_ends_it_quietly_with_141(nacre: Nacre) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_closed_pipe_ends_it_quietly_with_141(nacre: Nacre, monkeypatch: pytest.MonkeyPatch, unbuffered: str) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     nacre.fill(*(f"session-{i}-{'x' * 500}" for i in range(200)))
     command = f"{sys.executable} -m nacre.cli sessions list | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "141"
     assert done.stderr == ""
+
+
+def test_every_verb_has_its_line() -> None:
+    assert set(LINES) == {*SESSIONS, *TOP}
+
+
+@pytest.mark.parametrize("verb", LINES)
+def test_whoever_reads_its_output_may_go_at_any_moment(store: Nacre, verb: str) -> None:
+    gone, pipe = os.pipe()
+    os.close(gone)
+    with os.fdopen(pipe, "wb") as stdout:
+        command = [sys.executable, "-m", "nacre.cli", *LINES[verb], "--json", "--quiet"]
+        done = subprocess.run(command, check=False, stdout=stdout, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_without_a_stdout_it_still_works(nacre: Nacre) -> None:

@@ -19,7 +19,7 @@ import pytest
 import nacre
 from nacre import Sessions
 from nacre.index import Index
-from nacre.index.database import VERSION
+from nacre.index.location import VERSION
 
 
 def found(index: Index, query: str = "word") -> list[int]:

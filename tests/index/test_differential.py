@@ -100,7 +100,7 @@ def matches(query: Query, key: str, role: str, body: str) -> bool:
         and all(holds(term, body) for term in query.wanted)
         and not any(holds(term, body) for term in query.unwanted)
         and (not query.roles or role in query.roles)
-        and (not query.keys or key.startswith(query.keys))
+        and query.takes(key)
     )
 
 

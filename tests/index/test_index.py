@@ -196,6 +196,54 @@ def test_a_fork_is_found_with_the_past_it_shares(sessions: Sessions, index: Inde
     assert [key for key, _ in found(index, "word")] == ["branch", "branch"]
 
 
+def test_what_a_fork_shares_is_found_once_where_it_was_written(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.fork("k", "branch")
+    sessions.fork("branch", "twig")
+    sessions.add_message("k", "user", "word of the parent")
+    sessions.add_message("branch", "user", "word of the fork")
+    assert found(index, "word") == [("branch", 4), ("k", 2), ("k", 3)]
+    assert len({hit.n for hit in index.search("word", limit=2)}) == 2
+    sessions.archive("k")
+    assert found(index, "word") == [("branch", 4), ("k", 2), ("k", 3)]
+
+
+def test_a_fork_that_is_searched_alone_is_searched_with_its_past(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.fork("k", "branch")
+    sessions.add_message("branch", "user", "word of the fork")
+    assert found(index, "word session:branch") == [("branch", 2), ("branch", 4)]
+    assert found(index, "word session:nobody") == []
+    sessions.fork("branch", "branches")
+    assert found(index, 'word session:"branches"') == [("branches", 2), ("branches", 4)]
+
+
+def test_a_past_whose_writer_is_gone_is_found_in_one_of_its_forks(sessions: Sessions, index: Index) -> None:
+    for i in range(3):
+        sessions.add_message("k", "user", f"word {i}")
+    sessions.fork("k", "short", at=3)
+    sessions.fork("k", "long")
+    assert len(found(index, "word")) == 3
+    sessions.delete("k")
+    assert sorted(n for _, n in found(index, "word")) == [2, 3, 4]
+    sessions.delete("short")
+    assert found(index, "word") == [("long", 2), ("long", 3), ("long", 4)]
+
+
+def test_what_was_said_alike_in_two_sessions_is_found_twice(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.add_message("other", "user", "word")
+    sessions.fork("k", "branch")
+    assert found(index, "word") == [("k", 2), ("other", 2)]
+
+
+def test_a_payload_that_is_kept_apart_is_searched_too(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "plain " * 20_000 + "needle")
+    sessions.fork("k", "branch")
+    sessions.delete("k")
+    assert found(index, "needle") == [("branch", 2)]
+
+
 def test_a_deleted_session_is_gone(sessions: Sessions, index: Index) -> None:
     sessions.add_message("k", "user", "word")
     sessions.add_message("other", "user", "word")

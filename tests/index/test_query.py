@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nacre.index.query import Query, parse
@@ -45,8 +45,9 @@ def test_a_minus_before_no_word_is_part_of_the_text(text: str) -> None:
 
 
 def test_filters_are_taken_out() -> None:
-    query = asked('role:user tool:Shell session:"my talk" disk')
+    query = asked('role:user tool:Shell session:"my talk" session:irc disk')
     assert (query.roles, query.tools, query.keys) == (("user",), ("shell",), ("my talk",))
+    assert query.beginnings == ("irc",)
     assert [term.text for term in query.wanted] == ["disk"]
 
 
@@ -90,6 +91,7 @@ def test_scripts_without_spaces_and_signs_are_substrings(text: str, is_substring
     assert asked(text).wanted[0].is_substring is is_substring
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec=None)) | st.text('"-:*()^~ \0 a7d数roletl', max_size=30))
 def test_no_text_is_refused(text: str) -> None:
     assert all(term.text for term in asked(text).wanted + asked(text).unwanted)

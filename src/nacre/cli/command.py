@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -112,6 +113,9 @@ def _prepare_streams() -> None:
     """Print any text whatever the locale, with line ends as they are; without a stdout, print to nowhere."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays for as long as the process
+    elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        # Without a buffer (PYTHONUNBUFFERED) what a pipe does not take of a long text would go missing unseen.
+        sys.stdout = open(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115 - the same
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

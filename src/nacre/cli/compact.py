@@ -10,9 +10,14 @@ from nacre.cli.many import Done, each
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
 from nacre.cli.refs import add_ref, find
+from nacre.cli.show import backend
 from nacre.cli.text import size
+from nacre.entries import Past
+from nacre.history import live
 from nacre.log.ops import Ops
+from nacre.log.past import LogPast
 from nacre.log.place import Place
+from nacre.log.survey import Survey
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
@@ -22,11 +27,14 @@ EXAMPLES = (
     ("all of them, where it is worth it", "nacre sessions compact --all"),
 )
 
+# Below that the store finds it not worth its while.
+_LEAST = 256 * 1024
+
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True, required=False)
     parser.add_argument("--all", action="store_true", help="every active session")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be looked at")
+    parser.add_argument("--dry-run", action="store_true", help="only say what could be gained")
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -49,14 +57,30 @@ def _compacted(sessions: Sessions, key: str, *, dry_run: bool) -> Done:
         raise Failure("conflict", f"session {key!r} is archived", hint="`nacre sessions unarchive` opens it again")
     before = _size(sessions, key)
     if dry_run:
-        words = f"would be compacted if most of its {size(before)} is not live"
-        return Done(key, "compacted", {"bytes_before": before}, words=words)
+        return _looked_at(key, before, before - _live(sessions, key, before))
     sessions.save(key)
     after = _size(sessions, key)
     more = {"bytes_before": before, "bytes_after": after}
     if after >= before:
         return Done(key, "unchanged", more, words="nothing to gain")
     return Done(key, "compacted", more, words=f"{size(before)} → {size(after)}; what moved out can still be read")
+
+
+def _looked_at(key: str, before: int, gain: int) -> Done:
+    more = {"bytes_before": before, "bytes_not_live": gain}
+    if gain < max(_LEAST, before - gain):
+        return Done(key, "unchanged", more, words="nothing to gain")
+    return Done(key, "compacted", more, words=f"would be compacted: {size(gain)} of its {size(before)} would move out")
+
+
+def _live(sessions: Sessions, key: str, size: int) -> int:
+    """How many bytes of a log are of records that stay."""
+
+    def get(past: Past) -> int:
+        return Survey(past.lines).size_of(live.keep(past)) if isinstance(past, LogPast) else size
+
+    found = backend(sessions).read(key, get)
+    return size if found is None else min(found, size)
 
 
 def _size(sessions: Sessions, key: str) -> int:

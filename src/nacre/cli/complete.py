@@ -11,6 +11,7 @@ from nacre.cli.flags import HELPS, SWITCHES, Flags
 from nacre.cli.loading import load, parser_of
 from nacre.cli.output import Out
 from nacre.cli.place import opened
+from nacre.cli.text import clean, cut, several
 
 EXAMPLES = ()
 _FLAGS = ("--store", "--color", "--no-color", *SWITCHES, *HELPS)
@@ -105,7 +106,7 @@ def _sessions(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
     with opened(Namespace(store=flags.store)) as sessions:
         found = [*sessions.list(prefix=last), *sessions.list(archived=True, prefix=last)]
     found.sort(key=lambda info: info.updated, reverse=True)
-    yield from ((info.key, info.title or f"{info.messages} messages") for info in found[:_MOST])
+    yield from ((info.key, info.title or several(info.messages, "message")) for info in found[:_MOST])
 
 
 def _in_trash(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
@@ -115,6 +116,4 @@ def _in_trash(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
 
 
 def _short(description: str) -> str:
-    from nacre.cli.text import clean, cut  # noqa: PLC0415 - beside its only use
-
     return cut(clean(description), 60)

@@ -60,9 +60,14 @@ fi
 _FISH = r"""# nacre: completion for fish
 function __nacre_complete
     set -l words (commandline -opc) (commandline -ct)
-    $words[1] __complete -- $words[2..-1] 2>/dev/null
+    set -l found ($words[1] __complete -- $words[2..-1] 2>/dev/null)
+    if set -q found[1]
+        printf '%s\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
-complete -c nacre -k -a '(__nacre_complete)'
+complete -c nacre -f -k -a '(__nacre_complete)'
 """
 
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}

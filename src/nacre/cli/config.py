@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 
-from nacre.cli import settings, table
+from nacre import config as settings
+from nacre.cli import table
 from nacre.cli.failures import OK, USAGE
 from nacre.cli.output import Out
 from nacre.cli.place import root_of
@@ -40,7 +41,7 @@ def _path(_: Namespace, out: Out) -> int:
 
 
 def _show(args: Namespace, out: Out) -> int:
-    found = settings.current()
+    found = settings.current(settings.read(), os.environ)
     if out.json:
         values = {value.setting.key: {"value": value.value, "source": value.source} for value in found}
         out.document({"schema_version": 1, "path": settings.path(), "store": root_of(args), "settings": values})
@@ -51,14 +52,18 @@ def _show(args: Namespace, out: Out) -> int:
         Column("FROM"),
         Column("MEANING", shrinks=True, style=out.dim),
     ]
-    table.show(out, columns, [(v.setting.key, clean(v.value), v.source, v.setting.meaning) for v in found])
+    table.show(out, columns, [(v.setting.key, _shown(v.value), v.source, v.setting.meaning) for v in found])
     out.say(f"\nfile   {clean(settings.path())}{'' if os.path.exists(settings.path()) else ' (not there)'}")
     out.say(f"store  {clean(root_of(args))}")
     return OK
 
 
+def _shown(value: settings.Plain) -> str:
+    return str(value).lower() if isinstance(value, bool) else clean(str(value))
+
+
 def _check(_: Namespace, out: Out) -> int:
-    wrong = settings.complaints(settings.read())
+    wrong = settings.complaints(settings.read(), os.environ)
     if out.json:
         out.document({"ok": not wrong, "path": settings.path(), "problems": wrong})
     else:

@@ -10,14 +10,14 @@ from contextlib import closing
 from typing import NamedTuple
 from urllib.parse import quote
 
-from nacre.cli import settings
+from nacre import config as settings
 from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.gc import leftovers
 from nacre.cli.output import Out
 from nacre.cli.place import opened, root_of
 from nacre.cli.text import clean, several, size
 from nacre.cli.usage import FOLDERS
-from nacre.errors import NacreError
+from nacre.errors import ConfigError, NacreError
 
 EXAMPLES = (
     ("look at everything", "nacre doctor"),
@@ -74,9 +74,9 @@ def _checks(args: Namespace, root: str) -> Iterator[Check]:
 
 def _tell(out: Out, check: Check) -> None:
     paint = {"ok": out.green, "warn": out.yellow, "fail": out.red}[check.status]
-    out.say(f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<12}')}{clean(check.detail)}")
+    out.say(f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<13}')}{clean(check.detail)}")
     if check.hint:
-        out.say(f"      {'':<12}{out.dim('→')} {clean(check.hint)}")
+        out.say(f"      {'':<13}{out.dim('→')} {clean(check.hint)}")
 
 
 def _opens(args: Namespace, root: str) -> Check:
@@ -141,7 +141,7 @@ def _unfinished(root: str) -> Check:
         return Check("leftovers", "ok", "none")
     room = size(sum(left.bytes for left in found))
     return Check(
-        "leftovers", "warn", f"{several(len(found), 'unfinished rewrite')}, {room}", "`nacre sessions gc` removes them"
+        "leftovers", "warn", f"{several(len(found), 'leftover file')}, {room}", "`nacre sessions gc` removes them"
     )
 
 
@@ -164,7 +164,7 @@ def _index(root: str) -> Check:
     try:
         from sqlite3 import Error, connect  # noqa: PLC0415 - a Python may have been built without it
 
-        from nacre.index.database import folder_of  # noqa: PLC0415
+        from nacre.index.location import folder_of  # noqa: PLC0415
     except ImportError as error:
         return Check("index", "warn", f"there is none, lists read every log: {error}", "use a Python that has sqlite3")
     path = f"{folder_of(root, None)}/index.sqlite"
@@ -177,14 +177,14 @@ def _index(root: str) -> Check:
         return Check(
             "index", "warn", f"{path}: {error}", f"it is made anew by itself; if not, rm -r {folder_of(root, None)}"
         )
-    return Check("index", "ok", f"{path}, {size(os.path.getsize(path))}")
+    return Check("index", "ok", f"{size(os.path.getsize(path))}, {path}")
 
 
 def _settings() -> Check:
     try:
-        wrong = settings.complaints(settings.read())
-    except Failure as failure:
-        return Check("config", "fail", failure.message, failure.hint)
+        wrong = settings.complaints(settings.read(), os.environ)
+    except ConfigError as error:
+        return Check("config", "fail", str(error), "nacre config path says where it is")
     if wrong:
         return Check("config", "warn", "; ".join(wrong), f"edit {settings.path()}")
     return Check("config", "ok", settings.path() if os.path.exists(settings.path()) else "defaults")

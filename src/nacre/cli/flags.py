@@ -8,11 +8,11 @@ from nacre.cli.failures import Failure
 
 HELP = """\
 everywhere:
-  --store PATH          the store; else NACRE_HOME, else nacre in the user's data directory
+  --store PATH          the store; else NACRE_HOME, else your data directory
   --json                one JSON document on stdout, errors too
   --jsonl               one JSON record per line: lists, search, tail
   --iso                 exact times (RFC 3339) instead of "3 min ago"
-  --color WHEN          auto, always or never; --no-color is never (also NO_COLOR)
+  --color WHEN          auto, always or never; --no-color, NO_COLOR: never
   --no-pager            print straight to the terminal
   -q, --quiet           no hints, no progress
   -h, --help            this

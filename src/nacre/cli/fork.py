@@ -37,11 +37,8 @@ def run(args: Namespace, out: Out) -> int:
         key = args.key or _free(sessions, source.key)
         if sessions.exists(key):
             raise Failure("conflict", f"there is a session {key!r} already", hint="choose another key")
-        fork = getattr(sessions, "fork", None)
-        if fork is None:
-            raise Failure("unavailable", "this version of nacre cannot fork sessions yet")
         if not args.dry_run:
-            fork(source.key, key, at=source.n)
+            sessions.fork(source.key, key, at=source.n)
             if args.name:
                 sessions.set_meta(key, title=args.name)
     _tell(out, source.key, key, args, at=source.n)

@@ -6,19 +6,23 @@ import gc
 import os
 import re
 from argparse import ArgumentParser, Namespace
+from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from nacre.cli import rows, table
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
-from nacre.cli.place import opened
+from nacre.cli.place import opened, root_of
 from nacre.cli.table import Column
 from nacre.cli.text import clean, several, size
 from nacre.cli.times import rfc3339
 
 if TYPE_CHECKING:
     from nacre.entries import SessionInfo
-    from nacre.sessions import Sessions
+    from nacre.index.warm import Listed
+
+    Info = SessionInfo | Listed
 
 EXAMPLES = (
     ("the ten newest", "nacre sessions list -n 10"),
@@ -27,13 +31,7 @@ EXAMPLES = (
     ("keys alone, for a script", "nacre sessions list --format '{key}'"),
 )
 
-_SORTS = {
-    "updated": lambda info: info.updated,
-    "created": lambda info: info.created,
-    "size": lambda info: info.bytes,
-    "messages": lambda info: info.messages,
-    "key": lambda info: info.key,
-}
+_SORTS = {"updated": "updated", "created": "created", "size": "bytes", "messages": "messages", "key": "key"}
 _FIELD = re.compile(r"\{(\w+)\}|\\([tn\\])")
 _BREAKS = {"t": "\t", "n": "\n", "\\": "\\"}
 
@@ -63,9 +61,8 @@ def run(args: Namespace, out: Out) -> int:
 
 
 def _run(args: Namespace, out: Out) -> int:
-    with opened(args) as sessions:
-        chosen = _sorted(_chosen(sessions, args), args)
-        location = sessions.location
+    location = root_of(args)
+    chosen = _sorted(_chosen(args, location), args)
     shown = _behind(chosen, args.cursor)
     rest = len(shown)
     if args.limit is not None:
@@ -78,7 +75,7 @@ def _run(args: Namespace, out: Out) -> int:
     return OK
 
 
-def as_item(info: SessionInfo) -> dict[str, Any]:
+def as_item(info: Info) -> dict[str, Any]:
     """A session as JSON lists it."""
     return {
         "key": info.key,
@@ -91,27 +88,42 @@ def as_item(info: SessionInfo) -> dict[str, Any]:
     }
 
 
-def _chosen(sessions: Sessions, args: Namespace) -> list[SessionInfo]:
-    found = [] if args.archived and not args.all else list(sessions.list(prefix=args.prefix))
-    if args.archived or args.all:
-        found += sessions.list(archived=True, prefix=args.prefix)
+def _chosen(args: Namespace, root: str) -> list[Info]:
+    found = None if args.all or args.archived else _warm(root)
+    return _read(args) if found is None else [info for info in found if info.key.startswith(args.prefix)]
+
+
+def _warm(root: str) -> list[Listed] | None:
+    """The active sessions from an index that is up to date, without opening the store; None if there is none."""
+    try:
+        from nacre.index.warm import listed  # noqa: PLC0415 - a Python may have been built without SQLite
+    except ImportError:
+        return None
+    return listed(root)
+
+
+def _read(args: Namespace) -> list[Info]:
+    with opened(args) as sessions:
+        found: list[Info] = [] if args.archived and not args.all else list(sessions.list(prefix=args.prefix))
+        if args.archived or args.all:
+            found += sessions.list(archived=True, prefix=args.prefix)
     return found
 
 
-def _sorted(infos: list[SessionInfo], args: Namespace) -> list[SessionInfo]:
+def _sorted(infos: list[Info], args: Namespace) -> list[Info]:
     downwards = args.sort != "key"
-    infos.sort(key=lambda info: info.key)
-    infos.sort(key=_SORTS[args.sort], reverse=downwards)
+    infos.sort(key=attrgetter("key"))
+    infos.sort(key=attrgetter(_SORTS[args.sort]), reverse=downwards)
     if args.reverse:
         infos.reverse()
     return infos
 
 
-def _cursor(info: SessionInfo) -> str:
+def _cursor(info: Info) -> str:
     return f"{rfc3339(info.created)}/{info.key}"
 
 
-def _behind(infos: list[SessionInfo], cursor: str | None) -> list[SessionInfo]:
+def _behind(infos: list[Info], cursor: str | None) -> list[Info]:
     """What comes behind the session that a cursor names."""
     if cursor is None:
         return infos
@@ -129,7 +141,7 @@ def _positive(limit: int) -> int:
     return limit
 
 
-def _print(out: Out, infos: list[SessionInfo], args: Namespace, *, total: int, cursor: str | None) -> None:
+def _print(out: Out, infos: list[Info], args: Namespace, *, total: int, cursor: str | None) -> None:
     if out.json:
         out.listing(map(as_item, infos), total=total, cursor=cursor)
     elif args.format is not None:
@@ -137,11 +149,7 @@ def _print(out: Out, infos: list[SessionInfo], args: Namespace, *, total: int, c
             out.say(_formatted(args.format, info))
     elif infos:
         with out.pager():
-            table.show(
-                out,
-                _columns(out, all=args.all),
-                [_row(out, at, info, all=args.all) for at, info in enumerate(infos, 1)],
-            )
+            table.show(out, _columns(out, all=args.all), _rows(out, infos, all=args.all))
     else:
         out.note("no sessions yet" if not args.prefix else f"no session begins with {args.prefix!r}")
     if cursor is not None:
@@ -161,13 +169,22 @@ def _columns(out: Out, *, all: bool) -> list[Column]:
     ]
 
 
-def _row(out: Out, at: int, info: SessionInfo, *, all: bool) -> tuple[str, ...]:
-    state = ("archived" if info.archived else "active",) if all else ()
-    counts = (f"{info.messages:,}", size(info.bytes))
-    return (str(at), clean(info.key), clean(info.title), *counts, *state, out.when(info.updated))
+def _rows(out: Out, infos: list[Info], *, all: bool) -> list[tuple[str, ...]]:
+    """The cells of the table, made column by column: that is twice as quick for thousands of rows."""
+    sized, said = lru_cache(size), lru_cache("{:,}".format)
+    cells = [
+        map(str, range(1, len(infos) + 1)),
+        [clean(info.key) for info in infos],
+        [clean(info.title) for info in infos],
+        [said(info.messages) for info in infos],
+        [sized(info.bytes) for info in infos],
+        ["archived" if info.archived else "active" for info in infos] if all else None,
+        [out.when(info.updated) for info in infos],
+    ]
+    return list(zip(*filter(None, cells), strict=True))
 
 
-def _formatted(template: str, info: SessionInfo) -> str:
+def _formatted(template: str, info: Info) -> str:
     item = as_item(info)
 
     def fill(found: re.Match[str]) -> str:

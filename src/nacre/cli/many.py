@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nacre.cli.failures import FAILED, OK, PARTIAL, Failure, failure_of
-from nacre.cli.output import Out
+from nacre.cli.output import Out, candidate_lines
 from nacre.cli.text import clean
 
 
@@ -60,8 +60,8 @@ def _tell(out: Out, done: Done, *, dry_run: bool) -> None:
 def _complain(out: Out, failure: Failure) -> None:
     if not out.json:
         out.warn(f"nacre: {clean(failure.message)}")
-        for key, title in failure.candidates:
-            out.warn(f"  {clean(key)}  {clean(title)}".rstrip())
+        for line in candidate_lines(failure):
+            out.warn(line)
         if failure.hint:
             out.warn(f"  {clean(failure.hint)}")
 

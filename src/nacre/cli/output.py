@@ -6,19 +6,20 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 
-from nacre.cli import settings
+from nacre import config as settings
 from nacre.cli.failures import Failure
 from nacre.cli.flags import Flags
 from nacre.cli.progress import Progress
-from nacre.cli.text import clean, clean_json
+from nacre.cli.text import clean, clean_json, cut, pad, width
 from nacre.cli.times import rfc3339
 from nacre.render.text import ago
 
 _DEFAULT_WIDTH = 80
 _NARROWEST = 40
+_MINUTE, _MONTH = timedelta(minutes=1), 30 * 24 * 60
 _SCALARS = frozenset((str, int, bool, float, type(None)))
 
 
@@ -33,6 +34,7 @@ class Out:
         self._flags = flags
         self._stream: IO[str] = sys.stdout
         self._now = datetime.now(UTC)
+        self._agos: dict[int, str] = {}
         self.is_terminal = sys.stdout.isatty()
         self.color = not self.json and _wants_color(flags.color, is_terminal=self.is_terminal)
         self.has_width = self.is_terminal or os.environ.get("COLUMNS", "").isdigit()
@@ -63,7 +65,13 @@ class Out:
             return rfc3339(moment)
         if moment > self._now:
             self._now = datetime.now(UTC)
-        return ago(moment, self._now)
+            self._agos = {}
+        minutes = (self._now - moment) // _MINUTE
+        if not 0 <= minutes < _MONTH:
+            return ago(moment, self._now)
+        if minutes not in self._agos:
+            self._agos[minutes] = ago(moment, self._now)
+        return self._agos[minutes]
 
     # ---- for programs
 
@@ -170,10 +178,19 @@ def report(error: Failure, flags: Flags) -> None:
     if sys.stderr is None:
         return
     sys.stderr.write(f"nacre: {clean(error.message)}\n")
-    for key, title in error.candidates:
-        sys.stderr.write(f"  {clean(key)}  {clean(title)}".rstrip() + "\n")
+    for line in candidate_lines(error):
+        sys.stderr.write(f"{line}\n")
     if error.hint:
         sys.stderr.write(f"  {clean(error.hint)}\n")
+
+
+def candidate_lines(error: Failure) -> list[str]:
+    """What a reference may mean, a line each: keys whole, titles as far as they fit."""
+    keys = [clean(key) for key, _ in error.candidates]
+    widest = max(map(width, keys), default=0)
+    room = max(_NARROWEST // 2, _DEFAULT_WIDTH - widest - 4)
+    titles = [cut(clean(title), room) for _, title in error.candidates]
+    return [f"  {pad(key, widest)}  {title}".rstrip() for key, title in zip(keys, titles, strict=True)]
 
 
 def _json(value: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from nacre.cli import settings
+from nacre import config as settings
 
 
 @contextmanager

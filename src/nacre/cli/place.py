@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import Failure
-from nacre.cli.text import clean
-from nacre.log.place import Place
-from nacre.opening import default_place
-from nacre.opening import open as open_sessions
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
-
-_EXPECTED = frozenset(vars(logging.makeLogRecord({})))
 
 
 def root_of(args: Namespace) -> str:
@@ -24,9 +17,18 @@ def root_of(args: Namespace) -> str:
     return os.path.abspath(os.path.expanduser(args.store or default_place()))
 
 
+def default_place() -> str:
+    """Where sessions are kept when nothing is said: what the library says, without loading it."""
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return os.environ.get("NACRE_HOME") or f"{data}/nacre"
+
+
 def opened(args: Namespace, *, create: bool = False) -> Sessions:
     """Open the store; one that was named and is not there is an error, the default one is then just empty."""
-    _tell_warnings()
+    from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - a list that is up to date opens nothing
+    from nacre.opening import open as open_sessions  # noqa: PLC0415 - the same
+
+    tell_warnings()
     root = root_of(args)
     if create or os.path.isdir(root):
         return open_sessions(root)
@@ -39,20 +41,6 @@ def opened(args: Namespace, *, create: bool = False) -> Sessions:
 
 def is_active(sessions: Sessions, key: str) -> bool:
     """Tell whether a key has an active session; a write to any other would begin a new one."""
+    from nacre.log.place import Place  # noqa: PLC0415 - whoever has sessions has it loaded
+
     return os.path.exists(Place.of(sessions.location, key).log)
-
-
-class _Warnings(logging.Handler):
-    """Prints what the library warns of, with what it is about."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        import sys  # noqa: PLC0415 - stderr as it is now, not as it was when this module was loaded
-
-        extra = [str(value) for name, value in vars(record).items() if name not in _EXPECTED and name != "message"]
-        sys.stderr.write(f"nacre: {clean(': '.join([record.getMessage(), *extra]))}\n")
-
-
-def _tell_warnings() -> None:
-    logger = logging.getLogger("nacre")
-    if not any(isinstance(handler, _Warnings) for handler in logger.handlers):
-        logger.addHandler(_Warnings(logging.WARNING))

@@ -5,20 +5,37 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from nacre.cli.failures import OK, UNRECOVERABLE
+from msgspec.structs import asdict
+
+from nacre.cli.failures import OK, UNRECOVERABLE, Failure
 from nacre.cli.many import Done, each
+from nacre.cli.notices import hushed
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
+from nacre.cli.strangers import KIND as STRANGER
+from nacre.cli.strangers import named
 from nacre.cli.text import clean, several
 
 if TYPE_CHECKING:
+    from nacre.entries import Finding
     from nacre.sessions import Sessions
 
 EXAMPLES = (
     ("look first", "nacre sessions repair telegram:42 --dry-run"),
     ("mend it; every damaged byte is kept in quarantine", "nacre sessions repair telegram:42"),
 )
+
+_ASIDE, _ANEW, _BEYOND = "set aside in quarantine", "written anew", "cannot be brought back"
+_ACTIONS = {
+    "damage": _ASIDE,
+    "torn": _ASIDE,
+    "repeated": _ASIDE,
+    "header": _ANEW,
+    "newline": _ANEW,
+    "order": _ANEW,
+    "state": _ANEW,
+}
 
 
 def add(parser: ArgumentParser) -> None:
@@ -44,20 +61,35 @@ def run(args: Namespace, out: Out) -> int:
 
 
 def _looked_at(sessions: Sessions, key: str) -> Done:
-    findings = sessions.verify(key).findings
+    findings = _findings(sessions, key)
     if not findings:
         return Done(key, "whole", {"findings": []}, words="nothing is damaged, nothing would be done")
-    told = "; ".join(f"{clean(finding.kind)} at {clean(finding.where)}" for finding in findings)
-    return Done(key, "repaired", {"findings": list(findings)}, words=f"would be repaired: {told}")
+    items = [{**asdict(finding), "action": _ACTIONS.get(finding.kind, _BEYOND)} for finding in findings]
+    told = [f"\n  {clean(item['where'])}: {clean(item['detail'])}; {item['action']}" for item in items]
+    return Done(
+        key, "repaired", {"findings": items}, words="".join(("would be repaired; nothing is changed now", *told))
+    )
 
 
 def _repaired(sessions: Sessions, key: str) -> Done:
-    damaged = not sessions.verify(key).ok
-    receipt = sessions.repair(key)
+    findings = _findings(sessions, key)
+    with hushed():
+        receipt = sessions.repair(key)
     more = {"kept": receipt.kept, "set_aside": receipt.set_aside, "quarantine": receipt.quarantine}
-    if not damaged and not receipt.set_aside:
+    if not findings and not receipt.set_aside:
         return Done(key, "whole", more, words="nothing is damaged, nothing was done")
     words = f"{several(receipt.kept, 'record')} kept, {several(receipt.set_aside, 'damaged piece')} set aside"
     if receipt.quarantine:
-        words += f" in {clean(receipt.quarantine)}"
-    return Done(key, "repaired", more, words=words)
+        words += f"\n  every byte of what was damaged is in {clean(receipt.quarantine)}"
+    left = sessions.verify(key).findings
+    told = [f"\n  {clean(finding.where)}: {clean(finding.detail)}; {_BEYOND}" for finding in left]
+    return Done(key, "repaired", {**more, "left": list(left)}, words="".join((words, *told)))
+
+
+def _findings(sessions: Sessions, key: str) -> list[Finding]:
+    """What is wrong with a session; raises Failure where there is none, only somebody else's file of its name."""
+    found = [named(sessions.location, finding) for finding in sessions.verify(key).findings]
+    for finding in found:
+        if finding.kind == STRANGER:
+            raise Failure("damaged", f"{finding.where} is {finding.detail}", hint="nothing was changed")
+    return found

@@ -5,14 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import msgspec
-
-
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """What the last list showed."""
-
-    store: str
-    keys: list[str]
+# Between the store's path and the keys: neither has it within.
+_BETWEEN = "\0"
 
 
 def remember(store: str, keys: Sequence[str]) -> None:
@@ -23,7 +17,7 @@ def remember(store: str, keys: Sequence[str]) -> None:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.encode(Rows(store=store, keys=list(keys))))
+            file.write(_BETWEEN.join((store, *keys)).encode("utf-8", "surrogateescape"))
         os.replace(scratch, path)
     except OSError:
         return
@@ -33,12 +27,12 @@ def recall(store: str) -> list[str]:
     """The keys of the last list of a store, in order; none if the last list was of another."""
     try:
         with open(_path(), "rb") as file:
-            rows = msgspec.json.decode(file.read(), type=Rows)
-    except (OSError, msgspec.MsgspecError):
+            listed, *keys = file.read().decode("utf-8", "surrogateescape").split(_BETWEEN)
+    except OSError:
         return []
-    return rows.keys if rows.store == store else []
+    return keys if listed == store else []
 
 
 def _path() -> str:
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(cache, "nacre", "rows.json")
+    return os.path.join(cache, "nacre", "rows")

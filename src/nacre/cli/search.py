@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import FAILED, OK, Failure
@@ -13,7 +14,6 @@ from nacre.cli.text import clean, several, wrap
 
 if TYPE_CHECKING:
     from nacre.entries import Hit
-    from nacre.sessions import Sessions
 
 EXAMPLES = (
     ("both words, anywhere", "nacre sessions search database timeout"),
@@ -22,10 +22,7 @@ EXAMPLES = (
         "nacre sessions search '\"connection refused\"' --role user --since 2026-11-01",
     ),
     ("in one session", "nacre sessions search invoice --session @last"),
-    (
-        "read around the first hit",
-        "nacre sessions search invoice --jsonl | head -1 | jq -r '\"\\(.key)@\\(.n)\"' | xargs nacre sessions show",
-    ),
+    ("only where the hits are, for `show`", "nacre s search invoice --jsonl | jq -r '\"\\(.key)@\\(.n)\"'"),
 )
 
 _FILTERS = ("role", "tool", "since", "until")
@@ -33,7 +30,7 @@ _FILTERS = ("role", "tool", "since", "until")
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "query", metavar="QUERY", nargs="+", help='words, "phrases", role: tool: session: since: until:'
+        "query", metavar="QUERY", nargs="+", help='words, "phrases", -not, role: tool: session: since: until:'
     )
     parser.add_argument("-n", "--limit", type=int, default=50, metavar="N", help="at most so many hits (50)")
     parser.add_argument("--role", help="only messages of user, assistant, tool, system")
@@ -48,7 +45,7 @@ def run(args: Namespace, out: Out) -> int:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
     with opened(args) as sessions:
         key = find(sessions, args.session).key if args.session else ""
-        hits = [hit for hit in _hits(sessions, _query(args, key), args.limit) if key in ("", hit.key)]
+        hits = [hit for hit in sessions.search(_query(args, key), limit=args.limit) if key in ("", hit.key)]
     if out.json:
         out.listing(hits)
     elif hits:
@@ -59,10 +56,12 @@ def run(args: Namespace, out: Out) -> int:
 
 
 def _query(args: Namespace, key: str) -> str:
-    """The words and the options as one query; `session:` takes the beginning of a key, and no quote within it."""
+    """The words and the options as one query; `session:` takes a key in quotes, or how it begins."""
     words = [*args.query, *(f"{name}:{_quoted(getattr(args, name))}" for name in _FILTERS if getattr(args, name))]
-    if beginning := key.partition('"')[0]:
-        words.append(f"session:{_quoted(beginning)}")
+    if key and '"' not in key:
+        words.append(f'session:"{key}"')
+    elif beginning := key.partition('"')[0]:
+        words.append(f"session:{beginning}")
     return " ".join(words)
 
 
@@ -70,19 +69,25 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if any(char.isspace() for char in value) else value
 
 
-def _hits(sessions: Sessions, query: str, limit: int) -> list[Hit]:
-    search = getattr(sessions, "search", None)
-    if search is None:
-        raise Failure("unavailable", "this version of nacre cannot search yet")
-    found: list[Hit] = search(query, limit=limit)
-    return found
-
-
 def _print(out: Out, hits: list[Hit], *, limit: int) -> None:
     with out.pager():
         for hit in hits:
             where = f"{clean(hit.key)}@{hit.n}"
             out.say(f"{out.bold(where)}  {out.cyan(clean(hit.role))}  {out.dim(out.when(hit.ts))}")
-            for line in wrap(clean(hit.snippet), max(20, out.width - 4)):
+            for line in _marked(out, wrap(clean(hit.snippet), max(20, out.width - 4))):
                 out.say(f"    {line}")
     out.note(f"the first {limit} hits; --limit shows more" if len(hits) == limit else several(len(hits), "hit"))
+
+
+def _marked(out: Out, lines: list[str]) -> Iterator[str]:
+    """The lines of a snippet; where there is colour, what was found has it in place of its stars."""
+    is_found = False
+    for line in lines:
+        if not out.color:
+            yield line
+            continue
+        pieces: list[str] = []
+        for at, piece in enumerate(line.split("**")):
+            is_found = is_found != (at > 0)
+            pieces.append(out.yellow(piece) if is_found and piece else piece)
+        yield "".join(pieces)

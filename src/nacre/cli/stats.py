@@ -37,6 +37,7 @@ EXAMPLES = (
 _SORTS = ("day", "model", "session", "role", "tool")
 _GLANCE = ("day", "model", "session")
 _MOST_ROWS = 15
+_WIDEST = 100
 _MOST_GAPS = 400
 
 
@@ -196,7 +197,7 @@ def _plot(out: Out, title: str, rows: list[tuple[str, int]], *, is_ascii: bool, 
         rows = rows[left_out:] if is_by_day else rows[:_MOST_ROWS]
     out.say()
     out.say(out.bold(title))
-    for line in bars(rows, out.width, is_ascii=is_ascii):
+    for line in bars(rows, min(out.width, _WIDEST), is_ascii=is_ascii):
         out.say(line)
     if left_out:
         out.say(out.dim(f"and {left_out} more; --by {title.rsplit(maxsplit=1)[-1]} shows all"))

@@ -22,24 +22,25 @@ class Column(NamedTuple):
     style: Callable[[str], str] | None = None
 
 
-def show(out: Out, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+def show(out: Out, columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> None:
     """Print rows under a heading; columns that shrink are cut to fit, one that wraps keeps all its text."""
     titles = [column.title for column in columns]
-    widths = [_widest(cells) for cells in zip(titles, *rows, strict=True)]
+    whole = [_widest(cells) for cells in zip(titles, *rows, strict=True)]
+    widths = list(whole)
     if out.has_width:
-        _fit(columns, widths, out.width)
+        _fit(columns, widths, out.width, rows)
     heading = [Column(column.title, right=column.right, style=out.dim) for column in columns]
-    out.say(_line(heading, titles, widths))
     plain = _template(columns, widths)
-    narrow = [at for at, column in enumerate(columns) if out.has_width and (column.shrinks or column.wraps)]
+    narrowed = [at for at, most in enumerate(whole) if widths[at] < most]
+    lines = [_line(heading, titles, widths)]
     for row in rows:
-        if not all([width(row[at]) <= widths[at] for at in narrow]):  # noqa: C419 - quicker, for thousands of rows
-            for line in _lines(columns, row, widths):
-                out.say(line)
+        if narrowed and any(width(row[at]) > widths[at] for at in narrowed):
+            lines += _lines(columns, row, widths)
         elif "".join(row).isascii():
-            out.say((plain % tuple(row)).rstrip())
+            lines.append((plain % row).rstrip())
         else:
-            out.say(_line(columns, row, widths))
+            lines.append(_line(columns, row, widths))
+    out.say("\n".join(lines))
 
 
 def _widest(cells: Sequence[str]) -> int:
@@ -54,17 +55,23 @@ def _template(columns: Sequence[Column], widths: Sequence[int]) -> str:
     return _GAP.join(column.style(cell) if column.style else cell for column, cell in zip(columns, cells, strict=True))
 
 
-def _fit(columns: Sequence[Column], widths: list[int], room: int) -> None:
-    """Take columns away from what shrinks, then from what wraps, until the line fits."""
+def _fit(columns: Sequence[Column], widths: list[int], room: int, rows: Sequence[tuple[str, ...]]) -> None:
+    """Take columns away from what wraps in few rows, from what shrinks, then from what wraps, until the line fits."""
     over = sum(widths) + len(_GAP) * (len(widths) - 1) - room
     shrinking = [at for at, column in enumerate(columns) if column.shrinks]
     wrapping = [at for at, column in enumerate(columns) if column.wraps]
+    few = [(at, _usual([row[at] for row in rows])) for at in wrapping if over > 0 and rows]
     # A quarter of the line is a fair share; with many columns there may be less.
-    for least in (max(_NARROWEST, room // 4), _NARROWEST):
-        for at in (*shrinking, *wrapping):
-            taken = max(0, min(over, widths[at] - least))
-            widths[at] -= taken
-            over -= taken
+    fair = [(at, max(_NARROWEST, room // 4)) for at in (*shrinking, *wrapping)]
+    for at, least in (*few, *fair, *((at, _NARROWEST) for at in (*shrinking, *wrapping))):
+        taken = max(0, min(over, widths[at] - max(least, _NARROWEST)))
+        widths[at] -= taken
+        over -= taken
+
+
+def _usual(cells: Sequence[str]) -> int:
+    """The width that is enough for three cells of four: a few long ones must not take the room of all others."""
+    return sorted(map(width, cells))[(len(cells) - 1) * 3 // 4]
 
 
 def _lines(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:

@@ -55,11 +55,8 @@ def _last(entries: list[Entry], count: int, *, after: int | None) -> list[Entry]
 
 
 def _follow(sessions: Sessions, key: str, out: Out, *, after: int, full: bool) -> None:
-    follow = getattr(sessions, "follow", None)
-    if follow is None:
-        raise Failure("unavailable", "this version of nacre cannot follow a session yet", hint="leave out -f")
     out.flush()
-    for entry in follow(key, after=after):
+    for entry in sessions.follow(key, after=after):
         _print(out, entry, full=full)
         out.flush()
 

@@ -14,7 +14,7 @@ _MINUTES_FROM, _HOURS_FROM = 100, 6000
 
 def rfc3339(moment: datetime) -> str:
     """A moment in UTC with milliseconds."""
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def span(text: str) -> timedelta:

@@ -30,9 +30,12 @@ SESSIONS = {
 }
 
 TOP = {
+    "chat": "talk to the agent, or have it answer once",
     "sessions": "list, read, search, branch, move and mend sessions (s)",
+    "setup": "install what is fetched only when wanted: the embedded model",
     "doctor": "check the store, its permissions, free space and index",
     "config": "the settings: show, path, check",
+    "skills": "what the agent was taught: list, check, new",
     "completion": "completion for bash, zsh or fish",
 }
 

@@ -5,57 +5,87 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nacre.cli.failures import DAMAGED, OK
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
+from nacre.cli.strangers import named
 from nacre.cli.text import clean, several
 from nacre.log.names import stem
 
 if TYPE_CHECKING:
-    from nacre.entries import Finding, SessionInfo
+    from nacre.entries import Finding
     from nacre.sessions import Sessions
 
 EXAMPLES = (
     ("every session", "nacre sessions verify"),
-    ("one of them", "nacre sessions verify @last"),
+    ("one of them, and whether its tool calls have results", "nacre sessions verify @last --deep"),
     ("for a cron job: mail only if something is damaged", "nacre sessions verify --quiet"),
 )
 
 
+class Found(NamedTuple):
+    """Something that was found; `damage` decides the exit code."""
+
+    key: str
+    kind: str
+    where: str
+    detail: str
+    damage: bool = True
+
+
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True, required=False)
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="also what going on would stumble over: tool calls without a result (an interrupted turn leaves one), "
+        "results without a call, duplicate results, a stale head; that is no damage, and the exit code stays 0",
+    )
 
 
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
-        if args.refs:
-            keys = [find(sessions, ref).key for ref in args.refs]
-            findings = [finding for key in keys for finding in sessions.verify(key).findings]
-            count = len(keys)
-        else:
-            infos = [*sessions.list(), *sessions.list(archived=True)]
-            count = len({info.key for info in infos})
-            findings = list(_all(sessions, infos, out))
-    _tell(out, findings, count)
-    return DAMAGED if findings else OK
+        sizes = _asked(sessions, args.refs) if args.refs else _sizes(sessions)
+        found = list(_damage(sessions, sizes, out, is_all=not args.refs))
+        if args.deep:
+            found += _snags(sessions, sizes.keys() - {one.key for one in found}, out)
+    _tell(out, found, len(sizes))
+    return DAMAGED if any(one.damage for one in found) else OK
 
 
-def _all(sessions: Sessions, infos: list[SessionInfo], out: Out) -> Iterator[Finding]:
-    """Findings of every session, one after the other so that it can be said how far it has come."""
+# ---- what is looked for
+
+
+def _asked(sessions: Sessions, refs: list[str]) -> dict[str, int]:
+    return dict.fromkeys((find(sessions, ref).key for ref in refs), 0)
+
+
+def _sizes(sessions: Sessions) -> dict[str, int]:
+    """Every session, with the bytes of all its generations."""
     sizes: dict[str, int] = {}
-    for info in infos:
+    for info in (*sessions.list(), *sessions.list(archived=True)):
         sizes[info.key] = sizes.get(info.key, 0) + info.bytes
-    if _has_others(sessions.location, sizes):
+    return sizes
+
+
+def _damage(sessions: Sessions, sizes: dict[str, int], out: Out, *, is_all: bool) -> Iterator[Found]:
+    """Findings of every session, one after the other so that it can be said how far it has come."""
+    if is_all and _has_others(sessions.location, sizes):
         # A log that could not even be listed: only the store can say what is wrong with it.
-        yield from sessions.verify().findings
+        yield from (_found(sessions, finding) for finding in sessions.verify().findings)
         return
     with out.progress("verifying", total=sum(sizes.values())) as step:
         for key, size in sizes.items():
-            yield from sessions.verify(key).findings
+            yield from (_found(sessions, finding) for finding in sessions.verify(key).findings)
             step(size)
+
+
+def _found(sessions: Sessions, finding: Finding) -> Found:
+    known = named(sessions.location, finding)
+    return Found(known.key, known.kind, known.where, known.detail)
 
 
 def _has_others(root: str, keys: dict[str, int]) -> bool:
@@ -70,15 +100,40 @@ def _has_others(root: str, keys: dict[str, int]) -> bool:
     return False
 
 
-def _tell(out: Out, findings: list[Finding], count: int) -> None:
+def _snags(sessions: Sessions, keys: set[str], out: Out) -> Iterator[Found]:
+    """What is in the way of going on, in sessions that are whole: to read a damaged one would be to mend it."""
+    from nacre.cli.show import backend  # noqa: PLC0415 - only where it is asked for
+    from nacre.history.replay import snags  # noqa: PLC0415 - the same
+
+    with out.progress("replaying", total=len(keys), unit="sessions") as step:
+        for key in sorted(keys):
+            for found in backend(sessions).generations(key, lambda life: snags(life.past)):
+                yield from (Found(key, snag.kind, f"record {snag.n}", snag.detail, damage=False) for snag in found)
+            step(1)
+
+
+# ---- how it is told
+
+
+def _tell(out: Out, found: list[Found], count: int) -> None:
+    damaged = sum(one.damage for one in found)
     if out.jsonl:
-        out.listing(findings)
+        out.listing(one._asdict() for one in found)
     elif out.json:
-        out.document({"ok": not findings, "operation": "verify", "sessions": count, "findings": findings})
-    elif findings:
-        for finding in findings:
-            what = f"{out.red(clean(finding.kind))}  {clean(finding.where)}: {clean(finding.detail)}"
-            out.say(f"{out.bold(clean(finding.key))}: {what}")
-        out.note(f"{several(len(findings), 'finding')}; `nacre sessions repair KEY --dry-run` says what can be done")
+        findings = [one._asdict() for one in found]
+        out.document({"ok": not damaged, "operation": "verify", "sessions": count, "findings": findings})
+    else:
+        for one in found:
+            paint = out.red if one.damage else out.yellow
+            what = f"{paint(clean(one.kind))}, {clean(one.where)}: {clean(one.detail)}"
+            out.say(f"{out.bold(clean(one.key))}: {what}")
+        _sum_up(out, damaged, len(found) - damaged, count)
+
+
+def _sum_up(out: Out, damaged: int, others: int, count: int) -> None:
+    if damaged:
+        out.note(f"{several(damaged, 'finding')}; `nacre sessions repair KEY --dry-run` says what can be done")
     else:
         out.note(f"{several(count, 'session')} verified, nothing is damaged")
+    if others:
+        out.note(f"{several(others, 'finding')} of the deep look: no damage, an agent goes on from them by itself")

@@ -1,27 +1,25 @@
 """The index's database: made, thrown away and made again, on disk, or in memory where the disk cannot be had."""
 
 # Paths are text, as SQLite and the store take them.
-# ruff: noqa: PTH100, PTH102, PTH103, PTH104, PTH110, PTH111, PTH116, PTH118, PTH120
+# ruff: noqa: PTH102, PTH103, PTH104, PTH110, PTH116, PTH120
 from __future__ import annotations
 
 import logging
 import os
 import shutil
 import sqlite3
-import stat as modes
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
 from nacre.errors import StoreError
+from nacre.index.location import FILE, VERSION, is_own
 from nacre.index.text import folded, grams_of, words_of
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-VERSION = 1
-_FILE = "index.sqlite"
 _PATIENCE = 1000
 _IMPATIENCE = 50
 _SCHEMA = f"""
@@ -36,8 +34,10 @@ CREATE TABLE progress (
     cold INTEGER NOT NULL, calls TEXT NOT NULL);
 CREATE TABLE message (
     id INTEGER PRIMARY KEY, log INTEGER NOT NULL, n INTEGER NOT NULL, ts TEXT NOT NULL, role TEXT NOT NULL,
-    tool TEXT NOT NULL, body TEXT NOT NULL);
+    tool TEXT NOT NULL, body TEXT NOT NULL, shared INTEGER NOT NULL);
+CREATE TABLE origin (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE);
 CREATE INDEX message_log ON message (log);
+CREATE INDEX message_shared ON message (shared, n) WHERE shared > 0;
 CREATE INDEX message_ts ON message (ts);
 CREATE VIRTUAL TABLE words USING fts5 (
     body, content='message', content_rowid='id', tokenize='unicode61 remove_diacritics 2');
@@ -78,7 +78,7 @@ class Database:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._path = f"{folder}/{_FILE}"
+        self._path = f"{folder}/{FILE}"
         self._disk: sqlite3.Connection | None = None
         self._identity = (0, 0)
         self._memory: sqlite3.Connection | None = None
@@ -189,15 +189,6 @@ _inherited: list[object] = []
 """Connections of a parent process, kept from being closed by the garbage collector."""
 
 
-def folder_of(root: str, cache: str | None) -> str:
-    """Where the index of a store is kept: in the user's cache, under a name made from the store's place."""
-    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along
-
-    base = cache or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "nacre")
-    name = blake2b(os.fsencode(os.path.abspath(root)), digest_size=16).hexdigest()
-    return os.path.join(base, f"index-{name}")
-
-
 def _connected(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_PATIENCE / 1000, isolation_level=None, check_same_thread=False)
     for function in (words_of, grams_of, folded):
@@ -258,8 +249,7 @@ def _make(folder: str) -> None:
     os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)
-    found = os.stat(folder, follow_symlinks=False)
-    if not modes.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if not is_own(folder):
         raise PermissionError(f"{folder} is not a directory of this user")
 
 

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from nacre.entries import Hit, SessionInfo
+from nacre.index.location import folder_of
 from nacre.index.query import parse
 from nacre.log.ops import Ops
 
@@ -23,7 +24,7 @@ class Index:
 
     def __init__(self, root: str, *, cache: str | None = None, ops: Ops | None = None) -> None:
         from nacre.index.catchup import CatchUp  # noqa: PLC0415 - SQLite is loaded when an index is wanted
-        from nacre.index.database import Database, folder_of  # noqa: PLC0415
+        from nacre.index.database import Database  # noqa: PLC0415
 
         self._ops = ops or Ops()
         self._database = Database(folder_of(root, cache))
@@ -34,8 +35,9 @@ class Index:
         """The messages that a query finds, best first; any text is a query.
 
         Words must all match, as whole words, or, if that finds nothing, inside words; Chinese, Japanese
-        and signs match anywhere. `"a phrase"`, `-not`, `role:`, `tool:`, `session:` (the beginning of a
-        key), `since:` and `until:` (2026-11-01, in UTC, or 7d) narrow it.
+        and signs match anywhere. `"a phrase"`, `-not`, `role:`, `tool:`, `session:` (how a key begins, or
+        in quotes all of it), `since:` and `until:` (2026-11-01, in UTC, or 7d) narrow it. What a fork shares
+        with a session that is searched too is found once, where it was written.
         """
         from nacre.index.searching import hits  # noqa: PLC0415 - a listing can do without
 

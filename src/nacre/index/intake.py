@@ -43,13 +43,14 @@ class Progress(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A message on its way into the index."""
+    """A message on its way into the index; `origin` is the uid of the session in whose log a fork has it from."""
 
     n: int
     ts: str
     role: str
     tool: str
     body: str
+    origin: str = ""
 
 
 @contextmanager
@@ -162,7 +163,7 @@ class Intake:
     def _moved_out(self, after: int) -> Iterator[Found]:
         """What a fork shares and what compaction took out of the log, without what is in the log too."""
         if self._past.base is not None and not after:
-            yield from (self._found(record, record.m) for record in self._past.base.all() if record.m is not None)
+            yield from self._shared(self._past.base)
         if not self._header.cold:
             return
         seen = {piece.record.n for piece in self._lines.forward() if piece.record is not None}
@@ -171,6 +172,15 @@ class Intake:
             if record is not None and record.m is not None and record.n > after and record.n not in seen:
                 seen.add(record.n)
                 yield self._found(record, record.m)
+
+    def _shared(self, base: LogPast) -> Iterator[Found]:
+        """What a fork shares; each header in it is that of the session which wrote what follows."""
+        origin = ""
+        for record in base.all():
+            if record.t == "open":
+                origin = record.uid or ""
+            elif record.m is not None:
+                yield self._found(record, record.m)._replace(origin=origin)
 
     def _found(self, record: Record, message: Message) -> Found:
         if record.blobs is not None:

@@ -54,7 +54,8 @@ class Look(NamedTuple):
 
 
 _COLUMNS = ", ".join(Seen._fields)
-_LOAD = f"SELECT {_COLUMNS} FROM log WHERE path >= ? AND path < ? ORDER BY path"  # noqa: S608 - our own names
+# Going through the whole table takes half as long as looking every row up in the order of its path.
+_LOAD = f"SELECT {_COLUMNS} FROM log WHERE +path >= ? AND +path < ?"  # noqa: S608 - our own names
 _SAVE = (
     f"INSERT INTO log ({_COLUMNS}) VALUES ({', '.join('?' * len(Seen._fields))}) "  # noqa: S608
     f"ON CONFLICT (path) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in Seen._fields[1:])}"
@@ -63,7 +64,9 @@ _SAVE = (
 
 def known(connection: Connection, folder: str) -> dict[str, Seen]:
     """What the index knows of a folder's logs; plain rows, made into values only where that is needed."""
-    return {row[0]: row for row in connection.execute(_LOAD, (f"{folder}/", f"{folder}0"))}
+    rows = connection.execute(_LOAD, (f"{folder}/", f"{folder}0")).fetchall()
+    rows.sort(key=itemgetter(0))
+    return {row[0]: row for row in rows}
 
 
 def look(ops: Ops, root: str, folder: str, rows: dict[str, Seen]) -> Look:

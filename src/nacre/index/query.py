@@ -41,8 +41,13 @@ class Query(NamedTuple):
     roles: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    beginnings: tuple[str, ...] = ()
     since: str = ""
     until: str = ""
+
+    def takes(self, key: str) -> bool:
+        """Tell whether a session is one of those that are searched: in quotes its key, else how it begins."""
+        return not (self.keys or self.beginnings) or key in self.keys or key.startswith(self.beginnings)
 
     @property
     def loosened(self) -> Query:
@@ -52,12 +57,14 @@ class Query(NamedTuple):
 
 def parse(text: str, *, now: float) -> Query:
     """Take a query apart; a filter whose value makes no sense is a word like any other."""
-    found: dict[str, list[str]] = {name: [] for name in ("wanted", "unwanted", "role", "tool", "session")}
+    found: dict[str, list[str]] = {name: [] for name in ("wanted", "unwanted", "role", "tool", "session", "key")}
     times = {"since": "", "until": ""}
     for item in _ITEM.finditer(_clean(text)):
         name, value = item["filter"], item["quoted"] or item["bare"]
         if name in times and (moment := _moment(value, is_end=name == "until", now=now)):
             times[name] = moment
+        elif name == "session" and item["quoted"]:
+            found["key"].append(value)
         elif name in found:
             found[name].append(value)
         else:
@@ -67,7 +74,8 @@ def parse(text: str, *, now: float) -> Query:
         unwanted=_terms(found["unwanted"]),
         roles=tuple(found["role"]),
         tools=tuple(tool.casefold() for tool in found["tool"]),
-        keys=tuple(found["session"]),
+        keys=tuple(found["key"]),
+        beginnings=tuple(found["session"]),
         since=times["since"],
         until=times["until"],
     )

@@ -129,21 +129,36 @@ class _Search:
             self._any("message.role = ? COLLATE NOCASE", query.roles)
         if query.tools:
             self._any("instr(message.tool, ?)", [f"\n{tool}\n" for tool in query.tools])
-        if query.keys:
-            self._only_in(query.keys)
+        self._once(self._only_in(query) if query.keys or query.beginnings else "")
         if query.since:
             self._add("message.ts >= ?", query.since)
         if query.until:
             self._add("message.ts <= ?", query.until)
 
-    def _only_in(self, prefixes: tuple[str, ...]) -> None:
+    def _once(self, logs: str) -> None:
+        """Leave out what a fork shares with a session that is searched too: it is found where it was written."""
+        if self._connection.execute("SELECT 1 FROM message WHERE shared > 0 LIMIT 1").fetchone() is None:
+            return
+        among = f" AND log.id IN ({logs})" if logs else ""
+        there = f"SELECT origin.id FROM origin JOIN log ON log.uid = origin.uid WHERE kind = 'session'{among}"  # noqa: S608
+        among = f" AND other.log IN ({logs})" if logs else ""
+        # Where the writer is gone, of several forks the first.
+        first = (
+            "NOT EXISTS (SELECT 1 FROM message AS other WHERE other.shared > 0 AND other.shared = message.shared "  # noqa: S608
+            f"AND other.n = message.n AND other.log < message.log{among})"
+        )
+        self._where.append(f"(message.shared = 0 OR (message.shared NOT IN ({there}) AND {first}))")
+
+    def _only_in(self, query: Query) -> str:
+        """Take messages of some sessions alone; gives the numbers of their logs."""
         rows = self._connection.execute("SELECT id, key FROM log")
-        logs = ", ".join(str(log) for log, key in rows if key.startswith(prefixes))
+        logs = ", ".join(str(log) for log, key in rows if query.takes(key)) or "0"
         self._where.append(f"message.log IN ({logs})")
         if self._lead != "message":
             span = f"SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM message WHERE log IN ({logs})"  # noqa: S608
             first, last = self._connection.execute(span).fetchone()
             self._add(f"{self._lead}.rowid BETWEEN ? AND ?", first, last)
+        return logs
 
     def _any(self, condition: str, values: Sequence[str]) -> None:
         self._add(f"({' OR '.join([condition] * len(values))})", *values)

@@ -37,9 +37,9 @@ def snippet(body: str, terms: Sequence[Term]) -> str:
 
 
 def _pattern(terms: Sequence[Term]) -> re.Pattern[str] | None:
-    """What to mark, longest first."""
+    """What to mark, longest first; matches side by side are marked as one."""
     found = sorted({text for term in terms if (text := _spelled(term))}, key=len, reverse=True)
-    return re.compile("|".join(found)) if found else None
+    return re.compile(f"(?:{'|'.join(found)})+") if found else None
 
 
 def _spelled(term: Term) -> str:

@@ -23,7 +23,7 @@ class Chunk:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._rows: list[tuple[int, int, int, str, str, str, str]] = []
+        self._rows: list[tuple[int, int, int, str, str, str, str, int]] = []
         self._size = 0
         self._next = 0
 
@@ -34,16 +34,23 @@ class Chunk:
     def add(self, log: int, found: Found) -> None:
         if not self._next:
             self._next = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0]
-        self._rows.append((self._next + len(self._rows), log, *found))
+        shared = origin_of(self._connection, found.origin) if found.origin else 0
+        self._rows.append((self._next + len(self._rows), log, *found[:5], shared))
         self._size += len(found.body)
 
     def write(self) -> None:
         """Put what was added into the tables."""
         run = self._connection.executemany
-        run("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
+        run("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._rows)
         run("INSERT INTO words (rowid, body) VALUES (?, ?)", ((row[0], words_of(row[6])) for row in self._rows))
         run("INSERT INTO grams (rowid, body) VALUES (?, ?)", ((row[0], grams_of(row[6])) for row in self._rows))
         self._rows, self._size, self._next = [], 0, 0
+
+
+def origin_of(connection: sqlite3.Connection, uid: str) -> int:
+    """The number that stands for a session of which others have messages."""
+    connection.execute("INSERT OR IGNORE INTO origin (uid) VALUES (?)", (uid,))
+    return int(connection.execute("SELECT id FROM origin WHERE uid = ?", (uid,)).fetchone()[0])
 
 
 def progress_of(connection: sqlite3.Connection, log: int) -> Progress:

@@ -1,0 +1,107 @@
+"""What the agent adds to the flushes that it needs, and what many live sessions weigh."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import nacre
+from benchmarks import measure
+from benchmarks.rows import Row, at_most, micros
+from benchmarks.scene import Scene
+from nacre.agent.actor import Agent, Inbound
+from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Guard
+from nacre.providers.scripted import Scripted
+from nacre.sessions import Sessions
+
+_ACTORS = 1_000
+_ANSWER = "The weather is fine."
+
+
+def turns(scene: Scene) -> Iterator[Row]:
+    """A turn without tools, against the flushes of what it stores."""
+    if measure.can_trace():
+        counted = measure.flushes(scene.room("turn flushes") / "trace", "turn", scene.root / "turn flushes" / "store")
+        yield at_most("flushes of a turn without tools", counted[1], 3, unit="")
+    samples = anyio.run(_turns, scene)
+    ratio = measure.paired(samples, "turn", "flushes")
+    absolute = f"{micros(measure.p50(samples['flushes']))}, {micros(measure.p50(samples['turn']))}"
+    yield at_most("a turn without tools against its two flushes alone", ratio, 1.5, absolute=absolute)
+
+
+def actors(scene: Scene) -> Iterator[Row]:
+    """What a thousand sessions with a live actor weigh beyond one, in a process of their own."""
+    store = scene.room("actors")
+    one, many = (measure.child("actors", store / str(count), count) for count in (1, _ACTORS))
+    yield at_most(f"{_ACTORS:,} live actors beyond one, MB", (many - one) / 1_000_000, 60, unit=" MB")
+
+
+async def _turns(scene: Scene) -> Mapping[str, list[float]]:
+    rounds = scene.sizes.pairs
+    samples: dict[str, list[float]] = {"turn": [], "flushes": []}
+    with nacre.open(scene.room("turns")) as sessions, measure.awake():
+        raw = os.open(scene.root / "turns" / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        async with Kernel(sessions, lambda _: answering(rounds + 10)) as kernel:
+            for turn in range(rounds + 10):
+                taken = await _timed(kernel)
+                bare = measure.timed(lambda: [_flush(raw, size) for size in (190, 330)])
+                if turn >= 10:
+                    samples["turn"].append(taken)
+                    samples["flushes"].append(bare)
+        os.close(raw)
+    return samples
+
+
+async def _timed(kernel: Kernel) -> float:
+    started = time.perf_counter()
+    await kernel.deliver(Inbound(key="k", content="How is the weather?"))
+    return time.perf_counter() - started
+
+
+def _flush(fd: int, size: int) -> None:
+    os.write(fd, b"x" * size)
+    os.fdatasync(fd)
+
+
+def answering(count: int) -> Agent:
+    """An agent that gives the same answer so many times."""
+    provider = Scripted([_ANSWER] * count)
+    return Agent(provider=lambda: provider, guard=_allowing)
+
+
+def _allowing(*_: Any) -> Guard:
+    async def allow(*_: Any) -> str:
+        return ""
+
+    return allow
+
+
+async def talk(sessions: Sessions, keys: list[str]) -> Kernel:
+    """Have one turn in each of many sessions; the actors stay."""
+    kernel = await Kernel(sessions, lambda _: answering(1)).__aenter__()
+    for key in keys:
+        await kernel.deliver(Inbound(key=key, content="hello"))
+    return kernel
+
+
+def weigh(store: Path, count: int) -> int:
+    """Bytes that a process holds with so many live actors."""
+
+    async def run() -> int:
+        with nacre.open(store) as sessions:
+            kernel = await talk(sessions, [f"k{number}" for number in range(count)])
+            held = _resident()
+            await kernel.__aexit__(None, None, None)
+            return held
+
+    return anyio.run(run)
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,39 @@
+"""What the library warns of, told on stderr like everything that is beside the output."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nacre.cli.text import clean
+
+_EXPECTED = frozenset(vars(logging.makeLogRecord({})))
+
+
+class _Warnings(logging.Handler):
+    """Prints what the library warns of, with what it is about."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        extra = [str(value) for name, value in vars(record).items() if name not in _EXPECTED and name != "message"]
+        sys.stderr.write(f"nacre: {clean(': '.join([record.getMessage(), *extra]))}\n")
+
+
+def tell_warnings() -> None:
+    """From now on, print what the library warns of."""
+    logger = logging.getLogger("nacre")
+    if not any(isinstance(handler, _Warnings) for handler in logger.handlers):
+        logger.addHandler(_Warnings(logging.WARNING))
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """While a verb tells by itself what the library would warn of."""
+    logger = logging.getLogger("nacre")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

