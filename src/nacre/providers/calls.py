@@ -1,0 +1,441 @@
+"""Tool calls in what a model wrote: found, read, and told apart from text that only speaks of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from nacre.agent.ports import Spec
+from nacre.entries import plain
+from nacre.errors import InvalidMessage
+from nacre.providers import envelopes, tolerant
+from nacre.providers.envelopes import Found
+
+UNREADABLE = "tool_call"
+"""The name of a call whose name could not be read; every provider takes it."""
+
+_TAG = r"(?:tool[_-]?calls?|function[_-]?calls?|tools)"
+_OPEN = rf"<{_TAG}>|<\|tool_call\|?>"
+_CLOSE = re.compile(rf"</{_TAG}>|<tool_call\|>|<\|/tool_call\|>", re.IGNORECASE)
+_MARK = re.compile(
+    rf"""
+    (?P<open>(?<!`)(?:{_OPEN}|\[TOOL_CALLS\]|<\|python_tag\|>))
+  | (?P<markup>(?<!`)<(?:function=|function\ name=|invoke\ name=))
+  | (?P<think>(?<=\n)[ \t]*(?:<(?:think|thinking|thought)>|<\|channel>thought\b))
+  | (?P<thought></(?:think|thinking|thought)>)
+  | (?P<result>(?<=\n)[ \t]*<tool_response)
+  | (?P<stray></{_TAG}>|<tool_call\|>|<\|/tool_call\|>|<\|(?:eom_id|eot_id|im_end)\|>)
+  | (?P<fence>(?<=\n)[ \t]*(?:```|~~~))
+  | (?P<bare>(?<=\n)[ \t]*(?:\{{|\[(?=\s*(?:\{{|\Z))))
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+AFTER_THOUGHT = re.compile(r"</(?:think|thinking|thought)>|<channel\|>", re.IGNORECASE)
+FENCE_END = re.compile(r"\n[ \t]*(?:```|~~~)[ \t]*(?=\n|\Z)|(?<=[}\]>])[ \t]*```[ \t]*(?=\n|\Z)")
+_LANGUAGE = re.compile(r"[ \t]*(?:```|~~~)`*~*[ \t]*([\w+.-]*)[^\S\n]*\s*")
+_CALLING = frozenset(("tool_call", "tool_calls", "tool-call", "toolcall", "function_call", "tool"))
+_NEUTRAL = frozenset(("", "json", "json5", "jsonc", "xml", "text", "plaintext", "plain"))
+_BODY = re.compile(
+    r"\s*+(?:```[\w-]*\s*+)?(?:[{\[]|<function|<invoke|call:|[\w.-]{1,64}\s*+(?:<arg_key>|\[ARGS\]|\(?\s*+\{))"
+)
+_TRIED = re.compile(r"[{}:=(]")
+_KEYED = re.compile(
+    r"""[\[{\s]{0,60}+["']?(?:name|tool|tool_name|tool_calls?|function|function_calls?|function_name|action|call|calls|type|id"""
+    r"""|arguments|parameters|args|input|thought|recipient_name)["']?\s*:"""
+)
+_BETWEEN = re.compile(r"[\s,;]*")
+_INNER_FENCE = re.compile(r"\s*```[\w-]*\s*")
+_LEFTOVER = re.compile(
+    rf"(?:[}}\]]*\s*(?:</{_TAG}>|<tool_call\|>|<\|/tool_call\|>|</(?:function|invoke)>"
+    rf"|<\|(?:eom_id|eot_id|im_end)\|>|(?:{_OPEN})(?=\s*\Z)))+|\s*[}}\]]+(?=\s*(?:\Z|```))",
+    re.IGNORECASE,
+)
+_NEVER = re.compile(r"(?!)")
+_PEEK = 80
+_MARK_COST, _FAILURE_COST = 64, 256
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a model wrote, taken apart: what it says, what it thought, what it calls."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[Found, ...] = ()
+
+
+class Said(Struct, frozen=True):
+    """Text for people, up to `end`."""
+
+    end: int
+
+
+class Mused(Struct, frozen=True):
+    """Thinking; the text of it, and where it ends."""
+
+    text: str
+    end: int
+
+
+class Calls(Struct, frozen=True):
+    """Calls, up to `end`."""
+
+    calls: tuple[Found, ...]
+    end: int
+
+
+class Closed(Struct, frozen=True):
+    """The end of a thought that was opened in the prompt: all before it was thinking."""
+
+    end: int
+
+
+class Wait(Struct, frozen=True):
+    """Nothing can be said yet; more may be when `until` comes. `kind` says what it is in the meantime."""
+
+    until: re.Pattern[str]
+    kind: str = "held"
+    start: int = 0
+
+
+Step = Said | Mused | Calls | Closed | Wait
+
+
+def read(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
+    """Take an answer apart; `cut` says that the model was stopped before its end.
+
+    Never raises: a call that cannot be read is given with its raw text as arguments. A call that ends
+    before it is complete is never completed.
+    """
+    found = _Sorted()
+    scan = Scan("\n" + text, tools, cut=cut)
+    for at, step in scan.steps(1):
+        match step:
+            case Said(end):
+                found.parts[-1].append(scan.text[at:end])
+            case Mused(thought, _):
+                found.thoughts += [thought] if thought else []
+            case Calls(calls, _):
+                found.calls += calls
+                found.parts.append([])
+            case Closed():
+                found = _Sorted(scan.text[1:at].strip())
+            case Wait():
+                break
+    return found.answer()
+
+
+class _Sorted:
+    """What was found of an answer so far."""
+
+    def __init__(self, thought: str = "") -> None:
+        self.parts: list[list[str]] = [[]]
+        self.thoughts = [thought] if thought else []
+        self.calls: list[Found] = []
+
+    def answer(self) -> Answer:
+        content = "\n".join(filter(None, ("".join(part).strip() for part in self.parts)))
+        return Answer(content=content, reasoning="\n".join(self.thoughts), calls=tuple(self.calls))
+
+
+def settled(call: Found, tools: Container[str]) -> Found:
+    """A call that the log can hold, under a name that every provider takes."""
+    name = proper(call.name, tools)
+    try:
+        return Found(name=name, arguments=plain(call.arguments, "arguments"))
+    except (InvalidMessage, RecursionError):
+        return Found(name=name, arguments=envelopes.raw(call.arguments))
+
+
+def proper(name: str, tools: Container[str]) -> str:
+    """The tool's name that is meant, or one like it that every provider takes."""
+    if name in tools:
+        return name
+    short = re.split(r"[.:/]", name)[-1]
+    return short if short in tools else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or UNREADABLE
+
+
+class Scan:
+    """One pass over a text that begins with a newline; where it is not final, it may say that it must wait.
+
+    Time is linear: what is looked for is found once, and failed attempts may cost a few times the
+    length of the text in all, after which the rest is taken as text.
+    """
+
+    def __init__(self, text: str, tools: Sequence[Spec], *, cut: bool = False, final: bool = True) -> None:
+        self.text = text
+        self._source = tolerant.Source(text)
+        self._thought_open = True
+        self.called = False
+        self._tools = {tool.name: tool for tool in tools}
+        self._cut = cut
+        self._final = final
+        self._next: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
+        self._left = 4 * len(text) + 65_536
+        self._reading: dict[str, Callable[[re.Match[str]], Step]] = {
+            "open": lambda mark: self._marked(mark.start(), mark.end()),
+            "markup": lambda mark: self._marked(mark.start(), mark.start()),
+            "think": lambda mark: self._thinking(mark.end()),
+            "thought": self._thought,
+            "result": self._imagined,
+            "stray": lambda mark: Mused("", mark.end()) if self.called else Said(mark.end()),
+            "fence": lambda mark: self._fenced(mark.start()),
+            "bare": lambda mark: self._bare(mark.end() - 1),
+        }
+
+    def steps(self, at: int) -> Iterator[tuple[int, Step]]:
+        """Give what comes from `at` on, step by step, each with where it begins."""
+        while at < len(self.text):
+            step = self._step(at)
+            yield at, step
+            if isinstance(step, Wait):
+                return
+            self.called = self.called or isinstance(step, Calls)
+            at = max(step.end, at + 1)
+
+    def _step(self, at: int) -> Step:
+        found = self._search(_MARK, at)
+        if found is None or self._left <= 0:
+            return Said(len(self.text))
+        if found.start() > at:
+            return Said(found.start())
+        self._left -= _MARK_COST
+        return self._reading[found.lastgroup or ""](found)
+
+    def _search(self, pattern: re.Pattern[str], at: int) -> re.Match[str] | None:
+        """Search, remembering the answer: it holds for every later place before the match."""
+        since, found = self._next.get(pattern, (len(self.text) + 1, None))
+        if since <= at and (found is None or found.start() >= at):
+            return found
+        found = pattern.search(self.text, at)
+        self._next[pattern] = (at, found)
+        return found
+
+    # ---- thinking
+
+    def _thinking(self, at: int) -> Step:
+        closing = self._search(AFTER_THOUGHT, at)
+        self._thought_open = False
+        if closing is not None:
+            return Mused(self.text[at : closing.start()].strip(), closing.end())
+        if not self._final:
+            return Wait(AFTER_THOUGHT, "thinking", at)
+        return Mused(self.text[at:].strip(), len(self.text))
+
+    def _thought(self, found: re.Match[str]) -> Step:
+        """Meet a closing tag without an opening one; only the first means something."""
+        if not self._thought_open:
+            return Mused("", found.end())
+        self._thought_open = self.called = False
+        return Closed(found.end())
+
+    def _imagined(self, found: re.Match[str]) -> Step:
+        """Behind a call, a result is the model's imagination of what will come of it, and so is the rest."""
+        if not self.called:
+            return Said(found.end())
+        return Mused("", len(self.text)) if self._final else Wait(_NEVER, "over")
+
+    # ---- calls between marks that mean nothing else
+
+    def _marked(self, start: int, at: int) -> Step:
+        closing = self._search(_CLOSE, at)
+        if not _BODY.match(self.text, at):
+            return self._unlikely(start, at, closing)
+        if not self._final and closing is None:
+            return Wait(_CLOSE)
+        found = self._read_body(self._past(_BETWEEN, self._past(_INNER_FENCE, at)), closing)
+        if found is not None:
+            return Calls(found.calls, self._behind(found.end, closing))
+        if not self._final:
+            return Wait(_CLOSE)
+        return self._unreadable(at, closing)
+
+    def _past(self, pattern: re.Pattern[str], at: int) -> int:
+        found = pattern.match(self.text, at)
+        return found.end() if found else at
+
+    def _unlikely(self, start: int, at: int, closing: re.Match[str] | None) -> Step:
+        """Meet a mark that no call follows: mostly somebody speaks of it."""
+        if closing is None:
+            if not self._final and len(self.text) - at < _PEEK:
+                return Wait(_CLOSE)
+            return Said(at if at > start else at + 1)
+        body = self.text[at : closing.start()]
+        if _TRIED.search(body) or any(name in body for name in self._tools):
+            return self._unreadable(at, closing) if self._final else Wait(_NEVER)
+        return Said(closing.end())
+
+    def _read_body(self, at: int, closing: re.Match[str] | None) -> Calls | None:
+        if self.text[at : at + 1] in {"{", "["}:
+            return self._values(at, closing, trusted=True)
+        bound = closing.start() if closing else None
+        found, end = envelopes.read_markup(
+            self._source, at, bound, self._tools, whole=not self._cut or bound is not None
+        )
+        self._left -= end - at + _FAILURE_COST if found is None else 0
+        return None if found is None else Calls(tuple(settled(call, self._tools) for call in found), end)
+
+    def _unreadable(self, at: int, closing: re.Match[str] | None) -> Calls:
+        """Keep a call that cannot be read as its raw text: whoever runs calls says what is wrong."""
+        following = self._search(_MARK, at + 1) if closing is None else None
+        end = closing.start() if closing else len(self.text)
+        if following is not None and following.lastgroup == "open":
+            end = following.start()
+        raw = self.text[at:end].strip()
+        return Calls((Found(name=self._named(raw), arguments=raw),), closing.end() if closing else end)
+
+    def _named(self, raw: str) -> str:
+        name = envelopes.name_in(raw)
+        return proper(name, self._tools) if name else UNREADABLE
+
+    def _behind(self, at: int, closing: re.Match[str] | None) -> int:
+        """Where a call's leftovers end: its closing mark, brackets too many, the mark of its fence."""
+        fence = FENCE_END.match(self.text, at)
+        at = fence.end() if fence else at
+        if closing is not None and closing.start() >= at:
+            following = self._search(_MARK, at)
+            if following is None or following.start() >= closing.start():
+                at = closing.start()
+        found = _LEFTOVER.match(self.text, at)
+        return found.end() if found else at
+
+    # ---- calls in plain JSON
+
+    def _values(self, at: int, closing: re.Match[str] | None, *, trusted: bool) -> Calls | None:
+        """Read one value or several, one behind the other, as calls; None if the first is none.
+
+        Where only these marks say that it is a call, one that cannot be read behind others is kept raw.
+        """
+        calls: list[Found] = []
+        end = at
+        while self.text[at : at + 1] in {"{", "["}:
+            value = self._value(at, closing)
+            found = None if value is None else envelopes.calls_of(value[0], self._tools, trusted=trusted)
+            if value is None or found is None:
+                if calls and trusted and self._final:
+                    half = self._unreadable(at, closing)
+                    return Calls((*calls, *half.calls), half.end)
+                break
+            calls += (settled(call, self._tools) for call in found)
+            end = value[1]
+            at = self._past(_BETWEEN, end)
+        return Calls(tuple(calls), end) if calls else None
+
+    def _value(self, at: int, closing: re.Match[str] | None) -> tuple[Any, int] | None:
+        try:
+            return self._source.strictly(at)
+        except tolerant.Wrong as error:
+            self._left -= error.at - at + _FAILURE_COST
+        bound = closing.start() if closing is not None and closing.start() > at else None
+        reader = tolerant.Reader(self.text, at, bound)
+        try:
+            value = reader.value()
+        except tolerant.Wrong as error:
+            self._left -= error.at - at
+            return None
+        if bound is None and not (reader.unclosed or reader.guessed):
+            return value, reader.at
+        is_clear = not reader.guessed or (not reader.unclosed and bound and self._nothing_follows(reader.at, bound))
+        if bound is not None and is_clear:
+            return value, reader.at
+        self._left -= reader.at - at
+        return None
+
+    def _nothing_follows(self, at: int, bound: int) -> bool:
+        return not self.text[at:bound].strip(" \t\n}]`")
+
+    # ---- calls in a code block, or with nothing around them: only of tools that there are
+
+    def _fenced(self, start: int) -> Step:
+        found = _LANGUAGE.match(self.text, start)
+        body = found.end() if found else start
+        language = found[1].lower() if found else ""
+        if not self._final and len(self.text) - body < 1:
+            return Wait(_NEVER)
+        if language in _CALLING:
+            return self._called_by_fence(body)
+        if language in _NEUTRAL and self._may_call(body):
+            step = self._shown_or_called(body)
+            if step is not None:
+                return step
+        return self._block(body)
+
+    def _block(self, body: int) -> Step:
+        """A code block is text to its end."""
+        closing = self._search(FENCE_END, max(body - 1, 1))
+        if closing is not None:
+            return Said(closing.end())
+        return Said(len(self.text)) if self._final else Wait(FENCE_END, "block", body)
+
+    def _may_call(self, at: int) -> bool:
+        if self.text[at : at + 1] in {"{", "["}:
+            return bool(_KEYED.match(self.text, at)) or (not self._final and len(self.text) - at < _PEEK // 2)
+        if not self._final and self.text[at] == "<" and len(self.text) - at < _PEEK // 4:
+            return True
+        found = self._search(_MARK, at)
+        return found is not None and found.start() == at and found.lastgroup in {"open", "markup"}
+
+    def _called_by_fence(self, body: int) -> Step:
+        closing = self._search(FENCE_END, body)
+        if not self._final and closing is None:
+            return Wait(FENCE_END)
+        step = self._shown_or_called(body, trusted=True)
+        if step is not None:
+            return step
+        return self._unreadable(body, closing)
+
+    def _shown_or_called(self, body: int, *, trusted: bool = False) -> Step | None:
+        """The calls of a code block that holds nothing else; None if it is one like any other."""
+        closing = self._search(FENCE_END, body)
+        if not self._final and closing is None:
+            return Wait(FENCE_END)
+        if self.text[body : body + 1] in {"{", "["}:
+            found = self._values(body, closing, trusted=trusted)
+        else:
+            found = self._marked_inside(body)
+        if found is None:
+            return self._half(body, closing)
+        end = self._behind(found.end, None)
+        ending = FENCE_END.match(self.text, end)
+        return Calls(found.calls, ending.end() if ending else end)
+
+    def _marked_inside(self, body: int) -> Calls | None:
+        calls: list[Found] = []
+        while (mark := self._search(_MARK, body)) is not None and mark.lastgroup in {"open", "markup"}:
+            if self.text[body : mark.start()].strip():
+                break
+            step = self._marked(mark.start(), mark.end() if mark.lastgroup == "open" else mark.start())
+            if not isinstance(step, Calls) or any(call.name not in self._tools for call in step.calls):
+                break
+            calls += step.calls
+            body = step.end
+        return Calls(tuple(calls), body) if calls else None
+
+    def _bare(self, at: int) -> Step:
+        if not self._may_call(at):
+            return Said(at + 1)
+        found = self._values(at, None, trusted=False)
+        if found is not None:
+            return Calls(found.calls, self._behind(found.end, None))
+        if not self._final:
+            return Wait(_NEVER)
+        return self._half(at, None) or Said(at + 1)
+
+    def _half(self, at: int, closing: re.Match[str] | None) -> Step | None:
+        """The half of a call of a tool that there is, kept as its raw text; None if it is none."""
+        end = closing.start() if closing else len(self.text)
+        name = envelopes.name_in(self.text[at : min(end, at + 4096)]) if _KEYED.match(self.text, at) else ""
+        if proper(name, self._tools) not in self._tools or not self._is_broken(at):
+            return None
+        call = Found(name=proper(name, self._tools), arguments=self.text[at:end].strip())
+        return Calls((call,), closing.end() if closing else end)
+
+    def _is_broken(self, at: int) -> bool:
+        try:
+            self._source.strictly(at)
+        except tolerant.Wrong as error:
+            self._left -= error.at - at
+            return True
+        return False

@@ -1,0 +1,271 @@
+"""A real and tiny model inside this process: llama.cpp, and weights that come as a package."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from msgspec import Struct
+
+from nacre.agent.ports import Context, Emit, Notice, Reply, Spec, Text, Usage
+from nacre.entries import Message
+from nacre.errors import ContextOverflow, ProviderError
+from nacre.providers import weights
+from nacre.providers.held import call_schema
+from nacre.providers.prompted import Prompted
+from nacre.providers.weights import MISSING, NAME, RUNTIME
+
+_HELLO = (
+    f"{NAME} runs inside this process: a real model, but a tiny one (135 million parameters). "
+    "It shows that everything works; do not rely on what it says."
+)
+# Small batches, so that a cancelled request ends soon, also while a long prompt is still being read.
+_BATCH = 64
+_MOST_THREADS = 4
+# Either one whole call or plain text; the first character decides. Text may end wherever the model wants it to.
+_GRAMMAR = """\
+%llguidance {{}}
+start: call | text
+call: "<tool_call>\\n" body "\\n</tool_call>"
+body: %json {schema}
+text: /[^<](.|\\n)*/ <|im_end|>
+"""
+
+Serve = Callable[[dict[str, Any], Callable[[dict[str, Any]], bool]], object]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How the model runs: the room for its context, and the longest answer, in tokens."""
+
+    context_size: int = 4096
+    max_tokens: int = 512
+    threads: int = 0
+    temperature: float = 0.2
+    path: str = ""
+
+
+class Embedded:
+    """llama.cpp in this process; the model is loaded by the first request.
+
+    One request runs at a time; the others wait. A request that is cancelled ends the model's work on it.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
+        self._turn = anyio.Lock()
+        self._server: Any = None
+
+    @property
+    def model(self) -> str:
+        """Which model answers."""
+        return NAME
+
+    @property
+    def context_size(self) -> int:
+        """How many tokens the model can be shown, its answer included."""
+        return self._settings.context_size
+
+    async def close(self) -> None:
+        """Free the model's memory, once nobody uses it."""
+        async with self._turn:
+            server, self._server = self._server, None
+            if server is not None:
+                await anyio.to_thread.run_sync(_Freed(server).free)
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        """Answer with text or a call; raises ContextOverflow where the context is too long for the model."""
+        return await Prompted(_Held(self._answer, context.tools), brief=True).complete(context, emit=emit)
+
+    async def _answer(self, context: Context, tools: Sequence[Spec], emit: Emit) -> Reply:
+        async with self._turn:
+            if self._server is None:
+                emit(Notice(_HELLO))
+                self._server = await anyio.to_thread.run_sync(partial(load, self._settings))
+            request = body(context, tools, self._settings)
+            return await served(self._server.handle_chat_completions, request, emit)
+
+
+class _Held:
+    """The model under a grammar that lets it call only these tools, and only rightly."""
+
+    def __init__(self, answer: Callable[..., Any], tools: Sequence[Spec]) -> None:
+        self._answer = answer
+        self._tools = tools
+
+    @property
+    def model(self) -> str:
+        return NAME
+
+    async def close(self) -> None:
+        return
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        reply: Reply = await self._answer(context, self._tools, emit)
+        return reply
+
+
+class _Freed:
+    """Holds the last reference to a server, so that it is freed where `free` is called."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def free(self) -> None:
+        self._server = None
+
+
+# ---- loading
+
+
+def load(settings: Settings) -> Any:
+    """Load the model, which takes about a second; raises ProviderError where something is missing."""
+    if importlib.util.find_spec(RUNTIME) is None:
+        raise ProviderError(MISSING.format(f"llama.cpp (package {RUNTIME!r})"))
+    path = settings.path or weights.path()
+    xllamacpp = importlib.import_module(RUNTIME)
+    params = _params(xllamacpp, settings, path)
+    try:
+        return xllamacpp.Server(params)
+    except (RuntimeError, ValueError, OSError) as error:
+        problem = f"the embedded model cannot be loaded from {path!r}: {error}; run `nacre setup embedded` again"
+        raise ProviderError(problem) from error
+
+
+def _params(xllamacpp: Any, settings: Settings, path: str) -> Any:
+    params = xllamacpp.CommonParams()
+    params.model.path = path
+    params.model_alias = {NAME}
+    params.n_ctx = settings.context_size
+    params.n_batch = params.n_ubatch = _BATCH
+    params.n_parallel = 1
+    params.ctx_shift = False
+    params.verbosity = -1
+    # It listens on a loopback port whether one wants it or not; nobody else shall use it.
+    params.api_keys = [secrets.token_hex(32)]
+    threads = settings.threads or min(_MOST_THREADS, os.cpu_count() or 1)
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    return params
+
+
+def body(context: Context, tools: Sequence[Spec], settings: Settings) -> dict[str, Any]:
+    """The request for a context; with tools, under the grammar of their calls."""
+    system = [{"role": "system", "content": context.system}] if context.system else []
+    said = [{"role": message.role, "content": _text(message)} for message in context.messages]
+    found: dict[str, Any] = {
+        "messages": [*system, *said],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "return_progress": True,
+        "max_tokens": settings.max_tokens,
+        "temperature": settings.temperature,
+        "top_p": 0.9,
+    }
+    if tools:
+        schema = {"anyOf": [call_schema(tool) for tool in tools]}
+        found["grammar"] = _GRAMMAR.format(schema=msgspec.json.encode(schema).decode())
+    return found
+
+
+def _text(message: Message) -> str:
+    parts = message.content if isinstance(message.content, list) else [{"text": message.content or ""}]
+    return "\n".join(str(part["text"]) for part in parts if isinstance(part, dict) and "text" in part)
+
+
+# ---- one request
+
+
+async def served(serve: Serve, request: dict[str, Any], emit: Emit) -> Reply:
+    """Run a request in a thread and take its pieces here; where this is cancelled, the thread is told to stop."""
+    stop = threading.Event()
+    send, receive = anyio.create_memory_object_stream[dict[str, Any]](float("inf"))
+    answer = _Answer()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_work, serve, request, send, stop)
+        try:
+            await answer.take(receive, emit)
+        finally:
+            stop.set()
+            receive.close()
+    return answer.reply()
+
+
+async def _work(
+    serve: Serve, request: dict[str, Any], send: MemoryObjectSendStream[dict[str, Any]], stop: threading.Event
+) -> None:
+    def came(piece: dict[str, Any]) -> bool:
+        """Hand a piece over; what it gives back says whether to stop."""
+        if not stop.is_set():
+            anyio.from_thread.run_sync(_put, send, piece)
+        return stop.is_set()
+
+    try:
+        # Not abandoned when cancelled: the next request finds the model free.
+        await anyio.to_thread.run_sync(serve, request, came)
+    except (RuntimeError, ValueError) as error:
+        _put(send, {"error": {"message": str(error)}})
+    finally:
+        send.close()
+
+
+def _put(send: MemoryObjectSendStream[dict[str, Any]], piece: dict[str, Any]) -> None:
+    try:
+        send.send_nowait(piece)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return
+
+
+class _Answer:
+    """An answer as its pieces come."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._finish: Literal["stop", "length"] = "stop"
+        self._usage: Usage | None = None
+        self._error: dict[str, Any] | None = None
+
+    async def take(self, pieces: MemoryObjectReceiveStream[dict[str, Any]], emit: Emit) -> None:
+        async for piece in pieces:
+            self._take(piece, emit)
+
+    def _take(self, piece: dict[str, Any], emit: Emit) -> None:
+        self._error = piece.get("error", self._error)
+        if piece.get("usage"):
+            self._usage = _usage(piece)
+        for choice in piece.get("choices", ()):
+            text = choice["delta"].get("content")
+            if text:
+                self._texts.append(text)
+                emit(Text(text))
+            if choice.get("finish_reason") == "length":
+                self._finish = "length"
+
+    def reply(self) -> Reply:
+        """The whole answer; raises what went wrong."""
+        if self._error is not None:
+            raise _error(self._error)
+        message = Message(role="assistant", content="".join(self._texts), model=NAME)
+        return Reply(message=message, usage=self._usage, finish=self._finish)
+
+
+def _usage(piece: dict[str, Any]) -> Usage:
+    counts = piece["usage"]
+    cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+    prompt, completion = counts.get("prompt_tokens", 0), counts.get("completion_tokens", 0)
+    return Usage(prompt=prompt, completion=completion, cached=cached, request=piece.get("id", ""))
+
+
+def _error(error: dict[str, Any]) -> ProviderError:
+    message = error.get("message") or str(error)
+    if error.get("type") == "exceed_context_size_error":
+        return ContextOverflow(f"the context is too long for {NAME}: {message}")
+    return ProviderError(f"the embedded model failed: {message}")

@@ -1,0 +1,261 @@
+"""The shapes in which models wrap a call: names and arguments under many names, and markup that is not JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from nacre.agent.ports import Spec
+from nacre.providers import tolerant
+from nacre.providers.tolerant import Source
+
+_NAMES = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
+_ARGUMENTS = ("arguments", "parameters", "args", "params", "action_input", "tool_input", "input", "kwargs")
+_LISTS = ("tool_calls", "function_calls", "calls", "tool_uses")
+_WRAPPERS = ("tool_call", "function_call", "call", "function", "tool")
+_BESIDE = frozenset(("id", "type", "index", "call_id", "tool_call_id", "thought", "reasoning"))
+_DEEPEST_WRAP = 4
+
+_NAME = re.compile(
+    r"""["']?\b(?:name|tool|tool_name|function|function_name|action)["']?\s*[:=]\s*["']?([\w.:-]{1,64})"""
+    r"""|call:([\w.-]{1,64})|\A\s*([\w.-]{1,64})\s*(?:<arg_key>|\[ARGS\]|\(?\{)"""
+)
+_FUNCTION = re.compile(r"""<(?:function=|function\s+name=|invoke\s+name=)["']?([^"'>\s]{1,64})["']?\s*>\s*""")
+_PARAMETER = re.compile(r"""<parameter(?:=|\s+name=)["']?([^"'>]{1,64}?)["']?\s*>""")
+_PARAMETER_END = re.compile(r"</parameter>(?=\s*(?:<parameter|</function|</invoke|</tool_call|\Z))")
+_PARAMETER_LOST = re.compile(r"\n(?=<parameter[=\s]|</function>|</invoke>)")
+_FUNCTION_END = re.compile(r"\s*</(?:function|invoke)>")
+_PAIR = re.compile(r"\s*<arg_key>([^<]{1,200})</arg_key>\s*<arg_value>")
+_PAIR_END = re.compile(r"</arg_value>(?=\s*(?:<arg_key>|</tool_call>|\Z))")
+_NAMED = re.compile(r"\s*+(?:call:)?([\w.:-]{1,64})\s*+(?:\[ARGS\]\s*+)?\(?\s*+(?=\{|<arg_key>)")
+_SPACE = re.compile(r"\s*")
+_ANOTHER = re.compile(r"\s*(?=<function|<invoke|call:)")
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A call as it was found; arguments that are not a readable object are kept as text."""
+
+    name: str
+    arguments: dict[str, Any] | str
+
+
+def calls_of(value: Any, tools: Mapping[str, Spec], *, trusted: bool, depth: int = 0) -> list[Found] | None:
+    """The calls that a JSON value means; None if it means none.
+
+    Where it is not `trusted`, nothing else says that this is a call: then it must name one of the tools and
+    say its arguments, for any object may have a name.
+    """
+    if depth > _DEEPEST_WRAP:
+        return None
+    if isinstance(value, list):
+        return _calls_of_list(value, tools, trusted=trusted, depth=depth)
+    if not isinstance(value, dict):
+        return None
+    for wrapper in (*_LISTS, *_WRAPPERS):
+        if isinstance(value.get(wrapper), list if wrapper in _LISTS else dict):
+            found = calls_of(value[wrapper], tools, trusted=trusted, depth=depth + 1)
+            if found is not None:
+                return found
+    call = _call_of(value, tools, strict=not trusted)
+    if call is None or not (trusted or call.name in tools or call.name.rpartition(".")[2] in tools):
+        return None
+    return [call]
+
+
+def _calls_of_list(values: list[Any], tools: Mapping[str, Spec], *, trusted: bool, depth: int) -> list[Found] | None:
+    found: list[Found] = []
+    for item in values:
+        calls = calls_of(item, tools, trusted=trusted, depth=depth + 1)
+        if calls is None:
+            return None
+        found += calls
+    return found or None
+
+
+def _call_of(value: dict[str, Any], tools: Mapping[str, Spec], *, strict: bool) -> Found | None:
+    naming = next((key for key in _NAMES if isinstance(value.get(key), str) and value[key].strip()), None)
+    if naming is None:
+        return None if strict else _keyed_by_name(value, tools)
+    giving = next((key for key in _ARGUMENTS if key in value), None)
+    if giving is None:
+        rest = {key: item for key, item in value.items() if key != naming and key not in _BESIDE}
+        return None if strict or _is_declaration(value, rest) else Found(name=value[naming].strip(), arguments=rest)
+    if _is_declaration(value, value[giving]):
+        return None
+    return Found(name=value[naming].strip(), arguments=arguments_of(value[giving]))
+
+
+def _keyed_by_name(value: dict[str, Any], tools: Mapping[str, Spec]) -> Found | None:
+    """Read `{"read_file": {"path": "a"}}`."""
+    if len(value) != 1:
+        return None
+    name, arguments = next(iter(value.items()))
+    return Found(name=name, arguments=arguments) if name in tools and isinstance(arguments, dict) else None
+
+
+def _is_declaration(value: dict[str, Any], arguments: Any) -> bool:
+    """Tell a tool's own description, repeated by the model, from a call of it."""
+    return isinstance(arguments, dict) and "description" in value and ("properties" in arguments or not arguments)
+
+
+def arguments_of(value: Any) -> dict[str, Any] | str:
+    """Arguments as an object, also where they are JSON in a string; else as text."""
+    if isinstance(value, dict):
+        return value
+    if value is None or value == "":
+        return {}
+    if not isinstance(value, str):
+        return raw(value)
+    for reading in (_strictly, _tolerantly):
+        found = reading(value.strip())
+        if isinstance(found, dict):
+            return found
+    return value
+
+
+def _strictly(text: str) -> Any:
+    try:
+        value, end = tolerant.Source(text).strictly(0)
+    except tolerant.Wrong:
+        return None
+    return value if end == len(text) else None
+
+
+def _tolerantly(text: str) -> Any:
+    reader = tolerant.Reader(text, 0)
+    try:
+        value = reader.value()
+    except tolerant.Wrong:
+        return None
+    return value if reader.at == len(text) and not reader.unclosed else None
+
+
+def raw(value: Any) -> str:
+    """A value as text, whatever is in it."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "…"
+
+
+def name_in(text: str) -> str:
+    """The name that a broken call seems to have; "" if none."""
+    function = _FUNCTION.search(text[:4096])
+    if function is not None:
+        return function[1]
+    found = _NAME.search(text[:4096])
+    return next(filter(None, found.groups())) if found else ""
+
+
+def read_markup(
+    source: Source, at: int, bound: int | None, tools: Mapping[str, Spec], *, whole: bool
+) -> tuple[list[Found] | None, int]:
+    """Read calls that are not one JSON object; `whole` says that the text was not stopped before its end.
+
+    Gives None, and how far it was, where they cannot be read or are not complete.
+    """
+    calls: list[Found] = []
+    while True:
+        one, end = _one(source, at, bound, tools, whole=whole)
+        if one is None:
+            return calls or None, at if calls else end
+        calls.append(one)
+        at = end
+        following = _ANOTHER.match(source.text, at)
+        if following is None or (bound is not None and following.end() >= bound):
+            return calls, at
+        at = following.end()
+
+
+def _one(
+    source: Source, at: int, bound: int | None, tools: Mapping[str, Spec], *, whole: bool
+) -> tuple[Found | None, int]:
+    text = source.text
+    function = _FUNCTION.match(text, at)
+    if function is not None:
+        return _function(source, function, tools, whole=whole)
+    named = _NAMED.match(text, at)
+    if named is None:
+        return None, at
+    if text.startswith("<arg_key>", named.end()):
+        return _pairs(text, named, tools, whole=whole)
+    return _named_object(source, named, bound)
+
+
+def _named_object(source: Source, named: re.Match[str], bound: int | None) -> tuple[Found | None, int]:
+    """Read `name{…}`, as gemma (`call:name{…}`), Mistral (`name[ARGS]{…}`) and others write it."""
+    try:
+        value, end = source.strictly(named.end())
+    except tolerant.Wrong:
+        reader = tolerant.Reader(source.text, named.end(), bound)
+        try:
+            value = reader.value()
+        except tolerant.Wrong as error:
+            return None, error.at
+        if reader.guessed or (reader.unclosed and bound is None):
+            return None, reader.at
+        end = reader.at
+    end += source.text.startswith(")", end)
+    return (Found(name=named[1], arguments=value), end) if isinstance(value, dict) else (None, end)
+
+
+def _function(
+    source: Source, function: re.Match[str], tools: Mapping[str, Spec], *, whole: bool
+) -> tuple[Found | None, int]:
+    """Read `<function=name>`, with JSON or with a tag per parameter inside."""
+    text, at = source.text, function.end()
+    arguments: dict[str, Any] = {}
+    if text.startswith("{", at):
+        read = _named_object(source, function, None)
+        ending = _FUNCTION_END.match(text, read[1])
+        return read if read[0] is None or ending is None else (read[0], ending.end())
+    while (parameter := _PARAMETER.match(text, at)) is not None:
+        ending = _PARAMETER_END.search(text, parameter.end())
+        lost = _PARAMETER_LOST.search(text, parameter.end(), ending.start() if ending else len(text))
+        ending = lost if ending is None else ending
+        if ending is None:
+            return None, len(text)
+        value = _trimmed(text[parameter.end() : ending.start()])
+        arguments[parameter[1]] = _typed(value, tools.get(function[1]), parameter[1])
+        at = _behind(_SPACE, text, ending.end())
+    ending = _FUNCTION_END.match(text, at)
+    if ending is None and not (whole and arguments):
+        return None, at
+    return Found(name=function[1], arguments=arguments), ending.end() if ending else at
+
+
+def _pairs(text: str, named: re.Match[str], tools: Mapping[str, Spec], *, whole: bool) -> tuple[Found | None, int]:
+    """Read GLM's keys and values, a tag each."""
+    at = named.end()
+    arguments: dict[str, Any] = {}
+    while (pair := _PAIR.match(text, at)) is not None:
+        ending = _PAIR_END.search(text, pair.end())
+        if ending is None:
+            return None, len(text)
+        arguments[pair[1].strip()] = _typed(text[pair.end() : ending.start()], tools.get(named[1]), pair[1].strip())
+        at = ending.end()
+    return (Found(name=named[1], arguments=arguments), at) if whole else (None, at)
+
+
+def _behind(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _trimmed(value: str) -> str:
+    """A parameter without the line breaks that only set it apart from its tags."""
+    return value.removeprefix("\n").removesuffix("\n")
+
+
+def _typed(value: str, tool: Spec | None, name: str) -> Any:
+    """A parameter in the type that the tool's schema wants of it; text where it does not say."""
+    schema = tool.parameters.get("properties", {}).get(name, {}) if tool else {}
+    wanted = schema.get("type") if isinstance(schema, dict) else None
+    if wanted in {None, "string"}:
+        return value
+    read = _strictly(value.strip().lower() if wanted == "boolean" else value.strip())
+    return value if read is None else read

@@ -1,0 +1,121 @@
+"""A model that says what it was told to: for tests and demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from nacre.agent.ports import Context, Emit, Reply, Text, Thought, Usage
+from nacre.entries import Message, ToolCall
+from nacre.errors import ProviderError
+
+
+class Happens(Protocol):
+    """Something to wait for: an event of anyio or asyncio."""
+
+    async def wait(self) -> object:
+        """Come back once it has happened."""
+
+
+class Call(Struct, frozen=True):
+    """A call that the model makes; its id is the script's to choose, or `call_1`, `call_2` and so on."""
+
+    name: str
+    arguments: Any = {}
+    id: str = ""
+
+
+class Pause:
+    """A place in an answer at which the model waits; `reached` is set when it has come there."""
+
+    def __init__(self, until: Happens, reached: Any = None) -> None:
+        self.until = until
+        self.reached = reached
+
+
+class Thinks(Struct, frozen=True):
+    """What the model thinks before it answers."""
+
+    text: str
+
+
+class Stops(Struct, frozen=True):
+    """The answer ends here because it grew too long."""
+
+
+Part = str | Call | Pause | Thinks | Stops | Exception
+Step = Part | Sequence[Part]
+
+
+class Scripted:
+    """Answers one step of a script per request and remembers what it was shown, in `contexts`.
+
+    A step is a text, a call, an exception to raise, or several of these and pauses in a row; each text of
+    a step is emitted as one piece. Ids, request names and usage are the same in every run.
+    """
+
+    def __init__(self, steps: Iterable[Step], *, model: str = "scripted") -> None:
+        self.contexts: list[Context] = []
+        self.closed = False
+        self._steps = iter(list(steps))
+        self._model = model
+        self._calls = 0
+
+    @property
+    def model(self) -> str:
+        """Which model answers."""
+        return self._model
+
+    async def close(self) -> None:
+        """Note that it was closed."""
+        self.closed = True
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        """Answer with the next step; raises ProviderError when the script is over."""
+        self.contexts.append(context)
+        step = next(self._steps, None)
+        if step is None:
+            raise ProviderError(f"the script of {self._model!r} is over: request {len(self.contexts)} has no answer")
+        parts = [step] if isinstance(step, str | Call | Pause | Thinks | Stops | Exception) else list(step)
+        for part in parts:
+            await self._play(part, emit)
+        return self._reply(parts)
+
+    async def _play(self, part: Part, emit: Emit) -> None:
+        match part:
+            case str():
+                emit(Text(part))
+            case Thinks(text):
+                emit(Thought(text))
+            case Pause():
+                if part.reached is not None:
+                    part.reached.set()
+                await part.until.wait()
+            case Exception():
+                raise part
+            case Call() | Stops():
+                pass
+
+    def _reply(self, parts: Sequence[Part]) -> Reply:
+        text = "".join(part for part in parts if isinstance(part, str))
+        thoughts = "".join(part.text for part in parts if isinstance(part, Thinks))
+        calls = tuple(self._call(part) for part in parts if isinstance(part, Call))
+        message = Message(
+            role="assistant", content=text, tool_calls=calls, reasoning=thoughts or None, model=self._model
+        )
+        is_cut = any(isinstance(part, Stops) for part in parts)
+        usage = self._usage(text)
+        return Reply(message=message, usage=usage, finish="length" if is_cut else "calls" if calls else "stop")
+
+    def _call(self, call: Call) -> ToolCall:
+        self._calls += 1
+        return ToolCall(id=call.id or f"call_{self._calls}", name=call.name, arguments=call.arguments)
+
+    def _usage(self, text: str) -> Usage:
+        """Count words, which is as good as anything and always the same."""
+        context = self.contexts[-1]
+        shown = sum(len(str(message.content or "").split()) for message in context.messages)
+        prompt = shown + len(context.system.split())
+        return Usage(prompt=prompt, completion=len(text.split()), request=f"request_{len(self.contexts)}")

@@ -1,0 +1,248 @@
+"""Calls found in what models write: a corpus, and properties of any text in any pieces."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from nacre.agent.ports import Spec, Text, Thought
+from nacre.entries import Message, ToolCall, say
+from nacre.providers.calls import Answer, read
+from nacre.providers.envelopes import Found
+from nacre.providers.prompted import call_text
+from nacre.providers.sieve import Sieve
+from nacre.providers.tolerant import Cut, Reader, Wrong
+
+CASES = [json.loads(line) for line in (Path(__file__).parent / "corpus" / "calls.jsonl").read_text().splitlines()]
+NAMES = [case["name"] for case in CASES]
+FIELDS = {
+    "path": {"type": "string"},
+    "content": {"type": "string"},
+    "command": {"type": "string"},
+    "timeout": {"type": "integer"},
+}
+TOOLS = tuple(
+    Spec(name=name, description=f"To {name}.", parameters={"type": "object", "properties": FIELDS})
+    for name in ("read_file", "write_file", "list_files", "shell")
+)
+
+LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+MARKED = st.lists(
+    st.sampled_from(
+        ['"', "'", "\\", "\n", "```", "</tool_call>", "<tool_call>", "{", "}", ",", ":", "a", "<think>", " "]
+    )
+).map("".join)
+VALUES = st.recursive(
+    LEAVES | TEXTS | MARKED, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8
+)
+ARGUMENTS = st.dictionaries(TEXTS | MARKED, VALUES, max_size=4)
+TOOL_NAMES = st.text("abcXYZ_-019", min_size=1, max_size=64)
+FRAGMENTS = st.sampled_from(
+    [
+        *("<tool_call>", "</tool_call>", "<tools>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call>", "<tool_call|>"),
+        *(
+            '{"name": "read_file", "arguments": ',
+            '{"path": "a"}',
+            "}",
+            "{",
+            "[",
+            "]",
+            '"',
+            "'",
+            "\n",
+            "```json\n",
+            "\n```\n",
+        ),
+        *(
+            "<think>",
+            "</think>",
+            "<function=read_file>",
+            "<parameter=path>",
+            "</parameter>",
+            "</function>",
+            "\n{",
+            "\n[",
+        ),
+        *(
+            "call:read_file{",
+            '<|"|>',
+            "<arg_key>",
+            "</arg_key>",
+            "<arg_value>",
+            "\\",
+            "//",
+            "/*",
+            "<tool_response>",
+            " word ",
+        ),
+    ]
+)
+JUMBLES = st.lists(FRAGMENTS | st.text(max_size=4), max_size=24).map("".join)
+
+
+def in_pieces(text: str, sizes: Sequence[int]) -> list[str]:
+    """A text cut into pieces of these sizes, over and over."""
+    pieces: list[str] = []
+    while text:
+        size = sizes[len(pieces) % len(sizes)] if sizes else len(text)
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+def shown_of(text: str, sizes: Sequence[int], tools: Sequence[Spec] = TOOLS) -> str:
+    """What a sieve shows of a text that comes in pieces."""
+    sieve = Sieve(tools)
+    given = [event for piece in in_pieces(text, sizes) for event in sieve.feed(piece)]
+    shown = "".join(event.text for event in given if isinstance(event, Text))
+    assert shown == sieve.shown
+    return shown
+
+
+SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_what_models_write_is_read_as_it_was_meant(case: dict[str, Any]) -> None:
+    calls = tuple(Found(name=call["name"], arguments=call["arguments"]) for call in case["calls"])
+    meant = Answer(content=case["content"], reasoning=case["reasoning"], calls=calls)
+    assert read(case["text"], TOOLS, cut=case["cut"]) == meant
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+def test_while_it_comes_only_text_is_shown(case: dict[str, Any], size: int) -> None:
+    shown = shown_of(case["text"], [size])
+    if case["name"] != "thinking without its opening tag":
+        assert case["content"].startswith(shown)
+
+
+@pytest.mark.parametrize(
+    "text", ["I will read it. <tool_call>{", "I will read it.\n\n```json\n{", "I will read it.\n{"]
+)
+def test_text_is_shown_before_the_call_has_come(text: str) -> None:
+    assert shown_of(text, [1]) == "I will read it."
+
+
+def test_a_code_block_and_a_thought_are_shown_as_they_come() -> None:
+    assert shown_of("See:\n```python\nprint(1)\nprint(", [3]) == "See:\n```python\nprint(1)\nprint("
+    sieve = Sieve(TOOLS)
+    given = [event for piece in in_pieces("<think>So then</think>Hello", [2]) for event in sieve.feed(piece)]
+    assert "".join(event.text for event in given if isinstance(event, Thought)) == "So then"
+    assert sieve.shown == "Hello"
+
+
+def test_the_corpus_is_large_and_has_no_two_cases_of_one_name() -> None:
+    assert len(set(NAMES)) == len(NAMES) >= 60
+
+
+@given(st.lists(st.tuples(TOOL_NAMES, ARGUMENTS), min_size=1, max_size=4), TEXTS | MARKED, SIZES)
+@example([("a", {"": '"}}</tool_call>'})], "", [1])
+@settings(deadline=None, max_examples=100)
+def test_what_is_rendered_is_read_back_equal(
+    calls: list[tuple[str, dict[str, Any]]], prose: str, sizes: list[int]
+) -> None:
+    tools = [Spec(name=name, description="", parameters={}) for name, _ in calls]
+    prose = prose.strip()
+    # Text that holds marks of its own, or leaves a code block open, is not what this is about.
+    assume("```" not in prose and "~~~" not in prose and read(f"{prose}\n", tools) == Answer(content=prose))
+    assume("<tool_call>" not in prose)
+    text = "\n".join(filter(None, (prose, *(call_text(name, arguments) for name, arguments in calls))))
+    found = read(text, tools)
+    assert [(call.name, call.arguments) for call in found.calls] == calls
+    assert found.content == prose
+    assert shown_of(text, sizes, tools) == prose
+
+
+@given(JUMBLES, st.booleans(), SIZES)
+@settings(deadline=None, max_examples=200)
+def test_no_text_raises_and_whatever_is_found_can_be_stored(text: str, cut: bool, sizes: list[int]) -> None:
+    found = read(text, TOOLS, cut=cut)
+    calls = tuple(ToolCall(id="c", name=call.name, arguments=call.arguments) for call in found.calls)
+    say(Message(role="assistant", content=found.content, tool_calls=calls, reasoning=found.reasoning))
+    shown = shown_of(text, sizes)
+    assert "</think" in text or "<channel" in text or found.content.startswith(shown)
+
+
+@given(ARGUMENTS, st.integers(0, 2000))
+@settings(deadline=None, max_examples=100)
+def test_a_call_cut_anywhere_is_never_completed(arguments: dict[str, Any], at: int) -> None:
+    whole = call_text("write_file", arguments).removesuffix("\n</tool_call>")
+    text = whole[: min(at, len(whole) - 1)]
+    assert all(isinstance(call.arguments, str) for call in read(text, TOOLS, cut=True).calls)
+
+
+HOSTILE = {
+    "opening tags": "<tool_call>{" * 90_000,
+    "opening tags without bodies": "<tool_call>" * 90_000,
+    "calls that are wrong": "<tool_call>{x}</tool_call>" * 40_000,
+    "calls that are right": '<tool_call>{"name":"shell","arguments":{}}</tool_call>' * 20_000,
+    "nested lists": '\n{"name":[' * 100_000,
+    "brackets": "\n[" * 500_000,
+    "quotes": '<tool_call>{"name": "a" ' + '"' * 1_000_000,
+    "quotes and tags": '<tool_call>{"a": "b" c' * 45_000,
+    "escapes": '<tool_call>{"name": "' + "\\n" * 500_000 + '",}</tool_call>',
+    "space": '<tool_call>{"name": "a"' + " \n" * 500_000 + "x</tool_call>",
+    "space behind a name": "<tool_call>shell" + " " * 1_000_000,
+    "fences": "```json\n{\n" * 100_000,
+    "fences that call": '```json\n{"name": "shell",\n' * 40_000,
+    "closing braces": '<tool_call>{"name":"shell","arguments":{}}' + "}" * 1_000_000,
+    "parameters": "<function=shell><parameter=a>" * 35_000,
+    "parameters that end": "<function=shell><parameter=a>b</parameter>" * 25_000,
+    "pairs": "<tool_call>shell<arg_key>a</arg_key><arg_value>" * 20_000,
+    "thoughts": "\n<think>" * 120_000,
+    "thoughts that end": "</think>" * 120_000,
+    "comments": "<tool_call>{/*" * 75_000,
+    "verbatim": '<tool_call>{"a": """' * 50_000,
+    "gemma": '<|tool_call>call:a{b:<|"|>' * 40_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_megabyte_costs_less_than_seconds(text: str) -> None:
+    # Quadratic time would be minutes; the limit leaves room for a busy machine.
+    began = time.process_time()
+    read(text, TOOLS)
+    shown_of(text, [997])
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{'a': 'it''s'}", {"a": "it''s"}),
+        ("{a: 1, b: -2.5e3, c: [x, 'y',],}", {"a": 1, "b": -2500.0, "c": ["x", "y"]}),
+        ('{"a": "\\u00e9\\q\\n"}', {"a": "é\\q\n"}),
+        ('{"a": "b" "c": "d"}', {"a": "b", "c": "d"}),
+        ("{a: 0123, b: 1.2.3}", {"a": "0123", "b": "1.2.3"}),
+    ],
+)
+def test_json_is_read_kindly(text: str, value: Any) -> None:
+    assert Reader(text, 0).value() == value
+
+
+@pytest.mark.parametrize("text", ['{"a', '{"a": ', '{"a": "b', "[tru", '{"a": """b'])
+def test_a_value_that_is_cut_is_said_to_be(text: str) -> None:
+    with pytest.raises(Cut):
+        Reader(text, 0).value()
+
+
+@pytest.mark.parametrize("text", ["{", '{"a": "b"', "[1, [2]"])
+def test_brackets_that_are_left_open_are_noted(text: str) -> None:
+    reader = Reader(text, 0)
+    reader.value()
+    assert reader.unclosed
+
+
+@pytest.mark.parametrize("text", ["{]", "{:1}", "{a b}", '{"a": 1e999}', "[" * 101, "{a: NaN}"])
+def test_what_is_not_json_is_refused(text: str) -> None:
+    with pytest.raises(Wrong):
+        Reader(text, 0).value()
