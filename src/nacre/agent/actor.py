@@ -1,0 +1,216 @@
+"""One session's actor: one task, one writer; it takes letters one after the other and answers each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
+
+import anyio
+from msgspec import Struct
+
+from nacre.agent.conversation import Conversation
+from nacre.agent.loop import Turn, run_turn
+from nacre.agent.ports import Called, Context, Emit, Event, Guard, Notice, Provider, Text, Tool
+from nacre.entries import Describe, Message, ToolCall
+from nacre.errors import NacreError
+from nacre.sessions import Sessions
+
+STOPPED = "[stopped by the user]"
+
+Ask = Callable[[Tool, ToolCall], Awaitable[Literal["yes", "no", "always"]]]
+
+
+class Busy(NacreError):
+    """The session has more waiting than it takes; try again later."""
+
+
+class Stopped(NacreError):
+    """The turn was stopped before it had an answer."""
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    """Who answers: a model, its tools, and how much of a session it is shown.
+
+    `provider` gives the model, `system` the system prompt, and `guard` who decides about calls, given the session
+    and someone to ask. `recall` gives what is remembered of use to words that came, and `after` is told when a turn
+    is over; neither may take long.
+    """
+
+    provider: Callable[[], Provider]
+    tools: Mapping[str, Tool] = {}
+    system: Callable[[], str] = str
+    guard: Callable[[str, Ask | None], Guard]
+    tokens: int = 32_000
+    most: int = 50
+    steps: int = 50
+    recall: Callable[[str], str] = lambda _: ""
+    after: Callable[[str], None] = lambda _: None
+
+
+class Inbound(Struct, frozen=True, kw_only=True):
+    """Words that came from somewhere; `id` is the channel's own name for them, so that they count once."""
+
+    key: str
+    content: str | list[Any]
+    id: str = ""
+    sender: str = ""
+
+
+class Letter:
+    """Words on their way to an actor, and the answer on its way back; without words, a turn to go on with."""
+
+    def __init__(self, inbound: Inbound | None, *, emit: Emit, ask: Ask | None) -> None:
+        self.inbound = inbound
+        self.emit = emit
+        self.ask = ask
+        self.answer: Message | None = None
+        self.error: BaseException | None = None
+        self.done = anyio.Event()
+
+    def settle(self, answer: Message | None = None, error: BaseException | None = None) -> None:
+        """Let whoever waits have the answer, or what went wrong."""
+        self.answer, self.error = answer, error
+        self.done.set()
+
+
+class Actor:
+    """The only one in this process that writes to its session."""
+
+    def __init__(self, sessions: Sessions, key: str, agent: Agent, *, mailbox: int) -> None:
+        self._conversation = Conversation(sessions, key)
+        self._hold = sessions.hold(key)
+        self._agent = agent
+        self._mailbox: deque[Letter] = deque()
+        self._most = mailbox
+        self._woken = anyio.Event()
+        self._turn: anyio.CancelScope | None = None
+        self._spoken: list[str] = []
+        self._letter: Letter | None = None
+        self._is_read = False
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._turn is not None or bool(self._mailbox)
+
+    def post(self, letter: Letter) -> None:
+        """Put a letter into the mailbox; raises Busy if that is full."""
+        if len(self._mailbox) >= self._most:
+            raise Busy(f"session {self._conversation.key!r} has {self._most} messages waiting; try again later")
+        self._mailbox.append(letter)
+        self._woken.set()
+
+    def stop(self) -> bool:
+        """Stop the turn that is running; False if none is."""
+        if self._turn is None:
+            return False
+        self._turn.cancel()
+        return True
+
+    async def run(self, *, idle: float) -> None:
+        """Answer letters until none has come for a while."""
+        while await self._has_mail(idle):
+            self._letter = self._mailbox.popleft()
+            await self._answered(self._letter)
+            self._letter = None
+
+    def give_up(self, error: BaseException) -> None:
+        """Tell everyone who waits that there will be no answer."""
+        waiting = [*([self._letter] if self._letter is not None else []), *self._mailbox]
+        self._mailbox.clear()
+        for letter in waiting:
+            letter.settle(error=error)
+
+    async def _has_mail(self, idle: float) -> bool:
+        if not self._mailbox:
+            self._woken = anyio.Event()
+            with anyio.move_on_after(idle):
+                await self._woken.wait()
+        return bool(self._mailbox)
+
+    async def _answered(self, letter: Letter) -> None:
+        try:
+            self._hold.take()
+            try:
+                letter.settle(await self._turned(letter))
+            finally:
+                self._hold.close()
+        except NacreError as error:
+            letter.settle(error=error)
+        self._agent.after(self._conversation.key)
+
+    async def _turned(self, letter: Letter) -> Message | None:
+        """Commit the words of a letter and run the turn that answers them, unless they have been answered before."""
+        if not self._is_read or letter.inbound is None:
+            self._conversation.read()
+            self._is_read = True
+        system = self._agent.system()
+        await self._heard(letter.inbound, system)
+        if self._conversation.is_answered:
+            return self._conversation.last
+        self._spoken = []
+        with anyio.CancelScope() as turn:
+            self._turn = turn
+            try:
+                return await run_turn(self._prepared(letter, system))
+            finally:
+                self._turn = None
+        await self._conversation.commit([self._cut_short()])
+        raise Stopped("the turn was stopped")
+
+    async def _heard(self, inbound: Inbound | None, system: str) -> None:
+        """Commit what was said, and the system prompt if the model has not been shown this one before."""
+        prompt = [Describe({"system": system or None})] if system != self._conversation.system else []
+        said = [_message(inbound, self._agent.recall)] if inbound is not None else []
+        if said or prompt:
+            await self._conversation.commit([*prompt, *said], id=inbound.id if inbound is not None else None)
+
+    def _cut_short(self) -> Message:
+        """What the model had said when it was stopped; with it in the log, the turn is over."""
+        said = "".join(self._spoken).strip()
+        return Message(role="assistant", content=f"{said}\n\n{STOPPED}" if said else STOPPED)
+
+    def _prepared(self, letter: Letter, system: str) -> Turn:
+        agent, conversation = self._agent, self._conversation
+        told: set[int] = set()
+
+        def emit(event: Event) -> None:
+            if isinstance(event, Text):
+                self._spoken.append(event.text)
+            elif isinstance(event, Called):
+                self._spoken.clear()
+            letter.emit(event)
+
+        def look(share: float) -> Context:
+            window = conversation.window(tokens=int(agent.tokens * share), most=agent.most)
+            if window.left_out and window.left_out not in told:
+                told.add(window.left_out)
+                letter.emit(Notice(f"{window.left_out} earlier messages are not shown to the model"))
+            return Context(system=system, messages=window.messages, tools=[tool.spec for tool in agent.tools.values()])
+
+        return Turn(
+            key=conversation.key,
+            look=look,
+            provider=agent.provider(),
+            tools=agent.tools,
+            guard=agent.guard(conversation.key, letter.ask),
+            commit=conversation.commit,
+            hear=self._hear,
+            emit=emit,
+            steps=agent.steps,
+        )
+
+    async def _hear(self) -> None:
+        """Commit words that came during the turn, so that the model sees them at its next step."""
+        while self._mailbox:
+            letter = self._mailbox.popleft()
+            if letter.inbound is not None:
+                await self._conversation.commit([_message(letter.inbound, self._agent.recall)], id=letter.inbound.id)
+            letter.settle()
+
+
+def _message(inbound: Inbound, recall: Callable[[str], str]) -> Message:
+    origin = {name: value for name, value in (("id", inbound.id), ("sender", inbound.sender)) if value}
+    recalled = recall(inbound.content) if isinstance(inbound.content, str) else ""
+    extra = {"origin": origin, "recalled": recalled}
+    return Message(role="user", content=inbound.content, extra={name: value for name, value in extra.items() if value})

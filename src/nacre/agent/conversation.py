@@ -1,0 +1,77 @@
+"""A session as its actor knows it: read once, then kept in step with what the actor itself commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+from msgspec.structs import replace
+
+from nacre.agent.ports import Entry
+from nacre.entries import Describe, Message, Snapshot
+from nacre.history.window import Window, recent
+from nacre.sessions import Sessions
+
+_AT_HAND = 256
+
+
+def is_final(message: Message) -> bool:
+    """Tell whether a message ends a turn."""
+    return message.role == "assistant" and not message.tool_calls
+
+
+class Conversation:
+    """The newest messages of a session; what the model is shown is made of these alone."""
+
+    def __init__(self, sessions: Sessions, key: str) -> None:
+        self._sessions = sessions
+        self.key = key
+        self._now = Snapshot()
+        self._messages: list[Message] = []
+
+    def read(self) -> None:
+        """Read the session as it is now."""
+        self._now = self._sessions.snapshot(self.key, last=_AT_HAND)
+        self._messages = list(self._now.messages)
+
+    @property
+    def system(self) -> str:
+        """The system prompt that the model was last shown."""
+        found = self._now.meta.get("system", "")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def last(self) -> Message | None:
+        return self._messages[-1] if self._messages else None
+
+    @property
+    def is_answered(self) -> bool:
+        """False if someone's words, or a tool's result, wait for an answer."""
+        return self.last is None or is_final(self.last)
+
+    def window(self, *, tokens: int, most: int) -> Window:
+        """What fits into a number of tokens and of messages."""
+        summary = self._now.summary
+        return recent(reversed(self._messages), count=self._live, summary=summary, tokens=tokens, most=most)
+
+    async def commit(self, entries: Sequence[Entry | Describe], *, id: str | None = None) -> int:
+        """Store entries as one unit, and return when they are durable, whatever is cancelled meanwhile."""
+        with anyio.CancelScope(shield=True):
+            number = await self._sessions.submit(self.key, entries, id=id or None)
+        self._keep(entries, number)
+        return number
+
+    @property
+    def _live(self) -> int:
+        return max(self._now.live, len(self._messages))
+
+    def _keep(self, entries: Sequence[Entry | Describe], number: int) -> None:
+        """Take in what was stored; if somebody else wrote too, or it was stored before, read again."""
+        created = 0 if self._now.n else 1
+        if number != self._now.n + created + len(entries) or any(isinstance(entry, Describe) for entry in entries):
+            self.read()
+            return
+        said = [entry for entry in entries if isinstance(entry, Message)]
+        self._messages += said
+        del self._messages[:-_AT_HAND]
+        self._now = replace(self._now, n=number, live=self._now.live + len(said))

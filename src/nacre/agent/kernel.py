@@ -1,0 +1,118 @@
+"""The kernel: finds or starts a session's actor, and keeps one's failure from the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from nacre.agent.actor import Actor, Agent, Ask, Inbound, Letter, Stopped
+from nacre.agent.conversation import is_final
+from nacre.agent.ports import Emit, Event
+from nacre.entries import Message
+from nacre.errors import NacreError
+from nacre.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+
+def ignored(_: Event) -> None:
+    """Watch nothing."""
+
+
+class Kernel:
+    """The actors of one process: started when a letter comes, ended when they are idle.
+
+    `agent_for` says who answers in a session.
+    """
+
+    def __init__(
+        self, sessions: Sessions, agent_for: Callable[[str], Agent], *, idle: float = 300, mailbox: int = 64
+    ) -> None:
+        self._sessions = sessions
+        self._agent_for = agent_for
+        self._idle = idle
+        self._mailbox = mailbox
+        self._actors: dict[str, Actor] = {}
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is not None:
+            tasks.cancel_scope.cancel()
+            # What was raised is the caller's own; the actors have nothing to add to it.
+            await tasks.__aexit__(None, None, None)
+
+    async def deliver(self, inbound: Inbound, *, emit: Emit = ignored, ask: Ask | None = None) -> Message | None:
+        """Give words to their session and wait for the answer.
+
+        None if they came in the middle of a turn: whoever began that gets the answer to both. Raises Busy
+        if too much is waiting, SessionBusy if another process is at a turn of the session, Stopped if
+        somebody stopped it, and what the model or the store raised.
+        """
+        return await self._answered(inbound.key, Letter(inbound, emit=emit, ask=ask))
+
+    async def resume(self, key: str, *, emit: Emit = ignored, ask: Ask | None = None) -> Message | None:
+        """Finish the turn that a crash cut short; None if there is none."""
+        last = self._sessions.get_history(key, last=1)
+        if not last or is_final(last[0]):
+            return None
+        return await self._answered(key, Letter(None, emit=emit, ask=ask))
+
+    def stop(self, key: str) -> bool:
+        """Stop the turn that runs in a session; False if none does."""
+        actor = self._actors.get(key)
+        return actor is not None and actor.stop()
+
+    def is_at_work(self, key: str) -> bool:
+        """Tell whether a turn runs in a session, or waits to."""
+        actor = self._actors.get(key)
+        return actor is not None and actor.is_at_work
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    async def _answered(self, key: str, letter: Letter) -> Message | None:
+        self._actor(key).post(letter)
+        try:
+            await letter.done.wait()
+        except anyio.get_cancelled_exc_class():
+            self.stop(key)
+            raise
+        if letter.error is not None:
+            raise letter.error
+        return letter.answer
+
+    def _actor(self, key: str) -> Actor:
+        if self._tasks is None:
+            raise NacreError("the kernel is not running")
+        actor = self._actors.get(key)
+        if actor is None:
+            actor = Actor(self._sessions, key, self._agent_for(key), mailbox=self._mailbox)
+            self._actors[key] = actor
+            self._tasks.start_soon(self._kept, key, actor, name=f"session {key}")
+        return actor
+
+    async def _kept(self, key: str, actor: Actor) -> None:
+        """Run an actor to its end; whatever befalls it stays with it, and the next letter starts another."""
+        failure: BaseException = Stopped("the agent is shutting down")
+        try:
+            await actor.run(idle=self._idle)
+        except Exception as error:
+            # One session's bug: those who wait on it hear of it, all others go on.
+            logger.exception("an actor failed and is started anew when it is needed", extra={"session": key})
+            failure = error
+        finally:
+            if self._actors.get(key) is actor:
+                del self._actors[key]
+            actor.give_up(failure)

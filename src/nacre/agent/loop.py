@@ -1,0 +1,129 @@
+"""One turn: ask the model, run what it calls, until it has nothing to call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from msgspec import Struct, to_builtins
+
+from nacre.agent.ports import (
+    Called,
+    Commit,
+    Context,
+    Emit,
+    Entry,
+    Guard,
+    Notice,
+    Output,
+    Provider,
+    Reply,
+    Returned,
+    Scene,
+    Tool,
+)
+from nacre.entries import Message, Note, ToolCall
+from nacre.errors import ContextOverflow, ToolError
+
+logger = logging.getLogger(__name__)
+
+_TIGHTER = (1.0, 0.5, 0.25)
+
+Look = Callable[[float], Context]
+"""What the model is shown now, in a share of the room that there usually is."""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """What a turn is run with; `hear` commits words that have come meanwhile."""
+
+    key: str
+    look: Look
+    provider: Provider
+    tools: Mapping[str, Tool]
+    guard: Guard
+    commit: Commit
+    hear: Callable[[], Awaitable[None]]
+    emit: Emit
+    steps: int = 50
+
+
+async def run_turn(turn: Turn) -> Message:
+    """Run the model and its tools until it answers without calling any; returns that answer.
+
+    Every step is committed before the next begins, so that a crash at any point leaves a log from
+    which the turn can go on.
+    """
+    for _ in range(turn.steps):
+        reply = await _said(turn)
+        if not reply.message.tool_calls:
+            return reply.message
+        for call in reply.message.tool_calls:
+            await _called(turn, call)
+        await turn.hear()
+    end = Message(role="assistant", content=f"[stopped after {turn.steps} steps]", extra={"stopped": "steps"})
+    await turn.commit([end])
+    return end
+
+
+async def _said(turn: Turn) -> Reply:
+    """Let the model speak, and commit what it said with what it cost."""
+    reply = await _asked(turn)
+    await turn.commit(_entries(reply))
+    return reply
+
+
+async def _asked(turn: Turn) -> Reply:
+    """Ask the model; if the context is too long for it, show it less."""
+    for share in _TIGHTER[:-1]:
+        try:
+            return await turn.provider.complete(turn.look(share), emit=turn.emit)
+        except ContextOverflow:
+            turn.emit(Notice("the context was too long for the model; it is asked again with less"))
+    return await turn.provider.complete(turn.look(_TIGHTER[-1]), emit=turn.emit)
+
+
+def _entries(reply: Reply) -> Sequence[Entry]:
+    if reply.usage is None:
+        return [reply.message]
+    return [reply.message, Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
+
+
+async def _called(turn: Turn, call: ToolCall) -> None:
+    """Run one call; that it was started is durable before it runs, its result before anything else."""
+    tool = turn.tools.get(call.name)
+    refusal = _fault(call, turn.tools) or (await turn.guard(tool, call) if tool is not None else "")
+    if tool is None or refusal:
+        output = Output(text=refusal, failed=True)
+    else:
+        await turn.commit([Note("tool", {"call": call.id, "name": call.name})])
+        turn.emit(Called(call))
+        output = await _run(turn, tool, call)
+    await turn.commit([result(call, output)])
+    turn.emit(Returned(call, output))
+
+
+async def _run(turn: Turn, tool: Tool, call: ToolCall) -> Output:
+    try:
+        return await tool.run(call.arguments, Scene(key=turn.key, call=call, emit=turn.emit))
+    except ToolError as error:
+        return Output(text=str(error), failed=True)
+    except Exception as error:
+        # A tool's bug is the model's to hear of, and nobody else's turn is to end for it.
+        logger.exception("a tool failed", extra={"tool": call.name})
+        return Output(text=f"the tool {call.name} failed: {type(error).__name__}: {error}", failed=True)
+
+
+def result(call: ToolCall, output: Output) -> Message:
+    """The message that answers a call."""
+    extra = {"failed": True} if output.failed else {}
+    whole = {"whole": output.whole} if output.whole is not None else {}
+    return Message(role="tool", tool_call_id=call.id, name=call.name, content=output.text, extra={**extra, **whole})
+
+
+def _fault(call: ToolCall, tools: Mapping[str, Tool]) -> str:
+    """What is wrong with a call, in words for the model; "" if nothing is."""
+    if call.name not in tools:
+        return f"there is no tool {call.name!r}; there are: {', '.join(sorted(tools)) or 'none'}"
+    if not isinstance(call.arguments, dict):
+        return f"the arguments of {call.name} are not a JSON object: {call.arguments!r:.200}; nothing was run"
+    return ""

@@ -1,0 +1,102 @@
+"""Sessions that work for another: begun by a call, linked to it, and held to their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from nacre.agent.actor import Inbound, Stopped
+from nacre.agent.conversation import is_final
+from nacre.agent.ports import Context, Emit, Provider, Reply
+from nacre.entries import Describe, Message
+from nacre.errors import NacreError
+from nacre.sessions import Sessions
+from nacre.tools.delegate import Report, Status, Task
+
+_LONGEST_TITLE = 80
+
+Deliver = Callable[[Inbound], Awaitable[Message | None]]
+
+
+class Spent(NacreError):
+    """A session has used all the tokens that it may use."""
+
+
+class Tally:
+    """A provider that counts what one session uses of it, and refuses when that is too much."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.steps = self.tokens = 0
+
+    def of(self, inner: Provider) -> Provider:
+        return _Counted(inner, self)
+
+
+class _Counted:
+    def __init__(self, inner: Provider, tally: Tally) -> None:
+        self._inner = inner
+        self._tally = tally
+
+    @property
+    def model(self) -> str:
+        return self._inner.model
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        tally = self._tally
+        if tally.tokens >= tally.task.tokens:
+            raise Spent(f"the session has used {tally.tokens} of {tally.task.tokens} tokens")
+        reply = await self._inner.complete(context, emit=emit)
+        tally.steps += 1
+        tally.tokens += reply.usage.prompt + reply.usage.completion if reply.usage is not None else 0
+        return reply
+
+    async def close(self) -> None:
+        """It is the parent's to close."""
+
+
+class Delegated:
+    """Runs child sessions through the kernel; each is named by its parent and the call that asked for it."""
+
+    def __init__(self, sessions: Sessions, deliver: Deliver) -> None:
+        self._sessions = sessions
+        self._deliver = deliver
+        self.running: dict[str, Tally] = {}
+
+    def depth(self, key: str) -> int:
+        """How many parents a session has; 0 for one that a person began."""
+        found = self._sessions.get_meta(key).get("depth", 0)
+        return found if isinstance(found, int) else 0
+
+    async def run(self, task: Task) -> Report:
+        """Run a child to its end; one that was begun before is not begun twice."""
+        key = f"{task.parent}/{task.call}"
+        if self._sessions.exists(key):
+            return self._as_left(key)
+        tally = self.running[key] = Tally(task)
+        try:
+            await self._sessions.submit(key, [_description(task, self._sessions.get_meta(task.parent))])
+            answer = await self._deliver(Inbound(key=key, content=task.text))
+            status: Status = "steps" if answer is not None and "stopped" in answer.extra else "done"
+        except Spent:
+            answer, status = None, "tokens"
+        except Stopped:
+            answer, status = None, "interrupted"
+        except NacreError as error:
+            answer, status = Message(role="assistant", content=str(error)), "failed"
+        finally:
+            del self.running[key]
+        text = str(answer.content or "") if answer is not None else ""
+        return Report(key=key, status=status, answer=text, steps=tally.steps, tokens=tally.tokens)
+
+    def _as_left(self, key: str) -> Report:
+        """What came of a child that an earlier run of the program began."""
+        last = self._sessions.get_history(key, last=1)
+        is_done = bool(last) and is_final(last[0])
+        return Report(
+            key=key, status="done" if is_done else "interrupted", answer=str(last[0].content) if is_done else ""
+        )
+
+
+def _description(task: Task, parent: dict[str, object]) -> Describe:
+    fields = {"parent": task.parent, "call": task.call, "depth": task.depth, "title": task.text[:_LONGEST_TITLE]}
+    return Describe({**fields, "approvals": parent.get("approvals")})

@@ -1,0 +1,130 @@
+"""What the agent works with: workspace, tools, skills, and the system prompt that tells it so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import msgspec
+
+from nacre.agent.ports import Tool
+from nacre.app.closing import Closing
+from nacre.config import Settings, path
+from nacre.errors import ConfigError
+from nacre.opening import default_place
+from nacre.sandbox import Kind, find
+from nacre.sessions import Sessions
+from nacre.skills import Catalogue, usual_places
+from nacre.skills import find as find_skills
+from nacre.tools import loading
+from nacre.tools.delegate import Children, delegate_tool
+from nacre.tools.reading import reading_tools
+from nacre.tools.searching import search_tool
+from nacre.tools.shell import shell_tool
+from nacre.tools.skill import skill_tool
+from nacre.tools.web import web_tool
+from nacre.tools.workspace import Workspace
+from nacre.tools.writing import writing_tools
+
+_PERSONA = "You are nacre, an assistant that works in its user's workspace. Be brief and exact."
+_PERSONA_FILE, _PROJECT_FILE = "PERSONA.md", "AGENTS.md"
+_OURS = ("tools", "memory")
+_READ_ONLY = ("skills", _PERSONA_FILE)
+
+
+class Furniture(NamedTuple):
+    """The tools by name, the skills, the system prompt, and what a person should be told of them."""
+
+    tools: dict[str, Tool]
+    skills: Catalogue
+    system: str
+    notes: list[str]
+
+
+async def furnish(
+    settings: Settings, sessions: Sessions, children: Children, closing: Closing, *, root: str | None
+) -> Furniture:
+    """Find and make all of it; without a `root`, for sessions in RAM."""
+    place = _workspace(settings, root)
+    found = find_skills(usual_places(workspace=place, home=Path.home(), project=Path.cwd()))
+    skills = Catalogue(entry.skill for entry in found.skills)
+    notes = list(found.warnings)
+    hidden = [*(str(place / name) for name in _OURS), *_beside(place, root)]
+    hidden += [str(file) for file in [place / "MEMORY.md"] if file.exists()]
+    files = Workspace(place, hidden=hidden, frozen=[str(place / name) for name in _READ_ONLY])
+    tools: list[Tool] = [*reading_tools(files), *writing_tools(files)]
+    tools += await _shell(settings, place, hidden, notes)
+    tools += [web_tool(allow=settings.text("web.allow").split()), delegate_tool(children)]
+    if root is not None:
+        tools.append(search_tool(sessions.search))
+    if skills.names:
+        tools.append(skill_tool(skills.names, skills.load))
+    tools += await _servers(settings, closing, notes)
+    loaded = loading.load(place / "tools", taken=[tool.spec.name for tool in tools])
+    notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
+    by_name = {tool.spec.name: tool for tool in [*tools, *loaded.tools]}
+    return Furniture(by_name, skills, _system(place, skills), notes)
+
+
+def _workspace(settings: Settings, root: str | None) -> Path:
+    """The workspace, made if it is not there; the folders in it that are ours too, so that they can be hidden."""
+    wanted = settings.text("agent.workspace")
+    place = (Path(wanted) if wanted else Path(root or default_place()) / "workspace").expanduser()
+    try:
+        for folder in (place, *(place / name for name in _OURS)):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the workspace {place} cannot be made: {error}; set agent.workspace") from error
+    return place.resolve()
+
+
+def _beside(place: Path, root: str | None) -> list[str]:
+    """The store and the configuration, where they lie inside the workspace."""
+    ours = [Path(path()).parent, *([Path(root)] if root is not None else [])]
+    return [str(folder.resolve()) for folder in ours if folder.resolve().is_relative_to(place) and folder.exists()]
+
+
+async def _shell(settings: Settings, place: Path, hidden: list[str], notes: list[str]) -> list[Tool]:
+    """The shell, if there is something to confine it."""
+    kind = cast("Kind", settings.text("sandbox.kind"))
+    found = await find(str(place), kind=kind, hidden=hidden, network=settings.flag("sandbox.network"))
+    if found.sandbox is None:
+        notes.append(f"no shell: {found.why}")
+        return []
+    if kind == "off":
+        notes.append(found.why)
+    return [shell_tool(found.sandbox)]
+
+
+async def _servers(settings: Settings, closing: Closing, notes: list[str]) -> list[Tool]:
+    """The tools of the MCP servers in the configuration."""
+    table = settings.table("mcp")
+    if not table:
+        return []
+    from nacre.tools import mcp  # noqa: PLC0415 - nothing of it unless there is a server
+
+    try:
+        configs = [msgspec.convert({**entry, "name": name}, mcp.Config) for name, entry in table.items()]
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"an MCP server in {path()} cannot be read: {error}") from error
+    servers = [mcp.Server(config) for config in configs]
+    for server in servers:
+        closing.add("MCP server", server.close)
+    found, problems = await mcp.tools_of(servers)
+    notes += problems
+    return list(found)
+
+
+def _system(place: Path, skills: Catalogue) -> str:
+    """The system prompt: the same bytes from turn to turn, so that what the server has cached of it holds."""
+    persona = _text(place / _PERSONA_FILE) or _PERSONA
+    project = _text(Path.cwd() / _PROJECT_FILE)
+    parts = [persona, f"The project says in {_PROJECT_FILE}:\n\n{project}" if project else "", skills.text]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

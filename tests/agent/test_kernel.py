@@ -1,0 +1,260 @@
+"""Many sessions, one kernel: order, stopping, crashes, limits, and an orderly end."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import nacre
+from nacre.agent.actor import STOPPED, Agent, Busy, Stopped
+from nacre.agent.kernel import Kernel
+from nacre.providers.scripted import Pause, Scripted
+from nacre.sessions import Sessions
+from tests.agent.scene import Echo, agent, call, lines, words
+
+
+class Gate:
+    """A place to wait at, and a sign that somebody waits there."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = anyio.Event(), anyio.Event()
+
+    def pause(self) -> Pause:
+        return Pause(self.opened, self.reached)
+
+
+def test_words_that_come_during_a_turn_are_seen_at_its_next_step(sessions: Sessions) -> None:
+    async def play() -> None:
+        gate = Gate()
+
+        async def wait(_: str) -> str:
+            gate.reached.set()
+            await gate.opened.wait()
+            return "ran"
+
+        model = Scripted([call(), "both"])
+        kernel = Kernel(sessions, lambda _: agent(model, Echo(act=wait)))
+        async with kernel, anyio.create_task_group() as tasks:
+            tasks.start_soon(kernel.deliver, words("first"))
+            await gate.reached.wait()
+            tasks.start_soon(kernel.deliver, words("second"))
+            await anyio.wait_all_tasks_blocked()
+            gate.opened.set()
+        assert [str(message.content) for message in model.contexts[1].messages][-1] == "second"
+
+    anyio.run(play)
+    assert lines(sessions)[2:] == ["tool: ran", "user: second", "assistant: both"]
+
+
+def test_words_that_come_before_an_answer_are_answered_after_it(sessions: Sessions) -> None:
+    async def play() -> None:
+        gate = Gate()
+        kernel = Kernel(sessions, lambda _: agent(Scripted([["one", gate.pause()], "two"])))
+        async with kernel, anyio.create_task_group() as tasks:
+            tasks.start_soon(kernel.deliver, words("first"))
+            await gate.reached.wait()
+            tasks.start_soon(kernel.deliver, words("second"))
+            await anyio.wait_all_tasks_blocked()
+            gate.opened.set()
+
+    anyio.run(play)
+    assert lines(sessions) == ["user: first", "assistant: one", "user: second", "assistant: two"]
+
+
+def test_a_stopped_turn_keeps_what_was_said_and_the_session_goes_on(sessions: Sessions) -> None:
+    async def play() -> None:
+        gate = Gate()
+        model = Scripted([["The answer", gate.pause(), " is"], "hello"])
+        async with Kernel(sessions, lambda _: agent(model)) as kernel:
+            await _stopped(kernel, gate)
+            await kernel.deliver(words("again"))
+            assert not kernel.stop("k")
+
+    anyio.run(play)
+    assert lines(sessions) == ["user: ask", f"assistant: The answer\n\n{STOPPED}", "user: again", "assistant: hello"]
+
+
+def test_a_stopped_tool_is_shown_as_interrupted(sessions: Sessions) -> None:
+    model = Scripted([call(), "hello"])
+
+    async def play() -> None:
+        gate = Gate()
+
+        async def wait(_: str) -> str:
+            gate.reached.set()
+            await gate.opened.wait()
+            return "never"
+
+        async with Kernel(sessions, lambda _: agent(model, Echo(act=wait))) as kernel:
+            await _stopped(kernel, gate)
+            await kernel.deliver(words("again"))
+
+    anyio.run(play)
+    assert [str(message.content) for message in model.contexts[1].messages] == [
+        "ask",
+        "",
+        "interrupted, outcome unknown",
+        STOPPED,
+        "again",
+    ]
+
+
+def test_a_full_mailbox_says_so(sessions: Sessions) -> None:
+    async def play() -> None:
+        gate = Gate()
+        kernel = Kernel(sessions, lambda _: agent(Scripted([["a", gate.pause()], "b"])), mailbox=1)
+        async with kernel, anyio.create_task_group() as tasks:
+            tasks.start_soon(kernel.deliver, words("1"))
+            await gate.reached.wait()
+            tasks.start_soon(kernel.deliver, words("2"))
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(Busy, match="1 messages waiting"):
+                await kernel.deliver(words("3"))
+            gate.opened.set()
+
+    anyio.run(play)
+    assert "user: 3" not in lines(sessions)
+
+
+def test_words_that_came_before_are_answered_once(sessions: Sessions) -> None:
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(Scripted(["one"]))) as kernel:
+            first = await kernel.deliver(words("hi", id="m1"))
+            again = await kernel.deliver(words("hi", id="m1"))
+            assert (first and first.content, again and again.content) == ("one", "one")
+
+    anyio.run(play)
+    assert lines(sessions) == ["user: hi", "assistant: one"]
+
+
+def test_one_session_s_bug_is_its_own(sessions: Sessions) -> None:
+    def failing(key: str) -> Agent:
+        def guard(*_: Any) -> Any:
+            raise RuntimeError("a bug")
+
+        return agent(Scripted(["fine"] * 3), guard=guard) if key == "bad" else good
+
+    good = agent(Scripted(["one", "two"]))
+
+    async def play() -> None:
+        async with Kernel(sessions, failing) as kernel:
+            await kernel.deliver(words("hi"))
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="a bug"):
+                    await kernel.deliver(words("hi", "bad"))
+            await kernel.deliver(words("hi"))
+
+    logging.disable()
+    anyio.run(play)
+    logging.disable(logging.NOTSET)
+    assert lines(sessions)[-1] == "assistant: two"
+
+
+def test_an_idle_actor_ends_and_comes_back(sessions: Sessions) -> None:
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(Scripted(["a", "b"])), idle=0) as kernel:
+            await kernel.deliver(words("1"))
+            while len(kernel):
+                await anyio.lowlevel.checkpoint()
+            assert not kernel.is_at_work("k")
+            await kernel.deliver(words("2"))
+
+    anyio.run(play)
+    assert lines(sessions)[-1] == "assistant: a"
+
+
+def test_what_another_process_wrote_between_two_turns_is_seen(sessions: Sessions, root: Path) -> None:
+    model = Scripted(["a", "b"])
+
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(model)) as kernel:
+            await kernel.deliver(words("1"))
+            with nacre.open(root) as other:
+                other.add_message("k", "user", "from elsewhere")
+            await kernel.deliver(words("2"))
+
+    anyio.run(play)
+    assert [str(message.content) for message in model.contexts[1].messages] == ["1", "a", "from elsewhere", "2"]
+
+
+def test_a_turn_in_another_process_is_told_with_who_is_at_it(sessions: Sessions, root: Path) -> None:
+    code = "import sys, nacre; nacre.open(sys.argv[1]).hold('k').take(); print(1, flush=True); input()"
+    command = [sys.executable, "-c", code, str(root)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(Scripted(["a"]))) as kernel:
+            with pytest.raises(nacre.SessionBusy, match=f'"pid": {holder.pid}'):
+                await kernel.deliver(words("1"))
+            holder.communicate(b"\n")
+            await kernel.deliver(words("1"))
+
+    anyio.run(play)
+    assert lines(sessions) == ["user: 1", "assistant: a"]
+
+
+def test_an_unfinished_turn_is_finished_once(sessions: Sessions) -> None:
+    sessions.add_message("k", "user", "are you there?")
+
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(Scripted(["yes"]))) as kernel:
+            answer = await kernel.resume("k")
+            assert answer is not None
+            assert await kernel.resume("k") is None
+            assert await kernel.resume("unknown") is None
+
+    anyio.run(play)
+    assert lines(sessions) == ["user: are you there?", "assistant: yes"]
+
+
+def test_shutting_down_leaves_a_turn_to_be_finished(sessions: Sessions) -> None:
+    async def play() -> None:
+        gate = Gate()
+        kernel = Kernel(sessions, lambda _: agent(Scripted([["half", gate.pause()]])))
+        async with anyio.create_task_group() as tasks, kernel:
+            tasks.start_soon(_expect_stop, kernel)
+            await gate.reached.wait()
+
+    anyio.run(play)
+    assert lines(sessions) == ["user: ask"]
+
+
+def test_a_kernel_that_does_not_run_takes_no_words(sessions: Sessions) -> None:
+    with pytest.raises(nacre.NacreError, match="not running"):
+        anyio.run(Kernel(sessions, lambda _: agent(Scripted([]))).deliver, words("hi"))
+
+
+def test_who_stops_waiting_stops_the_turn(sessions: Sessions) -> None:
+    async def play() -> None:
+        gate = Gate()
+        async with Kernel(sessions, lambda _: agent(Scripted([["half", gate.pause()]]))) as kernel:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(kernel.deliver, words("ask"))
+                await gate.reached.wait()
+                tasks.cancel_scope.cancel()
+            while kernel.is_at_work("k"):
+                await anyio.lowlevel.checkpoint()
+
+    anyio.run(play)
+    assert lines(sessions) == ["user: ask", f"assistant: half\n\n{STOPPED}"]
+
+
+async def _stopped(kernel: Kernel, gate: Gate) -> None:
+    """Begin a turn, and stop it where it waits."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_expect_stop, kernel)
+        await gate.reached.wait()
+        assert kernel.stop("k")
+
+
+async def _expect_stop(kernel: Kernel) -> None:
+    with pytest.raises(Stopped):
+        await kernel.deliver(words("ask"))

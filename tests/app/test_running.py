@@ -1,0 +1,186 @@
+"""The parts put together: a model is found, tools and skills are there, and everything is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import nacre
+from nacre.agent.actor import Inbound
+from nacre.agent.ports import Event, Notice, Tool
+from nacre.app import App, running
+from nacre.config import Settings
+from nacre.entries import ToolCall
+from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said, serving
+
+MODELS = {"gemma4:e4b": ["completion", "tools"]}
+Play = Callable[[App], Coroutine[Any, Any, None]]
+
+
+def settings(**sections: dict[str, Any]) -> Settings:
+    return Settings(sections, {})
+
+
+def play(answers: list[Answer], act: Play, configured: Settings | None = None, **options: Any) -> list[Event]:
+    """Run the application with an Ollama that gives these answers; returns what it told at its start."""
+    told: list[Event] = []
+
+    async def run() -> None:
+        async with serving(OllamaServer(answers, MODELS)) as server:
+            found = configured or settings(ollama={"host": server.host})
+            found._values["ollama.host"] = server.host
+            async with running(found, emit=told.append, **options) as app:
+                await act(app)
+
+    anyio.run(run)
+    return told
+
+
+def answer(*chunks: bytes) -> Answer:
+    return Answer(chunks=(*chunks, done()))
+
+
+def test_ollama_answers_if_it_is_there(home: Path) -> None:
+    async def act(app: App) -> None:
+        reply = await app.kernel.deliver(Inbound(key="k", content="hi"))
+        assert reply is not None
+        assert (reply.content, app.model) == ("hello", "ollama/gemma4:e4b")
+        assert await app.models() == ["gemma4:e4b"]
+        assert app.window("k").messages[-1].content == "hello"
+
+    play([answer(said("hello"))], act)
+    with nacre.open() as sessions:
+        assert [message.content for message in sessions.get_history("k")] == ["hi", "hello"]
+
+
+def test_a_tool_reads_the_workspace(home: Path) -> None:
+    async def act(app: App) -> None:
+        (home / "nacre_home" / "workspace" / "a.txt").write_text("pearl")
+        await app.kernel.deliver(Inbound(key="k", content="read it"))
+        assert "pearl" in str(app.sessions.get_history("k")[2].content)
+
+    play([answer(called("read_file", {"path": "a.txt"})), answer(said("done"))], act)
+
+
+def test_writing_without_anybody_to_ask_is_refused(home: Path) -> None:
+    async def act(app: App) -> None:
+        await app.kernel.deliver(Inbound(key="k", content="write"))
+        assert "nobody can be asked" in str(app.sessions.get_history("k")[2].content)
+
+    play([answer(called("write_file", {"path": "a", "content": "b"})), answer(said("ok"))], act)
+
+
+def test_what_is_allowed_for_good_is_remembered_with_the_session(home: Path) -> None:
+    asked: list[str] = []
+
+    async def always(tool: Tool, call: ToolCall) -> Any:
+        asked.append(call.name)
+        return "always"
+
+    async def act(app: App) -> None:
+        for _ in range(2):
+            await app.kernel.deliver(Inbound(key="k", content="write"), ask=always)
+        assert app.sessions.get_meta("k")["approvals"] == ["write_file"]
+
+    write = [answer(called("write_file", {"path": "a", "content": "b"})), answer(said("ok"))]
+    play([*write, *write], act)
+    assert asked == ["write_file"]
+
+
+def test_the_configuration_may_allow(home: Path) -> None:
+    async def act(app: App) -> None:
+        await app.kernel.deliver(Inbound(key="k", content="write"))
+
+    allowing = settings(approvals={"write_file": "allow"})
+    play([answer(called("write_file", {"path": "a", "content": "b"})), answer(said("ok"))], act, allowing)
+    assert (home / "nacre_home" / "workspace" / "a").read_text() == "b"
+
+
+def test_work_is_delegated_to_a_session_of_its_own(home: Path) -> None:
+    async def act(app: App) -> None:
+        await app.kernel.deliver(Inbound(key="k", content="have it done"))
+        result = str(app.sessions.get_history("k")[2].content)
+        (child,) = [info.key for info in app.sessions.list() if info.key != "k"]
+        assert (child in result, "it is done" in result) == (True, True)
+        assert app.sessions.get_meta(child)["parent"] == "k"
+        assert app.children.depth(child) == 1
+
+    delegated = answer(called("delegate", {"task": "do it"}))
+    play([delegated, answer(said("it is done")), answer(said("good"))], act, settings(approvals={"delegate": "allow"}))
+
+
+def test_persona_and_project_make_the_system_prompt(home: Path) -> None:
+    (home / "project" / "AGENTS.md").write_text("Use tabs.")
+    workspace = home / "nacre_home" / "workspace"
+    workspace.mkdir(parents=True)
+    (workspace / "PERSONA.md").write_text("You are Perla.")
+
+    async def act(app: App) -> None:
+        assert app.furniture.system.startswith("You are Perla.\n\nThe project says in AGENTS.md:\n\nUse tabs.")
+
+    play([], act)
+
+
+def test_nothing_is_kept_of_an_incognito_session(home: Path) -> None:
+    async def act(app: App) -> None:
+        await app.kernel.deliver(Inbound(key="k", content="psst"))
+        assert "search_sessions" not in app.tools
+
+    play([answer(said("mum"))], act, incognito=True)
+    assert not list(home.rglob("*.jsonl"))
+
+
+def test_without_a_model_it_says_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.providers.weights.is_installed", lambda: False)
+
+    async def run() -> None:
+        async with running(settings()):
+            pytest.fail("there is no model")
+
+    with pytest.raises(
+        nacre.ProviderError, match=r"(?s)no model to talk to.*ollama pull gemma4:e4b.*nacre setup embedded"
+    ):
+        anyio.run(run)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_provider_without_a_usual_model_must_be_told_which(home: Path, provider: str) -> None:
+    async def run() -> None:
+        async with running(settings(agent={"provider": provider})):
+            pytest.fail("no model was named")
+
+    with pytest.raises(nacre.ConfigError, match=r"agent\.model is not set"):
+        anyio.run(run)
+
+
+def test_another_model_may_take_over(home: Path) -> None:
+    async def act(app: App) -> None:
+        await app.use("openai/gpt-9")
+        assert app.model == "openai/gpt-9"
+
+    play([], act)
+
+
+def test_a_key_is_read_from_its_file(home: Path) -> None:
+    async def run() -> None:
+        async with running(settings(agent={"provider": "openai", "model": "m"}, openai={"key_file": "/nowhere"})):
+            pytest.fail("there is no such file")
+
+    with pytest.raises(nacre.ConfigError, match="the key in /nowhere cannot be read"):
+        anyio.run(run)
+
+
+def test_a_broken_tool_of_the_user_is_told_and_the_rest_works(home: Path) -> None:
+    tools = home / "nacre_home" / "workspace" / "tools"
+    tools.mkdir(parents=True)
+    (tools / "broken.py").write_text("raise RuntimeError('no')")
+
+    async def act(app: App) -> None:
+        assert "read_file" in app.tools
+
+    told = play([], act)
+    assert any(isinstance(event, Notice) and "broken.py" in event.text for event in told)
