@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nacre.entries import Entry, Finding, Hit, Message, Receipt, Report, SessionInfo, Stored, ToolCall
     from nacre.errors import (
+        ChannelError,
         ConfigError,
         Conflict,
         ContextOverflow,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChannelError",
     "ConfigError",
     "Conflict",
     "ContextOverflow",

@@ -14,6 +14,7 @@ NacreError
 ├── ProviderError           a model or its server failed
 │   └── ContextOverflow     what the model was shown is longer than it can take
 ├── ToolError               a tool failed
+├── ChannelError            words could not be sent to where they belong
 └── ConfigError             the configuration cannot work
 """
 
@@ -74,6 +75,10 @@ class ContextOverflow(ProviderError):
 
 class ToolError(NacreError):
     """A tool failed."""
+
+
+class ChannelError(NacreError):
+    """Words could not be sent to where they belong."""
 
 
 class ConfigError(NacreError):

@@ -1,0 +1,58 @@
+"""Where words come from and go to: one small protocol, and the session that each sender has."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+_ESCAPED = {"%": "%25", ":": "%3A"}
+
+
+class Arrived(Struct, frozen=True, kw_only=True):
+    """Words as a channel met them; `id` is the channel's own name for them, `shown` the sender's for people."""
+
+    channel: str
+    account: str = ""
+    chat: str
+    thread: str = ""
+    sender: str
+    id: str
+    text: str
+    shown: str = ""
+
+
+Accept = Callable[[Arrived], Awaitable[None]]
+"""Take words in; when it returns they are durable, and the channel may acknowledge them."""
+
+
+class Channel(Protocol):
+    """A place where people are."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in keys and in the configuration."""
+
+    async def run(self, accept: Accept) -> None:
+        """Receive until cancelled; a connection that is lost is made again."""
+
+    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        """Answer words; the same `id` after a crash means the same answer. Raises ChannelError if it cannot be sent."""
+
+    async def close(self) -> None:
+        """Release everything; twice is harmless."""
+
+
+def key_of(arrived: Arrived, *, per: Literal["sender", "chat"] = "sender") -> str:
+    """The session of whoever sent words: `channel:account:chat:thread:sender`, each part escaped so that no two collide.
+
+    Per chat, everybody in it shares one, and the last part is empty.
+    """
+    sender = arrived.sender if per == "sender" else ""
+    parts = (arrived.channel, arrived.account, arrived.chat, arrived.thread, sender)
+    return ":".join(_escape(part) for part in parts)
+
+
+def _escape(part: str) -> str:
+    return "".join(_ESCAPED.get(char, char) for char in part)
