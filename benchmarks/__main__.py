@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from benchmarks import append, crowd, load, peers, report, scale, search, sharing, start, turns
+from benchmarks import append, confining, crowd, load, peers, report, scale, search, sharing, start, turns
 from benchmarks.rows import Row
 from benchmarks.scene import QUICK, Scene, Sizes
 
@@ -33,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "images": sharing.images,
     "turns": turns.turns,
     "actors": turns.actors,
+    "sandbox": confining.starts,
     "import": start.importing,
     "command": start.command_line,
     "stores": peers.stores,

@@ -34,6 +34,9 @@ while os.getppid() == parent:
 """
 
 
+now = time.perf_counter
+
+
 def timed(action: Callable[[], object]) -> float:
     """Seconds one call takes."""
     started = time.perf_counter()

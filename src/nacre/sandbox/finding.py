@@ -1,0 +1,79 @@
+"""Which sandbox works here: found by running a command in it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from nacre.agent.ports import Sandbox
+from nacre.errors import NacreError
+from nacre.sandbox import bubblewrap, landlock
+from nacre.sandbox.confined import Confined
+from nacre.sandbox.filters import MACHINES
+from nacre.sandbox.policy import Limits, Policy, settle
+from nacre.sandbox.unconfined import Unconfined
+
+Kind = Literal["auto", "bwrap", "landlock", "off"]
+
+_BACKENDS = {"bwrap": bubblewrap, "landlock": landlock}
+_INSTALL = "install bubblewrap (Debian and Ubuntu: apt-get install bubblewrap)"
+_OFF = "set the sandbox to 'off'"
+_TRIAL_SECONDS = 20
+_TRIAL_BYTES = 4096
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """The sandbox, or None; and a sentence: what confines, or why nothing does and what to do."""
+
+    sandbox: Sandbox | None
+    why: str
+
+
+async def find(  # noqa: PLR0913 - each is a choice of its own, by name
+    workspace: str,
+    *,
+    kind: Kind = "auto",
+    hidden: Sequence[str] = (),
+    readable: Sequence[str] = (),
+    network: bool = False,
+    limits: Limits | None = None,
+) -> Found:
+    """The first sandbox that runs `true` here; raises ConfigError for paths that no sandbox could serve.
+
+    `hidden` paths can be neither read nor written from inside; those in the workspace must exist. A hidden folder
+    stays hidden; a hidden file only until someone puts another in its place, so hide folders.
+    """
+    if kind == "off":
+        return Found(sandbox=Unconfined(workspace), why="the sandbox is off: tools run with every right of the user")
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        where = f"{platform.system()} on {platform.machine()}"
+        return Found(sandbox=None, why=f"there is no sandbox for {where}; to run tools unconfined, {_OFF}")
+    policy = settle(workspace, hidden=hidden, readable=readable, network=network, limits=limits or Limits())
+    reasons = []
+    for name in _BACKENDS if kind == "auto" else (kind,):
+        sandbox = _confined(name, policy)
+        trouble = await _trouble(sandbox)
+        if not trouble:
+            return Found(sandbox=sandbox, why=f"tools are confined to the workspace by {name}")
+        reasons.append(f"{name}: {trouble}")
+    return Found(sandbox=None, why=f"no sandbox works here ({'; '.join(reasons)}); {_INSTALL}, or {_OFF}")
+
+
+def _confined(name: str, policy: Policy) -> Confined:
+    module = _BACKENDS[name]
+    return Confined(name, policy, make=module.plan, script=module.script)
+
+
+async def _trouble(sandbox: Confined) -> str:
+    """What goes wrong when `true` is run; "" if nothing does."""
+    try:
+        finished = await sandbox.run(["true"], timeout=_TRIAL_SECONDS, most=_TRIAL_BYTES)
+    except (NacreError, OSError) as error:
+        return str(error)
+    if finished.status == 0:
+        return ""
+    return finished.output.decode(errors="replace").strip() or f"`true` ended with {finished.status}"

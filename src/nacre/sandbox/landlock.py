@@ -1,0 +1,44 @@
+"""Confinement by Landlock, namespaces and a system call filter, where bubblewrap is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nacre.sandbox import filters
+from nacre.sandbox.policy import SETTINGS, SYSTEM, Policy, environment
+from nacre.sandbox.process import Plan, memory_file
+
+_PROGRAM = str(Path(__file__).with_name("confine.py"))
+
+
+def plan(policy: Policy, scratch: str) -> Plan:
+    """How to start the program that confines itself and waits for a command on stdin."""
+    reader, writer = os.pipe()
+    limits = policy.limits
+    words = {
+        "parent": os.getpid(),
+        "news": writer,
+        "workspace": policy.workspace,
+        "scratch": scratch,
+        "held": policy.held,
+        "covered": policy.covered,
+        "readable": policy.readable,
+        "system": (*SYSTEM, *SETTINGS),
+        "network": policy.network,
+        "environment": environment("/tmp"),  # noqa: S108 - the sandbox's own, seen from inside
+        "limits": [limits.cpu, limits.memory, limits.file, limits.processes],
+        "filter": filters.program(platform.machine(), unix=False, netlink=policy.network).hex(),
+    }
+    order = memory_file(json.dumps(words).encode())
+    command = [sys.executable, "-I", "-S", _PROGRAM, str(order)]
+    return Plan(command=command, passed=(writer, order), news=reader, processes=limits.processes)
+
+
+def script(command: Sequence[str]) -> bytes:
+    """What the waiting program becomes."""
+    return json.dumps([os.fsencode(word).hex() for word in command]).encode()

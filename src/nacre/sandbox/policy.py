@@ -1,0 +1,156 @@
+"""What a sandbox lets its processes see and use, checked before anything runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from nacre.errors import ConfigError
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
+"""Programs and libraries: readable, never writable."""
+
+SETTINGS = tuple(
+    f"/etc/{name}"
+    for name in (
+        *(
+            "alternatives",
+            "crypto-policies",
+            "debian_version",
+            "group",
+            "host.conf",
+            "hosts",
+            "ld.so.cache",
+            "localtime",
+        ),
+        *(
+            "mime.types",
+            "nsswitch.conf",
+            "os-release",
+            "passwd",
+            "pki/ca-trust/extracted",
+            "pki/tls/certs",
+            "protocols",
+        ),
+        *("resolv.conf", "services", "ssl/certs", "ssl/openssl.cnf", "timezone"),
+    )
+)
+"""The parts of /etc that programs need and that hold no secret, not even for root."""
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_KEPT = ("LANG", "LANGUAGE", "TZ")
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What one process may use: seconds of CPU, bytes of memory and of a file; and how many processes there may be."""
+
+    cpu: int = 3600
+    memory: int = 8 << 30
+    file: int = 4 << 30
+    processes: int = 4096
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """Real paths only: `covered` are the hidden ones that would be visible otherwise, with their folders in `held`."""
+
+    workspace: str
+    covered: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    network: bool = False
+    limits: Limits
+
+
+def settle(workspace: str, *, hidden: Sequence[str], readable: Sequence[str], network: bool, limits: Limits) -> Policy:
+    """Check the paths and make a policy of them; raises ConfigError where they cannot work."""
+    room = os.path.realpath(workspace)
+    _check_workspace(workspace, room)
+    open_to_all = tuple(os.path.realpath(path) for path in readable)
+    visible = (room, *SYSTEM, *SETTINGS, *open_to_all)
+    real = {_real(path, room) for path in hidden}
+    covered = sorted(path for path in real if _seen(path, visible) and os.path.lexists(path))
+    for path in (room, *open_to_all):
+        _check_not_hidden(path, covered)
+    return Policy(
+        workspace=room,
+        covered=tuple(path for path in covered if not any(_below(path, other) for other in covered)),
+        held=tuple(sorted({folder for path in covered for folder in _between(room, path)})),
+        readable=open_to_all,
+        network=network,
+        limits=limits,
+    )
+
+
+def environment(home: str) -> dict[str, str]:
+    """The clean environment: nothing of ours but the language and the time zone."""
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
+    return {"LANG": "C.UTF-8", **kept, "PATH": _PATH, "HOME": home, "TMPDIR": home, "TERM": "dumb"}
+
+
+def fingerprint(policy: Policy) -> tuple[tuple[int, int], ...]:
+    """Which files the policy's paths name just now; raises ConfigError if one is gone."""
+    return tuple(_identity(path) for path in (policy.workspace, *policy.covered))
+
+
+def inside(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or below it."""
+    return path == folder or _below(path, folder)
+
+
+def _below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/") and path != folder
+
+
+def _seen(path: str, visible: Sequence[str]) -> bool:
+    return any(inside(path, place) for place in visible)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        message = f"the sandbox needs {path!r}, which cannot be found ({error.strerror}); create it"
+        raise ConfigError(message) from error
+    return (found.st_dev, found.st_ino)
+
+
+def _check_workspace(given: str, room: str) -> None:
+    if not os.path.isdir(room):
+        raise ConfigError(f"the workspace {given!r} is not a folder; create it")
+    if room == "/" or any(inside(room, place) for place in (*SYSTEM, "/etc", "/proc", "/sys", "/dev", "/boot")):
+        raise ConfigError(f"the workspace {given!r} belongs to the system; choose a folder of your own")
+
+
+def _check_not_hidden(path: str, covered: Sequence[str]) -> None:
+    cover = next((other for other in covered if inside(path, other)), None)
+    if cover is not None:
+        raise ConfigError(f"{path!r} is to be visible in the sandbox, but {cover!r} is to be hidden; separate them")
+
+
+def _real(path: str, room: str) -> str:
+    """The real path of something to hide."""
+    real = os.path.realpath(path)
+    if any(os.path.islink(part) and inside(os.path.realpath(os.path.dirname(part)), room) for part in _parts(path)):
+        # A tool could turn the link elsewhere, and what is hidden would be what the tool wrote.
+        raise ConfigError(f"the hidden path {path!r} goes through a link in the workspace; use {real!r}")
+    if inside(real, room) and not os.path.lexists(real):
+        raise ConfigError(f"the hidden path {path!r} does not exist, so a tool could make it; create it first")
+    return real
+
+
+def _parts(path: str) -> list[str]:
+    """A path and every folder on the way to it."""
+    parts = [os.path.abspath(path)]
+    while parts[-1] != "/":
+        parts.append(os.path.dirname(parts[-1]))
+    return parts
+
+
+def _between(room: str, path: str) -> list[str]:
+    """The folders below the workspace on the way to `path`: were one renamed, its cover would go with it."""
+    if not _below(path, room):
+        return []
+    parts = os.path.relpath(path, room).split("/")[:-1]
+    return [os.path.join(room, *parts[: count + 1]) for count in range(len(parts))]

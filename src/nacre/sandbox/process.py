@@ -1,0 +1,262 @@
+"""One process tree from its start to its certain end, and its output on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import anyio
+from msgspec import Struct
+
+from nacre.agent.ports import Finished
+from nacre.errors import ToolError
+from nacre.sandbox import counting
+
+_PIECE = 1 << 16
+_LEFT_IN_A_PIPE = 1 << 20
+_PATIENCE = 10.0
+_BY_SIGNAL = range(129, 193)
+
+
+class Tree(Protocol):
+    """Processes that began with one command."""
+
+    @property
+    def output(self) -> int:
+        """The descriptor that gives what they print."""
+
+    async def over(self) -> None:
+        """Wait until the command has ended."""
+
+    async def end(self) -> int:
+        """End what is left, wait until it is gone, and give the command's status."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How a confinement starts; it is given `passed`, and tells on `news` its first process and how it ended."""
+
+    command: Sequence[str]
+    passed: Sequence[int]
+    news: int
+    processes: int
+
+
+class _Kept:
+    """The beginning of an output, and whether there was more."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.content = bytearray()
+        self.cut = False
+
+    def add(self, piece: bytes) -> None:
+        room = self.most - len(self.content)
+        self.content += piece[:room]
+        self.cut = self.cut or len(piece) > room
+
+
+def memory_file(content: bytes) -> int:
+    """A descriptor from which a program that we start can read `content`."""
+    file = os.memfd_create("nacre", 0)
+    os.write(file, content)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+async def follow(tree: Tree, *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
+    """Wait for the command, at most so long; whatever happens to the caller, nothing of the tree is left."""
+    kept = _Kept(most)
+    async with anyio.create_task_group() as group:
+        group.start_soon(_drain, tree.output, kept)
+        try:
+            with anyio.move_on_after(timeout) as limit:
+                await tree.over()
+        finally:
+            with anyio.CancelScope(shield=True):
+                status = await tree.end()
+        group.cancel_scope.cancel()
+    _sweep(tree.output, kept)
+    return Finished(status=status, output=bytes(kept.content), timed_out=limit.cancelled_caught, cut=kept.cut)
+
+
+async def _drain(output: int, kept: _Kept) -> None:
+    """Read to the end, past what is kept, so that nobody inside waits for a full pipe."""
+    while True:
+        await anyio.wait_readable(output)
+        piece = os.read(output, _PIECE)
+        if not piece:
+            return
+        kept.add(piece)
+
+
+def _sweep(output: int, kept: _Kept) -> None:
+    """Take what the dead have left in the pipe; a survivor could fill it for ever."""
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(_LEFT_IN_A_PIPE // _PIECE):
+            piece = os.read(output, _PIECE)
+            if not piece:
+                return
+            kept.add(piece)
+
+
+class Cell:
+    """A confinement that is ready, and waits for its one command; `marks` says for which state of the files."""
+
+    def __init__(self, make: Callable[[str], Plan], *, marks: object) -> None:
+        self.marks = marks
+        scratch = tempfile.mkdtemp(prefix="nacre-")
+        try:
+            plan = make(scratch)
+        except OSError:
+            _remove(scratch)
+            raise
+        group = counting.make(plan.processes)
+        orders, self._orders = os.pipe()
+        self.output, printed = os.pipe()
+        try:
+            self._process = _start(plan, group, orders=orders, printed=printed)
+        except OSError:
+            _close((self._orders, self.output, plan.news))
+            _clear(scratch, group)
+            raise
+        finally:
+            _close((orders, printed, *plan.passed))
+        self._news = plan.news
+        self._heard = b""
+        self._first: int | None = None
+        self._status: int | None = None
+        self._held = [self._news, self.output, self._orders]
+        self._release = weakref.finalize(self, _release, self._process, self._held, (scratch, group), os.getpid())
+        for ours in self._held:
+            os.set_blocking(ours, False)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still take a command."""
+        return self._process.poll() is None
+
+    async def order(self, script: bytes) -> None:
+        """Let it begin; raises ToolError with what it printed if it could not start."""
+        with anyio.move_on_after(_PATIENCE):
+            number = await self._hear(b"child-pid")
+            self._first = None if number is None else os.pidfd_open(number)
+        if self._first is None:
+            await self.end()
+            kept = _Kept(_PIECE)
+            _sweep(self.output, kept)
+            raise ToolError(f"the sandbox did not start: {kept.content.decode(errors='replace').strip()!r}")
+        self._held.append(self._first)
+        await self._tell(script)
+        self._held.remove(self._orders)
+        os.close(self._orders)
+
+    async def over(self) -> None:
+        self._status = await self._hear(b"exit-code")
+
+    async def end(self) -> int:
+        if self._first is None:
+            self._process.kill()
+        else:
+            # The first process of a PID namespace ends only when every other one in it has.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            await anyio.wait_readable(self._first)
+        status = 128 + signal.SIGKILL if self._status is None else self._status
+        return 128 - status if status in _BY_SIGNAL else status
+
+    def discard(self) -> None:
+        """Give everything back, whatever state it is in; twice is harmless."""
+        self._release()
+
+    async def _hear(self, name: bytes) -> int | None:
+        """The number that it tells under a name; None if it ended before it could."""
+        while (found := _told(self._heard, name)) is None:
+            try:
+                piece = os.read(self._news, _PIECE)
+            except BlockingIOError:
+                await anyio.wait_readable(self._news)
+                continue
+            if not piece:
+                return None
+            self._heard += piece
+        return found
+
+    async def _tell(self, words: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and `over` finds that out
+            while words:
+                try:
+                    words = words[os.write(self._orders, words) :]
+                except BlockingIOError:
+                    await anyio.wait_writable(self._orders)
+
+
+def _start(plan: Plan, group: str | None, *, orders: int, printed: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - to run commands is what a sandbox is for
+        counting.joined(plan.command, group),
+        stdin=orders,
+        stdout=printed,
+        stderr=printed,
+        pass_fds=plan.passed,
+        cwd="/",
+        env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+        start_new_session=True,
+    )
+
+
+def _told(words: bytes, name: bytes) -> int | None:
+    """The number under a name, once it is there to its last digit."""
+    found = re.search(rb'"%s": *(\d+)\s*[,}]' % name, words)
+    return int(found[1]) if found else None
+
+
+def _release(
+    process: subprocess.Popen[bytes], descriptors: Sequence[int], rest: tuple[str, str | None], owner: int
+) -> None:
+    if os.getpid() != owner:
+        return  # a child of ours was forked with it, and it is not the child's to end
+    _kill_first(descriptors[0])
+    process.kill()
+    process.wait()
+    _close(descriptors)
+    _clear(*rest)
+
+
+def _kill_first(news: int) -> None:
+    """End a confinement that was never used: killed too early, bubblewrap leaves its first process waiting for it."""
+    words = b""
+    while (first := _told(words, b"child-pid")) is None:
+        if not select.select([news], [], [], _PATIENCE)[0] or not (piece := os.read(news, _PIECE)):
+            return
+        words += piece
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(first, signal.SIGKILL)
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _clear(scratch: str, group: str | None) -> None:
+    _remove(scratch)
+    counting.remove(group)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder whose contents may forbid it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for path, _folders, _files in os.walk(folder):
+        for entry in os.scandir(path):
+            if entry.is_dir(follow_symlinks=False):
+                os.chmod(entry.path, stat.S_IRWXU)
+    shutil.rmtree(folder, ignore_errors=True)
