@@ -124,13 +124,14 @@ def test_a_full_mailbox_says_so(sessions: Sessions) -> None:
 
 def test_words_that_came_before_are_answered_once(sessions: Sessions) -> None:
     async def play() -> None:
-        async with Kernel(sessions, lambda _: agent(Scripted(["one"]))) as kernel:
+        async with Kernel(sessions, lambda _: agent(Scripted(["one", "two"]))) as kernel:
             first = await kernel.deliver(words("hi", id="m1"))
+            await kernel.deliver(words("more", id="m2"))
             again = await kernel.deliver(words("hi", id="m1"))
             assert (first and first.content, again and again.content) == ("one", "one")
 
     anyio.run(play)
-    assert lines(sessions) == ["user: hi", "assistant: one"]
+    assert lines(sessions) == ["user: hi", "assistant: one", "user: more", "assistant: two"]
 
 
 def test_one_session_s_bug_is_its_own(sessions: Sessions) -> None:

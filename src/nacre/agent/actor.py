@@ -146,8 +146,9 @@ class Actor:
             self._is_read = True
         system = self._agent.system()
         await self._heard(letter.inbound, system)
-        if self._conversation.is_answered:
-            return self._conversation.last
+        answered = self._conversation.answer(letter.inbound.id if letter.inbound is not None else "")
+        if answered is not None:
+            return answered
         self._spoken = []
         with anyio.CancelScope() as turn:
             self._turn = turn

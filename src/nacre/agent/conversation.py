@@ -20,6 +20,11 @@ def is_final(message: Message) -> bool:
     return message.role == "assistant" and not message.tool_calls
 
 
+def _id(message: Message) -> str | None:
+    origin = message.extra.get("origin")
+    return origin.get("id") if isinstance(origin, dict) else None
+
+
 class Conversation:
     """The newest messages of a session; what the model is shown is made of these alone."""
 
@@ -40,19 +45,16 @@ class Conversation:
         found = self._now.meta.get("system", "")
         return found if isinstance(found, str) else ""
 
-    @property
-    def last(self) -> Message | None:
-        return self._messages[-1] if self._messages else None
-
-    @property
-    def is_answered(self) -> bool:
-        """False if someone's words, or a tool's result, wait for an answer."""
-        return self.last is None or is_final(self.last)
+    def answer(self, id: str) -> Message | None:
+        """What words that came with an id were answered with, or the last ones if it is ""; None if they wait."""
+        came = (at for at, message in enumerate(self._messages) if id and _id(message) == id)
+        first = next(came, len(self._messages) - 1)
+        return next((message for message in self._messages[first:] if is_final(message)), None)
 
     def window(self, *, tokens: int, most: int) -> Window:
         """What fits into a number of tokens and of messages."""
-        summary = self._now.summary
-        return recent(reversed(self._messages), count=self._live, summary=summary, tokens=tokens, most=most)
+        now, count = self._now, max(self._now.live, len(self._messages))
+        return recent(reversed(self._messages), count=count, summary=now.summary, tokens=tokens, most=most)
 
     async def commit(self, entries: Sequence[Entry | Describe], *, id: str | None = None) -> int:
         """Store entries as one unit, and return when they are durable, whatever is cancelled meanwhile."""
@@ -60,10 +62,6 @@ class Conversation:
             number = await self._sessions.submit(self.key, entries, id=id or None)
         self._keep(entries, number)
         return number
-
-    @property
-    def _live(self) -> int:
-        return max(self._now.live, len(self._messages))
 
     def _keep(self, entries: Sequence[Entry | Describe], number: int) -> None:
         """Take in what was stored; if somebody else wrote too, or it was stored before, read again."""

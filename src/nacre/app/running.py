@@ -29,7 +29,6 @@ class App:
         self.settings = settings
         self.sessions = sessions
         self.provider = provider
-        self.tokens = settings.number("agent.max_context_tokens")
         self.most = settings.number("agent.max_history_messages")
         self.kernel = Kernel(sessions, self.agent_for)
         self.children = Delegated(sessions, self._deliver)
@@ -39,6 +38,13 @@ class App:
     def model(self) -> str:
         """Which model answers, and through whom."""
         return f"{type(self.provider).__name__.lower()}/{self.provider.model}"
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens of a session the model is shown; half of what a small model can take at all."""
+        configured = self.settings.number("agent.max_context_tokens")
+        limit = getattr(self.provider, "context_size", None)
+        return configured if limit is None else min(configured, limit // 2)
 
     @property
     def tools(self) -> Mapping[str, Tool]:

@@ -45,7 +45,7 @@ class Channel(Protocol):
 
 
 def key_of(arrived: Arrived, *, per: Literal["sender", "chat"] = "sender") -> str:
-    """The session of whoever sent words: `channel:account:chat:thread:sender`, each part escaped so that no two collide.
+    """The session of whoever sent words: `channel:account:chat:thread:sender`, escaped so that no two collide.
 
     Per chat, everybody in it shares one, and the last part is empty.
     """

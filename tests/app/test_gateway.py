@@ -1,0 +1,264 @@
+"""The gateway: accepted words are durable, answered once, in order, through restarts; strangers and floods are not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import nacre
+from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Context, Emit, Reply
+from nacre.app.gateway import TOO_FAST, Gateway, Manners, Room
+from nacre.app.inbox import KEY, Inbox
+from nacre.channels.channel import Accept, Arrived, key_of
+from nacre.entries import Message
+from nacre.errors import ChannelError, ProviderError
+from nacre.history.live import RULES
+from nacre.log.ops import Ops
+from nacre.sessions import Sessions
+from nacre.store.files import Files
+from tests.agent.scene import agent
+from tests.agent.test_kills import Deadly
+
+
+class Parrot:
+    """A model that says the last words back."""
+
+    model = "parrot"
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        words = str(context.messages[-1].content)
+        if words == "fail":
+            raise ProviderError("no server")
+        return Reply(message=Message(role="assistant", content=f"re: {words}"))
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Line:
+    """A channel that delivers what it is given, and remembers what was sent."""
+
+    name = "line"
+
+    def __init__(self, arriving: Sequence[Arrived], *, enough: int, broken: int = 0) -> None:
+        self.sent: list[tuple[str, str]] = []
+        self.acknowledged: list[str] = []
+        self.done = anyio.Event()
+        self._arriving = arriving
+        self._enough = enough
+        self._broken = broken
+
+    async def run(self, accept: Accept) -> None:
+        for arrived in self._arriving:
+            await accept(arrived)
+            self.acknowledged.append(arrived.id)
+        if not self._enough:
+            self.done.set()
+
+    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        if self._broken:
+            self._broken -= 1
+            raise ChannelError("the line is down")
+        self.sent.append((to.sender, text))
+        if len(self.sent) == self._enough:
+            self.done.set()
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def words(text: str, sender: str = "ann", id: str = "", **fields: Any) -> Arrived:
+    return Arrived(channel="line", chat="c", sender=sender, id=id or text, text=text, **fields)
+
+
+async def serve(sessions: Sessions, line: Line, manners: Manners | None = None, **commands: Any) -> None:
+    """Run a gateway until the line has had enough."""
+    async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
+        gateway = Gateway(
+            [line],
+            inbox=Inbox(sessions),
+            room=lambda _: Room(sessions, kernel),
+            manners=lambda _: manners or Manners(),
+            commands={f"/{name}": command for name, command in commands.items()},
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(gateway.run)
+            with anyio.fail_after(20):
+                await line.done.wait()
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+
+
+def served(root: Path, arriving: Sequence[Arrived], *, enough: int, **options: Any) -> Line:
+    async def run() -> Line:
+        line = Line(arriving, enough=enough, broken=options.pop("broken", 0))
+        with nacre.open(root) as sessions:
+            await serve(sessions, line, **options)
+        return line
+
+    return anyio.run(run)
+
+
+def texts(root: Path, arrived: Arrived) -> list[Any]:
+    with nacre.open(root) as sessions:
+        return [message.content for message in sessions.get_history(key_of(arrived))]
+
+
+def test_words_are_answered_where_they_came_from(root: Path) -> None:
+    line = served(root, [words("hi"), words("ho", "bob")], enough=2)
+    assert sorted(line.sent) == [("ann", "re: hi"), ("bob", "re: ho")]
+    assert texts(root, words("hi")) == ["hi", "re: hi"]
+
+
+def test_words_of_one_sender_are_answered_in_order(root: Path) -> None:
+    line = served(root, [words(str(number)) for number in range(20)], enough=20)
+    assert line.sent == [("ann", f"re: {number}") for number in range(20)]
+
+
+def test_words_that_come_again_are_answered_once(root: Path) -> None:
+    served(root, [words("hi", id="1")], enough=1)
+    line = served(root, [words("hi", id="1"), words("new", id="2")], enough=1)
+    assert line.sent == [("ann", "re: new")]
+    assert texts(root, words("hi")) == ["hi", "re: hi", "new", "re: new"]
+
+
+def test_what_a_crash_left_open_is_answered_at_the_next_start(root: Path) -> None:
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            await Inbox(sessions).add(words("hi"))
+
+    anyio.run(crash)
+    assert served(root, [], enough=1).sent == [("ann", "re: hi")]
+    assert served(root, [], enough=0).sent == []
+
+
+def test_a_line_that_is_down_gets_the_answer_later(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.app.gateway._FIRST_WAIT", 0)
+    logging.disable()
+    line = served(root, [words("hi")], enough=1, broken=3)
+    logging.disable(logging.NOTSET)
+    assert line.sent == [("ann", "re: hi")]
+
+
+def test_a_stranger_is_not_answered(root: Path) -> None:
+    manners = Manners(allow=["bob"])
+    line = served(root, [words("hi"), words("ho", "bob")], enough=1, manners=manners)
+    assert line.sent == [("bob", "re: ho")]
+    with nacre.open(root) as sessions:
+        assert not sessions.exists(key_of(words("hi")))
+
+
+def test_a_flood_is_answered_politely(root: Path) -> None:
+    line = served(root, [words(str(n)) for n in range(3)], enough=3, manners=Manners(per_minute=2))
+    assert ("ann", TOO_FAST) in line.sent
+    assert texts(root, words("0")) == ["0", "re: 0", "1", "re: 1"]
+
+
+def test_a_failing_model_is_said(root: Path) -> None:
+    logging.disable()
+    line = served(root, [words("fail")], enough=1)
+    logging.disable(logging.NOTSET)
+    assert line.sent == [("ann", "I cannot answer now: no server")]
+
+
+def test_a_command_is_carried_out(root: Path) -> None:
+    async def new(key: str, room: Room) -> str:
+        return f"new after {len(room.sessions.get_history(key))}"
+
+    line = served(root, [words("/new please")], enough=1, new=new)
+    assert line.sent == [("ann", "new after 0")]
+
+
+def test_the_inbox_is_begun_anew_when_it_is_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
+
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions)
+        for number in range(3):
+            assert await inbox.add(words(str(number)))
+        for number in range(3):
+            await inbox.done(words(str(number)))
+        assert not await inbox.add(words("1"))
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        assert sessions.records(KEY) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"chat": "a:b", "sender": "c"}, {"chat": "a", "sender": "b:c"}),
+        ({"chat": "a%3A", "sender": "c"}, {"chat": "a:", "sender": "c"}),
+        ({"chat": "a", "thread": "t", "sender": "s"}, {"chat": "a:t", "sender": "s"}),
+    ],
+)
+def test_no_two_senders_share_a_session(one: Any, other: Any) -> None:
+    first, second = (Arrived(channel="x", id="1", text="t", **fields) for fields in (one, other))
+    assert key_of(first) != key_of(second)
+
+
+def test_a_chat_may_share_one(root: Path) -> None:
+    assert key_of(words("a", "ann"), per="chat") == key_of(words("b", "bob"), per="chat") == "line::c::"
+
+
+# Killed at any call
+
+
+def run_once(root: Path, ops: Ops) -> None:
+    """Serve two senders; what was sent goes to a file, as the other end of a line would keep it."""
+    sent = root.parent / "sent"
+    arriving = [words("one", id="1"), words("two", "bob", id="2"), words("three", id="3")]
+
+    class Kept(Line):
+        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+            with sent.open("a") as file:
+                file.write(f"{text}\n")
+            await super().send(to, text, id=id)
+
+    async def run(sessions: Sessions) -> None:
+        line = Kept(arriving, enough=0)
+        line.done = anyio.Event()
+        await serve(sessions, line)
+        while Inbox(sessions).read():
+            await serve(sessions, Kept([], enough=0))
+
+    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+        anyio.run(run, sessions)
+
+
+def killed(run: Callable[[Path, Ops], None], root: Path, nth: int) -> bool:
+    child = os.fork()
+    if not child:
+        try:
+            logging.disable()
+            run(root, Deadly(nth))
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1]) and signal.SIGKILL > 0
+
+
+def test_killed_anywhere_every_message_has_one_answer(tmp_path: Path) -> None:
+    duplicates, tried = 0, 0
+    for nth in range(1, 400, 12):
+        root = tmp_path / str(nth) / "store"
+        root.parent.mkdir()
+        if not killed(run_once, root, nth):
+            break
+        tried += 1
+        run_once(root, Ops())
+        assert texts(root, words("one")) == ["one", "re: one", "three", "re: three"]
+        assert texts(root, words("two", "bob")) == ["two", "re: two"]
+        sent = (root.parent / "sent").read_text().splitlines()
+        assert set(sent) == {"re: one", "re: two", "re: three"}
+        duplicates = max(duplicates, len(sent) - 3)
+    assert tried >= 6
+    assert duplicates <= 1
