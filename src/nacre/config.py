@@ -62,10 +62,14 @@ SETTINGS = (
     Setting("sandbox.network", "whether programs that tools run may use the network", False),  # noqa: FBT003
     Setting("web.allow", "private hosts that web_fetch may read, separated by spaces", ""),
 )
-TABLES = ("approvals", "mcp")
-"""Sections whose keys are names that users choose: tools, servers."""
 RULES = ("ask", "allow", "deny")
 
+_TABLES = {
+    "channels": "a place where people are",
+    "mcp": "a server, with a command or a url",
+    "schedule": "words, and when they come",
+}
+"""Sections of tables whose names users choose."""
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 
 
@@ -167,8 +171,8 @@ def _strange(key: str, value: Any) -> str:
     section = key.partition(".")[0]
     if section == "approvals":
         return "" if value in RULES else f"{key} is ask, allow or deny, not {value!r}"
-    if section == "mcp":
-        return "" if isinstance(value, dict) else f"{key} is a table with a command or a url, not {value!r}"
+    if section in _TABLES and (isinstance(value, dict) or key not in _BY_KEY):
+        return "" if isinstance(value, dict) else f"{key} is a table: {_TABLES[section]}, not {value!r}"
     return "" if key in _BY_KEY else f"{key} is not a setting{_meant(key)}"
 
 
