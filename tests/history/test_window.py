@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nacre.entries import Message, ToolCall
 from nacre.history.pairing import INTERRUPTED, paired
-from nacre.history.window import Window, recent, window
+from nacre.history.window import Costs, Window, recent, window
 from nacre.testing.histories import histories
 from tests.history import bodies
 
@@ -215,3 +215,18 @@ def test_only_a_newest_turn_may_be_over_the_limits(log: list[Message], tokens: i
 def unnamed(messages: list[Message]) -> list[tuple[str, object]]:
     """Without ids, which are made unique within what is shown."""
     return [(message.role, message.content) for message in messages]
+
+
+def test_a_message_is_estimated_once_while_it_is_remembered() -> None:
+    asked: list[Message] = []
+
+    def estimate(message: Message) -> int:
+        asked.append(message)
+        return 7
+
+    costs = Costs(estimate, most=2)
+    messages = [Message(role="user", content=str(number)) for number in range(3)]
+    assert [costs(message) for message in (*messages[:2], *messages[:2])] == [7] * 4
+    assert len(asked) == 2
+    assert [costs(message) for message in messages] == [7] * 3
+    assert len(asked) == 3

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nacre.agent.ports import Entry
 from nacre.entries import Describe, Message, Snapshot
-from nacre.history.window import Window, recent
+from nacre.history.window import Costs, Window, recent
 from nacre.sessions import Sessions
 
 _AT_HAND = 256
@@ -33,6 +33,7 @@ class Conversation:
         self.key = key
         self._now = Snapshot()
         self._messages: list[Message] = []
+        self._costs = Costs()
 
     def read(self) -> None:
         """Read the session as it is now."""
@@ -54,7 +55,8 @@ class Conversation:
     def window(self, *, tokens: int, most: int) -> Window:
         """What fits into a number of tokens and of messages."""
         now, count = self._now, max(self._now.live, len(self._messages))
-        return recent(reversed(self._messages), count=count, summary=now.summary, tokens=tokens, most=most)
+        newest = reversed(self._messages)
+        return recent(newest, count=count, summary=now.summary, tokens=tokens, most=most, estimate=self._costs)
 
     async def commit(self, entries: Sequence[Entry | Describe], *, id: str | None = None) -> int:
         """Store entries as one unit, and return when they are durable, whatever is cancelled meanwhile."""

@@ -41,9 +41,9 @@ class Piece(Struct, frozen=True, kw_only=True):
     """The projection of a piece of a log; the calls of the results that seek one may stand before it."""
 
     messages: list[Message]
-    interrupted: int
-    orphans: int
-    seeking: list[Message]
+    interrupted: int = 0
+    orphans: int = 0
+    seeking: list[Message] = []
 
 
 def paired(messages: Sequence[Message]) -> list[Message]:
@@ -65,6 +65,11 @@ def settled(messages: Iterable[Message]) -> Settled:
 
 def attached(messages: Iterable[Message]) -> Piece:
     """Give results to their calls; ids stay as they are."""
+    messages = list(messages)
+    if not any(message.role == "tool" or message.tool_calls for message in messages):
+        # Most turns are words alone.
+        said = (shown(message) for message in messages)
+        return Piece(messages=[message for message in said if message is not None])
     order: list[_Asking | Message] = []
     waiting = _Waiting()
     for message in messages:
@@ -227,11 +232,18 @@ def _answer(message: Message) -> Message | None:
         content = _placeholder(message)
         if not content:
             return None
-    return replace(message, content=content, tool_calls=calls, tool_call_id=None)
+    return _changed(message, content, calls)
 
 
 def _plain(message: Message, content: str | list[Any]) -> Message:
-    return replace(message, content=content, tool_calls=(), tool_call_id=None)
+    return _changed(message, content, ())
+
+
+def _changed(message: Message, content: str | list[Any], calls: tuple[ToolCall, ...]) -> Message:
+    """The message itself if it is shown as it is, which most are: what was worked out about it then still holds."""
+    if content is message.content and calls == message.tool_calls and message.tool_call_id is None:
+        return message
+    return replace(message, content=content, tool_calls=calls, tool_call_id=None)
 
 
 def _reminded(message: Message, content: str | list[Any]) -> Message:

@@ -60,6 +60,24 @@ def recent(  # noqa: PLR0913 - what `window` takes, and the count
     return _fitted(iter(newest_first), limits)
 
 
+class Costs:
+    """An estimate that works each message out once, for a session that is looked at again and again."""
+
+    def __init__(self, estimate: Estimate = by_length, *, most: int = 1024) -> None:
+        self._estimate = estimate
+        self._most = most
+        # The message is kept beside what it costs, so that its id stays its own.
+        self._known: dict[int, tuple[Message, int]] = {}
+
+    def __call__(self, message: Message) -> int:
+        found = self._known.get(id(message))
+        if found is None:
+            if len(self._known) >= self._most:
+                self._known.clear()
+            found = self._known[id(message)] = (message, self._estimate(message))
+        return found[1]
+
+
 class _Limits(Struct, frozen=True, kw_only=True):
     count: int
     summary: str
@@ -67,9 +85,9 @@ class _Limits(Struct, frozen=True, kw_only=True):
     most: int
     estimate: Estimate
 
-    def room(self, turn: Sequence[Message], read: int) -> int:
-        """The tokens for messages, beside the note, when a turn is the oldest one and so many are read."""
-        return self.tokens - self.cost(_note(self.summary, max(self.count - read, 0), begins=_begins(turn[0])))
+    def needs_note(self, turn: Sequence[Message], read: int) -> bool:
+        """Tell whether there is something to say when a turn is the oldest one and so many are read."""
+        return read < self.count or bool(self.summary) or not _begins(turn[0])
 
     def cost(self, messages: Iterable[Message]) -> int:
         return sum(map(self.estimate, messages))
@@ -100,9 +118,11 @@ class _View:
 def _fitted(newest_first: Iterator[Message], limits: _Limits) -> Window:
     view = _View()
     is_cut = False
+    # The longest that it can be: how much is left out is known only in the end.
+    note = limits.cost(_note(limits.summary, limits.count, begins=False))
     while not is_cut and (turn := _turn(newest_first, view, limits)):
         piece = attached([*turn, *view.seeking])
-        room = limits.room(turn, view.read + len(turn)) - view.tokens
+        room = limits.tokens - view.tokens - (note if limits.needs_note(turn, view.read + len(turn)) else 0)
         if not view.pieces:
             piece, view.shortened = _shortened(piece, room, limits.estimate)
         cost = limits.cost(piece.messages)
