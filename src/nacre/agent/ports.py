@@ -92,9 +92,6 @@ Event = Text | Thought | Called | Returned | Notice
 Emit = Callable[[Event], None]
 
 
-# ---- the parts
-
-
 class Provider(Protocol):
     """A model behind some wire."""
 
