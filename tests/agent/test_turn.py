@@ -131,7 +131,7 @@ def test_an_overflow_is_tried_again_with_less(sessions: Sessions) -> None:
     watching = Watching()
 
     async def ask() -> None:
-        async with Kernel(sessions, lambda _: agent(model, tokens=2000)) as kernel:
+        async with Kernel(sessions, lambda _: agent(model, tokens=lambda: 2000)) as kernel:
             await kernel.deliver(words("hi"), emit=watching)
 
     anyio.run(ask)

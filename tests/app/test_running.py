@@ -104,7 +104,7 @@ def test_work_is_delegated_to_a_session_of_its_own(home: Path) -> None:
     async def act(app: App) -> None:
         await app.kernel.deliver(Inbound(key="k", content="have it done"))
         result = str(app.sessions.get_history("k")[2].content)
-        (child,) = [info.key for info in app.sessions.list() if info.key != "k"]
+        (child,) = [info.key for info in app.sessions.list() if info.key.startswith("k/")]
         assert (child in result, "it is done" in result) == (True, True)
         assert app.sessions.get_meta(child)["parent"] == "k"
         assert app.children.depth(child) == 1
@@ -184,3 +184,35 @@ def test_a_broken_tool_of_the_user_is_told_and_the_rest_works(home: Path) -> Non
 
     told = play([], act)
     assert any(isinstance(event, Notice) and "broken.py" in event.text for event in told)
+
+
+def test_what_is_remembered_comes_with_the_words_and_is_on_record(home: Path) -> None:
+    async def act(app: App) -> None:
+        assert app.memory is not None
+        app.memory.remember("The user's cat is called Perla.", subject="cat")
+        await app.kernel.deliver(Inbound(key="k", content="What is my cat called?"))
+        words = app.sessions.get_history("k")[0]
+        assert "Perla" in words.extra["recalled"]
+        assert "Perla" in str(app.window("k").messages[0].content)
+
+    play([answer(said("Perla."))], act)
+
+
+def test_an_error_in_a_turn_is_raised_as_it_is(home: Path) -> None:
+    async def act(app: App) -> None:
+        with pytest.raises(nacre.ProviderError):
+            await app.kernel.deliver(Inbound(key="k", content="hi"))
+        raise LookupError("the caller's own")
+
+    with pytest.raises(LookupError):
+        _unwrapped(act)
+
+
+def _unwrapped(act: Play) -> None:
+    async def run() -> None:
+        async with serving(OllamaServer([], MODELS)) as server:
+            found = settings(ollama={"host": server.host}, agent={"model": "nothing-like-it"})
+            async with running(found) as app:
+                await act(app)
+
+    anyio.run(run)

@@ -153,7 +153,7 @@ def test_a_closed_pipe_ends_it_quietly_with_141(nacre: Nacre, monkeypatch: pytes
 
 
 def test_every_verb_has_its_line() -> None:
-    assert set(LINES) == {*SESSIONS, *TOP}
+    assert set(LINES) == {*SESSIONS, *TOP} - {"summarize"}  # which needs a model
 
 
 @pytest.mark.parametrize("verb", LINES)

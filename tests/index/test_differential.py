@@ -79,7 +79,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sessions, 
 
 
 def scanned(sessions: Sessions, text: str) -> set[tuple[str, int]]:
-    """What a query finds in every transcript; if whole words find nothing, what is inside words."""
+    """What a query finds in every transcript; if whole words find nothing, what is inside words, else any of many."""
     query = parse(text, now=0)
     bodies = [
         (info.key, stored.n, stored.message.role, body_of(stored.message))
@@ -91,7 +91,9 @@ def scanned(sessions: Sessions, text: str) -> set[tuple[str, int]]:
         found = {(key, n) for key, n, role, body in bodies if matches(attempt, key, role, body)}
         if found:
             return found
-    return set()
+    rest = query._replace(wanted=())
+    asked = [(key, n, role, body) for key, n, role, body in bodies if any(holds(term, body) for term in query.words)]
+    return {(key, n) for key, n, role, body in asked if rest == Query() or matches(rest, key, role, body)}
 
 
 def matches(query: Query, key: str, role: str, body: str) -> bool:

@@ -107,6 +107,23 @@ def test_the_better_match_comes_first(sessions: Sessions, index: Index) -> None:
     assert [hit.n for hit in index.search("needle")] == [2, 3]
 
 
+def test_a_question_finds_what_has_its_rarest_words(sessions: Sessions, index: Index) -> None:
+    n = sessions.add_message("k", "user", "We talked about the garden. My sister Ilse moved to Porto, by the way.")
+    for _ in range(20):
+        sessions.add_message("k", "user", "Where does the garden end, and what is it like now?")
+    (first, *_) = index.search("Where does my sister Ilse live now?", limit=5)
+    assert first.n == n
+    assert first.snippet.endswith("My **sister** Ilse moved to Porto, by the way.")
+
+
+def test_three_words_must_all_match(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "the disk is full")
+    assert found(index, "disk is empty") == []
+    assert found(index, "disk is empty now -full") == []
+    assert found(index, "is the printer on") == [("k", 2)]
+    assert found(index, "which cats have wings") == []
+
+
 def test_inside_words_is_searched_when_no_word_matches(sessions: Sessions, index: Index) -> None:
     sessions.add_message("k", "user", "concatenate")
     assert found(index, "cat") == [("k", 2)]

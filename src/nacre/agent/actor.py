@@ -41,7 +41,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool] = {}
     system: Callable[[], str] = str
     guard: Callable[[str, Ask | None], Guard]
-    tokens: int = 32_000
+    tokens: Callable[[], int] = lambda: 32_000
     most: int = 50
     steps: int = 50
     recall: Callable[[str], str] = lambda _: ""
@@ -183,7 +183,7 @@ class Actor:
             letter.emit(event)
 
         def look(share: float) -> Context:
-            window = conversation.window(tokens=int(agent.tokens * share), most=agent.most)
+            window = conversation.window(tokens=int(agent.tokens() * share), most=agent.most)
             if window.left_out and window.left_out not in told:
                 told.add(window.left_out)
                 letter.emit(Notice(f"{window.left_out} earlier messages are not shown to the model"))

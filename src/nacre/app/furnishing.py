@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -11,6 +12,7 @@ from nacre.agent.ports import Tool
 from nacre.app.closing import Closing
 from nacre.config import Settings, path
 from nacre.errors import ConfigError
+from nacre.memory import Memory
 from nacre.opening import default_place
 from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
@@ -19,6 +21,7 @@ from nacre.skills import find as find_skills
 from nacre.tools import loading
 from nacre.tools.delegate import Children, delegate_tool
 from nacre.tools.reading import reading_tools
+from nacre.tools.remembering import remembering_tools
 from nacre.tools.searching import search_tool
 from nacre.tools.shell import shell_tool
 from nacre.tools.skill import skill_tool
@@ -41,11 +44,19 @@ class Furniture(NamedTuple):
     notes: list[str]
 
 
-async def furnish(
-    settings: Settings, sessions: Sessions, children: Children, closing: Closing, *, root: str | None
-) -> Furniture:
-    """Find and make all of it; without a `root`, for sessions in RAM."""
-    place = _workspace(settings, root)
+class Makings(NamedTuple):
+    """What the furniture is made of; `root` is None for sessions in RAM, and `memory` where nothing is remembered."""
+
+    settings: Settings
+    sessions: Sessions
+    children: Children
+    memory: Memory | None
+    root: str | None
+
+
+async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
+    """Find and make all of it, for a workspace."""
+    settings, sessions, children, memory, root = makings
     found = find_skills(usual_places(workspace=place, home=Path.home(), project=Path.cwd()))
     skills = Catalogue(entry.skill for entry in found.skills)
     notes = list(found.warnings)
@@ -57,6 +68,8 @@ async def furnish(
     tools += [web_tool(allow=settings.text("web.allow").split()), delegate_tool(children)]
     if root is not None:
         tools.append(search_tool(sessions.search))
+    if memory is not None:
+        tools += remembering_tools(*_remembering(memory))
     if skills.names:
         tools.append(skill_tool(skills.names, skills.load))
     tools += await _servers(settings, closing, notes)
@@ -66,7 +79,19 @@ async def furnish(
     return Furniture(by_name, skills, _system(place, skills), notes)
 
 
-def _workspace(settings: Settings, root: str | None) -> Path:
+def _remembering(memory: Memory) -> tuple[Callable[[str, str, str], str], Callable[[str], str]]:
+    """What the tools that write memory do."""
+
+    def remember(text: str, subject: str, key: str) -> str:
+        return memory.remember(text, subject=subject, key=key).text
+
+    def forget(what: str) -> str:
+        return memory.forget(what).text
+
+    return remember, forget
+
+
+def workspace(settings: Settings, root: str | None) -> Path:
     """The workspace, made if it is not there; the folders in it that are ours too, so that they can be hidden."""
     wanted = settings.text("agent.workspace")
     place = (Path(wanted) if wanted else Path(root or default_place()) / "workspace").expanduser()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -10,16 +11,23 @@ import nacre
 from nacre.agent.actor import Agent, Ask, Inbound
 from nacre.agent.kernel import Kernel, ignored
 from nacre.agent.ports import Emit, Guard, Notice, Provider, Tool
-from nacre.app.children import Delegated
+from nacre.app.budget import Budget
+from nacre.app.children import Delegated, Tally
 from nacre.app.closing import Closing
-from nacre.app.furnishing import Furniture, furnish
+from nacre.app.compacting import Compactor
+from nacre.app.furnishing import Furniture, Makings, furnish, workspace
 from nacre.app.models import provider_for
 from nacre.config import Settings
 from nacre.entries import Describe, Message, ToolCall
+from nacre.errors import NacreError
+from nacre.history.compaction import Limits
 from nacre.history.window import Window, window
+from nacre.memory import Consolidator, Memory
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Policy, Rule
+
+logger = logging.getLogger(__name__)
 
 
 class App:
@@ -29,10 +37,15 @@ class App:
         self.settings = settings
         self.sessions = sessions
         self.provider = provider
+        self.budget = Budget(settings.number("agent.max_context_tokens"))
         self.most = settings.number("agent.max_history_messages")
         self.kernel = Kernel(sessions, self.agent_for)
         self.children = Delegated(sessions, self._deliver)
         self.furniture = Furniture({}, Catalogue(()), "", [])
+        self.memory: Memory | None = None
+        limits = Limits(tokens=self.budget.limit(provider), messages=self.most)
+        self.compactor = Compactor(sessions, lambda: self.provider, limits=limits)
+        self.after: list[Callable[[str], None]] = []
 
     @property
     def model(self) -> str:
@@ -41,10 +54,9 @@ class App:
 
     @property
     def tokens(self) -> int:
-        """How many tokens of a session the model is shown; half of what a small model can take at all."""
-        configured = self.settings.number("agent.max_context_tokens")
-        limit = getattr(self.provider, "context_size", None)
-        return configured if limit is None else min(configured, limit // 2)
+        """How many tokens of a session the model is shown."""
+        specs = [tool.spec for tool in self.tools.values()]
+        return self.budget.room(self.provider, self.furniture.system, specs)
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -82,14 +94,34 @@ class App:
         """Who answers in a session."""
         tally = self.children.running.get(key)
         return Agent(
-            provider=lambda: self.provider if tally is None else tally.of(self.provider),
+            provider=lambda: self._answering(tally),
             tools=self.tools,
             system=lambda: self.furniture.system,
             guard=self._guard,
-            tokens=self.tokens,
+            tokens=lambda: self.tokens,
             most=self.most,
             steps=self.settings.number("agent.max_steps") if tally is None else tally.task.steps,
+            recall=self._recalled,
+            after=self._over,
         )
+
+    def _recalled(self, text: str) -> str:
+        """What memory has to say to words; its trouble is never theirs."""
+        if self.memory is None:
+            return ""
+        try:
+            return self.memory.recall(text, tokens=self.settings.number("memory.recall_tokens"))
+        except NacreError:
+            logger.exception("memory could not be asked")
+            return ""
+
+    def _over(self, key: str) -> None:
+        for told in self.after:
+            told(key)
+
+    def _answering(self, tally: Tally | None) -> Provider:
+        watched = self.budget.watched(self.provider)
+        return watched if tally is None else tally.of(watched)
 
     async def _deliver(self, inbound: Inbound) -> Message | None:
         return await self.kernel.deliver(inbound)
@@ -129,13 +161,40 @@ async def running(
         app = App(settings, sessions, await provider_for(settings, model))
         closing.add("model", app.close)
         root = None if incognito else sessions.location
-        app.furniture = await furnish(settings, sessions, app.children, closing, root=root)
+        place = workspace(settings, root)
+        if root is not None and settings.flag("memory.enabled"):
+            app.memory = Memory(sessions, place, provider=await _reader(app, closing))
+            closing.add("memory", _later(app.memory.close))
+        app.furniture = await furnish(place, Makings(settings, sessions, app.children, app.memory, root), closing)
         for note in app.notes:
             emit(Notice(note))
-        async with app.kernel:
+        async with _beside(app), app.kernel:
             yield app
     finally:
         await closing.close()
+
+
+@asynccontextmanager
+async def _beside(app: App) -> AsyncIterator[None]:
+    """What goes on beside the conversations: summaries, and memory's reading."""
+    async with app.compactor:
+        app.after = [app.compactor.post]
+        if app.memory is None:
+            yield
+            return
+        async with Consolidator(app.memory) as consolidator:
+            app.after.append(consolidator.post)
+            yield
+
+
+async def _reader(app: App, closing: Closing) -> Callable[[], Provider]:
+    """The model that reads turns for memory: one of its own if that is set, else the one that answers."""
+    model = app.settings.text("memory.model")
+    if not model:
+        return lambda: app.provider
+    reader = await provider_for(app.settings, model)
+    closing.add("memory's model", reader.close)
+    return lambda: reader
 
 
 def _later(close: Callable[[], None]) -> Callable[[], Any]:

@@ -23,6 +23,7 @@ SESSIONS = {
     "stats": "messages and tokens, per day, model and session",
     "verify": "read everything and say what is damaged",
     "repair": "set damaged bytes aside and mend a session",
+    "summarize": "let a model summarise all but the last turn",
     "compact": "move what is no longer live out of the log",
     "migrate": "take in the sessions of an earlier agent",
     "du": "how much room sessions take",
@@ -32,10 +33,12 @@ SESSIONS = {
 TOP = {
     "chat": "talk to the agent, or have it answer once",
     "sessions": "list, read, search, branch, move and mend sessions (s)",
+    "serve": "run the agent as a daemon: channels, HTTP, a page",
     "setup": "install what is fetched only when wanted: the embedded model",
     "doctor": "check the store, its permissions, free space and index",
     "config": "the settings: show, path, check",
     "skills": "what the agent was taught: list, check, new",
+    "memory": "what the agent remembers: list, search, why, forget, edit",
     "completion": "completion for bash, zsh or fish",
 }
 

@@ -19,6 +19,7 @@ _ITEM = re.compile(
 _AGO = re.compile(r"(\d{1,6})([mhdw])\Z")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SHORTEST = 3
+_SHORTEST_QUESTION, _LONGEST_QUESTION = 4, 32
 
 
 class Term(NamedTuple):
@@ -34,7 +35,10 @@ class Term(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A query: every wanted term must be there and no unwanted one; of one kind of filter any will do."""
+    """A query: every wanted term must be there and no unwanted one; of one kind of filter any will do.
+
+    With `is_any` one wanted term is enough.
+    """
 
     wanted: tuple[Term, ...] = ()
     unwanted: tuple[Term, ...] = ()
@@ -44,6 +48,7 @@ class Query(NamedTuple):
     beginnings: tuple[str, ...] = ()
     since: str = ""
     until: str = ""
+    is_any: bool = False
 
     def takes(self, key: str) -> bool:
         """Tell whether a session is one of those that are searched: in quotes its key, else how it begins."""
@@ -53,6 +58,12 @@ class Query(NamedTuple):
     def loosened(self) -> Query:
         """The same with every term as a substring: what is tried when whole words find nothing."""
         return self._replace(wanted=_as_substrings(self.wanted), unwanted=_as_substrings(self.unwanted))
+
+    @property
+    def words(self) -> tuple[Term, ...]:
+        """The different words, if they are so many that they may be a question, whose words no answer has all."""
+        words = tuple(dict.fromkeys(term for term in self.wanted if not term.is_substring))
+        return words[:_LONGEST_QUESTION] if len(words) >= _SHORTEST_QUESTION else ()
 
 
 def parse(text: str, *, now: float) -> Query:

@@ -26,19 +26,45 @@ WHERE message.id = ?
 
 
 def hits(connection: Connection, query: Query, *, limit: int) -> list[Hit]:
-    """The messages that a query finds, best first; looked for inside words too if whole words find none."""
+    """The messages that a query finds, best first.
+
+    Looked for inside words too if whole words find none; if that finds nothing either, and there are as
+    many words as a question has, what has the rarest of them.
+    """
     if limit <= 0 or query == Query():
         return []
     for attempt in dict.fromkeys((query, query.loosened)):
         found = _Search(connection, attempt).run(limit)
         if found:
-            return [_hit(connection, message, attempt.wanted) for message in found]
-    return []
+            return [_hit(connection, message, attempt) for message in found]
+    eased = _eased(connection, query)
+    return (
+        [_hit(connection, message, eased) for message in _Search(connection, eased).run(limit)] if eased.wanted else []
+    )
 
 
-def _hit(connection: Connection, message: int, terms: Sequence[Term]) -> Hit:
+def _hit(connection: Connection, message: int, query: Query) -> Hit:
     key, n, ts, role, body = connection.execute(_SHOW, (message,)).fetchone()
-    return Hit(key=key, n=n, ts=datetime.fromisoformat(ts), role=role, snippet=snippet(body, terms))
+    shown = _around_rarest(body, query.wanted) if query.is_any else snippet(body, query.wanted)
+    return Hit(key=key, n=n, ts=datetime.fromisoformat(ts), role=role, snippet=shown)
+
+
+def _eased(connection: Connection, query: Query) -> Query:
+    """The query for any of its words, the rarest first, as many as do not match more than can be ranked."""
+    count = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_POOL + 1})"  # noqa: S608 - our own names
+    counted = [(connection.execute(count, (_quoted(term.text),)).fetchone()[0], term) for term in query.words]
+    wanted: list[Term] = []
+    total = 0
+    for matches, term in sorted(counted, key=lambda found: (found[0], -len(found[1].text))):
+        total += matches
+        if matches and total <= _POOL:
+            wanted.append(term)
+    return query._replace(wanted=tuple(wanted), is_any=True)
+
+
+def _around_rarest(body: str, terms: Sequence[Term]) -> str:
+    shown = (snippet(body, (term,)) for term in terms)
+    return next((text for text in shown if "**" in text), "") or snippet(body, terms)
 
 
 class _Search:
@@ -46,6 +72,7 @@ class _Search:
 
     def __init__(self, connection: Connection, query: Query) -> None:
         self._connection = connection
+        self._joint = " OR " if query.is_any else " AND "
         self._where: list[str] = []
         self._values: list[Any] = []
         self._wanted: dict[str, list[str]] = {"words": [], "grams": []}
@@ -113,7 +140,7 @@ class _Search:
 
     def _match(self) -> None:
         for table in ("words", "grams"):
-            wanted, unwanted = " AND ".join(self._wanted[table]), " OR ".join(self._unwanted[table])
+            wanted, unwanted = self._joint.join(self._wanted[table]), " OR ".join(self._unwanted[table])
             if wanted:
                 match = f"({wanted}) NOT ({unwanted})" if unwanted else wanted
                 is_lead = table == self._lead

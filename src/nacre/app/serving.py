@@ -1,0 +1,189 @@
+"""The agent as a daemon: its channels made, joined to their sessions, and served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import nacre
+from nacre.agent.kernel import Kernel
+from nacre.app.gateway import Command, Gateway, Manners, Room
+from nacre.app.inbox import Inbox
+from nacre.app.running import App
+from nacre.channels.channel import Arrived, Channel
+from nacre.channels.table import parsed
+from nacre.config import Settings
+from nacre.errors import ConfigError, NacreError, SessionNotFound
+from nacre.sessions import Sessions
+
+GROUP = "nacre.channels"
+_OWN = ("irc", "matrix", "telegram")
+_FOLDER = "channels"
+_EARLIER = ("{channel}_{thread}_{sender}", "{channel}_{sender}", "{channel}:{chat}", "agent:main:{channel}:{chat}")
+
+
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[Gateway]:
+    """A gateway for the channels of the configuration; raises ConfigError for one that cannot be made."""
+    async with AsyncExitStack() as stack:
+        rooms = await _rooms(app, stack)
+        manners = _manners(app.settings)
+        gateway = Gateway(
+            _channels(app, stack, manners),
+            inbox=Inbox(app.sessions),
+            room=lambda channel: rooms[manners(channel).keeps],
+            manners=manners,
+            commands=_commands(app),
+            earlier=_Earlier(app.sessions),
+        )
+        yield gateway
+
+
+async def _rooms(app: App, stack: AsyncExitStack) -> Mapping[bool, Room]:
+    """Where sessions live: on disk, and in RAM for channels that keep nothing."""
+    passing = stack.enter_context(nacre.open(":memory:"))
+    kernel = await stack.enter_async_context(Kernel(passing, app.agent_for))
+    return {True: Room(app.sessions, app.kernel), False: Room(passing, kernel)}
+
+
+# ---- channels
+
+
+def _channels(app: App, stack: AsyncExitStack, manners: Callable[[str], Manners]) -> list[Channel]:
+    folder = Path(app.sessions.location) / _FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = [_made(name, table, folder, manners) for name, table in _tables(app.settings).items()]
+    if schedules := app.settings.table("schedule"):
+        from nacre.channels.schedule import Schedule  # noqa: PLC0415 - each channel only where it is configured
+
+        found.append(Schedule(schedules, state=folder / "schedule.json", forward=_Forward(found)))
+    for channel in found:
+        stack.push_async_callback(channel.close)
+    return found
+
+
+def _tables(settings: Settings) -> Mapping[str, dict[str, Any]]:
+    """The tables of channels; what else is in their section is about all of them."""
+    return {name: table for name, table in settings.table("channels").items() if isinstance(table, dict)}
+
+
+def _made(name: str, table: Mapping[str, Any], folder: Path, manners: Callable[[str], Manners]) -> Channel:
+    """A channel from its table, without what the gateway itself reads there."""
+    own = {key: value for key, value in table.items() if key not in Manners.__struct_fields__}
+    state = folder / f"{name}.json"
+    if name in _OWN:
+        return _own(name, own, state, manners)
+    for point in entry_points(group=GROUP, name=name):
+        brought: Channel = point.load()(own, state=state)
+        return brought
+    raise ConfigError(f"[channels.{name}]: there is no such channel; there are {', '.join(_OWN)}")
+
+
+def _own(name: str, table: Mapping[str, Any], state: Path, manners: Callable[[str], Manners]) -> Channel:
+    section = f"channels.{name}"
+    match name:
+        case "irc":
+            from nacre.channels import irc  # noqa: PLC0415 - each only where it is configured
+
+            return irc.Irc(parsed(irc.Config, table, section=section), state=state)
+        case "matrix":
+            from nacre.channels import matrix  # noqa: PLC0415
+
+            config = parsed(matrix.Config, table, section=section)
+            return matrix.Matrix(config, state=state, welcome=lambda sender: _welcomes(manners(name), sender))
+        case _:
+            from nacre.channels import telegram  # noqa: PLC0415
+
+            return telegram.Telegram(parsed(telegram.Config, table, section=section), state=state)
+
+
+def _welcomes(manners: Manners, sender: str) -> bool:
+    return "*" in manners.allow or sender in manners.allow
+
+
+def _manners(settings: Settings) -> Callable[[str], Manners]:
+    """How each channel is served; `keeps` is what the configuration says of all, unless the channel's table does."""
+    usual = settings.flag("channels.session_persistence")
+    found: dict[str, Manners] = {}
+    for name, table in _tables(settings).items():
+        own = {key: value for key, value in table.items() if key in Manners.__struct_fields__}
+        try:
+            found[name] = msgspec.convert({"keeps": usual, **own}, Manners)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"[channels.{name}] cannot be used: {error}") from error
+    return lambda channel: found.get(channel) or Manners(keeps=usual)
+
+
+class _Forward:
+    """Sends what a schedule led to over the channel that it names."""
+
+    def __init__(self, channels: list[Channel]) -> None:
+        self._channels = {channel.name: channel for channel in channels}
+
+    async def __call__(self, to: Arrived, text: str, *, id: str) -> None:
+        channel = self._channels.get(to.channel)
+        if channel is None:
+            raise ConfigError(f"a schedule sends to {to.channel!r}, which is no channel of the configuration")
+        await channel.send(to, text, id=id)
+
+
+class _Earlier:
+    """Finds the session that a sender had with an earlier agent, once, and remembers what it found."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._known: dict[tuple[str, str, str, str], str | None] = {}
+
+    def __call__(self, arrived: Arrived) -> str | None:
+        who = (arrived.channel, arrived.chat, arrived.thread, arrived.sender)
+        if who not in self._known:
+            self._known[who] = next(filter(self._is_there, _forms(arrived)), None)
+        return self._known[who]
+
+    def _is_there(self, key: str) -> bool:
+        return self._sessions.exists(key)
+
+
+def _forms(arrived: Arrived) -> list[str]:
+    fields = {name: getattr(arrived, name) for name in ("channel", "chat", "thread", "sender")}
+    return [form.format(**fields) for form in _EARLIER if arrived.thread or "{thread}" not in form]
+
+
+# ---- commands
+
+
+def _commands(app: App) -> Mapping[str, Command]:
+    began = time.monotonic()
+
+    async def new(key: str, room: Room) -> str:
+        try:
+            room.sessions.archive(key)
+        except SessionNotFound:
+            return "This conversation is new already."
+        return "A new conversation begins. The old one is kept in the archive."
+
+    async def status(key: str, room: Room) -> str:
+        now = room.sessions.snapshot(key, last=0)
+        hours = (time.monotonic() - began) / 3600
+        at_work = "at work" if room.kernel.is_at_work(key) else "idle"
+        return f"{app.model}; {now.live} messages in this conversation; {at_work}; up for {hours:.1f} hours"
+
+    async def stop(key: str, room: Room) -> str:
+        return "Stopped." if room.kernel.stop(key) else "There is nothing to stop."
+
+    async def compact(key: str, room: Room) -> str:
+        if room.sessions is not app.sessions:
+            return "Nothing of this conversation is kept, so there is nothing to summarise."
+        try:
+            draft = await app.compactor.compact(key)
+        except NacreError as error:
+            return f"It was not summarised: {error}"
+        return f"Summarised: about {draft.before} tokens became {draft.after}."
+
+    return {"/new": new, "/status": status, "/stop": stop, "/compact": compact}

@@ -1,0 +1,99 @@
+"""Channels from the configuration: made, served as it says, and joined to earlier agents' sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import nacre
+from nacre.app import running
+from nacre.app.gateway import Gateway, Room
+from nacre.app.serving import serving
+from nacre.channels.channel import Arrived, key_of
+from nacre.config import Settings
+from nacre.testing.ollama_server import OllamaServer
+from nacre.testing.ollama_server import serving as ollama
+from tests.app.test_running import MODELS, answer
+from tests.app.test_running import said as spoken
+
+
+def words(text: str = "hi", **fields: Any) -> Arrived:
+    return Arrived(**{"channel": "telegram", "chat": "7", "sender": "7", "id": "1", "text": text, **fields})
+
+
+def play(act: Any, *answers: Any, **sections: Any) -> None:
+    async def run() -> None:
+        async with ollama(OllamaServer(list(answers), MODELS)) as server:
+            settings = Settings({"ollama": {"host": server.host}, **sections}, {})
+            async with running(settings) as app, serving(app) as gateway:
+                await act(app, gateway)
+
+    anyio.run(run)
+
+
+def test_a_channel_that_there_is_not_is_said(home: Path) -> None:
+    with pytest.raises(nacre.ConfigError, match=r"\[channels.pigeon\]: there is no such channel"):
+        play(None, channels={"pigeon": {}})
+
+
+def test_a_table_that_cannot_be_used_is_said(home: Path) -> None:
+    with pytest.raises(nacre.ConfigError, match=r"\[channels.irc\] cannot be used"):
+        play(None, channels={"irc": {"hots": "x"}})
+    with pytest.raises(nacre.ConfigError, match=r"\[channels.irc\] cannot be used"):
+        play(None, channels={"irc": {"host": "x", "per_minute": "many"}})
+
+
+def test_a_sender_of_an_earlier_agent_finds_the_old_session(home: Path) -> None:
+    async def act(app: Any, gateway: Gateway) -> None:
+        app.sessions.add_message("telegram_7", "user", "long ago")
+        assert await gateway._answer(words()) == "hello"
+        assert [message.content for message in app.sessions.get_history("telegram_7")] == ["long ago", "hi", "hello"]
+
+    play(act, answer(spoken("hello")))
+
+
+def test_what_is_not_to_be_kept_is_in_ram_only(home: Path) -> None:
+    async def act(app: Any, gateway: Gateway) -> None:
+        assert await gateway._answer(words()) == "hello"
+        assert not app.sessions.exists(key_of(words()))
+
+    play(act, answer(spoken("hello")), channels={"session_persistence": False})
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("/status", "ollama/gemma4:e4b; 2 messages in this conversation; idle"),
+        ("/stop", "There is nothing to stop."),
+        ("/new", "A new conversation begins. The old one is kept in the archive."),
+        ("/compact", "It was not summarised"),
+    ],
+)
+def test_commands_work_in_every_channel(home: Path, command: str, told: str) -> None:
+    async def act(app: Any, gateway: Gateway) -> None:
+        await gateway._answer(words())
+        assert (await gateway._answer(words(command))).startswith(told)
+
+    play(act, answer(spoken("hello")))
+
+
+def test_a_new_conversation_keeps_the_old_one_listed(home: Path) -> None:
+    async def act(app: Any, gateway: Gateway) -> None:
+        await gateway._answer(words())
+        await gateway._answer(words("/new"))
+        assert await gateway._answer(words("/new")) == "This conversation is new already."
+        assert [info.key for info in app.sessions.list(archived=True)] == [key_of(words())]
+
+    play(act, answer(spoken("hello")))
+
+
+def test_in_ram_there_is_nothing_to_summarise(home: Path) -> None:
+    async def act(app: Any, gateway: Gateway) -> None:
+        with nacre.open(":memory:") as passing:
+            told = await gateway._commands["/compact"]("k", Room(passing, app.kernel))
+        assert told.startswith("Nothing of this conversation is kept")
+
+    play(act)

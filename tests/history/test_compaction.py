@@ -1,0 +1,194 @@
+"""Which messages a summary covers."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nacre.entries import Message, ToolCall
+from nacre.history.compaction import Limits, Plan, complaint, cuts, is_due, pieces, plan, text_of, told
+from nacre.history.pairing import SAID_AS, settled
+from nacre.history.tokens import count
+from nacre.testing import histories
+
+
+def user(text: str = "question") -> Message:
+    return Message(role="user", content=text)
+
+
+def answer(text: str = "answer") -> Message:
+    return Message(role="assistant", content=text)
+
+
+def asks(*ids: str) -> Message:
+    return Message(role="assistant", content="", tool_calls=tuple(ToolCall(id=id, name="shell") for id in ids))
+
+
+def result(id: str | None = "a") -> Message:
+    return Message(role="tool", tool_call_id=id, content="done")
+
+
+def turns(count: int) -> list[Message]:
+    return [message for _ in range(count) for message in (user(), answer())]
+
+
+def planned(said: list[Message], *, everything: bool = False, **limits: int) -> Plan | None:
+    numbers = range(2, len(said) + 2)
+    return plan(said, numbers, summary="before", limits=Limits(**limits), everything=everything)
+
+
+@pytest.mark.parametrize(("live", "due"), [(40, False), (41, True)])
+def test_it_is_due_at_four_fifths_of_the_messages(live: int, due: bool) -> None:
+    assert is_due(turns(20), live=live, limits=Limits()) is due
+
+
+@pytest.mark.parametrize(("digits", "due"), [(790, False), (810, True)])
+def test_it_is_due_at_four_fifths_of_the_tokens_with_the_summary(digits: int, due: bool) -> None:
+    said = [user("1" * (digits // 2 - 4))]
+    assert is_due(said, live=1, summary="1" * (digits // 2), limits=Limits(tokens=1000)) is due
+
+
+def test_the_range_is_the_oldest_turns_and_the_rest_fits_into_two_fifths() -> None:
+    messages = turns(25)
+    found = planned(messages)
+    assert found == Plan(upto=31, covered=messages[:30], summary="before", kept=20)
+
+
+def test_the_rest_fits_into_two_fifths_of_the_tokens() -> None:
+    found = planned([user("1" * 96), answer("1" * 96)] * 10, tokens=2000)
+    assert found is not None
+    assert found.kept == 8
+
+
+def test_everything_is_all_but_the_last_turn() -> None:
+    found = planned(turns(25), everything=True)
+    assert found is not None
+    assert (found.upto, found.kept) == (49, 2)
+
+
+def test_a_last_turn_that_is_too_long_is_all_that_stays() -> None:
+    found = planned([*turns(3), user("1" * 9000), answer()], tokens=1000)
+    assert found is not None
+    assert found.kept == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "places"),
+    [
+        ([], []),
+        ([user()], []),
+        ([user(), answer()], []),
+        ([user(), answer(), user()], [2]),
+        ([user(), answer(), user(), asks("a")], [2]),
+        ([user(), answer(), user(), asks("a"), result(), user("and")], [2]),
+        ([answer(), answer()], []),
+        ([user(), asks("a"), user(), result(), answer(), user()], [5]),
+        ([user(), asks("a"), user(), result(None), answer(), user()], [5]),
+        ([user(), asks("a"), user(), result("b"), answer(), user()], [2, 5]),
+        ([user(), result(None), user(), answer(), user()], [2, 4]),
+        ([user(), asks("a"), answer(), user(), result(), answer(), user()], [3, 6]),
+        ([user(), Message(role="user", extra={SAID_AS: "system"}), answer(), user()], [3]),
+        ([user(), user(), answer(), user()], [1, 3]),
+        ([user(), answer(), Message(role="system", content="x")], []),
+    ],
+)  # fmt: skip
+def test_the_places_to_cut(messages: list[Message], places: list[int]) -> None:
+    assert list(cuts(messages)) == places
+
+
+def test_nothing_is_covered_where_there_is_no_place_to_cut() -> None:
+    assert planned([user(), answer()]) is None
+
+
+@given(st.lists(histories.messages(), max_size=30))
+def test_no_cut_parts_a_pair_or_the_active_turn(messages: list[Message]) -> None:
+    whole = settled(messages)
+    for at in cuts(messages):
+        before, after = settled(messages[:at]), settled(messages[at:])
+        assert before.interrupted + after.interrupted == whole.interrupted
+        assert messages[at].role == "user"
+        answered = [not said.tool_calls for said in messages[:-1] if said.role == "assistant"]
+        assert any(answered)
+        is_last = not any(said.role == "assistant" and not said.tool_calls for said in messages[at:-1])
+        before_it = (said for said in reversed(messages[:at]) if said.role in ("user", "assistant"))
+        assert not is_last or next(before_it).role == "assistant"
+
+
+def test_what_a_plan_covers_and_what_stays_is_everything() -> None:
+    rng = random.Random(3)
+    for _ in range(50):
+        messages = turns(rng.randrange(1, 40))
+        found = planned(messages, messages=rng.randrange(2, 60), tokens=rng.randrange(100, 3000))
+        assert found is None or len(found.covered) + found.kept == len(messages)
+
+
+def test_of_too_much_only_the_oldest_turns_are_covered() -> None:
+    messages = [user("1" * 96), answer("1" * 96)] * 10
+    numbers = range(20)
+    chosen = plan(messages, numbers, limits=Limits(tokens=1000), reach=650)
+    assert chosen is not None
+    assert len(chosen.covered) == 6
+    least = plan(messages, numbers, limits=Limits(tokens=1000), reach=10)
+    assert least is not None
+    assert len(least.covered) == 2
+    most = plan(messages, numbers, limits=Limits(), everything=True, reach=10**6)
+    assert most is not None
+    assert len(most.covered) == 18
+
+
+def test_a_quarter_is_for_keepsakes_and_an_eighth_for_prose() -> None:
+    assert (Limits().keepsakes, Limits().prose) == (8000, 4000)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, ""), ("a", "a"), (["a", {"type": "text", "text": "b"}, {"type": "image_url"}, 7], "a\nb")],
+)
+def test_the_text_of_a_message(content: str | list[object] | None, text: str) -> None:
+    assert text_of(Message(role="user", content=content)) == text
+
+
+def test_what_a_model_is_told_of_messages() -> None:
+    calls = (ToolCall(name="shell", arguments={"a": 1}), ToolCall(name="read", arguments="x" * 2000))
+    messages = [user(" hi "), Message(role="assistant", content="well", tool_calls=calls), asks("a")]
+    messages += [Message(role="tool", name="shell", content="y" * 4000), result(), user("")]
+    lines = told(messages)
+    assert lines[:3] == ["user: hi", "assistant: well", 'assistant calls shell: {"a":1}']
+    assert lines[3] == f"assistant calls read: {'x' * 1500} […]"
+    assert lines[4] == "assistant calls shell: "
+    assert lines[5] == f"result of shell: {'y' * 1500} […] {'y' * 1500}"
+    assert lines[6:] == ["result of a tool: done", "user: [no text]"]
+
+
+@given(st.lists(st.text(max_size=200), max_size=20), st.integers(1, 80))
+def test_pieces_hold_everything_and_are_small(texts: list[str], tokens: int) -> None:
+    found = pieces(texts, tokens=tokens)
+    assert "".join(found).replace("\n", "") == "".join(texts).replace("\n", "")
+    assert all(count(piece) <= max(tokens, 2) for piece in found)
+
+
+def test_a_long_text_is_parted_where_a_word_ends() -> None:
+    found = pieces(["some words here " * 100], tokens=50)
+    assert all(not piece.strip() or piece.split()[-1] in ("some", "words", "here") for piece in found)
+    assert len(pieces(["a line\n" * 100], tokens=50)) > 1
+    assert len(pieces(["7" * 400], tokens=50)) > 8
+
+
+@pytest.mark.parametrize(
+    ("summary", "wrong"),
+    [
+        ("", "next to nothing"),
+        ("ok", "next to nothing"),
+        ("1234567890", "next to nothing"),
+        ("the user asked about cats, and was told of dogs " * 100, "tokens"),
+        ("again and again " * 30, "again and again"),
+        ("The user wants the report by Friday, in English.", ""),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_summary(summary: str, wrong: str) -> None:
+    found = complaint(summary, tokens=200)
+    assert wrong in found
+    assert bool(found) is bool(wrong)

@@ -1,0 +1,223 @@
+"""What a summary carries word for word, through any number of summaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nacre.entries import Message, ToolCall
+from nacre.history.keepsakes import HEADING, Keepsake, Kept, gathered, joined, split
+from nacre.history.tokens import count
+
+
+def user(content: Any) -> Message:
+    return Message(role="user", content=content)
+
+
+def answer(text: str = "Done.") -> Message:
+    return Message(role="assistant", content=text)
+
+
+def kept(*messages: Message, before: Kept | None = None, tokens: int = 8000) -> Kept:
+    return gathered(before or Kept(), messages, tokens=tokens)
+
+
+def texts(found: Kept) -> list[str]:
+    return [item.text for item in found.items]
+
+
+def loads(id: str, text: str, *, failed: bool = False, **arguments: Any) -> list[Message]:
+    call = ToolCall(id=id, name="use_skill", arguments=arguments)
+    extra = {"failed": True} if failed else {}
+    result = Message(role="tool", tool_call_id=id, name="use_skill", content=text, extra=extra)
+    return [Message(role="assistant", content="", tool_calls=(call,)), result]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Never touch the tests.",
+        "From now on answer in French.",
+        "Don’t use tables.",
+        "You should not guess.",
+        "Only run it on Fridays.",
+        "Antworte immer auf Deutsch.",
+        "以后请用中文回答。",
+    ],
+)
+def test_instructions_are_kept(said: str) -> None:
+    assert kept(user(f"Hello there. {said} Thanks a lot."), answer()).items == (
+        Keepsake(kind="instruction", text=said),
+    )
+
+
+@pytest.mark.parametrize(
+    "said", ["Hello.", "What is the weather like?", "Fix it and/or leave it.", "In 2026 it rained."]
+)
+def test_small_talk_is_not_kept(said: str) -> None:
+    assert kept(user(said), answer()) == Kept()
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("The order is ORD-58213.", "identifier"),
+        ("It listens on 10.44.7.19:8443.", "identifier"),
+        ("See https://example.org/a?b=1 for more.", "identifier"),
+        ("Write to jo@example.org today.", "identifier"),
+        ("It is `make check` that fails.", "identifier"),
+        ("The code is 7305#.", "identifier"),
+        ("Look at src/app/main.py please.", "path"),
+        ("It is in /etc/hosts now.", "path"),
+        ("Open README.md first.", "path"),
+    ],
+)
+def test_identifiers_and_paths_are_kept_with_their_sentence(said: str, kind: Any) -> None:
+    assert kept(user(said), answer()).items == (Keepsake(kind=kind, text=said),)
+
+
+def test_what_the_model_names_is_kept_but_not_what_tools_print() -> None:
+    result = Message(role="tool", tool_call_id="a", content="file_1.py file_2.py")
+    found = kept(user("go on"), result, answer("I opened ticket OPS-991."))
+    assert texts(found) == ["I opened ticket OPS-991."]
+
+
+def test_paths_of_calls_are_kept() -> None:
+    call = ToolCall(id="a", name="write_file", arguments={"path": "src/a.py", "text": "x = 1\n", "mode": 3})
+    raw = ToolCall(id="b", name="shell", arguments="not JSON")
+    found = kept(user("go"), Message(role="assistant", tool_calls=(call, raw)), answer())
+    assert found.items == (Keepsake(kind="path", text="write_file src/a.py"),)
+
+
+def test_code_is_not_searched_for_names() -> None:
+    assert kept(user("Look:\n```\nmy_name = other_name\n```"), answer("```\nunfinished_code")) == Kept()
+
+
+def test_parts_of_a_message_are_read() -> None:
+    parts = ["Use ABC-12.", {"type": "text", "text": "And DEF-34."}, {"type": "image_url"}, 7]
+    assert texts(kept(user(parts), answer())) == ["Use ABC-12.", "And DEF-34."]
+
+
+def test_what_comes_up_again_counts_and_moves_to_the_end() -> None:
+    before = kept(user("The order is ORD-58213."), answer(), user("The code is AB-77."), answer())
+    again = kept(user("Where is ORD-58213 now?"), answer("ORD-58213 has left."), before=before)
+    assert again.items == (
+        Keepsake(kind="identifier", text="The code is AB-77."),
+        Keepsake(kind="identifier", text="The order is ORD-58213.", uses=3),
+    )
+
+
+def test_the_same_instruction_is_kept_once() -> None:
+    found = kept(user("Never guess."), answer(), user("Never guess."), answer())
+    assert found.items == (Keepsake(kind="instruction", text="Never guess.", uses=2),)
+
+
+def test_of_a_long_sentence_what_is_around_the_name_is_kept() -> None:
+    (text,) = texts(kept(user("word " * 100 + "ORD-58213" + " word" * 100), answer()))
+    assert "ORD-58213" in text
+    assert len(text) <= 240
+
+
+def test_one_message_gives_a_dozen_at_most() -> None:
+    found = kept(user("\n".join(f"Number A-{number}." for number in range(100, 200))), answer())
+    assert len(found.items) == 12
+
+
+def test_a_question_without_an_answer_is_kept() -> None:
+    found = kept(user("Which colour do you like?"), Message(role="assistant", content=""), user("Hello."), answer())
+    assert found.items == (Keepsake(kind="question", text="Which colour do you like?"),)
+
+
+def test_a_question_of_the_model_is_kept_until_it_is_answered() -> None:
+    asked = answer("Done. Should the archive be encrypted?")
+    words = "Let us talk about something that has nothing to do with it, the weather for one."
+    found = kept(user("go"), asked, user(words), answer())
+    assert texts(found) == ["Should the archive be encrypted?"]
+    assert kept(user("go"), asked, user("yes"), answer()) == Kept()
+    assert kept(user("go"), asked, user("Well, the archive is fine as it is, leave it like that."), answer()) == Kept()
+    assert kept(user("go"), asked) == Kept()
+
+
+def test_a_question_that_is_answered_later_goes() -> None:
+    before = Kept(items=(Keepsake(kind="question", text="Should the archive be encrypted?"),))
+    assert kept(user("hm"), answer("Nothing new."), before=before) == before
+    assert kept(user("hm"), answer("The archive should now be encrypted."), before=before) == Kept()
+
+
+def test_what_came_up_least_goes_first_and_of_that_the_oldest() -> None:
+    items = [Keepsake(kind="identifier", text=f"The number is A-{number}.", uses=1) for number in range(100, 130)]
+    items[3] = Keepsake(kind="identifier", text="The number is A-103.", uses=5)
+    items[5] = Keepsake(kind="instruction", text="Never use A-105.")
+    found = kept(user("hello"), before=Kept(items=tuple(items)), tokens=200)
+    assert texts(found)[:2] == ["The number is A-103.", "Never use A-105."]
+    assert texts(found)[-1] == "The number is A-129."
+    assert count(joined("", found)) <= 200
+
+
+def test_the_section_stays_within_its_room_whatever_is_said() -> None:
+    found = Kept()
+    for turn in range(200):
+        said = user(f"Never use A-{turn}. Look at src/part{turn}/main.py and {'x' * turn}-{turn}.")
+        found = kept(said, answer(), before=split(joined("prose", found))[1], tokens=1000)
+        assert count(joined("", found)) <= 1000
+    assert "Never use A-199." in texts(found)
+
+
+def test_a_summary_that_was_written_by_hand_carries_nothing() -> None:
+    assert split(" We spoke of cats. ") == ("We spoke of cats.", Kept())
+
+
+def test_a_model_that_repeats_the_heading_does_no_harm() -> None:
+    text = joined(f"prose\n{HEADING}\n- path 1: a", Kept(items=(Keepsake(kind="path", text="b.py"),)))
+    assert split(text)[1].items == (Keepsake(kind="path", text="b.py"),)
+
+
+def test_strange_lines_of_the_section_are_passed_over() -> None:
+    section = f"prose\n\n{HEADING}\n| lost\n- path one: a\n- path 1: a.py\nnothing"
+    assert split(section) == ("prose", Kept(items=(Keepsake(kind="path", text="a.py"),)))
+
+
+LINES = st.text(st.characters(codec="utf-8", exclude_characters="\n"), min_size=1, max_size=40)
+ITEMS = st.builds(
+    Keepsake,
+    kind=st.sampled_from(("instruction", "question", "identifier", "path")),
+    text=LINES,
+    uses=st.integers(1, 999_999_999),
+)
+SKILLS = st.dictionaries(LINES, st.lists(LINES, min_size=1).map("\n".join), max_size=3)
+
+
+@given(st.lists(ITEMS, max_size=8), SKILLS)
+def test_what_is_carried_is_read_back_as_it_was(items: list[Keepsake], skills: dict[str, str]) -> None:
+    carried = Kept(items=tuple(items), skills=skills)
+    assert split(joined("prose", carried)) == ("prose", carried)
+    assert split(joined("", carried))[1] == carried
+
+
+# ---- skills
+
+
+def test_the_text_of_a_skill_is_kept_as_it_was_loaded_last() -> None:
+    found = kept(*loads("a", "old", name="tidy"), *loads("b", "new\ntext", name="tidy"), answer())
+    assert found.skills == {"tidy": "new\ntext"}
+    again = kept(*loads("c", "a file", name="tidy", file="x.md"), before=found)
+    assert again.skills == {"tidy": "new\ntext", "tidy/x.md": "a file"}
+
+
+def test_what_was_not_loaded_is_not_kept() -> None:
+    failed = loads("a", "no such skill", failed=True, name="tidy")
+    nameless = loads("b", "text")
+    strange = loads("c", "text", name="a\nb")
+    other = Message(role="tool", tool_call_id="z", content="text")
+    raw = Message(role="assistant", tool_calls=(ToolCall(id="d", name="use_skill", arguments="{"),))
+    assert kept(*failed, *nameless, *strange, other, raw) == Kept()
+
+
+def test_a_skill_without_room_is_named() -> None:
+    found = kept(*loads("a", "long " * 300, name="first"), *loads("b", "short", name="second"), tokens=400)
+    assert found.skills["second"] == "short"
+    assert found.skills["first"].startswith("(there is no room")
+    assert kept(*loads("a", "long " * 300, name="first"), tokens=20).skills == {}
