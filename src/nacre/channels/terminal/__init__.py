@@ -1,0 +1,1 @@
+"""A conversation at a terminal: somebody types, the agent answers."""

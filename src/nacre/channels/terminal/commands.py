@@ -1,0 +1,237 @@
+"""The commands of a conversation: what each takes, what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from difflib import get_close_matches
+from itertools import pairwise
+
+from msgspec import Struct
+
+from nacre.channels.terminal.attachments import attached
+from nacre.channels.terminal.talk import Talk, free_key, new_key
+from nacre.entries import Stored
+from nacre.errors import Conflict, NacreError
+
+_MOST_LISTED = 20
+
+
+class Leave(Exception):
+    """Somebody wants to leave."""
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """What follows a slash; `takes` names what may follow it, `is_quiet` that it may be given while a turn runs."""
+
+    run: Callable[[Talk, str], Awaitable[None]]
+    meaning: str
+    takes: str = ""
+    is_quiet: bool = False
+
+
+async def obey(talk: Talk, line: str) -> None:
+    """Do what a line that begins with a slash says; raises Leave, NacreError."""
+    name, _, rest = line[1:].partition(" ")
+    command = COMMANDS.get(name)
+    if command is not None:
+        if talk.is_at_work and not command.is_quiet:
+            raise NacreError(f"/{name} has to wait: a turn is running, Ctrl-C stops it")
+        await command.run(talk, rest.strip())
+    elif name in talk.app.skills.names:
+        talk.say(f"Use the skill {name}. {rest}".strip())
+    else:
+        near = get_close_matches(name, COMMANDS, n=1)
+        meant = f"did you mean /{near[0]}?" if near else "/help lists them"
+        raise NacreError(f"there is no command /{name}; {meant} (a blank before the / makes it a message)")
+
+
+# ---- about the conversation
+
+
+async def _help(talk: Talk, _: str) -> None:
+    rows = [(f"/{name} {command.takes}".strip(), command.meaning) for name, command in COMMANDS.items()]
+    talk.show(*talk.desk.rows(rows), "")
+    keys = [
+        ("Enter", "sends; during a turn, into that turn"),
+        ("Alt-Enter, or \\ at the end", "a new line"),
+        ("Ctrl-C", "stops a turn; clears the line; twice leaves"),
+        ("Ctrl-D", "leaves"),
+    ]
+    talk.show(*talk.desk.rows(keys), "")
+
+
+async def _tools(talk: Talk, _: str) -> None:
+    rows = [(name, tool.spec.description.partition("\n")[0]) for name, tool in talk.app.tools.items()]
+    talk.show(*(talk.desk.rows(rows) if rows else ["the model has no tools"]), "")
+
+
+async def _skills(talk: Talk, name: str) -> None:
+    if name:
+        talk.show(*talk.desk.safe(talk.app.skills.load(name)).split("\n"), "")
+        return
+    names = talk.app.skills.names
+    talk.show(*(f"/{talk.desk.safe(name)}" for name in names), *([] if names else ["there are no skills"]), "")
+
+
+async def _model(talk: Talk, name: str) -> None:
+    if name:
+        await talk.app.use(name)
+        talk.hint(f"{talk.desk.safe(talk.app.model)} answers from now on")
+        return
+    here = talk.app.model
+    models = await talk.app.models()
+    rows = [(model, "answers now" if model in {here, here.partition("/")[2]} else "") for model in models]
+    talk.show(*talk.desk.rows(rows or [(here, "answers now")]), "")
+
+
+async def _attach(talk: Talk, path: str) -> None:
+    if not path:
+        raise NacreError("say which file: /attach PATH")
+    talk.parts.append(attached(path))
+    talk.hint(f"{talk.desk.safe(path)} goes along with your next message")
+
+
+async def _exit(*_: object) -> None:
+    raise Leave
+
+
+# ---- other sessions
+
+
+async def _new(talk: Talk, _: str) -> None:
+    talk.enter(new_key())
+    talk.hint(f"a new session: {talk.key}")
+
+
+async def _sessions(talk: Talk, words: str) -> None:
+    infos = sorted(talk.app.sessions.list(), key=lambda info: info.updated, reverse=True)
+    found = [info for info in infos if words.lower() in f"{info.key} {info.title}".lower()][:_MOST_LISTED]
+    talk.show(*(talk.desk.listed(found) if found else ["there are none"]), "")
+
+
+async def _resume(talk: Talk, ref: str) -> None:
+    if not ref and not talk.is_unfinished():
+        await _sessions(talk, "")
+        talk.hint("/resume and a session's key, title or @number goes on with it")
+        return
+    if ref:
+        talk.enter(talk.desk.find(ref))
+        show_past(talk)
+    if talk.is_unfinished():
+        talk.go_on()
+
+
+async def _fork(talk: Talk, key: str) -> None:
+    new = key or free_key(talk.app, talk.key)
+    talk.app.sessions.fork(talk.key, new)
+    before = talk.key
+    talk.enter(new)
+    talk.hint(f"this is {talk.desk.safe(new)} now; {talk.desk.safe(before)} stays as it is")
+
+
+async def _archive(talk: Talk, _: str) -> None:
+    talk.app.sessions.archive(talk.key)
+    talk.hint(f"{talk.desk.safe(talk.key)} is archived: `nacre sessions unarchive` opens it again")
+    await _new(talk, "")
+
+
+async def _export(talk: Talk, path: str) -> None:
+    talk.hint(talk.desk.safe(talk.desk.export(talk.key, path)))
+
+
+# ---- back in time
+
+
+async def _undo(talk: Talk, _: str) -> None:
+    turns = _turns(talk)
+    if not turns:
+        raise NacreError("there is nothing to undo yet")
+    _go_back(talk, turns[-1])
+
+
+async def _rewind(talk: Talk, where: str) -> None:
+    if where == "back":
+        _come_back(talk)
+        return
+    turns = _turns(talk)
+    if not where:
+        rows = [(f"#{one.n}", _words(one)) for one in turns]
+        talk.show(*(talk.desk.rows(rows) if rows else ["nothing was said yet"]), "")
+        talk.hint("/rewind N goes back to before message N, /rewind back undoes that")
+        return
+    found = [one for one in turns if str(one.n) == where.removeprefix("#")]
+    if not found:
+        raise NacreError(f"you said no message {where!r} in this history; /rewind lists them")
+    _go_back(talk, found[0])
+
+
+def _turns(talk: Talk) -> list[Stored]:
+    """The messages that began a turn; words that were said during one did not."""
+    return [
+        one
+        for before, one in pairwise([None, *talk.desk.history(talk.key)])
+        if one is not None and one.message.role == "user" and (before is None or before.message.role != "tool")
+    ]
+
+
+def _go_back(talk: Talk, to: Stored) -> None:
+    """Go back to before a message; its words are there to be changed."""
+    now = talk.app.sessions.snapshot(talk.key, last=0)
+    # The message may be the second of a group, behind the system prompt, and a group is whole.
+    for n in (to.n - 1, to.n - 2):
+        try:
+            talk.app.sessions.rewind(talk.key, n)
+            break
+        except Conflict:
+            if n != to.n - 1:
+                raise
+    talk.left.append((talk.key, now.n))
+    talk.draft = to.message.content if isinstance(to.message.content, str) else ""
+    talk.look()
+    talk.hint(f"as it was before {_words(to)!r:.60}; /rewind back undoes this")
+
+
+def _come_back(talk: Talk) -> None:
+    while talk.left:
+        key, n = talk.left.pop()
+        if key == talk.key:
+            talk.app.sessions.rewind(key, n)
+            talk.look()
+            talk.hint("as it was before you went back")
+            return
+    raise NacreError("you did not go back in this conversation")
+
+
+def show_past(talk: Talk) -> None:
+    """Show where a session is."""
+    talk.show(*talk.desk.past(talk.key), "")
+
+
+def _words(one: Stored) -> str:
+    found = one.message.content
+    parts = (
+        [found]
+        if isinstance(found, str)
+        else [str(part.get("text", "")) for part in found or () if isinstance(part, dict)]
+    )
+    return " ".join(" ".join(parts[-1:]).split())
+
+
+COMMANDS = {
+    "help": Command(run=_help, meaning="this", is_quiet=True),
+    "new": Command(run=_new, meaning="begin a new session"),
+    "sessions": Command(run=_sessions, meaning="what sessions there are", takes="[WORDS]", is_quiet=True),
+    "resume": Command(run=_resume, meaning="go on with a session, or with an unfinished turn", takes="[REF]"),
+    "fork": Command(run=_fork, meaning="go on in a new session that shares this past", takes="[KEY]"),
+    "rewind": Command(run=_rewind, meaning="go back to before a message; `back` undoes it", takes="[N]"),
+    "undo": Command(run=_undo, meaning="take your last message and its answer back"),
+    "tools": Command(run=_tools, meaning="what the model may call", is_quiet=True),
+    "skills": Command(
+        run=_skills, meaning="what it was taught; with a name, that skill", takes="[SKILL]", is_quiet=True
+    ),
+    "model": Command(run=_model, meaning="which models there are; with a name, use it", takes="[MODEL]"),
+    "attach": Command(run=_attach, meaning="send a file along with the next message", takes="PATH", is_quiet=True),
+    "export": Command(run=_export, meaning="write the session to a file, .md or .html", takes="[PATH]", is_quiet=True),
+    "archive": Command(run=_archive, meaning="close this session and begin a new one"),
+    "exit": Command(run=_exit, meaning="leave", is_quiet=True),
+}

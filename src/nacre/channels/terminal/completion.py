@@ -1,0 +1,81 @@
+"""What may follow on a command line of the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from nacre.channels.terminal.commands import COMMANDS
+from nacre.channels.terminal.ports import App
+
+_MOST = 50
+
+
+class Choice(Struct, frozen=True):
+    """A word that may stand at the end of a line, instead of its last letters."""
+
+    word: str
+    replaces: int
+    meaning: str = ""
+
+
+class Completion:
+    """What may follow, given the agent; models are asked for once, since that takes a while."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._models: list[str] | None = None
+
+    async def choices(self, line: str) -> list[Choice]:
+        """Every word that the end of a line may become."""
+        if not line.startswith("/") or "\n" in line:
+            return []
+        command, blank, last = line.partition(" ")
+        if not blank:
+            return list(self._commands(command))
+        takes = COMMANDS[command[1:]].takes.strip("[]") if command[1:] in COMMANDS else ""
+        if takes == "MODEL" and self._models is None:
+            self._models = await self._app.models()
+        return list(self.values(takes, last))
+
+    def values(self, takes: str, last: str) -> Iterator[Choice]:
+        """What a command takes that begins so."""
+        match takes:
+            case "REF":
+                yield from self._sessions(last)
+            case "MODEL":
+                yield from _matching(((model, "") for model in self._models or ()), last)
+            case "SKILL":
+                yield from _matching(((name, "") for name in self._app.skills.names), last)
+            case "PATH":
+                yield from _files(last)
+            case _:
+                return
+
+    def _commands(self, typed: str) -> Iterator[Choice]:
+        commands = ((f"/{name}", command.meaning) for name, command in COMMANDS.items())
+        skills = ((f"/{name}", "a skill") for name in self._app.skills.names if name not in COMMANDS)
+        yield from _matching([*commands, *skills], typed)
+
+    def _sessions(self, last: str) -> Iterator[Choice]:
+        infos = sorted(self._app.sessions.list(prefix=last), key=lambda info: info.updated, reverse=True)
+        yield from (Choice(info.key, len(last), info.title) for info in infos[:_MOST])
+
+
+def _matching(words: Iterable[tuple[str, str]], typed: str) -> Iterator[Choice]:
+    yield from (Choice(word, len(typed), meaning) for word, meaning in words if word.startswith(typed))
+
+
+def _files(typed: str) -> Iterator[Choice]:
+    """The names in a folder that begin so; hidden ones only for who begins with a dot."""
+    folder, _, beginning = typed.rpartition("/")
+    place = Path(f"{folder}/" if "/" in typed else ".").expanduser()
+    try:
+        found = sorted(place.iterdir())
+    except OSError:
+        return
+    for path in found[:1000]:
+        if path.name.startswith(beginning) and (beginning.startswith(".") or not path.name.startswith(".")):
+            yield Choice(path.name + "/" * path.is_dir(), len(beginning), "")

@@ -1,0 +1,64 @@
+"""One question, one answer: for scripts, pipes and the impatient."""
+
+from __future__ import annotations
+
+import signal
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from nacre.agent.actor import Ask, Inbound, Stopped
+from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Emit
+from nacre.channels.terminal.ticker import Ticker
+from nacre.entries import Message
+
+_AGAIN = 0.03
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """The answer, or the signal that came before it."""
+
+    answer: Message | None = None
+    signal: int = 0
+
+
+class Once:
+    """A turn that ends with its answer, or with Ctrl-C."""
+
+    def __init__(self, kernel: Kernel, inbound: Inbound, *, emit: Emit, ask: Ask | None, ticker: Ticker) -> None:
+        self._kernel = kernel
+        self._inbound = inbound
+        self._emit = emit
+        self._ask = ask
+        self._ticker = ticker
+        self._signal = 0
+
+    async def run(self) -> Outcome:
+        """Wait for the answer; raises what `Kernel.deliver` raises, but for Stopped, in a group."""
+        answer: Message | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._signals, tasks)
+            tasks.start_soon(self._ticker.run)
+            try:
+                answer = await self._kernel.deliver(self._inbound, emit=self._emit, ask=self._ask)
+            except Stopped:
+                self._signal = self._signal or int(signal.SIGINT)
+            tasks.cancel_scope.cancel()
+        self._ticker.clear()
+        return Outcome(answer=answer, signal=self._signal)
+
+    async def _signals(self, tasks: TaskGroup) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            async for number in signals:
+                if self._signal:
+                    tasks.cancel_scope.cancel()
+                else:
+                    self._signal = int(number)
+                    tasks.start_soon(self._stopped)
+
+    async def _stopped(self) -> None:
+        """Stop the turn, also one that is only about to begin."""
+        while not self._kernel.stop(self._inbound.key):  # noqa: ASYNC110 - it says by no event that it begins
+            await anyio.sleep(_AGAIN)

@@ -1,0 +1,294 @@
+"""One conversation at a terminal: which session it is in, the turn that runs, and what is seen of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from nacre.agent.actor import Inbound, Stopped
+from nacre.agent.conversation import is_final
+from nacre.agent.ports import Event
+from nacre.channels.terminal.asking import asked
+from nacre.channels.terminal.attachments import content
+from nacre.channels.terminal.ports import App, Desk, Reader
+from nacre.entries import Message
+from nacre.errors import NacreError, ProviderError, SessionBusy
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_TITLE = 48
+_AGAIN = 0.3
+_WAIT = "[w]ait for it, [f]ork into a session of your own, or [c]ancel? "
+
+Begin = Callable[[], Awaitable[Message | None]]
+
+
+class Talk:
+    """A session with somebody at it; words may be said while a turn runs."""
+
+    def __init__(self, app: App, desk: Desk, *, key: str, make_reader: Callable[[Talk], Reader]) -> None:
+        self.app = app
+        self.desk = desk
+        self.key = key
+        self.parts: list[dict[str, Any]] = []
+        self.draft = ""
+        self.left: list[tuple[str, int]] = []
+        self.tasks: TaskGroup | None = None
+        self._drawing = desk.drawing()
+        self._turns = 0
+        self._since = 0.0
+        self._is_stopping = False
+        self._wait: anyio.CancelScope | None = None
+        self._settled = anyio.Event()
+        self._title = ""
+        self._used = 0
+        self.reader = make_reader(self)
+        self._ask = asked(desk.question, self._show_question, self.reader.ask)
+
+    # ---- what is seen
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._turns > 0
+
+    @property
+    def live(self) -> list[str]:
+        """Lines of the turn that may still change."""
+        return self._drawing.live if self.is_at_work else []
+
+    @property
+    def status(self) -> str:
+        """What happens now, and for how long; "" if nothing does."""
+        if not self.is_at_work:
+            return ""
+        waiting = f" · {self._turns - 1} waiting" if self._turns > 1 else ""
+        doing = "stopping" if self._is_stopping else "waiting" if self._wait is not None else self._drawing.doing
+        return f"{doing} {time.monotonic() - self._since:.0f} s{waiting} · Ctrl-C stops it"
+
+    @property
+    def footer(self) -> str:
+        """The model, how full its context is, and the session."""
+        share = 100 * self._used // max(self.app.tokens, 1)
+        used = f"{_short(self._used)}/{_short(self.app.tokens)} tokens ({share}%)"
+        return f"{self.desk.safe(self.app.model)} · {used} · {self.desk.safe(self._title or self.key)}"
+
+    def show(self, *lines: str) -> None:
+        self.reader.show(lines)
+
+    def _show_question(self, lines: Sequence[str]) -> None:
+        """Show what is asked, behind all that was said and thought before."""
+        self.show(*self._drawing.end(), *lines)
+
+    def complain(self, error: object) -> None:
+        """Tell what went wrong."""
+        first, *rest = str(error).strip().split("\n")
+        self.show(self.desk.paint(f"× {self.desk.safe(first)}", "31"), *(f"  {self.desk.safe(line)}" for line in rest))
+
+    def hint(self, text: str) -> None:
+        self.show(self.desk.paint(text, "2"))
+
+    # ---- which session
+
+    def enter(self, key: str) -> None:
+        """Be in another session from now on."""
+        self.key = key
+        self.draft, self.left = "", []
+        self.look()
+
+    def look(self) -> None:
+        """See how the session stands."""
+        title = self.app.sessions.get_meta(self.key).get("title", "")
+        self._title = title if isinstance(title, str) else ""
+        self._used = self.app.window(self.key).tokens
+
+    def is_unfinished(self) -> bool:
+        """Tell whether somebody's words, or a tool's result, wait for an answer."""
+        last = self.app.sessions.get_history(self.key, last=1)
+        return bool(last) and not is_final(last[0])
+
+    # ---- turns
+
+    def say(self, words: str) -> None:
+        """Give words to the session; the answer is drawn as it comes."""
+        whole = content(words, self.parts)
+        self.parts = []
+        id = uuid.uuid4().hex
+
+        async def deliver() -> Message | None:
+            inbound = Inbound(key=self.key, content=whole, id=id, sender="terminal")
+            return await self.app.kernel.deliver(inbound, emit=self._emit, ask=self._ask)
+
+        self._start(deliver, words)
+
+    def go_on(self) -> None:
+        """Finish a turn that was cut short, unless another process is at it."""
+        hold = self.app.sessions.hold(self.key)
+        try:
+            hold.take()
+        except SessionBusy:
+            self.hint("another process is at a turn of this session; what you say will have to wait for it")
+            return
+        hold.close()
+        self.hint("the last turn was not finished; it goes on")
+
+        async def resume() -> Message | None:
+            return await self.app.kernel.resume(self.key, emit=self._emit, ask=self._ask)
+
+        self._start(resume, "")
+
+    def stop(self) -> bool:
+        """Stop the turn that runs; False if it was asked to stop before, and still runs."""
+        if self._is_stopping:
+            return False
+        self._is_stopping = True
+        if self._wait is not None:
+            self._wait.cancel()
+        elif self.tasks is not None:
+            self.tasks.start_soon(self._stopped)
+        return True
+
+    async def settled(self) -> None:
+        """Wait until nothing runs."""
+        while self.is_at_work:
+            await self._settled.wait()
+
+    def _start(self, begin: Begin, words: str) -> None:
+        if self.tasks is None:
+            raise NacreError("the conversation has not begun")
+        if not self._turns:
+            self._since, self._is_stopping = time.monotonic(), False
+            self._settled = anyio.Event()
+        self._turns += 1
+        self.tasks.start_soon(self._turn, begin, words)
+
+    async def _turn(self, begin: Begin, words: str) -> None:
+        try:
+            answer = await self._unless_busy(begin)
+            self.show(*self._ended())
+            if answer is not None:
+                entitle(self.app, self.key, words)
+        except Stopped:
+            self.show(*self._ended(), self.desk.paint("■ stopped; the session goes on from here", "33"), "")
+        except NacreError as error:
+            self.show(*self._ended())
+            self._failed(error)
+        except Exception as error:
+            # The edge: a mistake in one turn does not end the conversation.
+            logger.exception("a turn failed")
+            self.show(*self._ended())
+            self.complain(f"a mistake in nacre: {type(error).__name__}: {error}")
+        finally:
+            self._over()
+
+    def _over(self) -> None:
+        self._turns -= 1
+        self._is_stopping = False
+        self._since = time.monotonic()
+        if not self._turns:
+            self._settled.set()
+        try:
+            self.look()
+        except Exception as error:
+            # The same edge: what is in the footer is not worth a conversation.
+            logger.exception("a session cannot be looked at")
+            self.complain(error)
+        self.reader.refresh()
+
+    def _failed(self, error: NacreError) -> None:
+        self.complain(error)
+        if isinstance(error, ProviderError) and self.is_unfinished():
+            self.hint("  your words are stored: /resume asks again, /model asks another model")
+        self.show("")
+
+    def _ended(self) -> list[str]:
+        lines = self._drawing.end()
+        return [*lines, *([""] if lines and lines[-1] else [])]
+
+    async def _stopped(self) -> None:
+        """Stop the turn, also one that is only about to begin."""
+        while self._is_stopping and self.is_at_work and not self.app.kernel.stop(self.key):  # noqa: ASYNC110 - it says by no event that it begins
+            await anyio.sleep(_AGAIN / 10)
+
+    def _emit(self, event: Event) -> None:
+        lines = self._drawing.take(event)
+        if lines:
+            self.reader.show(lines)
+        self.reader.refresh()
+
+    # ---- another process
+
+    async def _unless_busy(self, begin: Begin) -> Message | None:
+        """Begin a turn; if another process is at one, let a person say what to do."""
+        try:
+            return await begin()
+        except SessionBusy as busy:
+            self.complain(busy)
+        with anyio.CancelScope() as scope:
+            self._wait = scope
+            try:
+                return await self._instead(begin)
+            finally:
+                self._wait = None
+        raise Stopped("nobody waits any more")
+
+    async def _instead(self, begin: Begin) -> Message | None:
+        """Wait and begin, or begin in a fork, or not at all."""
+        match await self.reader.ask(_WAIT, ("w", "wait", "f", "fork", "c", "cancel", "no")):
+            case "w" | "wait":
+                return await _waited(begin)
+            case "f" | "fork":
+                key = free_key(self.app, self.key)
+                self.app.sessions.fork(self.key, key)
+                self.enter(key)
+                self.hint(f"forked: this is {self.desk.safe(key)} now")
+                return await begin()
+            case _:
+                raise Stopped("nothing was said")
+
+
+async def _waited(begin: Begin) -> Message | None:
+    while True:
+        try:
+            return await begin()
+        except SessionBusy:
+            await anyio.sleep(_AGAIN)
+
+
+def new_key() -> str:
+    """A key for a new session, for people to read."""
+    return f"chat-{datetime.now().astimezone():%Y%m%d-%H%M}-{uuid.uuid4().hex[:4]}"
+
+
+def free_key(app: App, key: str) -> str:
+    """A key that nobody has: the old one with a number behind it."""
+    number = 2
+    while app.sessions.exists(f"{key}-{number}"):
+        number += 1
+    return f"{key}-{number}"
+
+
+def entitle(app: App, key: str, words: str) -> None:
+    """Name a session after its first words, unless it has a name."""
+    title = title_of(words)
+    if title and not app.sessions.get_meta(key).get("title"):
+        app.sessions.set_meta(key, title=title)
+
+
+def title_of(words: str) -> str:
+    """A title for a session that begins with these words."""
+    line = " ".join(words.split())
+    if len(line) <= _LONGEST_TITLE:
+        return line
+    cut = line[:_LONGEST_TITLE].rpartition(" ")[0] or line[:_LONGEST_TITLE]
+    return f"{cut}…"
+
+
+def _short(count: int) -> str:
+    return str(count) if count < 1000 else f"{count / 1000:.1f}k"  # noqa: PLR2004 - a kilo

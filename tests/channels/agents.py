@@ -1,0 +1,79 @@
+"""A small agent with a scripted model, for the terminal to talk to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import nacre
+from nacre.agent.actor import Agent, Ask
+from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Effect, Guard, Output, Provider, Scene, Spec, Tool
+from nacre.history.window import Window, window
+from nacre.skills import Catalogue
+from nacre.tools.approvals import Approvals, Policy
+
+
+class Echo:
+    """A tool that says what it was told; `wait` lets it run until it is stopped."""
+
+    def __init__(self, name: str, effect: Effect) -> None:
+        self.effect: Effect = effect
+        self.spec = Spec(name=name, description=f"{name} for tests", parameters={"type": "object", "properties": {}})
+        self.started = 0
+
+    async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
+        self.started += 1
+        if "touch" in arguments:
+            await anyio.Path(arguments["touch"]).touch()
+        if arguments.get("wait"):
+            await anyio.sleep_forever()
+        return Output(text=str(arguments.get("says", f"ran {arguments.get('command', '')}")))
+
+
+class App:
+    """What `nacre.app` gives, made of real parts around a given model."""
+
+    def __init__(self, sessions: nacre.Sessions, provider: Provider, *, system: str = "") -> None:
+        self.sessions = sessions
+        self.provider = provider
+        self.model = f"test/{provider.model}"
+        self.tools: Mapping[str, Tool] = {t.spec.name: t for t in (Echo("look", "read"), Echo("shell", "run"))}
+        self.skills = Catalogue([])
+        self.notes: list[str] = []
+        self.tokens, self.most = 32_000, 50
+        self._guards: dict[str, Approvals] = {}
+        agent = Agent(provider=lambda: provider, tools=self.tools, guard=self._guard, system=lambda: system)
+        self.kernel = Kernel(sessions, lambda _: agent)
+
+    def _guard(self, key: str, ask: Ask | None) -> Guard:
+        before = self._guards.get(key)
+        remembered: Iterable[str] = before.remembered if before is not None else ()
+        self._guards[key] = Approvals(Policy(), ask=ask, remembered=remembered)
+        return self._guards[key]
+
+    async def use(self, model: str) -> None:
+        self.model = model
+
+    async def models(self) -> list[str]:
+        return ["test/one", "test/two"]
+
+    def window(self, key: str) -> Window:
+        return window(self.sessions.get_history(key), tokens=self.tokens, most=self.most)
+
+
+def running(root: Path | str, provider: Provider, *, system: str = "") -> AbstractAsyncContextManager[App]:
+    """The agent on a store, until it is left."""
+
+    @asynccontextmanager
+    async def run() -> AsyncIterator[App]:
+        with nacre.open(root) as sessions:
+            app = App(sessions, provider, system=system)
+            async with app.kernel:
+                yield app
+
+    return run()
