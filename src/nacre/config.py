@@ -55,7 +55,8 @@ SETTINGS = (
     Setting("embedded.threads", "threads of the embedded model; 0: as many as there are cores", 0),
     Setting("memory.enabled", "whether facts are kept from one session to the next", True),  # noqa: FBT003
     Setting("memory.model", "the model that reads turns for what to remember; nothing: the one that answers", ""),
-    Setting("memory.recall_tokens", "how much of it the model is shown with each message, in tokens", 600),
+    Setting("memory.tokens", "how much of it the model is shown with each message, in tokens", 800),
+    Setting("memory.embeddings", "whether facts are found by meaning too, where that is installed", "auto", ("auto", "off")),
     Setting("ollama.host", "where Ollama is; else OLLAMA_HOST", ""),
     Setting("ollama.keep_alive", "how long Ollama keeps the model loaded", "5m"),
     Setting("openai.base_url", "where an OpenAI-compatible API is", "https://api.openai.com/v1"),

@@ -110,14 +110,16 @@ class App:
         if self.memory is None:
             return ""
         try:
-            return self.memory.recall(text, tokens=self.settings.number("memory.recall_tokens"))
+            return self.memory.recall(text, tokens=self.settings.number("memory.tokens"))
         except NacreError:
             logger.exception("memory could not be asked")
             return ""
 
     def _over(self, key: str) -> None:
-        for told in self.after:
-            told(key)
+        """A turn is over; what a child does for another session is that one's to remember."""
+        if key not in self.children.running:
+            for told in self.after:
+                told(key)
 
     def _answering(self, tally: Tally | None) -> Provider:
         watched = self.budget.watched(self.provider)
@@ -163,7 +165,8 @@ async def running(
         root = None if incognito else sessions.location
         place = workspace(settings, root)
         if root is not None and settings.flag("memory.enabled"):
-            app.memory = Memory(sessions, place, provider=await _reader(app, closing))
+            off = {"embedding": lambda: None} if settings.text("memory.embeddings") == "off" else {}
+            app.memory = Memory(sessions, place, provider=await _reader(app, closing), **off)
             closing.add("memory", _later(app.memory.close))
         app.furniture = await furnish(place, Makings(settings, sessions, app.children, app.memory, root), closing)
         for note in app.notes:

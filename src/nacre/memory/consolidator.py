@@ -1,0 +1,110 @@
+"""The worker that goes through turns after they ended: one at a time, off the way of any answer."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Protocol, Self
+
+import anyio
+from anyio import to_thread
+
+logger = logging.getLogger(__name__)
+
+
+class Learning(Protocol):
+    """What the worker works for."""
+
+    async def consolidate(self, key: str) -> int:
+        """Go through the turns of a session that memory does not know; returns how many there were."""
+
+    def begin(self) -> list[str]:
+        """Note when memory began, take in what people edited, and name the sessions that may be behind."""
+
+    def warm(self) -> bool:
+        """Do a piece of what makes recall better; False if there is nothing left of it."""
+
+
+class Consolidator:
+    """Goes through the turns of sessions that are posted; those that a full queue does not take, it finds later."""
+
+    def __init__(self, memory: Learning, *, most: int = 256) -> None:
+        self._memory = memory
+        self._most = most
+        self._queue: dict[str, None] = {}
+        self._is_behind = True
+        self._is_at_work = False
+        self._woken = anyio.Event()
+        self._rested = anyio.Event()
+        self._tasks = anyio.create_task_group()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tasks.cancel_scope.cancel()
+        # What was raised is the caller's own, and is not to be wrapped.
+        await self._tasks.__aexit__(None, None, None)
+
+    def post(self, key: str) -> None:
+        """Say that a turn of a session has ended; never waits, never raises."""
+        if len(self._queue) < self._most or key in self._queue:
+            self._queue[key] = None
+        else:
+            self._is_behind = True
+        self._woken.set()
+
+    async def rest(self) -> None:
+        """Wait until everything that was posted has been gone through."""
+        while self._queue or self._is_behind or self._is_at_work:
+            await self._rested.wait()
+
+    async def _run(self) -> None:
+        while True:
+            await self._work()
+            self._rested.set()
+            self._rested = anyio.Event()
+            await self._better()
+            if not self._queue and not self._is_behind:
+                self._woken = anyio.Event()
+                await self._woken.wait()
+
+    async def _work(self) -> None:
+        """Go through all that waits; what fails is left for the next time, since its cursor has not moved."""
+        self._is_at_work = True
+        try:
+            while self._queue or self._is_behind:
+                if not self._queue:
+                    self._is_behind = False
+                    await self._catch_up()
+                    continue
+                key = next(iter(self._queue))
+                del self._queue[key]
+                await self._tried(key)
+        finally:
+            self._is_at_work = False
+
+    async def _catch_up(self) -> None:
+        try:
+            found = await to_thread.run_sync(self._memory.begin)
+        except Exception:  # the worker must outlive whatever went wrong once
+            logger.exception("memory could not begin")
+            return
+        self._queue |= dict.fromkeys(found)
+
+    async def _tried(self, key: str) -> None:
+        try:
+            await self._memory.consolidate(key)
+        except Exception:  # the same
+            logger.exception("a session was not gone through", extra={"key": key})
+
+    async def _better(self) -> None:
+        try:
+            while not self._queue and await to_thread.run_sync(self._memory.warm):
+                pass
+        except Exception:  # the same
+            logger.exception("recall could not be made better")

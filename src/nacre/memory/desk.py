@@ -1,0 +1,109 @@
+"""Where the log and the pages meet: edits are taken in, and pages are written as the state says."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from nacre.memory import pages
+from nacre.memory.folder import Base, Folder, Sign
+from nacre.memory.ledger import Ledger
+from nacre.memory.lines import MEMORY_PAGE, Part, State, skeleton
+from nacre.memory.pages import Edit, Shown
+from nacre.memory.turns import moment
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 16
+
+
+class Desk:
+    """Keeps pages and state in step; what cannot be read or written is told in the log and left for the next time."""
+
+    def __init__(self, ledger: Ledger, folder: Folder) -> None:
+        self._ledger = ledger
+        self._folder = folder
+        self._settled: dict[str, tuple[Sign | None, int]] = {}
+        self._viewed: tuple[Sign | None, State, int] | None = None
+        self._view: State | None = None
+
+    def settle(self, *, must: bool = False) -> None:
+        """Take in every edit and write every page that is not as it should be; only while the ledger is held.
+
+        Errors of the file system are raised only where someone relies on the pages: with `must`.
+        """
+        state = self._ledger.state
+        for page in dict.fromkeys([*self._folder.pages(), *state.pages]):
+            sign = self._folder.sign(page)
+            if self._settled.get(page) == (sign, self._ledger.state.versions.get(page, 0)):
+                continue
+            try:
+                self._settle(page)
+            except OSError as error:
+                if must:
+                    raise
+                logger.warning("a page of memory was left as it is", extra={"page": page, "error": str(error)})
+
+    def view(self) -> State:
+        """The state as it will be once the edits of the facts are taken in; nothing is written."""
+        state = self._ledger.state
+        sign = self._folder.sign(MEMORY_PAGE)
+        if sign is None or sign == self._settled.get(MEMORY_PAGE, (None, 0))[0]:
+            return state
+        if self._viewed != (sign, state, state.version) or self._view is None:
+            self._view = self._edited(state)
+            self._viewed = (sign, state, state.version)
+        return self._view
+
+    def _edited(self, state: State) -> State:
+        try:
+            parts = self._edits(MEMORY_PAGE, self._folder.read(MEMORY_PAGE))
+        except OSError:
+            return state
+        if not parts:
+            return state
+        other = state.copy()
+        for part in parts:
+            other.add(part)
+        return other
+
+    def _edits(self, page: str, theirs: str | None) -> list[Part]:
+        """What a page says that memory does not; a page that is gone says nothing."""
+        if theirs is None:
+            return []
+        state, base = self._ledger.state, self._folder.base(page)
+        is_sure = base is not None and self._ledger.has_been(base.epoch)
+        known = base.lines if base is not None and is_sure else pages.rendered(state, page)
+        lines = pages.lines_of(theirs)
+        if [line.text for line in known] == lines:
+            return []
+        edit = Edit(page, known, lines, is_sure)
+        return pages.taken_in(state, edit, new_id=self._ledger.new_id, at=moment(datetime.now(UTC)))
+
+    def _settle(self, page: str) -> None:
+        self._folder.mend(page)
+        for _ in range(_TRIES):
+            theirs = self._folder.read(page)
+            parts = self._edits(page, theirs)
+            if parts:
+                self._ledger.write(parts)
+            if self._wrote(page, theirs, pages.rendered(self._ledger.state, page)):
+                return
+        logger.warning("a page of memory is saved again and again; it is left as it is", extra={"page": page})
+
+    def _wrote(self, page: str, theirs: str | None, shown: list[Shown]) -> bool:
+        """Let a page be as it should be; False if somebody saved it meanwhile."""
+        base = self._folder.base(page)
+        if {line.id for line in shown} <= {head.id for head in skeleton(page)} and (theirs is None or base is not None):
+            # Nothing is on it, or nothing is left.
+            return self._folder.remove(page, theirs)
+        ours = pages.file_of(shown)
+        if theirs != ours and not self._folder.swap(page, theirs, ours):
+            return False
+        if base != Base(self._ledger.epoch, shown):
+            self._folder.set_base(page, Base(self._ledger.epoch, shown))
+        sign = self._folder.sign(page)
+        if self._folder.read(page) != ours:
+            return False
+        self._settled[page] = (sign, self._ledger.state.versions.get(page, 0))
+        return True

@@ -1,0 +1,201 @@
+"""The folder of pages: read and replaced such that nothing that a person saves is overwritten unread."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import msgspec
+
+from nacre.log.ops import Ops
+from nacre.log.place import unlink_if_there, write_all
+from nacre.memory.lines import MEMORY_PAGE
+from nacre.memory.pages import Shown
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d\.md\Z")
+_BLOCK = 1 << 20
+_MOST = 16 * _BLOCK
+_MOMENT = 0.1
+_FOLDER, _BASES = "memory", ".rendered"
+
+Sign = tuple[int, int, int, int]
+"""Inode, size and time of a file: another one means that somebody wrote it.
+
+A file that was written a moment ago may be written again without a sign of it: its last number is never the same.
+"""
+
+
+class Unreadable(OSError):
+    """A page is not text, or too large to be one; it is left as it is."""
+
+
+class Base(msgspec.Struct, frozen=True):
+    """A page as we wrote it, and from which life of the memory."""
+
+    epoch: str
+    lines: list[Shown]
+
+
+class Folder:
+    """The pages below a workspace: `MEMORY.md`, and `memory/` with a page for every day.
+
+    How each page was last written is kept in `memory/.rendered/`; without it, no line counts as taken out.
+    """
+
+    def __init__(self, root: Path, ops: Ops | None = None) -> None:
+        self._root = str(root)
+        self._ops = ops or Ops()
+        self._count = count(1)
+
+    def path(self, page: str) -> str:
+        """Where a page is; a link is followed to the file that it names."""
+        return os.path.realpath(f"{self._root}/{page}")
+
+    def pages(self) -> list[str]:
+        """The pages that are there."""
+        try:
+            names = self._ops.listdir(f"{self._root}/{_FOLDER}")
+        except OSError:
+            names = []
+        return [MEMORY_PAGE, *(f"{_FOLDER}/{name}" for name in sorted(names) if _DAY.match(name))]
+
+    def sign(self, page: str) -> Sign | None:
+        """Tell the file of a page from what it was before; None if it is not there."""
+        try:
+            found = self._ops.stat(self.path(page))
+        except OSError:
+            return None
+        is_new = self._ops.now() - found.st_mtime < _MOMENT
+        return (found.st_ino, found.st_size, found.st_mtime_ns, next(self._count) if is_new else 0)
+
+    def read(self, page: str) -> str | None:
+        """The text of a page; None if there is none. Raises Unreadable."""
+        path = self.path(page)
+        data = self._content(path)
+        if data is None:
+            return None
+        if len(data) > _MOST:
+            raise Unreadable(f"{path} has more than {_MOST} bytes: it is left as it is, and not read")
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise Unreadable(f"{path} is not UTF-8: it is left as it is, and not read") from error
+
+    def mend(self, page: str) -> None:
+        """Finish what a crash left half done; only for who is alone with the pages."""
+        path = self.path(page)
+        if self._content(path) is None:
+            # It was killed between two names.
+            with suppress(FileNotFoundError):
+                self._ops.rename(_aside(path), path)
+        unlink_if_there(self._ops, _aside(path))
+        unlink_if_there(self._ops, _fresh(path))
+
+    def swap(self, page: str, old: str | None, new: str) -> bool:
+        """Put a text in the place of another; False if somebody has saved the page meanwhile: read it again."""
+        path = self.path(page)
+        fresh = _fresh(path)
+        self._make_folder(path)
+        self._write(fresh, new, mode=self._mode(path))
+        try:
+            return (old is None or self._set_aside(path, old)) and self._named(fresh, path)
+        finally:
+            unlink_if_there(self._ops, fresh)
+            unlink_if_there(self._ops, _aside(path))
+
+    def remove(self, page: str, old: str | None) -> bool:
+        """Take a page away, if there is one; False if somebody has saved it meanwhile."""
+        path = self.path(page)
+        is_same = old is None or self._set_aside(path, old)
+        unlink_if_there(self._ops, _aside(path))
+        if is_same:
+            unlink_if_there(self._ops, self._base(page))
+        return is_same
+
+    def base(self, page: str) -> Base | None:
+        """How a page was last written; None if that is not known."""
+        data = self._content(self._base(page))
+        try:
+            return None if data is None else msgspec.json.decode(data, type=Base)
+        except msgspec.MsgspecError:
+            return None
+
+    def set_base(self, page: str, base: Base) -> None:
+        """Keep how a page was written; only once it is there, lest lines that are not count as taken out."""
+        path = self._base(page)
+        self._make_folder(path)
+        self._write(f"{path}.new", msgspec.json.encode(base).decode(), mode=0o600)
+        self._ops.rename(f"{path}.new", path)
+
+    def _base(self, page: str) -> str:
+        return f"{self._root}/{_FOLDER}/{_BASES}/{page.rpartition('/')[2].removesuffix('.md')}.json"
+
+    def _make_folder(self, path: str) -> None:
+        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _mode(self, path: str) -> int:
+        try:
+            return self._ops.stat(path).st_mode & 0o777
+        except OSError:
+            return 0o600
+
+    def _write(self, path: str, text: str, *, mode: int) -> None:
+        unlink_if_there(self._ops, path)
+        fd = self._ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            write_all(self._ops, fd, text.encode())
+        finally:
+            self._ops.close(fd)
+
+    def _content(self, path: str) -> bytes | None:
+        try:
+            fd = self._ops.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            blocks: list[bytes] = []
+            while (size := sum(map(len, blocks))) <= _MOST and (block := self._ops.pread(fd, _BLOCK, size)):
+                blocks.append(block)
+            return b"".join(blocks)
+        finally:
+            self._ops.close(fd)
+
+    def _set_aside(self, path: str, old: str) -> bool:
+        """Take the page's name away from its file; if that is not what we know, give it back."""
+        try:
+            self._ops.rename(path, _aside(path))
+        except FileNotFoundError:
+            return True
+        if self._content(_aside(path)) == old.encode():
+            return True
+        self._named(_aside(path), path)
+        return False
+
+    def _named(self, file: str, path: str) -> bool:
+        """Give a file the page's name; False if there is one of that name by now."""
+        try:
+            self._ops.link(file, path)
+        except FileExistsError:
+            return False
+        except OSError:
+            # A file system without links.
+            if self._content(path) is not None:
+                return False
+            self._ops.rename(file, path)
+        return True
+
+
+def _beside(path: str) -> str:
+    folder, name = os.path.split(path)
+    return f"{folder}/.{name}"
+
+
+def _fresh(path: str) -> str:
+    return f"{_beside(path)}.new"
+
+
+def _aside(path: str) -> str:
+    return f"{_beside(path)}.old"

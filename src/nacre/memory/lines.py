@@ -1,0 +1,237 @@
+"""What memory is made of: lines on pages, strikes and cursors, and the state that their records add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nacre.entries import Note
+
+MEMORY_PAGE = "MEMORY.md"
+TOP = "^"
+FACT, DAILY, LINE, STRIKE, CURSOR = "x.fact", "x.daily", "x.line", "x.strike", "x.cursor"
+
+Why = Literal["replaced", "edited", "removed", "forgotten"]
+
+
+class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where something was learned: a session, the first and the last message of a turn, and when that ended."""
+
+    key: str
+    n: int
+    upto: int = 0
+    at: str = ""
+
+    @property
+    def tag(self) -> str:
+        return f"[{' '.join(self.key.split())} {self.n}]"
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a page; `text` is what it says, and `raw` how a person wrote it.
+
+    `subject` is what the fact is about, `turn` which turn a daily line stands for, and `after` the line
+    that it follows where that is not the last of ours.
+    """
+
+    id: str
+    page: str
+    text: str = ""
+    raw: str | None = None
+    subject: str = ""
+    source: Source | None = None
+    at: str = ""
+    after: str = ""
+    turn: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """False for what a person wrote."""
+        return self.raw is None
+
+
+class Strike(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line no longer holds: another took its place, or someone took it out."""
+
+    id: str
+    why: Why
+    by: str = ""
+
+
+class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a conversation has been gone through: a message and its time; `turns` are those that were erased."""
+
+    key: str = ""
+    n: int = 0
+    at: str = ""
+    turns: tuple[str, ...] = ()
+    begun: str = ""
+
+
+Part = Line | Strike | Cursor
+_SHAPES: dict[str, type[Line | Strike | Cursor]] = {
+    FACT: Line,
+    DAILY: Line,
+    LINE: Line,
+    STRIKE: Strike,
+    CURSOR: Cursor,
+}
+
+
+def note_of(part: Part) -> Note:
+    """The record that holds a part."""
+    return Note(_kind(part), msgspec.to_builtins(part))
+
+
+def _kind(part: Part) -> str:
+    match part:
+        case Line():
+            return LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY
+        case Strike():
+            return STRIKE
+        case Cursor():
+            return CURSOR
+
+
+def part_of(kind: str, data: Any) -> Part | None:
+    """What a record holds; None if it is of another kind, or in a shape that this version does not know."""
+    shape = _SHAPES.get(kind)
+    if shape is None:
+        return None
+    try:
+        return msgspec.convert(data, shape)
+    except msgspec.ValidationError:
+        return None
+
+
+def skeleton(page: str) -> list[Line]:
+    """The lines that a page begins with."""
+    if page == MEMORY_PAGE:
+        about = "<!-- What nacre remembers. Edit it: lines that you change, add or take out are taken in. -->"
+        heads = ["# Memory", "", about, ""]
+    else:
+        heads = [f"# {page.rpartition('/')[2].removesuffix('.md')}", ""]
+    return [Line(id=f"{page}{TOP}{at}", page=page, raw=raw) for at, raw in enumerate(heads)]
+
+
+class State:
+    """All that memory holds after its records so far; `version` changes whenever a line does, and its page's too."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, Line] = {}
+        self.strikes: dict[str, Strike] = {}
+        self.pages: dict[str, list[str]] = {}
+        self.cursors: dict[str, Cursor] = {}
+        self.turns: set[str] = set()
+        self.begun = ""
+        self.version = 0
+        self.versions: dict[str, int] = {}
+        self._ours: dict[str, str] = {}
+        self._facts: tuple[int, list[Line]] = (-1, [])
+
+    def copy(self) -> State:
+        """The same, to try something on."""
+        other = State()
+        other.lines, other.strikes = dict(self.lines), dict(self.strikes)
+        other.pages = {page: list(ids) for page, ids in self.pages.items()}
+        other.cursors, other.turns, other.begun = dict(self.cursors), set(self.turns), self.begun
+        other.version, other.versions, other._ours = self.version, dict(self.versions), dict(self._ours)
+        return other
+
+    def add(self, part: Part) -> None:
+        match part:
+            case Line():
+                self._place(part)
+            case Strike():
+                self.strikes[part.id] = part
+                self._touch(self.lines[part.id].page if part.id in self.lines else part.id.partition(TOP)[0])
+            case Cursor():
+                self._move(part)
+
+    @property
+    def facts(self) -> list[Line]:
+        """What holds now, oldest first."""
+        if self._facts[0] != self.version:
+            ids = self.pages.get(MEMORY_PAGE, ())
+            found = [self.lines[id] for id in ids if id not in self.strikes and self.lines[id].text]
+            self._facts = (self.version, found)
+        return self._facts[1]
+
+    @property
+    def days(self) -> Iterator[Line]:
+        """The daily lines that hold, day by day."""
+        for page in sorted(self.pages):
+            if page != MEMORY_PAGE:
+                yield from (line for line in self.shown(page) if line.text and line.id not in self.strikes)
+
+    def shown(self, page: str) -> list[Line]:
+        """The lines that stand on a page, those that are struck through too."""
+        ids = self.pages.get(page)
+        if ids is None:
+            return [head for head in skeleton(page) if self.is_shown(head.id)]
+        return [self.lines[id] for id in ids if self.is_shown(id)]
+
+    def is_shown(self, id: str) -> bool:
+        strike = self.strikes.get(id)
+        return strike is None or strike.why == "replaced"
+
+    def survivors(self, doomed: set[str]) -> Iterator[Part]:
+        """Everything but some lines, in an order in which every line follows one that is known."""
+        for page in self.pages:
+            before = TOP
+            for line in (self.lines[id] for id in self.pages[page] if id not in doomed):
+                if line.raw is None or not line.id.startswith(f"{page}{TOP}"):
+                    yield replace(line, after=before)
+                before = line.id
+        for strike in self.strikes.values():
+            if strike.id not in doomed and strike.by not in doomed:
+                yield strike
+        erased = [self.lines[id] for id in doomed]
+        yield from self._cursors(line for line in erased if line.turn)
+
+    def _cursors(self, erased: Iterable[Line]) -> Iterator[Cursor]:
+        """The cursors, with the turns of erased lines, so that they are not learned from again."""
+        turns = {line.turn for line in erased} | (self.turns - {line.turn for line in self.lines.values()})
+        yield Cursor(begun=self.begun, turns=tuple(sorted(turns)))
+        yield from self.cursors.values()
+
+    def _place(self, line: Line) -> None:
+        ids = self.pages.get(line.page)
+        if ids is None:
+            heads = skeleton(line.page)
+            self.lines |= {head.id: head for head in heads}
+            ids = self.pages[line.page] = [head.id for head in heads]
+        if line.id not in self.lines:
+            _insert(ids, line.id, line.after or self._ours.get(line.page, ""))
+        self.lines[line.id] = line
+        if line.is_ours:
+            self._ours[line.page] = line.id
+        if line.turn:
+            self.turns.add(line.turn)
+        if line.turn and line.is_ours and line.source is not None:
+            self._move(Cursor(key=line.source.key, n=line.source.upto, at=line.source.at))
+        self._touch(line.page)
+
+    def _touch(self, page: str) -> None:
+        self.version += 1
+        self.versions[page] = self.version
+
+    def _move(self, cursor: Cursor) -> None:
+        self.turns.update(cursor.turns)
+        self.begun = self.begun or cursor.begun
+        if cursor.key:
+            self.cursors[cursor.key] = replace(cursor, turns=(), begun="")
+
+
+def _insert(ids: list[str], id: str, after: str) -> None:
+    """Put an id behind another; at the end if that one is not there."""
+    if after == TOP:
+        ids.insert(0, id)
+    elif not after or ids[-1] == after or after not in ids:
+        ids.append(id)
+    else:
+        ids.insert(ids.index(after) + 1, id)

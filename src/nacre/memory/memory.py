@@ -1,0 +1,396 @@
+"""Memory: what is learned from conversations, looked up, edited, and forgotten."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+from msgspec import Struct
+
+from nacre.agent.ports import Event, Provider
+from nacre.entries import Message
+from nacre.errors import Conflict, ContextOverflow, NacreError
+from nacre.history.tokens import estimate
+from nacre.log.ops import Ops
+from nacre.memory import learning, turns
+from nacre.memory.desk import Desk
+from nacre.memory.finding import Embedding, Finder
+from nacre.memory.folder import Folder
+from nacre.memory.learning import Learned
+from nacre.memory.ledger import Ledger
+from nacre.memory.lines import MEMORY_PAGE, Cursor, Line, Source, State, Strike
+from nacre.memory.turns import Turn, moment
+from nacre.memory.words import flat, is_same, is_standing, normal, salient, stems
+from nacre.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+OURS = "nacre:"
+HEADING = "What you remember of earlier conversations, which may be out of date:"
+_TRIES = 3
+_PATIENCE = 120.0
+_LONGEST = 300
+_CANDIDATES = 40
+_PIECE = 16
+
+
+class NoSuchFact(NacreError):
+    """Nothing that is remembered is meant by that, or more than one thing."""
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """A fact, and the turn that it was learned in; None if a person wrote it, or if the session is gone."""
+
+    line: Line
+    turn: Turn | None = None
+
+
+def usual_embedding() -> Embedding | None:
+    """The embedding that is installed, if one is."""
+    from nacre.memory import embeddings  # noqa: PLC0415 - an extra
+
+    return embeddings.Vectors(embeddings.MiniLM()) if embeddings.is_installed() else None
+
+
+class Memory:
+    """What an agent remembers: a session in the store, and pages of Markdown below `folder` that show it.
+
+    `provider` gives the model that facts are learned with; without one, only daily lines are written. All
+    methods may be called from any thread; those that change something return when it is durable. `page` is where
+    the facts are for people.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts it is made of
+        self,
+        sessions: Sessions,
+        folder: Path,
+        *,
+        provider: Callable[[], Provider] | None = None,
+        embedding: Callable[[], Embedding | None] = usual_embedding,
+        ops: Ops | None = None,
+        patience: float = _PATIENCE,
+    ) -> None:
+        self._sessions = sessions
+        self._provider = provider
+        self._make_embedding = embedding
+        self._embedding: Embedding | None = None
+        self._is_warm = False
+        self._patience = patience
+        self._ledger = Ledger(sessions, ops or Ops())
+        pages = Folder(folder, ops)
+        self.page = pages.path(MEMORY_PAGE)
+        self._desk = Desk(self._ledger, pages)
+        self._finder = Finder()
+        self._found_in: State | None = None
+        self._found_at = -1
+        self._standing: builtins.list[Line] = []
+        self._failures: Counter[str] = Counter()
+
+    # ---- learning
+
+    async def consolidate(self, key: str) -> int:
+        """Go through the turns of a session that memory does not know; returns how many it has learned from.
+
+        Each turn is one unit in memory's log, so that it is gone through once, whatever happens meanwhile.
+        """
+        done, tried = 0, set[str]()
+        while (turn := await to_thread.run_sync(self._next, key)) is not None and turn.id not in tried:
+            tried.add(turn.id)
+            learned = await self._asked(turn)
+            if learned is None:
+                break
+            done += await to_thread.run_sync(self._learn, turn, learned)
+        return done
+
+    def begin(self) -> builtins.list[str]:
+        """Note when memory began, take in what people edited, and name the sessions that may be behind.
+
+        What was said before memory began is not learned from.
+        """
+        with self._ledger.held() as state:
+            if not state.begun:
+                self._ledger.write([Cursor(begun=moment(datetime.now(UTC)))])
+            self._desk.settle()
+        return self._behind(self._ledger.state)
+
+    def settle(self) -> None:
+        """Take in what people edited, and write the pages."""
+        with self._ledger.held():
+            self._desk.settle()
+
+    def _behind(self, state: State) -> builtins.list[str]:
+        found = []
+        for info in self._sessions.list():
+            cursor = state.cursors.get(info.key)
+            mark = cursor.at if cursor is not None else state.begun
+            if moment(info.updated) > mark and not info.key.startswith(OURS):
+                found.append((info.updated, info.key))
+        return [key for _, key in sorted(found)]
+
+    def _next(self, key: str) -> Turn | None:
+        state = self._ledger.now()
+        return next((turn for turn in self._unknown(state, key)), None)
+
+    def _unknown(self, state: State, key: str) -> builtins.list[Turn]:
+        """The turns of a session that memory does not know, oldest first."""
+        if key.startswith(OURS):
+            return []
+        cursor = state.cursors.get(key)
+        begun = state.begun if cursor is None else ""
+        found = turns.behind(self._sessions, key, cursor)
+        return [turn for turn in found if turn.id not in state.turns and moment(turn.at) >= begun]
+
+    async def _asked(self, turn: Turn) -> Learned | None:
+        """What a model makes of a turn; None if it cannot be asked now, and should be later."""
+        if self._provider is None:
+            return Learned()
+        known = self._related(turn)
+        try:
+            with anyio.fail_after(self._patience):
+                reply = await self._provider().complete(learning.question(turn, known), emit=_ignored)
+        except ContextOverflow:
+            return Learned()
+        except Exception as error:  # noqa: BLE001 - a provider is anybody's code: memory goes on without it
+            self._failures[turn.id] += 1
+            logger.warning("a turn was not learned from", extra={"key": turn.key, "error": str(error)})
+            return Learned() if self._failures[turn.id] >= _TRIES else None
+        return learning.understood(reply.message.content)
+
+    def _related(self, turn: Turn) -> builtins.list[Line]:
+        return [line for line in self._find(turn.asked, most=12) if line.text]
+
+    def _learn(self, turn: Turn, learned: Learned) -> int:
+        """Record what was learned from a turn, unless it is known by now or was taken back meanwhile."""
+        with self._ledger.held() as state:
+            if turn.id not in {other.id for other in self._unknown(state, turn.key)}:
+                return 0
+            self._desk.settle()
+            new_id = self._ledger.new_id
+            line = learning.daily_line(turn, learned, id=new_id())
+            facts = learning.new_facts(self._ledger.state, turn, learned, new_id=new_id)
+            try:
+                self._ledger.write([line, *facts], id=f"turn:{turn.id}")
+            except Conflict:
+                # Somebody who does not take the lock was faster.
+                return 0
+            self._failures.pop(turn.id, None)
+            self._desk.settle()
+        return 1
+
+    # ---- recalling
+
+    def recall(self, text: str, *, tokens: int, shown: Iterable[str] = ()) -> str:
+        """What is remembered that a text is about, in at most so many tokens; "" if that is nothing.
+
+        Asks no model and writes nothing. What stands in `shown`, texts that were recalled before, is not repeated;
+        what is always to be done comes last, if there is room.
+        """
+        before = {line for earlier in shown for line in earlier.splitlines()}
+        found = self._find(text, most=_CANDIDATES)
+        lines = dict.fromkeys(map(_recalled, [*found, *self._standing]))
+        room = tokens - _cost(HEADING)
+        chosen: list[str] = []
+        for line in lines:
+            cost = _cost(line)
+            if line not in before and cost <= room:
+                chosen.append(line)
+                room -= cost
+        return "\n".join([HEADING, *chosen]) if chosen else ""
+
+    def warm(self) -> bool:
+        """Do a piece of what makes recall better: load the embedding, make vectors; False if nothing is left."""
+        if not self._is_warm:
+            self._is_warm = True
+            self._embedding = self._make_embedding()
+            if self._embedding is None:
+                return False
+            self._finder.use(self._embedding)
+        if self._embedding is None:
+            return False
+        self._keep()
+        return self._embedding.work(_PIECE) > 0
+
+    def search(self, query: str, *, limit: int = 20) -> builtins.list[Line]:
+        """The facts and daily lines that a text is about, best first."""
+        state = self._view()
+        finder = Finder()
+        try:
+            finder.keep([*state.facts, *state.days])
+            return finder.find(query, most=limit)
+        finally:
+            finder.close()
+
+    def _view(self) -> State:
+        """The state with what people edited and nobody took in yet; the last one if another thread is at work."""
+        state = self._ledger.now_if_free()
+        return self._desk.view() if state is not None else (self._found_in or self._ledger.state)
+
+    def _keep(self) -> None:
+        state = self._view()
+        if state is not self._found_in or state.version != self._found_at:
+            self._finder.keep(state.facts)
+            self._standing = [line for line in reversed(state.facts) if is_standing(line.text)]
+            self._found_in, self._found_at = state, state.version
+
+    def _find(self, text: str, *, most: int) -> builtins.list[Line]:
+        self._keep()
+        return self._finder.find(text, most=most)
+
+    # ---- what people and models ask for
+
+    def list(self) -> builtins.list[Line]:
+        """The facts that hold, oldest first."""
+        return builtins.list(self._view().facts)
+
+    def days(self) -> builtins.list[Line]:
+        """The daily lines, oldest first."""
+        return builtins.list(self._view().days)
+
+    def named(self, what: str) -> Line:
+        """The fact or daily line that an id, the beginning of one, or a text means; raises NoSuchFact."""
+        state = self._view()
+        held = [*state.facts, *state.days]
+        found = [line for line in held if line.id == what] or [line for line in held if _is_begun(line.id, what)]
+        found = found or [line for line in held if normal(line.text) == normal(what)]
+        found = found or [line for line in state.facts if is_same(line.text, what)]
+        found = found or [line for line in state.facts if salient(what) and salient(what) <= stems(line.text)]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise NoSuchFact(f"nothing is remembered that {what!r} could mean")
+        listed = "; ".join(f"{line.id}: {line.text}" for line in found[:5])
+        raise NoSuchFact(f"{what!r} may mean any of {len(found)}; say which by its id: {listed}")
+
+    def why(self, what: str) -> Why:
+        """Where something was learned; raises NoSuchFact."""
+        line = self.named(what)
+        source = line.source
+        turn = turns.turn_at(self._sessions, source.key, source.n, source.at) if source is not None else None
+        return Why(line=line, turn=turn)
+
+    def remember(self, text: str, *, subject: str = "", key: str = "") -> Line:
+        """Keep a fact that someone asked to be kept; one that is known already is given back as it is."""
+        with self._ledger.held():
+            self._desk.settle()
+            said = flat(learning.unmarked(text), _LONGEST)
+            if not said:
+                raise NoSuchFact("there is nothing to remember in an empty text")
+            facts = self._ledger.state.facts
+            known = next((line for line in facts if is_same(line.text, said)), None)
+            if known is not None:
+                return known
+            line = self._line(said, subject, key)
+            old = learning.contradicted(facts, line)
+            self._ledger.write([line, *(Strike(id=other.id, why="replaced", by=line.id) for other in old)])
+            self._desk.settle()
+            return line
+
+    def forget(self, what: str) -> Line:
+        """Take a fact out of use; its text stays in memory's log. Raises NoSuchFact."""
+        with self._ledger.held():
+            self._desk.settle()
+            line = self.named(what)
+            self._ledger.write([Strike(id=line.id, why="forgotten")])
+            self._desk.settle()
+            return line
+
+    def edit(self, what: str, text: str) -> Line:
+        """Let a fact say something else; it keeps its source. Raises NoSuchFact."""
+        with self._ledger.held():
+            self._desk.settle()
+            old = self.named(what)
+            said = flat(learning.unmarked(text), _LONGEST)
+            if not said:
+                raise NoSuchFact("a fact cannot say nothing; forget it instead")
+            line = _changed(old, said, id=self._ledger.new_id())
+            self._ledger.write([line, Strike(id=old.id, why="edited", by=line.id)])
+            self._desk.settle()
+            return line
+
+    # ---- erasing
+
+    def learned_from(self, key: str) -> builtins.list[Line]:
+        """Everything that was learned from a session, in use or not."""
+        return [line for line in self._view().lines.values() if line.source is not None and line.source.key == key]
+
+    def forget_session(self, key: str) -> int:
+        """Erase all that was learned from a session, for good; returns how many lines that were.
+
+        It is not learned again from what was said there so far.
+        """
+        return self._erase(lambda line: line.source is not None and line.source.key == key)
+
+    def erase(self, ids: Iterable[str]) -> int:
+        """Erase lines for good, with what they were before they were edited; returns how many that were."""
+        wanted = set(ids)
+        return self._erase(lambda line: line.id in wanted)
+
+    def _erase(self, is_meant: Callable[[Line], bool]) -> int:
+        with self._ledger.held():
+            self._desk.settle()
+            state = self._ledger.state
+            doomed = {line.id for line in state.lines.values() if is_meant(line)}
+            while more := {old for old, strike in state.strikes.items() if _was(strike, doomed)} - doomed:
+                doomed |= more
+            if doomed:
+                self._ledger.erase(doomed)
+                self._desk.settle(must=True)
+                self._keep()
+        return len(doomed)
+
+    def close(self) -> None:
+        """Let go of what is held in RAM; the sessions are their owner's to close."""
+        self._finder.close()
+
+    def _line(self, text: str, subject: str, key: str) -> Line:
+        n = self._sessions.snapshot(key, last=0).n if key else 0
+        source = Source(key=key, n=n) if key else None
+        at = moment(datetime.now(UTC))
+        return Line(
+            id=self._ledger.new_id(), page=MEMORY_PAGE, text=text, subject=flat(subject, 60), source=source, at=at
+        )
+
+
+def _was(strike: Strike, doomed: set[str]) -> bool:
+    """Tell whether a struck line is what an erased one was before it was edited."""
+    return strike.why == "edited" and strike.by in doomed
+
+
+def _changed(old: Line, text: str, *, id: str) -> Line:
+    """A line that says something else in the same place, as a person's."""
+    tag = f" {old.source.tag}" if old.source is not None else ""
+    time = f"{old.at[11:16]} " if old.page != MEMORY_PAGE else ""
+    return Line(
+        id=id,
+        page=old.page,
+        text=text,
+        raw=f"- {time}{text}{tag}",
+        subject=old.subject,
+        source=old.source,
+        at=old.at,
+        after=old.id,
+        turn=old.turn,
+    )
+
+
+def _recalled(line: Line) -> str:
+    tag = f" {line.source.tag}" if line.source is not None else ""
+    return f"- {line.text}{tag}"
+
+
+def _cost(text: str) -> int:
+    return estimate(Message(role="user", content=text))
+
+
+def _is_begun(id: str, beginning: str) -> bool:
+    return len(beginning) >= 4 and id.startswith(beginning)  # noqa: PLR2004 - as sessions are named
+
+
+def _ignored(event: Event) -> None:
+    """Nobody watches."""

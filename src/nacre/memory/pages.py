@@ -1,0 +1,168 @@
+"""Pages of Markdown: how lines are shown, and what a person's edit of them means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from nacre.memory.lines import MEMORY_PAGE, TOP, Line, Part, Source, State, Strike, skeleton
+
+_BULLET = re.compile(r"\s*[-*+]\s+(?P<body>.*\S)\s*\Z")
+_TAG = re.compile(r"\s*(?P<tag>\[[^\[\]]+ \d+\])\Z")
+_TIME = re.compile(r"\d\d:\d\d\s+")
+_STRUCK = re.compile(r"~~.*~~\Z")
+_MANY = 500
+_FEW = 50
+_ALIKE = 0.6
+
+
+class Shown(NamedTuple):
+    """A line as it stands in a file."""
+
+    id: str
+    text: str
+
+
+class Edit(NamedTuple):
+    """What an edit is seen from: the page, how we last wrote it, and how it is now.
+
+    `is_sure` is False where how we wrote it is not known: then nothing counts as taken out.
+    """
+
+    page: str
+    base: Sequence[Shown]
+    lines: Sequence[str]
+    is_sure: bool = True
+
+
+def rendered(state: State, page: str) -> list[Shown]:
+    """A page as it is to be."""
+    return [Shown(line.id, _shown(line, is_struck=line.id in state.strikes)) for line in state.shown(page)]
+
+
+def file_of(shown: Sequence[Shown]) -> str:
+    return "".join(f"{line.text}\n" for line in shown)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a file; a byte order mark and the two kinds of line ends make no difference."""
+    lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def words_of(raw: str) -> tuple[str, str]:
+    """What a line says, and its tag: nothing if it is not an item of a list, or struck through."""
+    found = _BULLET.match(raw)
+    if found is None:
+        return "", ""
+    tag = _TAG.search(found["body"])
+    body = found["body"][: tag.start()] if tag is not None else found["body"]
+    return "" if _STRUCK.match(body) else body.strip(), tag["tag"] if tag is not None else ""
+
+
+def taken_in(state: State, edit: Edit, *, new_id: Callable[[], str], at: str) -> list[Part]:
+    """The parts that an edit adds to memory; none of what a person wrote is left out."""
+    return list(_Intake(state, edit, new_id, at).run())
+
+
+def _shown(line: Line, *, is_struck: bool) -> str:
+    text, raw = line.text, line.raw
+    if raw is not None and not is_struck:
+        return raw
+    if raw is not None:
+        text = words_of(raw)[0] or raw
+    time = f"{line.at[11:16]} " if line.page != MEMORY_PAGE and raw is None else ""
+    tag = f" {line.source.tag}" if line.source is not None else ""
+    return f"- {time}~~{text}~~{tag}" if is_struck else f"- {time}{text}{tag}"
+
+
+class _Intake:
+    """One edit, gone through from top to bottom."""
+
+    def __init__(self, state: State, edit: Edit, new_id: Callable[[], str], at: str) -> None:
+        self._state = state
+        self._edit = edit
+        self._new_id = new_id
+        self._at = at
+        self._last = TOP
+        known = {line.id for line in edit.base}
+        # What stands on the page by now though we last wrote it without: most likely an edit that was taken in before.
+        self._waiting = [line for line in rendered(state, edit.page) if line.id not in known]
+
+    def run(self) -> Iterator[Part]:
+        base, lines = self._edit.base, self._edit.lines
+        matcher = SequenceMatcher(None, [line.text for line in base], lines, autojunk=len(base) > _MANY)
+        for tag, start, end, first, last in matcher.get_opcodes():
+            if tag == "equal":
+                self._last = base[end - 1].id
+            else:
+                yield from self._changed(list(base[start:end]), lines[first:last])
+
+    def _changed(self, old: list[Shown], new: Sequence[str]) -> Iterator[Part]:
+        for raw in new:
+            if self._is_there(raw):
+                continue
+            before = self._pair(raw, old)
+            line = self._line(raw, before)
+            yield line
+            self._last = line.id
+            if before is not None:
+                yield from self._struck(before, by=line.id)
+        for gone in old:
+            yield from self._struck(gone)
+
+    def _is_there(self, raw: str) -> bool:
+        for at, line in enumerate(self._waiting):
+            if line.text == raw:
+                self._last = self._waiting.pop(at).id
+                return True
+        return False
+
+    def _pair(self, raw: str, old: list[Shown]) -> Shown | None:
+        """The line that a person changed into this one, if there is one; it is taken from the old ones."""
+        tag = words_of(raw)[1]
+        same = [line for line in old if tag and words_of(line.text)[1] == tag]
+        near = same or (old if raw.strip() and len(old) <= _FEW else [])
+        found = max(near, key=lambda line: _alike(line.text, raw), default=None)
+        if found is None or not (same or _alike(found.text, raw) >= _ALIKE):
+            return None
+        old.remove(found)
+        return found
+
+    def _line(self, raw: str, before: Shown | None) -> Line:
+        text, tag = words_of(raw)
+        page, after = self._edit.page, self._last
+        origin = self._state.lines.get(before.id) if before is not None else None
+        text = _TIME.sub("", text, count=1) if page != MEMORY_PAGE else text
+        if origin is None or not origin.text:
+            return Line(id=self._new_id(), page=page, text=text, raw=raw, at=self._at, after=after)
+        source = _kept(origin.source, tag)
+        turn, subject = origin.turn, origin.subject
+        return Line(
+            id=self._new_id(),
+            page=page,
+            text=text,
+            raw=raw,
+            at=self._at,
+            after=after,
+            source=source,
+            turn=turn,
+            subject=subject,
+        )
+
+    def _struck(self, line: Shown, *, by: str = "") -> Iterator[Part]:
+        is_head = line.id in {head.id for head in skeleton(self._edit.page)}
+        known = self._state.strikes.get(line.id)
+        if (self._edit.is_sure or is_head) and (known is None or known.why == "replaced"):
+            yield Strike(id=line.id, why="edited" if by else "removed", by=by)
+
+
+def _alike(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
+
+
+def _kept(source: Source | None, tag: str) -> Source | None:
+    """Where an edited line comes from; it still does if the person took the tag away."""
+    return source if source is None or tag in ("", source.tag) else None

@@ -1,0 +1,170 @@
+"""The turns of a conversation: what was asked and answered, taken from its live messages or from all that were said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from nacre.entries import Entry, Message
+from nacre.memory.lines import Cursor
+from nacre.sessions import Sessions
+
+_AT_HAND = (64, 4096)
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """Words of a user and the answer to them: the numbers of the first and the last message, and when it ended.
+
+    `id` tells it from every other turn, in whatever session it is found: a fork shares it, and a history that
+    is stored anew repeats it.
+    """
+
+    id: str
+    key: str
+    n: int
+    upto: int
+    asked: str
+    answered: str
+    at: datetime
+
+    @property
+    def said(self) -> str:
+        return f"{self.asked}\n{self.answered}"
+
+
+Numbered = tuple[int, Message]
+
+
+def behind(sessions: Sessions, key: str, cursor: Cursor | None) -> list[Turn]:
+    """The turns behind a cursor, oldest first; those that were taken back are not among them."""
+    after = cursor.n if cursor is not None else 0
+    for last in _AT_HAND:
+        now = sessions.snapshot(key, last=last)
+        messages = list(zip(now.numbers, now.messages, strict=True))
+        if messages and _reaches(messages, cursor):
+            return list(turns(key, (found for found in messages if found[0] > after)))
+        if now.live <= last:
+            break
+    # Something was truncated, summarised, taken back or archived before it was gone through: read all of it.
+    return _since(key, _branch(sessions, key), cursor)
+
+
+def turn_at(sessions: Sessions, key: str, n: int, at: str = "") -> Turn | None:
+    """The turn that a message belongs to, taken back or not; None if the session is gone."""
+    found = [turn for turn in turns(key, _said(sessions, key)) if turn.n <= n <= turn.upto]
+    exact = [turn for turn in found if moment(turn.at) == at]
+    best = exact or found
+    return best[-1] if best else None
+
+
+def turns(key: str, messages: Iterable[Numbered]) -> Iterator[Turn]:
+    """Whole turns: from a user's words to the answer without calls; the last one may not have ended."""
+    asked: list[Numbered] = []
+    for n, message in messages:
+        if message.role == "user":
+            asked.append((n, message))
+        elif asked and message.role == "assistant" and not message.tool_calls:
+            yield _turn(key, asked, n, message)
+            asked = []
+
+
+def text_of(content: Any) -> str:
+    """The words of a message; what is not words is named."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(_piece(part) for part in content or ())
+
+
+def moment(time: datetime) -> str:
+    """A time as memory spells it, in UTC."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _turn(key: str, asked: list[Numbered], upto: int, answer: Message) -> Turn:
+    words = "\n".join(text_of(message.content) for _, message in asked)
+    answered = text_of(answer.content)
+    began, ended = _created(asked[0][1]), _created(answer)
+    parts = (moment(began), words, answered)
+    digest = blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return Turn(id=digest, key=key, n=asked[0][0], upto=upto, asked=words, answered=answered, at=ended)
+
+
+def _created(message: Message) -> datetime:
+    return message.created or datetime.fromtimestamp(0, UTC)
+
+
+def _piece(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else "[something that is not text]"
+
+
+def _reaches(messages: list[Numbered], cursor: Cursor | None) -> bool:
+    """Tell whether live messages go back to a cursor, in the same generation of the session."""
+    n, first = messages[0]
+    if cursor is None or not cursor.n:
+        # The header is record 1.
+        return n == 2  # noqa: PLR2004
+    return n <= cursor.n and moment(_created(first)) <= cursor.at
+
+
+def _since(key: str, messages: list[Numbered], cursor: Cursor | None) -> list[Turn]:
+    """The turns of all messages that come after a cursor's, by place, and if that is lost by time."""
+    if cursor is None:
+        return list(turns(key, messages))
+    for at in range(len(messages) - 1, -1, -1):
+        n, message = messages[at]
+        if n == cursor.n and moment(_created(message)) == cursor.at:
+            return list(turns(key, messages[at + 1 :]))
+    return [turn for turn in turns(key, messages) if moment(turn.at) >= cursor.at]
+
+
+def _said(sessions: Sessions, key: str) -> Iterator[Numbered]:
+    return ((stored.n, stored.message) for stored in sessions.transcript(key))
+
+
+class _Link(Struct, frozen=True):
+    """A message, and the one before it on its branch."""
+
+    entry: Entry
+    before: _Link | None
+
+
+def _branch(sessions: Sessions, key: str) -> list[Numbered]:
+    """Every message of a session, truncated and summarised ones too, but not those that were taken back."""
+    found: list[Numbered] = []
+    generations: dict[str, list[Entry]] = {}
+    for entry in sessions.records(key):
+        generations.setdefault(entry.generation, []).append(entry)
+    for entries in generations.values():
+        found += _not_taken_back(entries)
+    return found
+
+
+def _not_taken_back(entries: list[Entry]) -> list[Numbered]:
+    head: _Link | None = None
+    after: dict[int, _Link | None] = {}
+    for entry in entries:
+        if entry.kind == "msg":
+            head = _Link(entry, head)
+        elif entry.kind == "head" and "pop" in entry.data:
+            head = head.before if head is not None else None
+        elif entry.kind == "head":
+            head = after.get(entry.data.get("to", 0))
+        after[entry.n] = head
+    messages: list[Numbered] = []
+    while head is not None:
+        messages.append((head.entry.n, _message(head.entry)))
+        head = head.before
+    return messages[::-1]
+
+
+def _message(entry: Entry) -> Message:
+    message = msgspec.convert(entry.data, Message)
+    return message if message.created is not None else msgspec.structs.replace(message, created=entry.ts)

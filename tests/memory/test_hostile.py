@@ -1,0 +1,102 @@
+"""Whatever a model answers: no exception, no fact that was not said, and a line for the day."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nacre.memory import learning
+from nacre.memory.lines import Line, State
+from nacre.memory.turns import Turn
+from nacre.memory.words import salient, stems
+
+SAID = Turn(
+    id="t",
+    key="k",
+    n=2,
+    upto=3,
+    asked="I moved to Lisbon in March and my sister Ana runs a bakery on port 8080",
+    answered="Congratulations!",
+    at=datetime(2026, 11, 15, 18, 0, tzinfo=UTC),
+)
+WORDS = st.sampled_from(
+    ["Lisbon", "Paris", "Ana", "bakery", "not", "8080", "9090", "the user", "sister", "gold", "~~", "- "]
+)
+LIES = st.lists(WORDS, max_size=6).map(" ".join) | st.text(max_size=60)
+FACTS = (
+    st.fixed_dictionaries({"subject": st.text(max_size=9) | st.none(), "text": LIES}) | LIES | st.integers() | st.none()
+)
+SHAPED = st.fixed_dictionaries({"line": LIES | st.none() | st.integers(), "facts": st.lists(FACTS, max_size=8) | LIES})
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | LIES,
+    lambda inner: st.lists(inner) | st.dictionaries(LIES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def check(said: Any) -> None:
+    state = State()
+    ids = map(str, count())
+    learned = learning.understood(said)
+    line = learning.daily_line(SAID, learned, id="d")
+    assert line.text
+    assert "\n" not in line.text
+    for part in learning.new_facts(state, SAID, learned, new_id=lambda: next(ids)):
+        assert isinstance(part, Line)
+        wanted = salient(part.text)
+        assert wanted
+        assert wanted <= stems(SAID.said)
+        assert "\n" not in part.text
+        assert len(part.text) <= 300
+
+
+@settings(max_examples=400, deadline=None)
+@given(shaped=SHAPED, before=st.text(max_size=20), after=st.text(max_size=20), fence=st.booleans())
+def test_shaped_answers_of_any_content(shaped: Any, before: str, after: str, fence: bool) -> None:
+    body = json.dumps(shaped)
+    check(f"{before}```json\n{body}\n```{after}" if fence else f"{before}{body}{after}")
+
+
+@settings(max_examples=150, deadline=None)
+@given(said=st.text() | JSON.map(json.dumps) | JSON)
+def test_answers_of_any_shape(said: Any) -> None:
+    check(said)
+
+
+@settings(max_examples=200, deadline=None)
+@given(shaped=SHAPED, cut=st.integers(0, 200))
+def test_answers_cut_short(shaped: Any, cut: int) -> None:
+    check(json.dumps(shaped)[:cut])
+
+
+def test_answers_made_to_break_a_parser() -> None:
+    for said in (
+        "[" * 200_000,
+        '{"a":' * 100_000,
+        '{"line": "\\ud800", "facts": ["\\ud800 Lisbon"]}',
+        '{"facts": ' + "9" * 10_000 + "}",
+        '{"line": NaN}',
+        "\0" * 1000,
+        '{"line": "x", "facts": [' + '{"text": "Lisbon"},' * 10_000 + "{}]}",
+        '<think>{"line": "Paris"}</think>{"line": "Lisbon it is", "facts": []}',
+    ):
+        check(said)
+    assert learning.understood('Sure! {"line": "ok", "facts": ["a", {"text": "b", "subject": 3}]} Bye').facts == (
+        ("", "a"),
+        ("", "b"),
+    )
+
+
+def test_what_was_said_is_believed_in_any_fence() -> None:
+    said = (
+        'Here:\n```json\n{"line": "Moved to Lisbon.", "facts": [{"subject": "home", "text": "Moved to Lisbon"}]}\n```'
+    )
+    learned = learning.understood(said)
+    assert learning.daily_line(SAID, learned, id="d").text == "Moved to Lisbon."
+    parts = learning.new_facts(State(), SAID, learned, new_id=lambda: "f")
+    assert [part.text for part in parts if isinstance(part, Line)] == ["Moved to Lisbon"]

@@ -1,0 +1,141 @@
+"""Killed with SIGKILL before any call that changes a file, and started again: all is done once, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nacre
+from nacre.history.live import RULES
+from nacre.log.ops import Ops
+from nacre.memory.ledger import KEY
+from nacre.sessions import Sessions
+from nacre.store.files import Files
+from tests.memory.scene import answer, days, facts, learn, memory, page, turn
+
+MOST_CALLS = 600
+CHANGING = frozenset(("write", "ftruncate", "rename", "link", "unlink", "mkdir", "fdatasync", "fsync"))
+
+
+class Deadly(Ops):
+    """The operating system, until its nth call that changes something."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in CHANGING:
+            self._left -= 1
+            if not self._left:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getattribute__(name)
+
+
+def killed_at(nth: int, act: Callable[[Ops], None]) -> bool:
+    """Act in a child that is killed at its nth call; False if it came to its end before."""
+    child = os.fork()
+    if not child:
+        try:
+            act(Deadly(nth))
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def consolidate(root: Path, ops: Ops) -> None:
+    """Learn from two turns, the second of which contradicts the first."""
+    cities = [answer("", ("city", f"The user lives in {city}.")) for city in ("Berlin", "Lisbon")]
+    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+        known = len(memory(sessions, root / "workspace").days())
+        answers = cities[known:]
+        kept = memory(sessions, root / "workspace", *answers, ops=ops)
+        kept.settle()
+        learn(kept, "k")
+
+
+def talk(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        turn(sessions, "k", "I live in Berlin")
+        turn(sessions, "k", "I live in Lisbon")
+
+
+def test_each_turn_is_learned_from_once(root: Path) -> None:
+    for nth in range(1, MOST_CALLS):
+        place = root / str(nth)
+        talk(place)
+        if not killed_at(nth, lambda ops, place=place: consolidate(place, ops)):  # type: ignore[misc]
+            assert nth > 25
+            return
+        consolidate(place, Ops())
+        assert page(place / "workspace") == [
+            "- ~~The user lives in Berlin.~~ [k 2]",
+            "- The user lives in Lisbon. [k 4]",
+        ]
+        assert [line.rpartition("[")[2] for line in days(place / "workspace")] == ["k 2]", "k 4]"]
+        with nacre.open(place) as sessions:
+            assert len(sessions.records(KEY, "x.daily")) == 2
+            assert sessions.verify().ok
+    pytest.fail("the child never came to its end")
+
+
+def test_erasing_is_finished_by_whoever_comes_next_and_loses_nothing_else(root: Path) -> None:
+    def forget(root: Path, ops: Ops) -> None:
+        with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+            memory(sessions, root / "workspace", ops=ops).forget_session("k")
+
+    for nth in range(1, MOST_CALLS):
+        place = root / str(nth)
+        with nacre.open(place) as sessions:
+            kept = memory(sessions, place / "workspace")
+            kept.remember("Plums are ripe.", key="k")
+            kept.remember("Figs are sweet.", key="other")
+        was_killed = killed_at(nth, lambda ops, place=place: forget(place, ops))  # type: ignore[misc]
+        forget(place, Ops())
+        with nacre.open(place) as sessions:
+            assert facts(memory(sessions, place / "workspace")) == ["Figs are sweet."]
+            assert [info.key for info in sessions.list(prefix="nacre:")] == [KEY]
+        assert not holding(place, b"Plums"), f"killed at call {nth}"
+        if not was_killed:
+            assert nth > 40
+            return
+    pytest.fail("the child never came to its end")
+
+
+def holding(root: Path, text: bytes) -> list[str]:
+    """The files that still have a text in them."""
+    return [str(path) for path in root.rglob("*") if path.is_file() and text in path.read_bytes()]
+
+
+def test_edits_are_taken_in_once(root: Path) -> None:
+    def settle(root: Path, ops: Ops) -> None:
+        with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+            memory(sessions, root / "workspace", ops=ops).settle()
+
+    for nth in range(1, MOST_CALLS):
+        place = root / str(nth)
+        file = place / "workspace" / "MEMORY.md"
+        with nacre.open(place) as sessions:
+            for fact in ("Plums are ripe.", "Figs are sweet.", "Pears are hard."):
+                memory(sessions, place / "workspace").remember(fact)
+        wanted = (
+            file.read_text().replace("sweet", "very sweet").replace("- Plums are ripe.\n", "") + "\nMine\n- New one\n"
+        )
+        file.write_text(wanted)
+        was_killed = killed_at(nth, lambda ops, place=place: settle(place, ops))  # type: ignore[misc]
+        settle(place, Ops())
+        assert file.read_text() == wanted, f"killed at call {nth}"
+        with nacre.open(place) as sessions:
+            assert facts(memory(sessions, place / "workspace")) == [
+                "Figs are very sweet.",
+                "Pears are hard.",
+                "New one",
+            ]
+        if not was_killed:
+            assert nth > 10
+            return
+    pytest.fail("the child never came to its end")
