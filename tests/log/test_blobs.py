@@ -131,6 +131,17 @@ def test_what_no_session_links_goes_with_the_next_deletion(root: Path) -> None:
         assert shared(root) == []
 
 
+def test_what_a_session_that_never_came_to_be_linked_goes_with_the_next_of_its_name(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", LARGE)
+        link = links(root, "k")[0]
+        uid = link.name.split(".")[1]
+        link.rename(link.with_name(link.name.replace(uid, "f" * 32)))
+        sessions.add_message("k", "user", "small")
+        sessions.delete("k")
+        assert not list((root / "blobs").iterdir())
+
+
 # What may be wrong on disk
 
 

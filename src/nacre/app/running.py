@@ -23,6 +23,7 @@ from nacre.errors import NacreError
 from nacre.history.compaction import Limits
 from nacre.history.window import Window, window
 from nacre.memory import Consolidator, Memory
+from nacre.memory.memory import usual_embedding
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Policy, Rule
@@ -165,8 +166,8 @@ async def running(
         root = None if incognito else sessions.location
         place = workspace(settings, root)
         if root is not None and settings.flag("memory.enabled"):
-            off = {"embedding": lambda: None} if settings.text("memory.embeddings") == "off" else {}
-            app.memory = Memory(sessions, place, provider=await _reader(app, closing), **off)
+            embedding = usual_embedding if settings.text("memory.embeddings") == "auto" else lambda: None
+            app.memory = Memory(sessions, place, provider=await _reader(app, closing), embedding=embedding)
             closing.add("memory", _later(app.memory.close))
         app.furniture = await furnish(place, Makings(settings, sessions, app.children, app.memory, root), closing)
         for note in app.notes:

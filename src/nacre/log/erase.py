@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from nacre.log.blobs import release, unused
 from nacre.log.ops import Ops
-from nacre.log.place import Place, settle_names, unlink_if_there
+from nacre.log.place import Place, settle_names, uids_in, unlink_if_there
 
 _FOLDERS = ("cold", "base", "blobs", "quarantine", "archive", "trash")
 
@@ -12,8 +14,10 @@ _FOLDERS = ("cold", "base", "blobs", "quarantine", "archive", "trash")
 def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:
     """Remove a session's moved-out, quarantined, archived and trashed files, durably; its log comes after them.
 
-    Those of generations later than `upto` stay: they began after the deletion.
+    Those of generations later than `upto` stay: they began after the deletion. Payloads of one that never came to
+    be go too, whatever its uid; only the lock of the active log keeps others from beginning one meanwhile.
     """
+    doomed = _Doomed(upto, None if place.archived else _put_away(ops, place))
     unlink_if_there(ops, f"{place.root}/locks/{place.name}.turn")
     for folder in (f"{place.root}/{name}" for name in _FOLDERS):
         try:
@@ -22,13 +26,32 @@ def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:
             continue
         for file in files:
             name, _, rest = file.partition(".")
-            if name == place.name and rest.partition(".")[0] <= upto and f"{folder}/{file}" != place.log:
-                _remove(ops, f"{folder}/{file}")
+            path = f"{folder}/{file}"
+            if name == place.name and path != place.log and doomed.takes(folder, rest.partition(".")[0]):
+                _remove(ops, path)
         if folder == place.blobs:
             for path in list(unused(ops, place.root)):
                 unlink_if_there(ops, path)
         # Also with nothing left to remove: whoever did may have been killed before settling it.
         settle_names(ops, folder)
+
+
+class _Doomed(NamedTuple):
+    """Which generations go: those up to one, and payloads of those that are not among the known ones."""
+
+    upto: str
+    known: frozenset[str] | None
+
+    def takes(self, folder: str, uid: str) -> bool:
+        is_unborn = self.known is not None and uid not in self.known and folder.endswith("/blobs")
+        return uid <= self.upto or is_unborn
+
+
+def _put_away(ops: Ops, place: Place) -> frozenset[str]:
+    """The generations of a session that are archived or in the trash."""
+    return frozenset(
+        uid for folder in ("archive", "trash") for uid in uids_in(ops, f"{place.root}/{folder}", place.name)
+    )
 
 
 def _remove(ops: Ops, path: str) -> None:
