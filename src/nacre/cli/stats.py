@@ -22,7 +22,7 @@ from nacre.cli.times import span
 from nacre.entries import Message, Past, Record, time_of
 from nacre.render.bars import bars
 from nacre.render.text import count
-from nacre.render.usage import Usage, text_of, usage_of
+from nacre.render.usage import Usage, request_of, text_of, usage_of
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
@@ -117,7 +117,7 @@ class Tally:
             self._at("tool", call.name or "?").times += 1
 
     def _use(self, key: str, record: Record) -> None:
-        moment, request = time_of(record), text_of(record.data, "request_id")
+        moment, request = time_of(record), request_of(record.data)
         if (self._since is not None and moment < self._since) or request in self._requests:
             return
         if request:

@@ -2,11 +2,12 @@
 
 Read are, in the record's data or in a mapping `usage` inside it, the first that is there of
 
-- input: `input_tokens`, `prompt_tokens`, `prompt_eval_count`, `input`
-- output: `output_tokens`, `completion_tokens`, `eval_count`, `output`
+- input: `prompt`, `input_tokens`, `prompt_tokens`, `prompt_eval_count`, `input`
+- output: `completion`, `output_tokens`, `completion_tokens`, `eval_count`, `output`
 - total: `total_tokens`, `total`, else the sum of the two
 
-and of the data itself `model` and `request_id`. Anything else is left alone.
+and of the data itself `model`, and `request` or `request_id`. The first names are those that our agent writes; anything
+else is left alone.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 
 from msgspec import Struct
 
-_INPUT = ("input_tokens", "prompt_tokens", "prompt_eval_count", "input")
-_OUTPUT = ("output_tokens", "completion_tokens", "eval_count", "output")
+_INPUT = ("prompt", "input_tokens", "prompt_tokens", "prompt_eval_count", "input")
+_OUTPUT = ("completion", "output_tokens", "completion_tokens", "eval_count", "output")
 _TOTAL = ("total_tokens", "total")
 
 
@@ -48,11 +49,16 @@ def text_of(data: Any, field: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def request_of(data: Any) -> str:
+    """The provider's name for the request of a `use` record, "" if there is none."""
+    return text_of(data, "request") or text_of(data, "request_id")
+
+
 def summed(records: Iterable[Any]) -> Usage:
     """The tokens of several `use` records; one that tells of the same request twice counts once."""
     total, seen = Usage(), set[str]()
     for data in records:
-        request = text_of(data, "request_id")
+        request = request_of(data)
         if request and request in seen:
             continue
         seen.add(request)

@@ -1,0 +1,114 @@
+"""What the page's forms do, with or without a script: write, rename, fork, archive, rewind, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import parse_qsl
+
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from nacre.agent.actor import Inbound
+from nacre.agent.ports import Emit
+from nacre.app import App
+from nacre.entries import Message
+from nacre.web import links, reading, shapes
+from nacre.web.problems import Fault
+from nacre.web.turns import Turns
+
+_MOST_FIELDS = 20
+
+Act = Callable[[App, str, Mapping[str, str]], str]
+"""Do something to a session, given a form's fields; returns where to go."""
+
+
+async def fields(request: Request) -> dict[str, str]:
+    """The fields of a form."""
+    if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        raise Fault("media_type", "a form is sent as application/x-www-form-urlencoded")
+    body = (await request.body()).decode("utf-8", "replace")
+    try:
+        return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError as error:
+        raise Fault("usage", f"the form cannot be read: {error}") from error
+
+
+async def done(app: App, verb: str, key: str, given: Mapping[str, str]) -> Response:
+    """Do what a form asks, and go on to where that is seen."""
+    if verb == "stop":
+        app.kernel.stop(key)
+        return RedirectResponse(links.to("s", key), status_code=303)
+    if verb in _NOT_AT_WORK and app.kernel.is_at_work(key):
+        raise Fault("conflict", f"session {key!r} is at work; stop its turn first")
+    return RedirectResponse(await to_thread.run_sync(ACTS[verb], app, key, given), status_code=303)
+
+
+async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Response:
+    """Say something and wait for the answer; the turn goes on if nobody waits."""
+    content = given.get("content", "").replace("\r\n", "\n").strip()
+    if not content:
+        raise Fault("usage", "there is nothing to say: the message is empty")
+    inbound = Inbound(key=key, content=content, id=given.get("id", "")[:64], sender="web")
+    running = turns.start(_delivering(app, inbound))
+    try:
+        await running.over()
+        running.outcome()
+    finally:
+        running.leave(stop=False)
+    now = await to_thread.run_sync(lambda: app.sessions.snapshot(key, last=1))
+    return RedirectResponse(f"{links.to('s', key)}#{now.numbers[-1] if now.numbers else ''}", status_code=303)
+
+
+def _delivering(app: App, inbound: Inbound) -> Callable[[Emit], Awaitable[Message | None]]:
+    async def work(emit: Emit) -> Message | None:
+        return await app.kernel.deliver(inbound, emit=emit)
+
+    return work
+
+
+def _title(app: App, key: str, given: Mapping[str, str]) -> str:
+    reading.rename(app.sessions, key, given.get("title", "")[:200])
+    return links.to("s", key)
+
+
+def _fork(app: App, key: str, given: Mapping[str, str]) -> str:
+    at = given.get("at", "")
+    wanted = shapes.Fork(key=given.get("to", "").strip() or None, at=int(at) if at.isdecimal() else None)
+    return links.to("s", reading.fork(app.sessions, key, wanted).key)
+
+
+def _archive(app: App, key: str, _: Mapping[str, str]) -> str:
+    app.sessions.archive(key)
+    return "/"
+
+
+def _unarchive(app: App, key: str, _: Mapping[str, str]) -> str:
+    app.sessions.unarchive(key)
+    return links.to("s", key)
+
+
+def _rewind(app: App, key: str, given: Mapping[str, str]) -> str:
+    to = given.get("to", "")
+    if not to.isdecimal():
+        raise Fault("usage", f"a record has a number, not {to!r:.40}")
+    app.sessions.rewind(key, int(to))
+    return links.to("s", key)
+
+
+def _delete(app: App, key: str, given: Mapping[str, str]) -> str:
+    if given.get("sure") != "1":
+        raise Fault("usage", "deleting needs the tick that says that you are sure; nothing was deleted")
+    reading.erase(app.sessions, key)
+    return "/"
+
+
+ACTS: Mapping[str, Act] = {
+    "title": _title,
+    "fork": _fork,
+    "archive": _archive,
+    "unarchive": _unarchive,
+    "rewind": _rewind,
+    "delete": _delete,
+}
+_NOT_AT_WORK = frozenset(("archive", "unarchive", "rewind", "delete"))

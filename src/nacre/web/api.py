@@ -1,0 +1,280 @@
+"""The API for sessions: list, read, search, send, fork, archive, delete, and follow."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+from anyio import to_thread
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from nacre.agent.actor import Inbound
+from nacre.agent.ports import Called, Emit, Event, Notice, Returned, Text, Thought
+from nacre.app import App
+from nacre.entries import Message
+from nacre.errors import Conflict
+from nacre.web import reading, shapes
+from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, records, stays
+from nacre.web.openapi import OPERATIONS, document
+from nacre.web.problems import Fault, fault_of
+from nacre.web.retries import answer_to, checked_id, is_waiting
+from nacre.web.security import media_type
+from nacre.web.turns import Running, Turns
+
+T = TypeVar("T", bound=Struct)
+P = TypeVar("P")
+
+
+# ---- what only reads
+
+
+async def list_sessions(request: Request) -> Response:
+    query = queried(request, shapes.ListQuery)
+    return answered(await to_thread.run_sync(reading.listed, agent(request).sessions, query))
+
+
+async def search(request: Request) -> Response:
+    query = queried(request, shapes.SearchQuery)
+    return answered(await to_thread.run_sync(reading.found, agent(request).sessions, query))
+
+
+async def read(request: Request) -> Response:
+    query = queried(request, shapes.ReadQuery)
+    return answered(await to_thread.run_sync(reading.read, agent(request).sessions, key_in(request), query))
+
+
+async def follow(request: Request) -> Response:
+    """The records of a session as events; a client that comes back says which it had last."""
+    sessions, key = agent(request).sessions, key_in(request)
+    after = _resumed(request, queried(request, shapes.EventsQuery).after)
+    reading.existing((await to_thread.run_sync(reading.end, sessions, key)).n or None, key)
+    if request.method == "HEAD":
+        return Response(media_type=EventStream.media_type)
+    return EventStream(records(sessions, key, after=after, closing=request.app.state.closing))
+
+
+async def describe(_: Request) -> Response:
+    """The OpenAPI document."""
+    return Response(document(), media_type="application/json")
+
+
+# ---- what changes something
+
+
+async def send(request: Request) -> Response:
+    """Give words to a session; the turn goes on if the client does not wait for its end."""
+    wanted = await body(request, shapes.Send)
+    key, id = key_in(request), checked_id(request.headers)
+    running = _turns(request).start(_delivering(agent(request), key, wanted.content, id))
+    if wanted.stream:
+        await stays(request.receive, lambda: running.wait(HEARTBEAT))
+        if running.has_failed:
+            running.outcome()
+        return EventStream(_told(running), left=lambda: running.leave(stop=False))
+    try:
+        is_there = await stays(request.receive, running.over)
+    finally:
+        running.leave(stop=False)
+    return answered(running.outcome()) if is_there else gone()
+
+
+async def rename(request: Request) -> Response:
+    wanted = await body(request, shapes.Rename)
+    return answered(await to_thread.run_sync(reading.rename, agent(request).sessions, key_in(request), wanted.title))
+
+
+async def fork(request: Request) -> Response:
+    wanted = await body(request, shapes.Fork)
+    made = await to_thread.run_sync(reading.fork, agent(request).sessions, key_in(request), wanted)
+    return answered(made, status=201)
+
+
+async def archive(request: Request) -> Response:
+    key, sessions = _resting(request), agent(request).sessions
+    if not await to_thread.run_sync(reading.archived, sessions, key):
+        raise Conflict(f"session {key!r} is archived already")
+    return answered(shapes.Done(operation="archive", key=key, status="archived"))
+
+
+async def unarchive(request: Request) -> Response:
+    key = _resting(request)
+    await to_thread.run_sync(agent(request).sessions.unarchive, key)
+    return answered(shapes.Done(operation="unarchive", key=key, status="active"))
+
+
+async def delete(request: Request) -> Response:
+    key = _resting(request)
+    await to_thread.run_sync(reading.erase, agent(request).sessions, key)
+    return answered(shapes.Done(operation="rm", key=key, status="erased"))
+
+
+async def stop(request: Request) -> Response:
+    """Stop the turn that runs in a session."""
+    nothing_queried(request)
+    key = key_in(request)
+    sessions = agent(request).sessions
+    reading.existing((await to_thread.run_sync(reading.end, sessions, key)).n or None, key)
+    was_running = agent(request).kernel.stop(key)
+    return answered(shapes.Done(operation="stop", key=key, status="stopped" if was_running else "idle"))
+
+
+_HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
+    "list": list_sessions,
+    "search": search,
+    "read": read,
+    "events": follow,
+    "send": send,
+    "rename": rename,
+    "fork": fork,
+    "archive": archive,
+    "unarchive": unarchive,
+    "delete": delete,
+    "stop": stop,
+}
+routes = [
+    Route("/openapi.json", describe),
+    *(Route(one.path, _HANDLERS[one.id], methods=[one.method]) for one in OPERATIONS if one.id in _HANDLERS),
+]
+
+
+# ---- a turn
+
+
+def _delivering(app: App, key: str, content: str, id: str) -> Callable[[Emit], Awaitable[shapes.Sent]]:
+    async def work(emit: Emit) -> shapes.Sent:
+        stand = await to_thread.run_sync(reading.stand, app.sessions, key)
+        answer = answer_to(stand, id=id, content=content)
+        if answer is None and id and is_waiting(stand, id=id, words=Message(role="user", content=content)):
+            answer = await app.kernel.resume(key, emit=emit)
+        elif answer is None:
+            answer = await app.kernel.deliver(Inbound(key=key, content=content, id=id, sender="api"), emit=emit)
+        return shapes.Sent(key=key, joined=answer is None, answer=None if answer is None else mapping(answer))
+
+    return work
+
+
+async def _told(running: Running[shapes.Sent]) -> AsyncGenerator[bytes, None]:
+    """A turn as events: what happens in it, and at last what came of it."""
+    async for happened in running.events(silence=HEARTBEAT):
+        yield BEAT if happened is None else _event(happened)
+    try:
+        yield event(running.outcome(), name="answer")
+    except Exception as error:  # noqa: BLE001 - the status is sent; what went wrong is an event now
+        yield event(fault_of(error).to_problem(), name="problem")
+
+
+def _event(happened: Event) -> bytes:
+    match happened:
+        case Text(text):
+            return event({"text": text}, name="text")
+        case Thought(text):
+            return event({"text": text}, name="thought")
+        case Notice(text):
+            return event({"text": text}, name="notice")
+        case Called(call):
+            return event({"call": call.to_mapping()}, name="called")
+        case Returned(call, output):
+            return event({"id": call.id, "text": output.text, "failed": output.failed}, name="returned")
+
+
+# ---- requests and responses
+
+
+def agent(request: Request) -> App:
+    """The agent that this server is for."""
+    found: App = request.app.state.agent
+    return found
+
+
+def _turns(request: Request) -> Turns:
+    found: Turns = request.app.state.turns
+    return found
+
+
+def key_in(request: Request) -> str:
+    """The session's key in the path, where it is escaped."""
+    try:
+        return unquote(request.path_params["key"], errors="strict")
+    except UnicodeDecodeError as error:
+        raise Fault("invalid_key", "a session's key is UTF-8, escaped by percent signs") from error
+
+
+def _resting(request: Request) -> str:
+    """The key of a session that nobody is at work in."""
+    nothing_queried(request)
+    key = key_in(request)
+    if agent(request).kernel.is_at_work(key):
+        raise Fault("locked", f"a turn runs in session {key!r}; wait for its end, or stop it")
+    return key
+
+
+def queried(request: Request, kind: type[T]) -> T:
+    """The query as a value; raises Fault for what it should not hold."""
+    given = request.query_params.multi_items()
+    fields = dict(given)
+    if len(fields) < len(given):
+        raise Fault("usage", "a parameter is given twice")
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Fault("usage", str(error)) from error
+
+
+def nothing_queried(request: Request) -> None:
+    queried(request, shapes.NoQuery)
+
+
+async def body(request: Request, kind: type[T]) -> T:
+    """The body as a value; raises Fault for what it should not be."""
+    nothing_queried(request)
+    found = decoded(await json_body(request), dict[str, Any])
+    try:
+        return msgspec.convert({name: _integral(value) for name, value in found.items()}, kind)
+    except msgspec.ValidationError as error:
+        raise Fault("usage", f"the body is not what is expected: {error}") from error
+
+
+async def json_body(request: Request) -> bytes:
+    if media_type(request.headers) != "application/json":
+        raise Fault("media_type", "the body is JSON: `Content-Type: application/json`")
+    return await request.body()
+
+
+def _integral(value: Any) -> Any:
+    """A number as JSON Schema sees it, to which 2.0 is an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def decoded(data: bytes, kind: type[P]) -> P:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Fault("usage", f"the body cannot be read: {error}") from error
+
+
+def answered(value: Struct, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+
+
+def gone() -> Response:
+    """What is sent to a client that is no longer there."""
+    return Response(status_code=204)
+
+
+def mapping(message: Message) -> dict[str, Any]:
+    return message.to_mapping()
+
+
+def _resumed(request: Request, after: int) -> int:
+    """Where a stream goes on: behind the last event that the client had, if it says so."""
+    last = request.headers.get("last-event-id", "")
+    if not last:
+        return after
+    if not (last.isascii() and last.isdecimal() and len(last) < 17):  # noqa: PLR2004 - digits of 53 bits
+        raise Fault("usage", "Last-Event-ID is the number of a record")
+    return int(last)

@@ -1,0 +1,431 @@
+"""OpenAI's chat completions: the agent for clients that know nothing of it, and the bare model for those with tools."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import quote
+
+import anyio
+import msgspec
+from anyio import to_thread
+from msgspec import Struct, to_builtins
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from nacre.agent.actor import Inbound
+from nacre.agent.loop import Turn, run_turn
+from nacre.agent.ports import Called, Context, Emit, Entry, Reply, Spec, Text, Thought, Usage
+from nacre.app import App
+from nacre.channels.channel import Arrived, key_of
+from nacre.entries import Message, Note, ToolCall, say
+from nacre.history.pairing import paired
+from nacre.history.window import window
+from nacre.web import reading
+from nacre.web.api import agent, decoded, gone, json_body, nothing_queried
+from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, stays
+from nacre.web.problems import Fault, fault_of
+from nacre.web.retries import answer_known, answer_to, checked_id, is_waiting
+from nacre.web.turns import Running, Turns
+
+_ALIAS = "nacre"
+_HEAD_PATIENCE = 10.0
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_KEEPS_SESSIONS = ("delegate", "remember", "forget")
+"""Tools that write to the store, which an answer without a session must not."""
+_FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length"}
+
+Finish = Literal["stop", "calls", "length"]
+
+
+class StreamOptions(Struct, frozen=True):
+    """What a client wants of a stream."""
+
+    include_usage: bool = False
+
+
+class Function(Struct, frozen=True):
+    """A function that the client runs."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ClientTool(Struct, frozen=True):
+    """A tool of the client's."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class Chat(Struct, frozen=True, kw_only=True):
+    """A request; what is not here is not looked at."""
+
+    model: str
+    messages: list[dict[str, Any]]
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    tools: list[ClientTool] | None = None
+    tool_choice: Any = None
+    n: int | None = None
+    response_format: dict[str, Any] | None = None
+    logprobs: bool | None = None
+    session_id: str | None = None
+    user: str | None = None
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What is answered: a message, what it cost, and why it ends."""
+
+    message: Message
+    usage: Usage
+    finish: Finish = "stop"
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A request as it is understood."""
+
+    key: str
+    id: str
+    is_retry: bool
+    system: str
+    messages: list[Message]
+    tools: list[Spec] | None
+    sender: str
+
+
+# ---- the two endpoints
+
+
+async def models(request: Request) -> Response:
+    """What may be asked for: the agent, by its own name or its model's."""
+    nothing_queried(request)
+    made = int(request.app.state.began)
+    found = [{"id": name, "object": "model", "created": made, "owned_by": "nacre"} for name in _names(agent(request))]
+    return _json({"object": "list", "data": found})
+
+
+async def chat(request: Request) -> Response:
+    """Answer; a turn of a session goes on when its client goes, anything else is stopped."""
+    nothing_queried(request)
+    wanted = decoded(await json_body(request), Chat)
+    app = agent(request)
+    _check(wanted, app)
+    asked = _understood(wanted, request)
+    turns: Turns = request.app.state.turns
+    running = turns.start(_work(app, turns, asked))
+    headers = {"x-session-key": quote(asked.key, safe=":")} if asked.key else {}
+    frame = _Frame(wanted, app.provider.model)
+    if wanted.stream:
+        await stays(request.receive, lambda: running.wait(_HEAD_PATIENCE))
+        if running.has_failed:
+            running.outcome()
+        return EventStream(_streamed(running, frame), left=lambda: running.leave(stop=not asked.key), headers=headers)
+    try:
+        is_there = await stays(request.receive, running.over)
+    finally:
+        running.leave(stop=not asked.key)
+    return _json(frame.whole(running.outcome()), headers) if is_there else gone()
+
+
+routes = [Route("/v1/models", models), Route("/v1/chat/completions", chat, methods=["POST"])]
+
+
+# ---- what is asked
+
+
+def _names(app: App) -> list[str]:
+    return list(dict.fromkeys((_ALIAS, app.provider.model, app.model)))
+
+
+def _check(wanted: Chat, app: App) -> None:
+    """Refuse what would be answered otherwise than it was meant."""
+    if wanted.model not in _names(app):
+        raise Fault("not_found", f"there is no model {wanted.model!r:.200}; there are: {', '.join(_names(app))}")
+    if wanted.n not in (None, 1):
+        raise Fault("usage", f"n is 1: there is one answer, not {wanted.n}")
+    if (wanted.response_format or {}).get("type", "text") != "text":
+        raise Fault("usage", "response_format is text: answers are not held to a schema")
+    if wanted.logprobs:
+        raise Fault("usage", "logprobs are not to be had")
+
+
+def _understood(wanted: Chat, request: Request) -> Asked:
+    messages = [_message(one) for one in wanted.messages]
+    system = [str(one.content or "") for one in messages if one.role in _ROLES[:2]]
+    spoken = [one for one in messages if one.role not in _ROLES[:2]]
+    is_choosing = wanted.tool_choice != "none"
+    tools = [_spec(tool.function) for tool in wanted.tools if is_choosing] if wanted.tools else None
+    if not spoken or (spoken[-1].role != "user" and (tools is None or spoken[-1].role != "tool")):
+        raise Fault("usage", "the last message is the user's, or a tool's result: it is what is answered")
+    return Asked(
+        key=_key(wanted, request),
+        id=checked_id(request.headers),
+        is_retry=request.headers.get("x-stainless-retry-count", "0") != "0",
+        system="\n\n".join(system),
+        messages=spoken,
+        tools=tools,
+        sender=wanted.user or "api",
+    )
+
+
+def _key(wanted: Chat, request: Request) -> str:
+    """The session's key; "" if there is none. A session and a user of the same name are two."""
+    session = wanted.session_id or request.headers.get("x-session-id", "")
+    if not session and not wanted.user:
+        return ""
+    sender = "" if session else wanted.user or ""
+    return key_of(Arrived(channel="api", chat=session, sender=sender, id="", text=""))
+
+
+def _message(given: Mapping[str, Any]) -> Message:
+    """A message as ours; raises InvalidMessage, and Fault for a role that nobody has."""
+    message = Message.from_mapping(given)
+    say(message)
+    if message.role not in _ROLES:
+        raise Fault("usage", f"a message's role is one of {', '.join(_ROLES)}, not {message.role!r:.100}")
+    calls = tuple(
+        ToolCall(id=call.id, name=call.name, arguments=_arguments(call.arguments)) for call in message.tool_calls
+    )
+    return msgspec.structs.replace(message, tool_calls=calls)
+
+
+def _arguments(given: Any) -> Any:
+    """Arguments as an object, if their text is one."""
+    if not isinstance(given, str):
+        return given
+    try:
+        found = msgspec.json.decode(given or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return given
+    return found if isinstance(found, dict) else given
+
+
+def _spec(function: Function) -> Spec:
+    parameters = function.parameters or {"type": "object", "properties": {}}
+    return Spec(name=function.name, description=function.description or "", parameters=parameters)
+
+
+# ---- who answers
+
+
+def _work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[Answer]]:
+    async def work(emit: Emit) -> Answer:
+        if not asked.key:
+            return await (_by_agent(app, asked, emit) if asked.tools is None else _by_model(app, asked, emit))
+        async with turns.alone(asked.key):
+            stand = await to_thread.run_sync(reading.stand, app.sessions, asked.key)
+            known = answer_to(stand, id=asked.id, content=asked.messages[-1].content)
+            has_tools = asked.tools is not None
+            known = known or answer_known(stand, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
+            if known is not None:
+                return Answer(message=known, usage=Usage(), finish="calls" if known.tool_calls else "stop")
+            answer = _in_session if asked.tools is None else _by_model_in_session
+            return await answer(app, asked, stand, emit)
+
+    return work
+
+
+async def _in_session(app: App, asked: Asked, stand: reading.Stand, emit: Emit) -> Answer:
+    """The agent, in a session: it gets the newest words only, and has the rest itself."""
+    words = asked.messages[-1]
+    if is_waiting(stand, id=asked.id, words=words):
+        answer = await app.kernel.resume(asked.key, emit=emit)
+    else:
+        inbound = Inbound(key=asked.key, content=words.content or "", id=asked.id, sender=asked.sender)
+        answer = await app.kernel.deliver(inbound, emit=emit)
+    if answer is None:
+        raise Fault("conflict", "the words were added to a turn that somebody else began; its answer is in the session")
+    usage = await to_thread.run_sync(reading.used_since, app.sessions, asked.key, stand.n)
+    return Answer(message=answer, usage=usage, finish="length" if "stopped" in answer.extra else "stop")
+
+
+async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
+    """The agent, without a session: what is said is kept until it is answered, and nowhere but here."""
+    kept = list(asked.messages)
+    notes: list[Any] = []
+    who = app.agent_for("")
+    system = "\n\n".join(part for part in (who.system(), asked.system) if part)
+    tools = {name: tool for name, tool in who.tools.items() if name not in _KEEPS_SESSIONS}
+
+    def look(share: float) -> Context:
+        shown = window(kept, tokens=int(who.tokens() * share), most=who.most)
+        return Context(system=system, messages=shown.messages, tools=[tool.spec for tool in tools.values()])
+
+    async def commit(entries: Sequence[Entry]) -> int:
+        kept.extend(entry for entry in entries if isinstance(entry, Message))
+        notes.extend(entry.data for entry in entries if isinstance(entry, Note) and entry.kind == "use")
+        return len(kept)
+
+    async def hear() -> None:
+        """Nobody else can speak here."""
+
+    provider, guard = who.provider(), who.guard(_NOWHERE, None)
+    turn = Turn(
+        key=_NOWHERE,
+        look=look,
+        provider=provider,
+        tools=tools,
+        guard=guard,
+        commit=commit,
+        hear=hear,
+        emit=emit,
+        steps=who.steps,
+    )
+    answer = await run_turn(turn)
+    return Answer(message=answer, usage=reading.added(notes), finish="length" if "stopped" in answer.extra else "stop")
+
+
+_NOWHERE = "api"
+
+
+async def _by_model(app: App, asked: Asked, emit: Emit) -> Answer:
+    """The model alone, with the client's tools, which the client runs."""
+    shown = Context(system=asked.system, messages=paired(asked.messages), tools=asked.tools or ())
+    return _answer(await app.agent_for("").provider().complete(shown, emit=emit))
+
+
+async def _by_model_in_session(app: App, asked: Asked, stand: reading.Stand, emit: Emit) -> Answer:
+    """The model alone, with what the session holds: the newest words and results are stored first, then the answer."""
+    who = app.agent_for(asked.key)
+    new, waiting = _behind_answers(asked.messages), _behind_answers(stand.messages)
+    hold = app.sessions.hold(asked.key)
+    await to_thread.run_sync(hold.take)
+    try:
+        if [_gist(one) for one in new] != [_gist(one) for one in waiting]:
+            await _stored(app, asked.key, new, id=asked.id)
+        shown = await to_thread.run_sync(app.window, asked.key)
+        context = Context(system=asked.system, messages=shown.messages, tools=asked.tools or ())
+        reply = await who.provider().complete(context, emit=emit)
+        used = [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})] if reply.usage else []
+        await _stored(app, asked.key, [reply.message, *used])
+    finally:
+        hold.close()
+        who.after(asked.key)
+    return _answer(reply)
+
+
+async def _stored(app: App, key: str, entries: Sequence[Entry], *, id: str = "") -> None:
+    with anyio.CancelScope(shield=True):
+        await app.sessions.submit(key, entries, id=id or None)
+
+
+def _behind_answers(messages: Sequence[Message]) -> list[Message]:
+    """What came since the model last spoke."""
+    at = max((place for place, one in enumerate(messages) if one.role == "assistant"), default=-1)
+    return list(messages[at + 1 :])
+
+
+def _gist(message: Message) -> tuple[Any, ...]:
+    return message.role, message.content, message.tool_call_id
+
+
+def _answer(reply: Reply) -> Answer:
+    return Answer(message=reply.message, usage=reply.usage or Usage(), finish=reply.finish)
+
+
+# ---- how it is answered
+
+
+async def _streamed(running: Running[Answer], frame: _Frame) -> AsyncGenerator[bytes, None]:
+    """The answer piece by piece; of what the agent does meanwhile, a client without its tools sees nothing."""
+    said, is_apart = False, False
+    yield frame.piece({"role": "assistant", "content": ""})
+    async for happened in running.events(silence=HEARTBEAT):
+        match happened:
+            case None:
+                yield BEAT
+            case Text(text):
+                yield frame.piece({"content": f"\n\n{text}" if said and is_apart else text})
+                said, is_apart = True, False
+            case Thought(text):
+                yield frame.piece({"reasoning_content": text})
+            case Called():
+                is_apart = True
+            case _:
+                pass
+    try:
+        answer = running.outcome()
+    except Exception as error:  # noqa: BLE001 - the status is sent; what went wrong is a piece now
+        yield event(fault_of(error).to_openai())
+        return
+    for piece in frame.end(answer, said=said):
+        yield piece
+    yield b"data: [DONE]\n\n"
+
+
+class _Frame:
+    """What stands around an answer."""
+
+    def __init__(self, wanted: Chat, model: str) -> None:
+        self._wants_usage = wanted.stream_options is not None and wanted.stream_options.include_usage
+        self._model = model
+        self._id = f"chatcmpl-{secrets.token_hex(12)}"
+        self._created = int(time.time())
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
+        message = {"role": "assistant", "content": _content(answer.message), "refusal": None, **_more(answer.message)}
+        calls = _calls(answer.message)
+        if calls:
+            message["tool_calls"] = calls
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISHES[answer.finish]}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(answer.usage)}
+
+    def piece(self, delta: dict[str, Any], *, finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return event({**self._head("chat.completion.chunk"), "choices": [choice]})
+
+    def end(self, answer: Answer, *, said: bool) -> list[bytes]:
+        """The last pieces: words that did not come one by one, calls, why it ends, what it cost."""
+        pieces = []
+        if not said and answer.message.content:
+            pieces.append(self.piece({"content": _content(answer.message)}))
+        calls = [{"index": at, **call} for at, call in enumerate(_calls(answer.message))]
+        if calls:
+            pieces.append(self.piece({"tool_calls": calls}))
+        pieces.append(self.piece({}, finish=_FINISHES[answer.finish]))
+        if self._wants_usage:
+            pieces.append(event({**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(answer.usage)}))
+        return pieces
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+
+
+def _content(message: Message) -> str | None:
+    if isinstance(message.content, list):
+        parts = (part.get("text", "") for part in message.content if isinstance(part, dict))
+        return "".join(part for part in parts if isinstance(part, str))
+    return message.content
+
+
+def _more(message: Message) -> dict[str, Any]:
+    return {"reasoning_content": message.reasoning} if message.reasoning else {}
+
+
+def _calls(message: Message) -> list[dict[str, Any]]:
+    return [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _text(call.arguments)}}
+        for call in message.tool_calls
+    ]
+
+
+def _text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+    }
+
+
+def _json(value: Any, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json", headers=headers)

@@ -1,0 +1,204 @@
+"""The OpenAPI document, made of the shapes that the handlers use, so that it cannot say anything else."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import nacre
+from nacre.web import shapes
+from nacre.web.problems import STATUSES, Problem
+
+_REF = "#/components/schemas/{name}"
+_KEY = "/api/sessions/{key}"
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One thing that the API does."""
+
+    id: str
+    method: str
+    path: str
+    summary: str
+    answer: type[Struct] | None
+    query: type[Struct] | None = None
+    body: type[Struct] | None = None
+    status: int = 200
+    streams: bool = False
+    headers: tuple[str, ...] = ()
+
+
+OPERATIONS = (
+    Operation(
+        id="list",
+        method="GET",
+        path="/api/sessions",
+        summary="Sessions, the newest first",
+        query=shapes.ListQuery,
+        answer=shapes.SessionList,
+    ),
+    Operation(
+        id="search",
+        method="GET",
+        path="/api/search",
+        summary="Words in every session",
+        query=shapes.SearchQuery,
+        answer=shapes.FoundList,
+    ),
+    Operation(
+        id="read",
+        method="GET",
+        path=_KEY,
+        summary="A session, its newest page first",
+        query=shapes.ReadQuery,
+        answer=shapes.Conversation,
+    ),
+    Operation(
+        id="events",
+        method="GET",
+        path=f"{_KEY}/events",
+        summary="The records of a session, as they come; an event's id is the record's number",
+        query=shapes.EventsQuery,
+        answer=None,
+        streams=True,
+        headers=("Last-Event-ID",),
+    ),
+    Operation(
+        id="send",
+        method="POST",
+        path=f"{_KEY}/messages",
+        summary="Words for a session, which begins with the first; waits for the answer, or streams it",
+        body=shapes.Send,
+        answer=shapes.Sent,
+        streams=True,
+        headers=("Idempotency-Key",),
+    ),
+    Operation(id="rename", method="PATCH", path=_KEY, summary="A title", body=shapes.Rename, answer=shapes.Renamed),
+    Operation(
+        id="fork",
+        method="POST",
+        path=f"{_KEY}/fork",
+        summary="A new session that shares the past",
+        body=shapes.Fork,
+        answer=shapes.Forked,
+        status=201,
+    ),
+    Operation(
+        id="archive",
+        method="POST",
+        path=f"{_KEY}/archive",
+        summary="Close a session; it can still be read",
+        answer=shapes.Done,
+    ),
+    Operation(
+        id="unarchive",
+        method="POST",
+        path=f"{_KEY}/unarchive",
+        summary="Open it again",
+        answer=shapes.Done,
+    ),
+    Operation(
+        id="stop",
+        method="POST",
+        path=f"{_KEY}/stop",
+        summary="Stop the turn that runs in a session",
+        answer=shapes.Done,
+    ),
+    Operation(id="delete", method="DELETE", path=_KEY, summary="Erase a session for good", answer=shapes.Done),
+)
+
+
+@cache
+def document() -> bytes:
+    """The document, as JSON."""
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": "nacre", "version": nacre.__version__, "summary": "Durable sessions for AI agents"},
+            "security": [{"token": []}, {"cookie": []}],
+            "paths": _paths(),
+            "components": {
+                "schemas": _schemas(),
+                "securitySchemes": {
+                    "token": {"type": "http", "scheme": "bearer"},
+                    "cookie": {"type": "apiKey", "in": "cookie", "name": "nacre", "description": "set by POST /login"},
+                },
+            },
+        }
+    )
+
+
+def _schemas() -> dict[str, Any]:
+    used = [kind for one in OPERATIONS for kind in (one.body, one.answer) if kind is not None]
+    _, found = msgspec.json.schema_components({*used, Problem}, ref_template=_REF)
+    return dict(sorted(found.items()))
+
+
+def _paths() -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    for one in OPERATIONS:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    return paths
+
+
+def _operation(one: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = {"operationId": one.id, "summary": one.summary}
+    parameters = [*_path_parameters(one), *_query_parameters(one.query), *map(_header, one.headers)]
+    if parameters:
+        found["parameters"] = parameters
+    if one.body is not None:
+        found["requestBody"] = {"required": True, "content": _json(one.body)}
+    return {**found, "responses": _responses(one)}
+
+
+def _responses(one: Operation) -> dict[str, Any]:
+    content = {**(_json(one.answer) if one.answer is not None else {}), **(_STREAM if one.streams else {})}
+    problem = {"description": "What went wrong", "content": _json(Problem, "application/problem+json")}
+    faults = {str(status): problem for status in sorted(set(STATUSES.values()))}
+    return {str(one.status): {"description": one.summary, "content": content}, **faults}
+
+
+_EVENT = {
+    "type": "object",
+    "description": "One event of the stream; its data is JSON",
+    "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["event", "data"],
+}
+_STREAM = {"text/event-stream": {"schema": _EVENT}}
+
+
+def _json(kind: type[Struct], media: str = "application/json") -> dict[str, Any]:
+    return {media: {"schema": {"$ref": _REF.format(name=kind.__name__)}}}
+
+
+def _path_parameters(one: Operation) -> list[dict[str, Any]]:
+    if "{key}" not in one.path:
+        return []
+    description = "The session's key, as one segment: a slash in it is written %2F"
+    return [_parameter("key", "path", msgspec.json.schema(shapes.Key), required=True, description=description)]
+
+
+def _query_parameters(kind: type[Struct] | None) -> list[dict[str, Any]]:
+    if kind is None:
+        return []
+    _, found = msgspec.json.schema_components([kind], ref_template=_REF)
+    schema = found[kind.__name__]
+    required = schema.get("required", [])
+    return [_parameter(name, "query", of, required=name in required) for name, of in schema["properties"].items()]
+
+
+def _header(name: str) -> dict[str, Any]:
+    return _parameter(name, "header", _HEADERS[name], required=False)
+
+
+_HEADERS: dict[str, dict[str, Any]] = {
+    "Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+    "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[!-~]+$"},
+}
+
+
+def _parameter(name: str, place: str, schema: dict[str, Any], *, required: bool, **more: str) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": required, "schema": schema, **more}

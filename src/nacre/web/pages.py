@@ -1,0 +1,209 @@
+"""The web page: every session to read, to search and to write in, drawn by the server."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from nacre.app import App
+from nacre.entries import Hit
+from nacre.errors import NacreError
+from nacre.render.html import escaped
+from nacre.web import acts, articles, finding, frame, links, listing, plot, reader, transcript, twins
+from nacre.web.highlight import marker
+from nacre.web.problems import Fault, fault_of
+from nacre.web.transcript import Wanted
+from nacre.web.turns import Turns
+
+_TWINS = ("json", "md")
+_BARE = ("", ".json", ".md")
+_DIGITS = 18
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+async def sessions(request: Request) -> Response:
+    """The list, as a page, as JSON or as Markdown."""
+    filters, suffix = listing.Filters.of(request.query_params), _suffix(request)
+    found = await to_thread.run_sync(listing.listed, _agent(request), filters)
+    if suffix == "json":
+        return twins.json({"schema_version": 1, "total": found.total}, listing.items(found))
+    if suffix == "md":
+        return twins.markdown(listing.markdown(found))
+    body = frame.top(back=False) + listing.html(found)
+    return frame.framed(request, "Sessions", body, twins=filters.address("/index", page=filters.page))
+
+
+async def search(request: Request) -> Response:
+    """What a query finds, as a page, as JSON or as Markdown."""
+    query, suffix = request.query_params.get("q", "").strip(), _suffix(request)
+    hits = await to_thread.run_sync(_found, _agent(request), query)
+    if suffix == "json":
+        return twins.json({"schema_version": 1, "query": query}, finding.items(hits))
+    if suffix == "md":
+        return twins.markdown(finding.markdown(query, hits))
+    body = frame.top(query=query) + finding.html(query, hits)
+    return frame.framed(request, f"Search: {query}", body, twins=links.page("/search", q=query))
+
+
+async def session(request: Request) -> Response:
+    """A transcript, or its twin where the key with the suffix is nobody's own."""
+    app, key, wanted = _agent(request), _key(request), _wanted(request)
+    stem, dot, suffix = key.rpartition(".")
+    if dot and suffix in _TWINS and not await to_thread.run_sync(app.sessions.exists, key):
+        return await _twin(stem, suffix, request)
+    shown = await to_thread.run_sync(transcript.opened, app.sessions, key, wanted)
+    body = reader.html(shown, query=request.query_params.get("q", ""), limit=app.tokens)
+    return frame.framed(request, shown.title or key, body, twins=links.to("s", key), kind="reader")
+
+
+async def part(request: Request) -> Response:
+    """One chunk of a transcript, or where a message is."""
+    stored, key, wanted = _agent(request).sessions, _key(request), _wanted(request)
+    if wanted.at:
+        return twins.json(_where(await to_thread.run_sync(transcript.opened, stored, key, wanted)), [])
+    number = _number(request.query_params, "chunk")
+    shown = await to_thread.run_sync(transcript.part, stored, key, number, wanted)
+    return frame.fragment(articles.sections(shown, marker(request.query_params.get("q", ""))))
+
+
+async def use(request: Request) -> Response:
+    """What a whole session used."""
+    app, key = _agent(request), _key(request)
+    found = await to_thread.run_sync(transcript.uses, app.sessions, key)
+    drawn = plot.drawing(found, limit=app.tokens, base=links.to("s", key))
+    words = plot.legend(found, limit=app.tokens)
+    back = f'<a href="{escaped(links.to("s", key))}">{escaped(key)}</a>'
+    inside = f"<h1>Tokens</h1><p>{back}</p>{drawn}<p>{words}</p><p>{plot.KEY}</p>"
+    return frame.framed(request, "Tokens", f'{frame.top()}<main class="use">{inside}</main>')
+
+
+async def new(request: Request) -> Response:
+    """A session that begins with the first words."""
+    shown = transcript.Transcript(key=f"web:{secrets.token_hex(4)}")
+    return frame.framed(request, "New session", reader.html(shown, is_new=True), kind="reader")
+
+
+async def say(request: Request) -> Response:
+    """Words from the form."""
+    turns: Turns = request.app.state.turns
+    return await acts.said(_agent(request), turns, _key(request), await acts.fields(request))
+
+
+async def do(request: Request) -> Response:
+    """Something else that a form asks for."""
+    verb = request.path_params["verb"]
+    if verb not in {*acts.ACTS, "stop"}:
+        raise Fault("not_found", f"there is nothing like {verb!r:.40} to do")
+    return await acts.done(_agent(request), verb, _key(request), await acts.fields(request))
+
+
+async def _twin(key: str, suffix: str, request: Request) -> Response:
+    stored, wanted, n = _agent(request).sessions, _wanted(request), _number(request.query_params, "n")
+    if n:
+        return await to_thread.run_sync(twins.of_message, stored, key, n, wanted)
+    return await to_thread.run_sync(twins.of_session, stored, key, suffix, wanted)
+
+
+async def static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in {"nacre.css", "nacre.js"}:
+        raise Fault("not_found", f"there is no file {name!r:.40}")
+    return frame.static(name, request.query_params.get("v", ""))
+
+
+async def login(request: Request) -> Response:
+    """Where the token is asked for; one that stands behind the address's `#token=` is taken from there."""
+    body = (
+        '<main class="login"><h1>nacre</h1><form method="post" action="/login" id="login">'
+        '<label>Token <input name="token" type="password" autocomplete="current-password" required autofocus></label>'
+        "<button>Open</button></form><p>It is the one that <code>nacre serve</code> was started with.</p>"
+        '<p role="alert" id="wrong"></p></main>'
+    )
+    return frame.framed(request, "Log in", body)
+
+
+def _told(handler: Handler) -> Handler:
+    """A handler whose errors are pages for people; programs are told in their own way."""
+
+    async def told(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except NacreError as error:
+            if "text/html" not in request.headers.get("accept", ""):
+                raise
+            problem = fault_of(error).to_problem()
+            inside = f'<h1>{problem.title}</h1><p role="alert">{escaped(problem.detail)}</p>'
+            body = f'{frame.top()}<main class="problem">{inside}</main>'
+            return frame.framed(request, problem.title, body, status=problem.status)
+
+    return told
+
+
+def _found(app: App, query: str) -> list[Hit]:
+    return app.sessions.search(query, limit=finding.MOST) if query else []
+
+
+def _agent(request: Request) -> App:
+    found: App = request.app.state.agent
+    return found
+
+
+def _where(shown: transcript.Transcript) -> dict[str, Any]:
+    query = {"tip": shown.tip, "all": int(shown.is_all)}
+    return {"n": shown.anchor, "place": shown.place, "page": links.to("s", shown.key, at=shown.anchor, **query)}
+
+
+def _key(request: Request) -> str:
+    """The session that is meant; a key that browsers fold away in a path stands in the query."""
+    found: str = request.path_params["key"]
+    return request.query_params.get("key", "") + found if found in _BARE else found
+
+
+def _suffix(request: Request) -> str:
+    suffix = request.path_params.get("suffix", "")
+    if suffix not in {"", *_TWINS}:
+        raise Fault("not_found", f"a page has twins in .json and .md, not in .{suffix:.20}")
+    return str(suffix)
+
+
+def _wanted(request: Request) -> Wanted:
+    query = request.query_params
+    return Wanted(
+        at=_number(query, "at"),
+        place=_number(query, "place"),
+        tip=_number(query, "tip"),
+        is_all=query.get("all", "") not in {"", "0"},
+        generation=query.get("g", ""),
+    )
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else 0
+
+
+_PAGES: Mapping[str, Handler] = {
+    "/": sessions,
+    "/index.{suffix}": sessions,
+    "/search": search,
+    "/search.{suffix}": search,
+    "/new": new,
+    "/login": login,
+    "/s/{key:path}": session,
+    "/part/{key:path}": part,
+    "/use/{key:path}": use,
+    "/static/{name}": static,
+}
+_FORMS: Mapping[str, Handler] = {"/say/{key:path}": say, "/do/{verb}/{key:path}": do}
+routes = [
+    *(Route(path, _told(page), methods=["GET"]) for path, page in _PAGES.items()),
+    *(Route(path, _told(form), methods=["POST"]) for path, form in _FORMS.items()),
+]
+"""Every page of the agent in the application's state."""

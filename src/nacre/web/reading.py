@@ -1,0 +1,311 @@
+"""What the web reads of sessions; each call may take a while, and belongs into a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import count, dropwhile, islice, takewhile
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from nacre.agent.ports import Usage
+from nacre.entries import Describe, Hit, Message, Past, Record, SessionInfo, Unit, message_of, time_of
+from nacre.errors import Conflict, SessionNotFound
+from nacre.history import live
+from nacre.log.tail import Header
+from nacre.render.usage import summed
+from nacre.sessions import Sessions
+from nacre.store.base import Backend
+from nacre.web import shapes
+from nacre.web.problems import Fault
+
+T = TypeVar("T")
+AT_HAND = 256
+
+_SORTS = {"updated": "updated", "created": "created", "size": "bytes", "messages": "messages", "key": "key"}
+
+
+class Stand(Struct, frozen=True, kw_only=True):
+    """Where a session stands: its last record, how many messages are live, and the newest of them."""
+
+    n: int = 0
+    live: int = 0
+    messages: Sequence[Message] = ()
+
+
+def stand(sessions: Sessions, key: str) -> Stand:
+    now = sessions.snapshot(key, last=AT_HAND)
+    return Stand(n=now.n, live=now.live, messages=now.messages)
+
+
+class End(NamedTuple):
+    """The last record of a session: which life of it, and which number."""
+
+    generation: str = ""
+    n: int = 0
+
+
+def end(sessions: Sessions, key: str) -> End:
+    """Where a session ends; number 0 if there is none."""
+    return backend(sessions).read(key, lambda past: End(_uid(past), past.n)) or End()
+
+
+def used_since(sessions: Sessions, key: str, after: int) -> Usage:
+    """What the records behind a number say of tokens."""
+
+    def get(past: Past) -> list[Record]:
+        return [record for record in takewhile(lambda one: one.n > after, past.back(past.n)) if record.t == "use"]
+
+    return added(record.data for record in backend(sessions).read(key, get) or ())
+
+
+def added(notes: Iterator[object] | Sequence[object]) -> Usage:
+    """The sum of what `use` records of our own say."""
+    found = [note for note in notes if isinstance(note, dict)]
+    return Usage(
+        prompt=sum(note.get("prompt", 0) for note in found),
+        completion=sum(note.get("completion", 0) for note in found),
+        cached=sum(note.get("cached", 0) for note in found),
+    )
+
+
+# ---- lists
+
+
+def listed(sessions: Sessions, query: shapes.ListQuery) -> shapes.SessionList:
+    """A page of the list."""
+    chosen = _sorted(_chosen(sessions, query), query)
+    behind = _behind(chosen, query.cursor)
+    shown = behind[: query.limit]
+    cursor = _cursor(shown[-1]) if len(shown) < len(behind) else None
+    return shapes.SessionList(
+        count=len(shown),
+        total=len(chosen),
+        has_more=cursor is not None,
+        next_cursor=cursor,
+        items=[_session(info) for info in shown],
+    )
+
+
+def found(sessions: Sessions, query: shapes.SearchQuery) -> shapes.FoundList:
+    """What a search finds."""
+    if sessions.location == ":memory:":
+        raise Fault("unsupported", "these sessions are in RAM and have no index to search")
+    items = [_found(hit) for hit in sessions.search(query.q, limit=query.limit)]
+    return shapes.FoundList(count=len(items), total=len(items), has_more=False, next_cursor=None, items=items)
+
+
+def _chosen(sessions: Sessions, query: shapes.ListQuery) -> list[SessionInfo]:
+    chosen = [] if query.state == "archived" else list(sessions.list(prefix=query.prefix))
+    if query.state != "active":
+        chosen += sessions.list(archived=True, prefix=query.prefix)
+    return chosen
+
+
+def _sorted(infos: list[SessionInfo], query: shapes.ListQuery) -> list[SessionInfo]:
+    infos.sort(key=attrgetter("key"))
+    infos.sort(key=attrgetter(_SORTS[query.sort]), reverse=query.sort != "key")
+    if query.order == "reverse":
+        infos.reverse()
+    return infos
+
+
+def _cursor(info: SessionInfo) -> str:
+    return f"{rfc3339(info.created)}/{info.key}"
+
+
+def _behind(infos: list[SessionInfo], cursor: str) -> list[SessionInfo]:
+    if not cursor:
+        return infos
+    for at, info in enumerate(infos):
+        if _cursor(info) == cursor:
+            return infos[at + 1 :]
+    raise _lost(cursor)
+
+
+def _session(info: SessionInfo) -> shapes.Session:
+    return shapes.Session(
+        key=info.key,
+        title=info.title,
+        messages=info.messages,
+        created=rfc3339(info.created),
+        updated=rfc3339(info.updated),
+        bytes=info.bytes,
+        archived=info.archived,
+    )
+
+
+def _found(hit: Hit) -> shapes.Found:
+    return shapes.Found(key=hit.key, n=hit.n, ts=rfc3339(hit.ts), role=hit.role, snippet=hit.snippet)
+
+
+# ---- one session
+
+
+def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conversation:
+    """A page of a session; raises SessionNotFound, and Fault for a cursor that leads nowhere."""
+    page = _live_page if query.scope == "live" else _whole_page
+    items, total, has_more = page(sessions, key, query)
+
+    def get(past: Past) -> shapes.Conversation:
+        title = live.meta(past, past.state).get("title", "")
+        first = past.find(_header(past).n)
+        return shapes.Conversation(
+            key=key,
+            title=title if isinstance(title, str) else "",
+            created=rfc3339(time_of(first)) if first is not None else None,
+            summary=live.summary(past, past.state),
+            tokens=_tokens(past) if query.tokens == "yes" else None,
+            count=len(items),
+            total=total,
+            has_more=has_more,
+            next_cursor=f"{items[0].generation}/{items[0].n}" if has_more else None,
+            items=items,
+        )
+
+    return existing(backend(sessions).read(key, get), key)
+
+
+_Page = tuple[list[shapes.Item], int, bool]
+
+
+def _live_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
+    """The newest messages of the history, or those before a cursor."""
+
+    def get(past: Past) -> _Page:
+        uid, before = _place(query.cursor)
+        if query.cursor and uid != _uid(past):
+            raise _lost(query.cursor)
+        older = dropwhile(lambda record: bool(before) and record.n >= before, live.chain(past, past.state))
+        records = list(islice(older, query.limit + 1))
+        items = [_item(past, record, is_live=True) for record in reversed(records[: query.limit])]
+        return items, past.state.live, len(records) > query.limit
+
+    return existing(backend(sessions).read(key, get), key)
+
+
+def _whole_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
+    """The newest messages that were ever said, or those before a cursor, through all generations."""
+
+    def get(past: Past) -> list[shapes.Item]:
+        numbers = frozenset(record.n for record in live.chain(past, past.state))
+        said = (record for record in past.all() if record.t == "msg")
+        return [_item(past, record, is_live=record.n in numbers) for record in said]
+
+    lives = backend(sessions).generations(key, lambda generation: get(generation.past))
+    existing(lives[-1] if lives else None, key)
+    items = [*(_past(item) for life in lives[:-1] for item in life), *lives[-1]]
+    end = _end(items, query.cursor)
+    start = max(0, end - query.limit)
+    return items[start:end], len(items), start > 0
+
+
+def _end(items: Sequence[shapes.Item], cursor: str) -> int:
+    if not cursor:
+        return len(items)
+    place = _place(cursor)
+    for at, item in enumerate(items):
+        if (item.generation, item.n) == place:
+            return at
+    raise _lost(cursor)
+
+
+def _place(cursor: str) -> tuple[str, int]:
+    """The generation and the number that a cursor names."""
+    uid, _, number = cursor.rpartition("/")
+    if cursor and not (number.isascii() and number.isdecimal() and len(number) < 20):  # noqa: PLR2004 - digits of 64 bits
+        raise _lost(cursor)
+    return uid, int(number or 0)
+
+
+def _past(item: shapes.Item) -> shapes.Item:
+    """A message of an earlier generation, of which nothing is live."""
+    return shapes.Item(generation=item.generation, n=item.n, ts=item.ts, live=False, message=item.message)
+
+
+def _item(past: Past, record: Record, *, is_live: bool) -> shapes.Item:
+    message = message_of(record, past).to_mapping()
+    return shapes.Item(generation=_uid(past), n=record.n, ts=rfc3339(time_of(record)), live=is_live, message=message)
+
+
+def _tokens(past: Past) -> shapes.Tokens:
+    notes = [record.data for record in past.all() if record.t == "use"]
+    ours, theirs = added(notes), summed(notes)
+    given, made = theirs.input or ours.prompt, theirs.output or ours.completion
+    return shapes.Tokens(input=given, output=made, total=theirs.total or given + made)
+
+
+# ---- what changes a session
+
+
+def rename(sessions: Sessions, key: str, title: str) -> shapes.Renamed:
+    """Give a session a title; raises SessionNotFound, and Conflict if it is archived."""
+    before = sessions.get_meta(key).get("title", "")
+    title = title.strip()
+    # What is archived must not begin anew for the sake of its title.
+    if not backend(sessions).run(key, Unit((Describe({"title": title or None}),), creates=False)):
+        existing(sessions.exists(key) or None, key)
+        raise Conflict(f"session {key!r} is archived and cannot be changed; unarchive it first")
+    return shapes.Renamed(key=key, title=title, previous=before if isinstance(before, str) else "")
+
+
+def fork(sessions: Sessions, key: str, wanted: shapes.Fork) -> shapes.Forked:
+    """Begin a session that shares a past; raises SessionNotFound and Conflict."""
+    existing(sessions.exists(key) or None, key)
+    new = wanted.key or next(free for i in count(2) if not sessions.exists(free := f"{key}-{i}"))
+    sessions.fork(key, new, at=wanted.at)
+    if wanted.title:
+        sessions.set_meta(new, title=wanted.title)
+    return shapes.Forked(source=key, at=wanted.at, key=new)
+
+
+def archived(sessions: Sessions, key: str) -> bool:
+    """Archive a session; False if it is archived already. Raises SessionNotFound."""
+    try:
+        sessions.archive(key)
+    except SessionNotFound:
+        if sessions.exists(key):
+            return False
+        raise
+    return True
+
+
+def erase(sessions: Sessions, key: str) -> None:
+    """Erase a session for good; raises SessionNotFound."""
+    existing(sessions.exists(key) or None, key)
+    sessions.delete(key)
+
+
+# ---- small things
+
+
+def rfc3339(moment: datetime) -> str:
+    """A moment in UTC with milliseconds."""
+    return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
+
+
+def backend(sessions: Sessions) -> Backend:
+    """The store below: pages, numbers and what was used are finer than what agent loops ask for."""
+    return sessions._store  # noqa: SLF001 - there is no other way up
+
+
+def existing(value: T | None, key: str) -> T:
+    if value is None:
+        raise SessionNotFound(f"there is no session {key!r}")
+    return value
+
+
+def _uid(past: Past) -> str:
+    return _header(past).uid
+
+
+def _header(past: Past) -> Header:
+    """What the first record says; every backend's pasts have it."""
+    found = getattr(past, "header", None)
+    return found if isinstance(found, Header) else Header()
+
+
+def _lost(cursor: str) -> Fault:
+    return Fault("not_found", f"the cursor {cursor!r:.200} names nothing that is here; begin anew without one")

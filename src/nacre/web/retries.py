@@ -1,0 +1,88 @@
+"""Words that have come before: by their id, or by the history that a client sends along."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import dropwhile
+from typing import Any
+
+from starlette.datastructures import Headers
+
+from nacre.agent.conversation import is_final
+from nacre.entries import Message
+from nacre.errors import Conflict
+from nacre.web.problems import Fault
+from nacre.web.reading import Stand
+
+_ID = re.compile(r"[!-~]{1,256}\Z")
+
+Said = tuple[str, str, str | None]
+
+
+def checked_id(headers: Headers) -> str:
+    """The client's own name for its request; "" if it has none."""
+    id = headers.get("idempotency-key")
+    if id is None:
+        return ""
+    if not _ID.match(id):
+        raise Fault("usage", "an Idempotency-Key has 1 to 256 visible characters of ASCII")
+    return id
+
+
+def answer_to(stand: Stand, *, id: str, content: Any) -> Message | None:
+    """What was answered to words under an id; None if they are new, or wait for an answer.
+
+    Raises Conflict if other words came under the same id.
+    """
+    if not id:
+        return None
+    behind = list(dropwhile(lambda one: _id(one) != id, stand.messages))
+    if behind and behind[0].content != content:
+        raise Conflict(f"other words came under the id {id!r}")
+    return next(filter(is_final, behind), None)
+
+
+def answer_known(stand: Stand, sent: Sequence[Message], *, is_retry: bool, has_tools: bool = False) -> Message | None:
+    """What was answered to a history that the client sends again; None if its last words are new.
+
+    The stored history must be the one that was sent, from its first word, and one answer more: who
+    sends only the newest words may say the same twice. A client that says it tries again is believed. One with
+    tools of its own knows every call and result; any other knows only what was said.
+    """
+    last = stand.messages[-1] if stand.messages else None
+    if last is None or last.role != "assistant" or not (has_tools or is_final(last)):
+        return None
+    stored, given = (_said(one, has_tools=has_tools) for one in (stand.messages, sent))
+    is_whole = stand.live == len(stand.messages) and len(given) > 1 and stored[:-1] == given
+    is_repeated = is_retry and bool(given) and stored[-2:-1] == given[-1:]
+    return last if is_whole or is_repeated else None
+
+
+def is_waiting(stand: Stand, *, id: str, words: Message) -> bool:
+    """Tell whether these very words were said and have no answer yet: under their id, or as the last of all."""
+    if not stand.messages or is_final(stand.messages[-1]):
+        return False
+    if id:
+        return any(_id(one) == id for one in stand.messages)
+    last = next((one for one in reversed(stand.messages) if one.role == "user"), None)
+    return last is not None and text_of(last) == text_of(words)
+
+
+def _id(message: Message) -> object:
+    origin = message.extra.get("origin")
+    return origin.get("id") if isinstance(origin, dict) else None
+
+
+def _said(messages: Iterable[Message], *, has_tools: bool) -> list[Said]:
+    """Who said what; without tools, words of people and answers alone."""
+    chosen = [one for one in messages if has_tools or one.role == "user" or is_final(one)]
+    return [(one.role, text_of(one), one.tool_call_id) for one in chosen]
+
+
+def text_of(message: Message) -> str:
+    """The words of a message, without the space around them that clients may drop."""
+    if not isinstance(message.content, list):
+        return (message.content or "").strip()
+    parts = (part.get("text", "") for part in message.content if isinstance(part, dict))
+    return "\n".join(part for part in parts if isinstance(part, str)).strip()

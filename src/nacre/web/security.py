@@ -1,0 +1,366 @@
+"""Who may come in, and how: the host that was meant, the page that asks, the token, and how much may be sent."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote, unquote, urlsplit
+
+import anyio
+import msgspec
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from nacre.errors import ConfigError
+from nacre.web.problems import Fault, fault_of, response
+
+logger = logging.getLogger(__name__)
+
+LONGEST_HEAD = 32 * 1024
+LARGEST_BODY = 16 * 1024 * 1024
+LARGEST_LOGIN = 4096
+BODY_PATIENCE = 30.0
+PUBLIC = frozenset(("/login", "/openapi.json", "/healthz", "/readyz"))
+PUBLIC_FOLDER = "/static/"
+
+_SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+_RAW = ("/api/", "/v1/")
+_COOKIE_DAYS = 30
+_DAY = 86_400
+_MOST_WRONG = 10
+_WINDOW = 60.0
+_MOST_ADDRESSES = 1024
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+_POLICY = (
+    "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src 'self' data: blob:; "
+    "font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+class Keys:
+    """What opens the door: the token itself, or a cookie that only someone who had it could get.
+
+    Both are compared in a time that tells nothing. A cookie does not hold the token, and ends by itself.
+    """
+
+    def __init__(self, token: str) -> None:
+        if not token:
+            raise ConfigError("the server needs a token: without one, whoever can reach it could read every session")
+        self._digest = _digest(token)
+        self._guesses = _Guesses()
+        self._secret = hashlib.blake2b(token.encode(), person=b"nacre cookie").digest()
+        # Browsers keep one jar for all ports of a host: two servers must not take each other's cookie.
+        self.cookie = f"nacre_{hashlib.blake2b(self._secret, digest_size=4).hexdigest()}"
+
+    def check(self, token: str, address: str) -> None:
+        """Raise Fault unless the token is right, or if too many wrong ones came from where it comes from."""
+        now = time.monotonic()
+        self._guesses.check(address, now)
+        if not hmac.compare_digest(_digest(token), self._digest):
+            self._guesses.add(address, token, now)
+            raise _unauthorized("the token is wrong")
+
+    def new_cookie(self, now: float) -> str:
+        """A cookie's value for somebody who knew the token."""
+        until = str(int(now) + _COOKIE_DAYS * _DAY)
+        return f"{until}.{self._mac(until)}"
+
+    def is_cookie(self, value: str, now: float) -> bool:
+        until, _, mac = value.partition(".")
+        is_ours = hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac(until).encode())
+        return is_ours and int(until) > now
+
+    def _mac(self, until: str) -> str:
+        return hmac.new(self._secret, until.encode("utf-8", "replace"), "sha256").hexdigest()
+
+
+class _Guesses:
+    """Wrong tokens, by the address they came from; whoever tries too many different ones must wait.
+
+    One wrong token that comes again and again is somebody's old configuration, not a guess.
+    """
+
+    def __init__(self) -> None:
+        self._wrong: dict[str, dict[bytes, float]] = {}
+
+    def check(self, address: str, now: float) -> None:
+        """Raise Fault if too many have come from an address."""
+        recent = {guess: at for guess, at in self._wrong.get(address, {}).items() if at > now - _WINDOW}
+        if recent:
+            self._wrong[address] = recent
+        else:
+            self._wrong.pop(address, None)
+        if len(recent) >= _MOST_WRONG:
+            wait = max(1, round(min(recent.values()) + _WINDOW - now))
+            raise Fault("busy", "too many wrong tokens; wait a minute", headers={"retry-after": str(wait)})
+
+    def add(self, address: str, guess: str, now: float) -> None:
+        if address not in self._wrong and len(self._wrong) >= _MOST_ADDRESSES:
+            del self._wrong[next(iter(self._wrong))]
+        self._wrong.setdefault(address, {}).setdefault(_digest(guess), now)
+
+
+class Gate:
+    """Stands before the application: lets in what may come in, and sends nothing out without its headers."""
+
+    def __init__(self, app: ASGIApp, *, keys: Keys, hosts: Sequence[str]) -> None:
+        self._app = app
+        self._keys = keys
+        self._hosts = frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        nonce = secrets.token_urlsafe(18)
+        scope = _prepared(scope, nonce)
+        sending = _Sending(send, nonce)
+        try:
+            self._check(scope)
+            await self._app(scope, _Receiving(receive, _most(scope)), sending)
+        except Exception as error:  # noqa: BLE001 - it is logged where it is answered
+            # Whatever it is: one request's end, and the client learns no more of it than is meant for it.
+            await _refuse(error, scope, receive, sending)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        if _head(scope) > LONGEST_HEAD:
+            raise Fault("head", f"a request's head has at most {LONGEST_HEAD} bytes", headers={"connection": "close"})
+        self._check_host(headers)
+        if scope["method"] not in _SAFE:
+            _check_origin(headers)
+        if _length(headers) > _most(scope):
+            raise Fault("too_large", f"a request has at most {_most(scope)} bytes", headers={"connection": "close"})
+        if not _is_public(scope):
+            self._check_key(scope, headers)
+
+    def _check_host(self, headers: Headers) -> None:
+        """A page of somebody else's whose name leads here (DNS rebinding) is told that this is not its host."""
+        named = headers.getlist("host")
+        if len(named) != 1 or _name(named[0]) not in self._hosts:
+            raise Fault("host", "this server does not go by that name; `serve.hosts` says which it has")
+
+    def _check_key(self, scope: Scope, headers: Headers) -> None:
+        given = headers.get("authorization")
+        if given is not None:
+            kind, _, token = given.partition(" ")
+            self._keys.check(token.strip() if kind.lower() == "bearer" else "", _address(scope))
+            return
+        if not self._has_cookie(headers):
+            raise _unauthorized("a token is needed: `Authorization: Bearer …`")
+        if scope["method"] not in _SAFE and "origin" not in headers:
+            raise Fault("forbidden", "a request with a cookie must say which page sends it (Origin)")
+
+    def _has_cookie(self, headers: Headers) -> bool:
+        value = _cookies(headers).get(self._keys.cookie)
+        return value is not None and self._keys.is_cookie(value, time.time())
+
+
+class _Receiving:
+    """What a client sends, as far as it is not too much and does not take too long."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive = receive
+        self._left = most
+        self._is_complete = False
+
+    async def __call__(self) -> Message:
+        if self._is_complete:
+            return await self._receive()
+        try:
+            with anyio.fail_after(BODY_PATIENCE):
+                message = await self._receive()
+        except TimeoutError:
+            raise Fault("timeout", "the request did not come to its end", headers={"connection": "close"}) from None
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise Fault("too_large", "the request is too large", headers={"connection": "close"})
+        self._is_complete = not message.get("more_body", False)
+        return message
+
+
+class _Sending:
+    """What is sent back, with the headers that every response has."""
+
+    def __init__(self, send: Send, nonce: str) -> None:
+        self._send = send
+        self._nonce = nonce
+        self.is_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.is_begun = True
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            headers.setdefault("content-security-policy", _POLICY.format(nonce=self._nonce))
+        await self._send(message)
+
+
+# ---- coming in through the page
+
+
+def login_routes(keys: Keys) -> list[Route]:
+    """`POST /login` gives a cookie for a token, `POST /logout` takes it away."""
+
+    async def login(request: Request) -> Response:
+        token, is_form = await _token_in(request)
+        keys.check(token, _address(request.scope))
+        answer: Response = RedirectResponse("/", status_code=303) if is_form else Response(status_code=204)
+        _set_cookie(answer, keys.cookie, keys.new_cookie(time.time()), request)
+        return answer
+
+    async def logout(request: Request) -> Response:
+        answer = Response(status_code=204)
+        _set_cookie(answer, keys.cookie, "", request)
+        return answer
+
+    return [Route("/login", login, methods=["POST"]), Route("/logout", logout, methods=["POST"])]
+
+
+def _set_cookie(answer: Response, name: str, value: str, request: Request) -> None:
+    answer.set_cookie(
+        name,
+        value,
+        max_age=_COOKIE_DAYS * _DAY if value else 0,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+class _Login(msgspec.Struct):
+    token: str
+
+
+async def _token_in(request: Request) -> tuple[str, bool]:
+    """The token of a login, and whether it came in a form."""
+    body = await request.body()
+    if media_type(request.headers) == "application/x-www-form-urlencoded":
+        fields = dict(part.partition("=")[::2] for part in body.decode("latin-1").split("&"))
+        return unquote(fields.get("token", "").replace("+", " ")), True
+    try:
+        return msgspec.json.decode(body, type=_Login).token, False
+    except msgspec.DecodeError as error:
+        raise Fault("usage", f"a login is a JSON object with a token: {error}") from error
+
+
+# ---- reading a request's head
+
+
+def media_type(headers: Headers) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _address(scope: Scope) -> str:
+    """Where a request comes from, as far as addresses are counted: of IPv6, everyone has many."""
+    client = scope.get("client")
+    try:
+        address = ipaddress.ip_address(client[0].partition("%")[0]) if client else None
+    except ValueError:
+        address = None
+    if not isinstance(address, ipaddress.IPv6Address):
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
+
+
+def _prepared(scope: Scope, nonce: str) -> Scope:
+    """A request whose path, in the APIs, is still escaped: a session's key may hold a slash."""
+    state = {**scope.get("state", {}), "nonce": nonce}
+    path = scope["path"]
+    if path.startswith(_RAW):
+        raw = scope.get("raw_path") or quote(path).encode()
+        path = raw.partition(b"?")[0].decode("latin-1")
+    return {**scope, "path": path, "state": state}
+
+
+def _is_public(scope: Scope) -> bool:
+    path = scope["path"]
+    return path in PUBLIC or (path.startswith(PUBLIC_FOLDER) and scope["method"] in _SAFE)
+
+
+def _most(scope: Scope) -> int:
+    return LARGEST_LOGIN if _is_public(scope) else LARGEST_BODY
+
+
+def _check_origin(headers: Headers) -> None:
+    """What changes something is asked for by our own page, or by no page at all."""
+    origin = headers.get("origin")
+    if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+        raise Fault("forbidden", "another page may not do this")
+    if origin is None:
+        return
+    parts = urlsplit(origin) if origin.isascii() else None
+    if parts is None or parts.scheme not in {"http", "https"} or parts.netloc.lower() != headers["host"].lower():
+        raise Fault("forbidden", "another page may not do this")
+
+
+def _name(host: str) -> str:
+    """A host's name without its port, as it is compared."""
+    name, colon, port = host.lower().rpartition(":")
+    return name if colon and port.isdecimal() else host.lower()
+
+
+def _head(scope: Scope) -> int:
+    fields = sum(len(name) + len(value) for name, value in scope["headers"])
+    return fields + len(scope["path"]) + len(scope["query_string"])
+
+
+def _length(headers: Headers) -> int:
+    text = headers.get("content-length", "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def _cookies(headers: Headers) -> dict[str, str]:
+    try:
+        jar = SimpleCookie(headers.get("cookie", ""))
+    except CookieError:
+        return {}
+    return {name: morsel.value for name, morsel in jar.items()}
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+def _unauthorized(detail: str) -> Fault:
+    return Fault("unauthorized", detail, headers={"www-authenticate": "Bearer"})
+
+
+async def _refuse(error: Exception, scope: Scope, receive: Receive, send: _Sending) -> None:
+    fault = fault_of(error)
+    if fault.status >= 500:  # noqa: PLR2004 - the server's own failures
+        logger.error("a request failed", exc_info=error, extra={"method": scope["method"]})
+    if send.is_begun:
+        return
+    answer = _to_login(scope) if fault.kind == "unauthorized" and _is_page(scope) else response(fault, scope["path"])
+    await answer(scope, receive, send)
+
+
+def _is_page(scope: Scope) -> bool:
+    """Tell whether somebody looks at it in a browser."""
+    is_api = scope["path"].startswith(_RAW)
+    return not is_api and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
+
+
+def _to_login(scope: Scope) -> Response:
+    query = scope["query_string"].decode("latin-1")
+    wanted = scope["path"] + (f"?{query}" if query else "")
+    return RedirectResponse(f"/login?next={quote(wanted, safe='')}", status_code=303)

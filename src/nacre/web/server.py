@@ -1,0 +1,180 @@
+"""The server: the application with its gate, and uvicorn inside the loop that is running."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import anyio
+import h11
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from nacre.app import App
+from nacre.errors import ConfigError
+from nacre.web import api, completions
+from nacre.web.problems import fault_of, response
+from nacre.web.security import LONGEST_HEAD, Gate, Keys, login_routes
+from nacre.web.turns import Turns
+
+_PAGES = "nacre.web.pages"
+_HEAD_PATIENCE = 10.0
+_IDLE_PATIENCE = 15
+_GRACE = 5
+_MOST_CONNECTIONS = 4096
+
+
+def application(app: App, *, token: str, hosts: Sequence[str]) -> Starlette:
+    """Everything that the web has of an agent; `hosts` are the names, without ports, that it goes by.
+
+    In its `state`, `agent` is the agent, `turns` what is under way, and `closing` an event that ends streams.
+    Raises ConfigError if there is no token.
+    """
+    keys = Keys(token)
+    made = Starlette(
+        routes=[*login_routes(keys), *api.routes, *completions.routes, *_pages()],
+        middleware=[Middleware(Gate, keys=keys, hosts=hosts)],
+        exception_handlers={HTTPException: _refused},
+    )
+    made.router.redirect_slashes = False
+    made.state.agent = app
+    made.state.turns = Turns()
+    made.state.closing = anyio.Event()
+    made.state.began = time.time()
+    return made
+
+
+async def serve(application: Starlette, *, host: str, port: int, ready: Callable[[int], None]) -> None:
+    """Serve until cancelled; `ready` is told the port when connections are taken.
+
+    Once cancelled, streams of records end at once, and other requests have a few seconds. Signals are the
+    caller's. Raises ConfigError if it cannot listen there.
+    """
+    sockets = _listening(host, port)
+    server = _Server(_config(application), application.state.closing, lambda: ready(sockets[0].getsockname()[1]))
+    serving = asyncio.create_task(server.serve(sockets))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        server.stop()
+        with anyio.CancelScope(shield=True):
+            await serving
+
+
+def _config(application: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        http=_Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=LONGEST_HEAD,
+        timeout_keep_alive=_IDLE_PATIENCE,
+        timeout_graceful_shutdown=_GRACE,
+        limit_concurrency=_MOST_CONNECTIONS,
+    )
+
+
+def _pages() -> list[BaseRoute]:
+    """The pages, where they are installed."""
+    if find_spec(_PAGES) is None:
+        return []
+    found: list[BaseRoute] = import_module(_PAGES).routes
+    return found
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    return response(fault_of(error), request.url.path)
+
+
+def _listening(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of a host."""
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
+            sockets.append(socket.create_server(address[:2], family=family, backlog=1024))
+            port = sockets[0].getsockname()[1]
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        raise ConfigError(f"cannot listen at {host!r}, port {port}: {error}; choose another with --port") from error
+    return sockets
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its signals; it says when it is ready, and ends streams when it closes."""
+
+    def __init__(self, config: uvicorn.Config, closing: anyio.Event, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._closing = closing
+        self._ready = ready
+        self._stopping = anyio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def main_loop(self) -> None:
+        """Keep the date in the headers right until it is time to stop, without asking ten times a second."""
+        while not self._stopping.is_set():
+            await self.on_tick(0)
+            with anyio.move_on_after(1):
+                await self._stopping.wait()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopping.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._closing.set()
+        await super().shutdown(sockets)
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1, with a limit on the time that a client takes to say what it wants."""
+
+    _hurry: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # Addresses hold what people search for, and whoever sets up logging would have them written down.
+        self.access_log = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self._hurry = self.loop.call_later(_HEAD_PATIENCE, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._unhurried()
+        elif self._hurry is None:
+            self._hurry = self.loop.call_later(_HEAD_PATIENCE, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unhurried()
+        super().connection_lost(exc)
+
+    def _unhurried(self) -> None:
+        if self._hurry is not None:
+            self._hurry.cancel()
+            self._hurry = None

@@ -1,0 +1,207 @@
+"""What the API for sessions takes and gives, in the shapes that `nacre sessions … --json` prints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Key = Annotated[str, Meta(min_length=1, max_length=1024, pattern="^[^\\x00]*$")]
+Count = Annotated[int, Meta(ge=0)]
+Number = Annotated[int, Meta(ge=0, le=2**53)]
+Limit = Annotated[int, Meta(ge=1, le=500)]
+
+
+# ---- what is asked for
+
+
+class ListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which sessions, in which order, and from where on."""
+
+    state: Literal["active", "archived", "all"] = "active"
+    prefix: Annotated[str, Meta(max_length=1024)] = ""
+    sort: Literal["updated", "created", "size", "messages", "key"] = "updated"
+    order: Literal["usual", "reverse"] = "usual"
+    limit: Limit = 50
+    cursor: str = ""
+
+
+class ReadQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages: those in the history now, or every one ever; the newest first, then page by page back."""
+
+    scope: Literal["live", "whole"] = "live"
+    tokens: Literal["no", "yes"] = "no"
+    limit: Limit = 50
+    cursor: str = ""
+
+
+class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Words; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it."""
+
+    q: Annotated[str, Meta(min_length=1, max_length=1000)]
+    limit: Limit = 50
+
+
+class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From which record on."""
+
+    after: Number = 0
+
+
+class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing."""
+
+
+class Send(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Words for a session."""
+
+    content: Annotated[str, Meta(min_length=1)]
+    stream: bool = False
+
+
+class Rename(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A title; an empty one takes it away."""
+
+    title: Annotated[str, Meta(max_length=1000)]
+
+
+class Fork(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a new session begins; without a key it gets the old one's with a number."""
+
+    key: Key | None = None
+    at: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    title: Annotated[str, Meta(max_length=1000)] = ""
+
+
+# ---- what is given
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """A session in a list."""
+
+    key: str
+    title: str
+    messages: Count
+    created: Moment
+    updated: Moment
+    bytes: Count
+    archived: bool
+
+
+class SessionList(Struct, frozen=True, kw_only=True):
+    """A page of sessions; `next_cursor` goes to `cursor`."""
+
+    schema_version: Literal[1] = 1
+    count: Count
+    total: Count
+    has_more: bool
+    next_cursor: str | None
+    items: list[Session]
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    """A message of a session, in OpenAI's chat shape, with its number; `live` if it is in the history now."""
+
+    generation: str
+    n: Count
+    ts: Moment
+    live: bool
+    message: dict[str, Any]
+
+
+class Tokens(Struct, frozen=True, kw_only=True):
+    """Tokens that went in and came out."""
+
+    input: Count
+    output: Count
+    total: Count
+
+
+class Conversation(Struct, frozen=True, kw_only=True):
+    """A page of a session, oldest message first; `next_cursor` goes to `cursor` and leads further back."""
+
+    schema_version: Literal[1] = 1
+    key: str
+    title: str
+    created: Moment | None
+    summary: str
+    tokens: Tokens | None
+    count: Count
+    total: Count
+    has_more: bool
+    next_cursor: str | None
+    items: list[Item]
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A message that a search found."""
+
+    key: str
+    n: Count
+    ts: Moment
+    role: str
+    snippet: str
+
+
+class FoundList(Struct, frozen=True, kw_only=True):
+    """What a search found, best first."""
+
+    schema_version: Literal[1] = 1
+    count: Count
+    total: Count
+    has_more: bool
+    next_cursor: str | None
+    items: list[Found]
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """What became of a session."""
+
+    ok: Literal[True] = True
+    operation: Literal["archive", "unarchive", "rm", "stop"]
+    dry_run: Literal[False] = False
+    key: str
+    status: Literal["archived", "active", "erased", "stopped", "idle"]
+
+
+class Renamed(Struct, frozen=True, kw_only=True):
+    """A session's title, and what it was."""
+
+    ok: Literal[True] = True
+    operation: Literal["rename"] = "rename"
+    dry_run: Literal[False] = False
+    key: str
+    title: str
+    previous: str
+
+
+class Forked(Struct, frozen=True, kw_only=True):
+    """A session that shares another's past."""
+
+    ok: Literal[True] = True
+    operation: Literal["fork"] = "fork"
+    dry_run: Literal[False] = False
+    source: str
+    at: int | None
+    key: str
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """The answer to words; `joined` if they came in the middle of a turn, whose answer goes to whoever began it."""
+
+    ok: Literal[True] = True
+    operation: Literal["send"] = "send"
+    key: str
+    joined: bool
+    answer: dict[str, Any] | None
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """One record of a session, as an event's data."""
+
+    generation: str
+    n: Count
+    ts: Moment
+    kind: str
+    data: Any

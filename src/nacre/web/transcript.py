@@ -1,0 +1,258 @@
+"""What a transcript's page shows: a few messages around one place of a branch, and where the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nacre.entries import Entry, Past, Record, State, Stored, message_of, time_of
+from nacre.history import live
+from nacre.sessions import Sessions
+from nacre.web import branch
+from nacre.web.branch import Bar
+from nacre.web.reading import backend, existing
+
+T = TypeVar("T")
+CHUNK = 50
+_AROUND = 1
+_LONGEST_RUN = 64
+_FOR_PLOT = 600
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What was asked for: a message by its number or a place, a branch by its tip, with summarised messages or not."""
+
+    at: int = 0
+    place: int = 0
+    tip: int = 0
+    is_all: bool = False
+    generation: str = ""
+
+
+class Fork(Struct, frozen=True, kw_only=True):
+    """Branches that part behind a message: their tips, and which of them is shown."""
+
+    parent: int
+    tips: Sequence[int]
+    chosen: int
+
+
+class Chunk(Struct, frozen=True, kw_only=True):
+    """Messages beside each other, and the place of each; `number` counts chunks of a branch from 0."""
+
+    number: int
+    places: Sequence[int]
+    stored: Sequence[Stored]
+
+
+class Transcript(Struct, frozen=True, kw_only=True):
+    """A part of a branch, and what stands around it.
+
+    Its places go from `low` to `high`; those up to `hidden` are no longer live. `n` is the session's last record,
+    `tip` is 0 where the branch is the current one, `anchor` the message that was asked for, `place` where it is.
+    """
+
+    key: str
+    generation: str = ""
+    generations: Sequence[str] = ()
+    meta: dict[str, Any] = {}
+    n: int = 0
+    low: int = 1
+    high: int = 0
+    live: int = 0
+    hidden: int = 0
+    tip: int = 0
+    is_all: bool = False
+    anchor: int = 0
+    place: int = 0
+    bars: Sequence[Bar] = ()
+    forks: Sequence[Fork] = ()
+    chunks: Sequence[Chunk] = ()
+    uses: Sequence[Entry] = ()
+    is_archived: bool = False
+
+    @property
+    def title(self) -> str:
+        title = self.meta.get("title", "")
+        return title if isinstance(title, str) else ""
+
+    @property
+    def first_chunk(self) -> int:
+        return (self.low - 1) // CHUNK
+
+    @property
+    def last_chunk(self) -> int:
+        return max(self.high - 1, 0) // CHUNK
+
+
+def opened(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
+    """The part of a session around what is wanted; raises SessionNotFound if there is none."""
+    lives = backend(sessions).generations(key, lambda life: life.uid)
+    found = _read(sessions, key, lambda past: _opened(key, past, wanted), wanted.generation)
+    return replace(existing(found, key), generations=lives)
+
+
+def part(sessions: Sessions, key: str, number: int, wanted: Wanted) -> Transcript:
+    """One chunk of a branch, with as much as is needed to show it."""
+
+    def get(past: Past) -> Transcript:
+        state, tip = _state(past, wanted)
+        return _transcript(key, past, state, tip=tip, wanted=wanted, numbers=[number])
+
+    return existing(_read(sessions, key, get, wanted.generation), key)
+
+
+def whole(sessions: Sessions, key: str, wanted: Wanted, *, only: int = 0) -> tuple[Transcript, Sequence[Stored]]:
+    """All that a branch shows, or one message of it."""
+
+    def get(past: Past) -> tuple[Transcript, Sequence[Stored]]:
+        state, tip = _state(past, wanted)
+        shown = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=())
+        if only:
+            record = branch.found(past, only)
+            records = [record] if record is not None and record.t == "msg" else []
+        else:
+            records = branch.between(past, state, shown.low, state.i)
+        return shown, [_stored(past, record) for record in records]
+
+    return existing(_read(sessions, key, get, wanted.generation), key)
+
+
+def uses(sessions: Sessions, key: str) -> list[Entry]:
+    """Every record of what was used, and of what was summarised; reads the whole session."""
+    return [entry for entry in sessions.records(key) if entry.kind in {"use", "sum"}]
+
+
+def _opened(key: str, past: Past, wanted: Wanted) -> Transcript:
+    if wanted.at:
+        wanted = _toward(past, wanted.at, wanted)
+    state, tip = _state(past, wanted)
+    centre = wanted.place or state.i
+    middle = max(min(centre, state.i) - 1, 0) // CHUNK
+    numbers = range(middle - _AROUND, middle + _AROUND + 1)
+    found = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=numbers)
+    anchor = wanted.at or (_number_at(found, wanted.place) if wanted.place else 0)
+    return replace(found, anchor=anchor, place=wanted.place, uses=_recent_uses(past))
+
+
+def _number_at(shown: Transcript, place: int) -> int:
+    """The number of the message at a place of what is shown; 0 if it is not."""
+    placed = (pair for chunk in shown.chunks for pair in zip(chunk.places, chunk.stored, strict=True))
+    return next((one.n for at, one in placed if at == place), 0)
+
+
+def _toward(past: Past, n: int, wanted: Wanted) -> Wanted:
+    record = branch.found(past, n)
+    if record is None:
+        return wanted
+    head, state = record.st.hd, _state(past, wanted)[0]
+    place = branch.place_of(past, state, head)
+    if place:
+        return replace(wanted, at=head, place=place, is_all=wanted.is_all or place <= state.i - state.live)
+    ends = (one.end.hd for one in branch.segments(past) if one.since < head <= one.end.hd)
+    return replace(wanted, at=head, place=record.st.i, tip=next(ends, head), is_all=True)
+
+
+def _state(past: Past, wanted: Wanted) -> tuple[State, int]:
+    """The branch that is wanted; 0 with the current one."""
+    found = branch.state_at(past, wanted.tip) if wanted.tip and wanted.tip != past.state.hd else None
+    return (past.state, 0) if found is None else (found, wanted.tip)
+
+
+def _transcript(  # noqa: PLR0913 - what a part of a branch is made of
+    key: str, past: Past, state: State, *, tip: int, wanted: Wanted, numbers: Sequence[int]
+) -> Transcript:
+    hidden = state.i - state.live
+    low = 1 if wanted.is_all or tip else hidden + 1
+    shown = [number for number in numbers if number * CHUNK < state.i and (number + 1) * CHUNK >= low and number >= 0]
+    return Transcript(
+        key=key,
+        generation=_uid(past),
+        meta=live.meta(past, past.state),
+        n=past.n,
+        low=low,
+        high=state.i,
+        live=past.state.live,
+        hidden=hidden,
+        tip=tip,
+        is_all=low == 1 and hidden > 0,
+        bars=branch.bars(past, state),
+        forks=_forks(past, state),
+        is_archived=_is_archived(past),
+        chunks=_chunks(past, state, shown, low=low),
+    )
+
+
+def _forks(past: Past, state: State) -> list[Fork]:
+    found = branch.alternatives(past, state)
+    return [
+        Fork(parent=parent, tips=tips, chosen=branch.chosen(past, state, parent, tips))
+        for parent, tips in found.items()
+    ]
+
+
+def _chunks(past: Past, state: State, numbers: Sequence[int], *, low: int) -> list[Chunk]:
+    """Chunks beside each other, read at once."""
+    if not numbers:
+        return []
+    first, last = numbers[0] * CHUNK + 1 - _LONGEST_RUN, (numbers[-1] + 1) * CHUNK + _LONGEST_RUN
+    records = branch.between(past, state, max(first, low), last)
+    return [_chunk(past, records, number, low=low) for number in numbers]
+
+
+def _chunk(past: Past, records: Sequence[Record], number: int, *, low: int) -> Chunk:
+    """A chunk's messages, so cut that no result is apart from the message that called for it."""
+    first, last = max(number * CHUNK + 1, low), (number + 1) * CHUNK
+    start, end = _bound(records, first), _bound(records, last + 1)
+    found = [record for record in records if start <= record.st.i < end]
+    places = [record.st.i for record in found]
+    return Chunk(number=number, places=places, stored=[_stored(past, record) for record in found])
+
+
+def _bound(records: Sequence[Record], place: int) -> int:
+    """The place, or the first behind it that begins something: both chunks that meet there find the same."""
+    roles = {record.st.i: record.m.role for record in records if record.m is not None}
+    before = after = place
+    while roles.get(after) == "tool":
+        after += 1
+    while roles.get(before) == "tool":
+        before -= 1
+    is_whole = before in roles and (after in roles or after - place < _LONGEST_RUN)
+    return after if is_whole and place - before < _LONGEST_RUN > after - place else place
+
+
+def _recent_uses(past: Past) -> list[Entry]:
+    found: list[Entry] = []
+    for record in past.back(past.n):
+        if record.n <= past.n - _FOR_PLOT:
+            break
+        if record.t in {"use", "sum"}:
+            found.append(Entry(generation=_uid(past), n=record.n, ts=time_of(record), kind=record.t, data=record.data))
+    found.reverse()
+    return found
+
+
+def _stored(past: Past, record: Record) -> Stored:
+    return Stored(generation=_uid(past), n=record.n, ts=time_of(record), message=message_of(record, past))
+
+
+def _read(sessions: Sessions, key: str, get: Callable[[Past], T], generation: str) -> T | None:
+    """What is made of a generation of a session, the newest unless another is named."""
+    if not generation:
+        return backend(sessions).read(key, get)
+    lives = backend(sessions).generations(key, lambda life: get(life.past) if life.uid == generation else None)
+    found = [one for one in lives if one is not None]
+    return found[-1] if found else None
+
+
+def _is_archived(past: Past) -> bool:
+    place = getattr(past, "_place", None)  # a log's own; a session in RAM is not asked
+    return bool(place is not None and place.archived)
+
+
+def _uid(past: Past) -> str:
+    header = getattr(past, "header", None)
+    return str(header.uid) if header is not None else ""

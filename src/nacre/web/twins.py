@@ -1,0 +1,65 @@
+"""The same pages for programs and for editors: JSON and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from nacre.entries import Stored
+from nacre.render.conversation import Cover, Cut, parts
+from nacre.render.document import document
+from nacre.sessions import Sessions
+from nacre.web.reading import rfc3339
+from nacre.web.transcript import Transcript, Wanted, whole
+
+_encode = msgspec.json.Encoder().encode
+
+
+def json(head: dict[str, Any], items: Sequence[Any]) -> Response:
+    """A listing as JSON."""
+    return Response(_encode({**head, "count": len(items), "items": items}), media_type="application/json")
+
+
+def markdown(pieces: Iterable[str]) -> Response:
+    return StreamingResponse(pieces, media_type="text/markdown; charset=utf-8")
+
+
+def of_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> Response:
+    """A whole branch of a session; it is sent as it is made."""
+    shown, stored = whole(sessions, key, wanted)
+    if suffix == "json":
+        return StreamingResponse(_json(shown, stored), media_type="application/json")
+    cover = Cover(key=key, title=shown.title, messages=len(stored))
+    text = shown.bars[0].text if shown.bars and not shown.tip else ""
+    cut = Cut(summary=text, hidden=shown.hidden) if shown.hidden and not shown.is_all else None
+    return markdown(document(cover, parts(stored, cut=cut)))
+
+
+def of_message(sessions: Sessions, key: str, n: int, wanted: Wanted) -> Response:
+    """One message as it is stored."""
+    shown, stored = whole(sessions, key, wanted, only=n)
+    return json({"schema_version": 1, "key": key, "title": shown.title}, [_item(one) for one in stored])
+
+
+def _json(shown: Transcript, stored: Sequence[Stored]) -> Iterator[bytes]:
+    head = {
+        "schema_version": 1,
+        "key": shown.key,
+        "title": shown.title,
+        "generation": shown.generation,
+        "n": shown.n,
+        "summary": shown.bars[0].text if shown.bars else "",
+        "hidden": shown.hidden,
+        "count": len(stored),
+    }
+    yield _encode(head)[:-1] + b',"items":['
+    for at, one in enumerate(stored):
+        yield (b",\n" if at else b"\n") + _encode(_item(one))
+    yield b"]}\n"
+
+
+def _item(one: Stored) -> dict[str, Any]:
+    return {"generation": one.generation, "n": one.n, "ts": rfc3339(one.ts), "message": one.message.to_mapping()}

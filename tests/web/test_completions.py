@@ -1,0 +1,468 @@
+"""Chat completions: the official client talks to the agent, and a session does not grow twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import openai
+import pytest
+
+from nacre.agent.actor import Busy
+from nacre.agent.ports import Effect, Output, Scene, Spec
+from nacre.entries import Message
+from nacre.errors import ContextOverflow, ProviderError
+from nacre.providers.scripted import Call, Pause, Scripted, Stops, Thinks
+from nacre.web.reading import Stand
+from nacre.web.retries import answer_known, is_waiting
+from nacre.web.turns import MOST_WAITING, Turns
+from tests.web.conftest import PLAIN, TOKEN, Echo, Serve, Site, events
+
+HELLO: Any = [{"role": "user", "content": "hello"}]
+WEATHER: Any = {
+    "type": "function",
+    "function": {"name": "weather", "description": "The weather.", "parameters": {"type": "object", "properties": {}}},
+}
+KEY = "api::s::"
+
+
+def client(site: Site, **options: Any) -> openai.OpenAI:
+    http = openai.DefaultHttpxClient(**PLAIN)
+    return openai.OpenAI(base_url=f"{site.url}/v1", api_key=TOKEN, http_client=http, **{"max_retries": 0, **options})
+
+
+@pytest.fixture
+def ask(echo: Site) -> Iterator[openai.OpenAI]:
+    with client(echo) as made:
+        yield made
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+# ---- one answer
+
+
+def test_the_official_client_gets_an_answer_with_its_cost(ask: openai.OpenAI) -> None:
+    answer = ask.chat.completions.create(model="nacre", messages=HELLO)
+    assert answer.choices[0].message.content == "echo: hello"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (3, 2, 5)
+
+
+def test_the_official_client_streams(server: Serve) -> None:
+    site = server([Thinks("hm"), "one ", "two"])
+    with client(site) as ask:
+        stream = ask.chat.completions.create(
+            model="scripted", messages=HELLO, stream=True, stream_options={"include_usage": True}
+        )
+        pieces = list(stream)
+    assert [piece.choices[0].delta.content for piece in pieces if piece.choices][:4] == ["", None, "one ", "two"]
+    assert pieces[-2].choices[0].finish_reason == "stop"
+    assert pieces[-1].usage is not None
+    assert pieces[-1].usage.completion_tokens == 2
+
+
+def test_the_models_are_listed_and_others_are_refused(ask: openai.OpenAI) -> None:
+    assert [model.id for model in ask.models.list()] == ["nacre", "echo", "echo/echo"]
+    with pytest.raises(openai.NotFoundError, match="no model 'gpt-9'"):
+        ask.chat.completions.create(model="gpt-9", messages=HELLO)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"n": 2}, {"logprobs": True}, {"response_format": {"type": "json_object"}}],
+    ids=lambda one: next(iter(one)),
+)
+def test_what_would_be_answered_otherwise_is_refused(ask: openai.OpenAI, field: dict[str, Any]) -> None:
+    with pytest.raises(openai.BadRequestError):
+        ask.chat.completions.create(model="nacre", messages=HELLO, **field)
+
+
+def test_an_answer_without_a_session_leaves_nothing_on_disk(server: Serve, root: Path) -> None:
+    site = server("hi")
+    before = sorted(root.rglob("*"))
+    with client(site) as ask:
+        ask.chat.completions.create(model="nacre", messages=HELLO)
+    assert sorted(root.rglob("*")) == before
+    assert list(site.sessions.list()) == []
+
+
+def test_without_a_session_the_whole_history_is_shown_with_the_clients_system_text(server: Serve) -> None:
+    model = Scripted(["fine"])
+    site = server(provider=model)
+    messages: Any = [{"role": "system", "content": "Speak Dutch."}, user("a"), assistant("b"), user("c")]
+    with client(site) as ask:
+        ask.chat.completions.create(model="nacre", messages=messages)
+    (context,) = model.contexts
+    assert context.system == "Be brief.\n\nSpeak Dutch."
+    assert [message.content for message in context.messages] == ["a", "b", "c"]
+
+
+class Note:
+    """A tool of the agent's."""
+
+    spec = Spec(name="note", description="Note it.", parameters={"type": "object", "properties": {}})
+    effect: Effect = "read"
+
+    async def run(self, arguments: Any, scene: Scene) -> Output:
+        return Output(text="noted")
+
+
+@pytest.mark.parametrize("body", [{}, {"session_id": "s"}], ids=["no session", "a session"])
+def test_the_agent_runs_its_own_tools_and_the_client_sees_the_answer(server: Serve, body: dict[str, Any]) -> None:
+    site = server(["looking", Call("note")], "done", tools={"note": Note()})
+    with client(site) as ask:
+        answer = ask.chat.completions.create(model="nacre", messages=HELLO, extra_body=body)
+    assert answer.choices[0].message.content == "done"
+    assert answer.choices[0].message.tool_calls is None
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 2
+
+
+def test_words_before_and_after_a_tool_are_kept_apart_in_a_stream(server: Serve) -> None:
+    site = server(["looking", Call("note")], "done", tools={"note": Note()})
+    with client(site) as ask:
+        pieces = list(ask.chat.completions.create(model="nacre", messages=HELLO, stream=True))
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == "looking\n\ndone"
+
+
+# ---- the client's tools
+
+
+def test_the_clients_tools_are_the_clients_to_run(server: Serve) -> None:
+    model = Scripted([[Call("weather", {"city": "Delft"})], "rain"])
+    site = server(provider=model)
+    with client(site) as ask:
+        first = ask.chat.completions.create(model="nacre", messages=HELLO, tools=[WEATHER])
+        (call,) = first.choices[0].message.tool_calls or []
+        assert (first.choices[0].finish_reason, call.function.arguments) == ("tool_calls", '{"city":"Delft"}')  # type: ignore[union-attr]
+        history: Any = [*HELLO, first.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "wet"}]
+        second = ask.chat.completions.create(model="nacre", messages=history, tools=[WEATHER])
+    assert second.choices[0].message.content == "rain"
+    assert [spec.name for spec in model.contexts[1].tools] == ["weather"]
+    assert [message.role for message in model.contexts[1].messages] == ["user", "assistant", "tool"]
+    assert model.contexts[1].messages[1].tool_calls[0].arguments == {"city": "Delft"}
+
+
+def test_calls_are_streamed(server: Serve) -> None:
+    site = server([Call("weather", {"city": "Delft"})])
+    with client(site) as ask:
+        pieces = list(ask.chat.completions.create(model="nacre", messages=HELLO, tools=[WEATHER], stream=True))
+    (call,) = [call for piece in pieces for call in piece.choices[0].delta.tool_calls or []]
+    assert (call.index, call.function and call.function.name) == (0, "weather")
+    assert pieces[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_a_session_with_the_clients_tools_keeps_every_step_once(server: Serve) -> None:
+    site = server([Call("weather")], "rain")
+    body = {"session_id": "s"}
+    with client(site) as ask:
+        first = ask.chat.completions.create(model="nacre", messages=HELLO, tools=[WEATHER], extra_body=body)
+        calls: Any = first.choices[0].message
+        result: Any = {"role": "tool", "tool_call_id": calls.tool_calls[0].id, "content": "wet"}
+        history: Any = [*HELLO, calls, result]
+        for _ in range(2):
+            again = ask.chat.completions.create(model="nacre", messages=history, tools=[WEATHER], extra_body=body)
+            assert again.choices[0].message.content == "rain"
+    assert [role for role, _ in site.said(KEY)] == ["user", "assistant", "tool", "assistant"]
+
+
+# ---- sessions
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"extra_body": {"session_id": "s"}}, "api::s::"),
+        ({"extra_headers": {"X-Session-Id": "s"}}, "api::s::"),
+        ({"user": "s"}, "api::::s"),
+        ({"user": "u", "extra_body": {"session_id": "a:b/../c"}}, "api::a%3Ab/../c::"),
+    ],
+)
+def test_a_session_is_named_in_three_ways(echo: Site, ask: openai.OpenAI, options: Any, key: str) -> None:
+    ask.chat.completions.create(model="nacre", messages=HELLO, **options)
+    assert echo.said(key) == [("user", "hello"), ("assistant", "echo: hello")]
+
+
+def test_a_client_that_sends_everything_each_time_does_not_make_it_grow_twice(echo: Site, ask: openai.OpenAI) -> None:
+    history: Any = []
+    for text in ("a", "b", "a", "a"):
+        history.append(user(text))
+        answer = ask.chat.completions.create(model="nacre", messages=history, extra_body={"session_id": "s"})
+        history.append(assistant(str(answer.choices[0].message.content)))
+    assert echo.said(KEY) == [(one["role"], one["content"]) for one in history]
+
+
+def test_a_client_that_sends_only_the_newest_words_is_remembered(server: Serve) -> None:
+    model = Echo()
+    site = server(provider=model)
+    with client(site) as ask:
+        for text in ("a", "a"):
+            ask.chat.completions.create(model="nacre", messages=[user(text)], extra_body={"session_id": "s"})  # type: ignore[list-item]
+    assert [message.content for message in model.contexts[1].messages] == ["a", "echo: a", "a"]
+
+
+def test_the_same_history_again_gets_the_same_answer(server: Serve) -> None:
+    site = server("one", "two", "three")
+    history: Any = [user("a"), assistant("one"), user("b")]
+    with client(site) as ask:
+        ask.chat.completions.create(model="nacre", messages=history[:1], extra_body={"session_id": "s"})
+        for _ in range(2):
+            answer = ask.chat.completions.create(model="nacre", messages=history, extra_body={"session_id": "s"})
+            assert answer.choices[0].message.content == "two"
+    assert len(site.said(KEY)) == 4
+
+
+def test_an_idempotency_key_makes_a_request_count_once(server: Serve) -> None:
+    site = server("one", "two")
+    with client(site) as ask:
+
+        def create(text: str, id: str) -> str | None:
+            answer = ask.chat.completions.create(
+                model="nacre",
+                messages=[user(text)],  # type: ignore[list-item]
+                extra_body={"session_id": "s"},
+                extra_headers={"Idempotency-Key": id},
+            )
+            return answer.choices[0].message.content
+
+        assert [create("a", "1"), create("b", "2"), create("a", "1")] == ["one", "two", "one"]
+        with pytest.raises(openai.ConflictError):
+            create("c", "1")
+    assert len(site.said(KEY)) == 4
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "1"}], ids=["no id", "an id"])
+def test_words_that_wait_for_an_answer_are_answered_and_not_said_again(server: Serve, headers: dict[str, str]) -> None:
+    site = server(ProviderError("no"), "yes")
+    options: Any = {"extra_body": {"session_id": "s"}, "extra_headers": headers}
+    with client(site) as ask:
+        with pytest.raises(openai.InternalServerError):
+            ask.chat.completions.create(model="nacre", messages=HELLO, **options)
+        ask.chat.completions.create(model="nacre", messages=HELLO, **options)
+    assert site.said(KEY) == [("user", "hello"), ("assistant", "yes")]
+
+
+def test_the_official_clients_own_retries_do_not_repeat_a_turn(server: Serve) -> None:
+    go_on, reached = anyio.Event(), threading.Event()
+    site = server([Pause(go_on, reached), "late"])
+    with client(site, max_retries=1, timeout=httpx.Timeout(20, read=0.5)) as ask:
+        with ThreadPoolExecutor() as pool:
+            asked = pool.submit(
+                ask.chat.completions.create, model="nacre", messages=HELLO, extra_body={"session_id": "s"}
+            )
+            assert reached.wait(5)
+            with pytest.raises(openai.APITimeoutError):
+                asked.result(20)
+        site.call(go_on.set)
+        answer = ask.with_options(timeout=20).chat.completions.create(
+            model="nacre",
+            messages=HELLO,
+            extra_body={"session_id": "s"},
+            extra_headers={"X-Stainless-Retry-Count": "2"},
+        )
+    assert answer.choices[0].message.content == "late"
+    assert site.said(KEY) == [("user", "hello"), ("assistant", "late")]
+
+
+def test_requests_of_one_session_wait_for_each_other(echo: Site, ask: openai.OpenAI) -> None:
+    def create(number: int) -> str | None:
+        messages: Any = [user(str(number))]
+        answer = ask.chat.completions.create(model="nacre", messages=messages, extra_body={"session_id": "s"})
+        return answer.choices[0].message.content
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(create, range(8))) == [f"echo: {number}" for number in range(8)]
+    assert [role for role, _ in echo.said(KEY)] == ["user", "assistant"] * 8
+
+
+def test_a_hundred_clients_at_once_each_get_their_own_answer(echo: Site) -> None:
+    def create(number: int) -> tuple[str, bool]:
+        body = {"model": "nacre", "messages": [user(str(number))], "session_id": str(number), "stream": number % 2 == 0}
+        text = many.post("/v1/chat/completions", json=body).text
+        return text, f"echo: {number}" in text
+
+    many = httpx.Client(
+        base_url=echo.url, headers=dict(echo.client.headers), timeout=30, limits=httpx.Limits(), **PLAIN
+    )
+    with many, ThreadPoolExecutor(100) as pool:
+        answers = list(pool.map(create, range(100)))
+    assert [text for text, is_right in answers if not is_right] == []
+    assert all(len(echo.said(f"api::{number}::")) == 2 for number in range(100))
+
+
+# ---- clients that go
+
+
+def test_a_turn_goes_on_when_its_client_goes_in_the_middle(server: Serve) -> None:
+    go_on = anyio.Event()
+    site = server(["one ", Pause(go_on), "two"])
+    body = {"model": "nacre", "messages": HELLO, "session_id": "s", "stream": True}
+    with site.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        assert any(one["data"]["choices"][0]["delta"].get("content") == "one " for one in events(response.iter_lines()))
+    site.call(go_on.set)
+    answer = site.client.post("/api/sessions/api::s::/messages", json={"content": "and?"})
+    assert answer.status_code in {200, 502}
+    assert site.said(KEY)[:2] == [("user", "hello"), ("assistant", "one two")]
+
+
+def test_an_answer_that_nobody_could_see_is_stopped_when_its_client_goes(server: Serve) -> None:
+    stopped = threading.Event()
+
+    class Never:
+        async def wait(self) -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                stopped.set()
+
+    site = server(["one ", Pause(Never()), "two"])
+    body = {"model": "nacre", "messages": HELLO, "stream": True}
+    with site.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        assert next(response.iter_lines())
+    assert stopped.wait(5)
+
+
+def test_a_turn_that_the_servers_end_cut_short_is_finished_by_the_next(server: Serve, stack: ExitStack) -> None:
+    reached = threading.Event()
+    site = server(["half", Pause(anyio.Event(), reached)])
+    body = {"model": "nacre", "messages": HELLO, "session_id": "s"}
+    with site.visitor(dict(site.client.headers)) as visitor, ThreadPoolExecutor() as pool:
+        asked = pool.submit(visitor.post, "/v1/chat/completions", json=body)
+        assert reached.wait(5)
+        stack.close()
+        assert asked.result(10).json()["error"]["message"] == "the agent is shutting down"
+    again = server("whole")
+    assert again.client.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"] == "whole"
+    assert again.said(KEY) == [("user", "hello"), ("assistant", "whole")]
+
+
+def test_a_session_that_too_many_wait_for_is_busy() -> None:
+    async def run() -> None:
+        turns = Turns()
+
+        async def come() -> None:
+            async with turns.alone("k"):
+                await anyio.sleep_forever()
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(MOST_WAITING + 1):
+                tasks.start_soon(come)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(Busy):
+                await come()
+            tasks.cancel_scope.cancel()
+        assert turns._lines == {}
+
+    anyio.run(run)
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (ProviderError("the server is away"), openai.InternalServerError, "provider"),
+        (ContextOverflow("too long"), openai.BadRequestError, "context_length_exceeded"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_goes_wrong_has_openais_shape(
+    server: Serve, error: Exception, kind: type[openai.APIStatusError], code: str, stream: bool
+) -> None:
+    site = server(*[error] * 3)
+    with client(site) as ask, pytest.raises(kind) as caught:
+        ask.chat.completions.create(model="nacre", messages=HELLO, stream=stream)
+    assert caught.value.code == code
+    assert caught.value.body is not None
+
+
+def test_what_goes_wrong_in_mid_stream_is_told_in_the_stream(server: Serve) -> None:
+    go_on = anyio.Event()
+    site = server(["one ", Pause(go_on), ProviderError("the line is dead")])
+    with client(site) as ask:
+        stream = ask.chat.completions.create(model="nacre", messages=HELLO, stream=True)
+        assert [next(stream).choices[0].delta.content for _ in range(2)] == ["", "one "]
+        site.call(go_on.set)
+        with pytest.raises(openai.APIError, match="the line is dead"):
+            list(stream)
+
+
+def test_an_answer_that_grew_too_long_says_so(server: Serve) -> None:
+    site = server(["and so on", Stops()])
+    with client(site) as ask:
+        answer = ask.chat.completions.create(model="nacre", messages=HELLO, tools=[WEATHER])
+    assert answer.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [assistant("I speak last")],
+        [{"role": "emperor", "content": "x"}],
+        [{"content": "x"}],
+        [{"role": "user", "content": 5}],
+        [{"role": "user", "tool_calls": "x"}],
+        [{"role": "user", "content": "x", "tool_calls": [{"function": {"name": 5}}]}],
+        ["x"],
+        "x",
+    ],
+)
+def test_messages_that_are_none_are_refused(echo: Site, messages: Any) -> None:
+    answer = echo.client.post("/v1/chat/completions", json={"model": "nacre", "messages": messages})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+# ---- what counts as said before
+
+
+def stand(*messages: dict[str, Any], more: int = 0) -> Stand:
+    return Stand(n=9, live=len(messages) + more, messages=[Message.from_mapping(one) for one in messages])
+
+
+def sent(*messages: dict[str, Any]) -> list[Message]:
+    return [Message.from_mapping(one) for one in messages]
+
+
+YES_OK = (user("yes"), assistant("ok"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "is_retry", "is_known"),
+    [
+        (stand(*YES_OK, *YES_OK), sent(*YES_OK, user("yes")), False, True),
+        (stand(*YES_OK, *YES_OK), sent(*YES_OK, *YES_OK, user("yes")), False, False),
+        (stand(*YES_OK, *YES_OK, more=2), sent(*YES_OK, user("yes")), False, False),
+        (stand(*YES_OK), sent(user("yes")), False, False),
+        (stand(*YES_OK), sent(user("yes")), True, True),
+        (stand(*YES_OK), sent(user("no")), True, False),
+        (stand(), sent(user("yes")), True, False),
+        (stand(*YES_OK, user("yes")), sent(*YES_OK, user("yes")), False, False),
+    ],
+)
+def test_only_a_history_that_is_the_stored_one_was_said_before(
+    stored: Stand, given: list[Message], is_retry: bool, is_known: bool
+) -> None:
+    assert (answer_known(stored, given, is_retry=is_retry) is not None) == is_known
+
+
+def test_words_wait_only_while_they_are_the_last() -> None:
+    (yes,) = sent(user(" yes "))
+    assert is_waiting(stand(user("yes")), id="", words=yes)
+    assert not is_waiting(stand(user("no")), id="", words=yes)
+    assert not is_waiting(stand(*YES_OK), id="", words=yes)
