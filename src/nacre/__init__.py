@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nacre.entries import Entry, Finding, Hit, Message, Receipt, Report, SessionInfo, Stored, ToolCall
     from nacre.errors import (
+        Busy,
         ChannelError,
         ConfigError,
         Conflict,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         Refused,
         SessionBusy,
         SessionNotFound,
+        Stopped,
         StoreError,
         ToolError,
     )
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Busy",
     "ChannelError",
     "ConfigError",
     "Conflict",
@@ -56,6 +59,7 @@ __all__ = [
     "SessionNotFound",
     "SessionStore",
     "Sessions",
+    "Stopped",
     "StoreError",
     "Stored",
     "ToolCall",

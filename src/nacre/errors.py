@@ -11,6 +11,8 @@ NacreError
 │   ├── FormatTooNew        written by a later version of nacre
 │   ├── InvalidKey          this text cannot name a session
 │   └── InvalidMessage      this value cannot be stored as a message or record
+├── Busy                    a session has more waiting than it takes; try again later
+├── Stopped                 a turn was stopped before it had an answer
 ├── ProviderError           a model or its server failed
 │   └── ContextOverflow     what the model was shown is longer than it can take
 ├── ToolError               a tool failed
@@ -63,6 +65,14 @@ class InvalidKey(StoreError):
 
 class InvalidMessage(StoreError):
     """The value cannot be stored as a message or record; nothing was stored."""
+
+
+class Busy(NacreError):
+    """The session has more waiting than it takes; try again later."""
+
+
+class Stopped(NacreError):
+    """The turn was stopped before it had an answer."""
 
 
 class ProviderError(NacreError):

@@ -448,13 +448,9 @@ def _wish(entry: AnyEntry) -> Say | Note | Describe:
 
 def _content(wish: Say | Note | Describe) -> bytes:
     """What is stored under an id, for its fingerprint; meta is merged with what there is and does not count."""
-    match wish:
-        case Say(raw):
-            return bytes(raw)
-        case Note(kind, data):
-            return note(kind, data)
-        case Describe():
-            return note("meta", None)
+    if isinstance(wish, Say):
+        return bytes(wish.raw)
+    return note(wish.kind, wish.data) if isinstance(wish, Note) else note("meta", None)
 
 
 def _id(id: str | None) -> str | None:

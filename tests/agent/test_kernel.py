@@ -12,8 +12,9 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import STOPPED, Agent, Busy, Stopped
+from nacre.agent.actor import STOPPED, Agent
 from nacre.agent.kernel import Kernel
+from nacre.errors import Busy, Stopped
 from nacre.providers.scripted import Pause, Scripted
 from nacre.sessions import Sessions
 from tests.agent.scene import Echo, agent, call, lines, words
@@ -259,3 +260,18 @@ async def _stopped(kernel: Kernel, gate: Gate) -> None:
 async def _expect_stop(kernel: Kernel) -> None:
     with pytest.raises(Stopped):
         await kernel.deliver(words("ask"))
+
+
+def test_words_whose_turn_failed_are_answered_when_they_come_again(sessions: Sessions) -> None:
+    recalled = iter(["You like tea.", "You like coffee."])
+    model = Scripted([nacre.ProviderError("no server"), "here"])
+    answering = agent(model, system=lambda: "Be kind.", recall=lambda _: next(recalled))
+
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: answering) as kernel:
+            with pytest.raises(nacre.ProviderError):
+                await kernel.deliver(words("hi", id="m1"))
+            await kernel.deliver(words("hi", id="m1"))
+
+    anyio.run(play)
+    assert lines(sessions) == ["user: hi", "assistant: here"]

@@ -15,9 +15,9 @@ from nacre.app.serving import serving
 from nacre.channels.channel import Arrived, key_of
 from nacre.config import Settings
 from nacre.testing.ollama_server import OllamaServer
+from nacre.testing.ollama_server import said as spoken
 from nacre.testing.ollama_server import serving as ollama
 from tests.app.test_running import MODELS, answer
-from tests.app.test_running import said as spoken
 
 
 def words(text: str = "hi", **fields: Any) -> Arrived:

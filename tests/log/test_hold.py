@@ -43,8 +43,9 @@ def test_a_file_that_is_another_s_by_now_is_left_alone(root: Path) -> None:
     with nacre.open(root) as sessions:
         hold = sessions.hold("k")
         hold.take()
-        (root / "locks/k.turn").unlink()
-        (root / "locks/k.turn").write_text("another's")
+        other = root / "locks/other"
+        other.write_text("another's")
+        other.rename(root / "locks/k.turn")
         hold.close()
         assert (root / "locks/k.turn").read_text() == "another's"
 

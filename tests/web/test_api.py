@@ -342,7 +342,9 @@ def test_records_come_as_events_and_go_on_where_they_ended(echo: Site) -> None:
 def test_events_go_on_in_a_session_that_is_begun_anew_and_end_when_it_is_deleted(echo: Site) -> None:
     fill(echo, "k", "a", "b", "c")
     with echo.client.stream("GET", "/api/sessions/k/events?after=4") as response:
-        stream = events(response.iter_lines())
+        lines = response.iter_lines()
+        assert next(lines) == ": still here"
+        stream = events(lines)
         echo.sessions.archive("k")
         fill(echo, "k", "new")
         assert [next(stream)["id"], next(stream)["data"]["data"]["content"]] == ["1", "new"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +15,13 @@ import httpx
 import openai
 import pytest
 
-from nacre.agent.actor import Busy
-from nacre.agent.ports import Effect, Output, Scene, Spec
-from nacre.entries import Message
-from nacre.errors import ContextOverflow, ProviderError
+from nacre.agent.ports import Context, Effect, Emit, Output, Reply, Scene, Spec
+from nacre.entries import Message, ToolCall
+from nacre.errors import Busy, ContextOverflow, ProviderError
 from nacre.providers.scripted import Call, Pause, Scripted, Stops, Thinks
 from nacre.web.reading import Stand
 from nacre.web.retries import answer_known, is_waiting
-from nacre.web.turns import MOST_WAITING, Turns
+from nacre.web.turns import MOST_WAITING, Running, Turns
 from tests.web.conftest import PLAIN, TOKEN, Echo, Serve, Site, events
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
@@ -30,6 +30,7 @@ WEATHER: Any = {
     "function": {"name": "weather", "description": "The weather.", "parameters": {"type": "object", "properties": {}}},
 }
 KEY = "api::s::"
+RETRY = {"X-Stainless-Retry-Count": "1"}
 
 
 def client(site: Site, **options: Any) -> openai.OpenAI:
@@ -278,15 +279,29 @@ def test_the_official_clients_own_retries_do_not_repeat_a_turn(server: Serve) ->
     assert site.said(KEY) == [("user", "hello"), ("assistant", "late")]
 
 
-def test_requests_of_one_session_wait_for_each_other(echo: Site, ask: openai.OpenAI) -> None:
+class Working(Echo):
+    """A model that calls a tool before it answers."""
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        if context.messages[-1].role != "user":
+            said = [one for one in context.messages if one.role == "user"]
+            return await super().complete(Context(messages=said), emit=emit)
+        calls = (ToolCall(id=secrets.token_hex(4), name="note", arguments={}),)
+        return Reply(message=Message(role="assistant", content="", tool_calls=calls), finish="calls")
+
+
+def test_requests_of_one_session_wait_for_each_other(server: Serve) -> None:
+    site = server(provider=Working(), tools={"note": Note()})
+    ask = client(site)
+
     def create(number: int) -> str | None:
         messages: Any = [user(str(number))]
         answer = ask.chat.completions.create(model="nacre", messages=messages, extra_body={"session_id": "s"})
         return answer.choices[0].message.content
 
-    with ThreadPoolExecutor(8) as pool:
+    with ask, ThreadPoolExecutor(8) as pool:
         assert list(pool.map(create, range(8))) == [f"echo: {number}" for number in range(8)]
-    assert [role for role, _ in echo.said(KEY)] == ["user", "assistant"] * 8
+    assert [role for role, _ in site.said(KEY)] == ["user", "assistant", "tool", "assistant"] * 8
 
 
 def test_a_hundred_clients_at_once_each_get_their_own_answer(echo: Site) -> None:
@@ -307,16 +322,30 @@ def test_a_hundred_clients_at_once_each_get_their_own_answer(echo: Site) -> None
 # ---- clients that go
 
 
-def test_a_turn_goes_on_when_its_client_goes_in_the_middle(server: Serve) -> None:
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the server has noticed that a client is gone."""
+    noticed, leave = threading.Event(), Running.leave
+
+    def noticing(running: Running[Any], *, stop: bool) -> None:
+        leave(running, stop=stop)
+        noticed.set()
+
+    monkeypatch.setattr(Running, "leave", noticing)
+    return noticed
+
+
+def test_a_turn_goes_on_when_its_client_goes_in_the_middle(server: Serve, left: threading.Event) -> None:
     go_on = anyio.Event()
     site = server(["one ", Pause(go_on), "two"])
     body = {"model": "nacre", "messages": HELLO, "session_id": "s", "stream": True}
     with site.client.stream("POST", "/v1/chat/completions", json=body) as response:
         assert any(one["data"]["choices"][0]["delta"].get("content") == "one " for one in events(response.iter_lines()))
+    assert left.wait(5)
     site.call(go_on.set)
-    answer = site.client.post("/api/sessions/api::s::/messages", json={"content": "and?"})
-    assert answer.status_code in {200, 502}
-    assert site.said(KEY)[:2] == [("user", "hello"), ("assistant", "one two")]
+    again = site.client.post("/v1/chat/completions", json={**body, "stream": False}, headers=RETRY)
+    assert again.json()["choices"][0]["message"]["content"] == "one two"
+    assert site.said(KEY) == [("user", "hello"), ("assistant", "one two")]
 
 
 def test_an_answer_that_nobody_could_see_is_stopped_when_its_client_goes(server: Serve) -> None:

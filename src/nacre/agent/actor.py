@@ -13,20 +13,12 @@ from nacre.agent.conversation import Conversation
 from nacre.agent.loop import Turn, run_turn
 from nacre.agent.ports import Called, Context, Emit, Event, Guard, Notice, Provider, Text, Tool
 from nacre.entries import Describe, Message, ToolCall
-from nacre.errors import NacreError
+from nacre.errors import Busy, NacreError, Stopped
 from nacre.sessions import Sessions
 
 STOPPED = "[stopped by the user]"
 
 Ask = Callable[[Tool, ToolCall], Awaitable[Literal["yes", "no", "always"]]]
-
-
-class Busy(NacreError):
-    """The session has more waiting than it takes; try again later."""
-
-
-class Stopped(NacreError):
-    """The turn was stopped before it had an answer."""
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -160,7 +152,9 @@ class Actor:
         raise Stopped("the turn was stopped")
 
     async def _heard(self, inbound: Inbound | None, system: str) -> None:
-        """Commit what was said, and the system prompt if the model has not been shown this one before."""
+        """Commit what was said, unless it came before, and the system prompt if the model has not seen it yet."""
+        if inbound is not None and self._conversation.has(inbound.id):
+            return
         prompt = [Describe({"system": system or None})] if system != self._conversation.system else []
         said = [_message(inbound, self._agent.recall)] if inbound is not None else []
         if said or prompt:

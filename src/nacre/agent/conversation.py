@@ -48,9 +48,16 @@ class Conversation:
 
     def answer(self, id: str) -> Message | None:
         """What words that came with an id were answered with, or the last ones if it is ""; None if they wait."""
-        came = (at for at, message in enumerate(self._messages) if id and _id(message) == id)
-        first = next(came, len(self._messages) - 1)
+        at = self._place(id)
+        first = len(self._messages) - 1 if at is None else at
         return next((message for message in self._messages[first:] if is_final(message)), None)
+
+    def has(self, id: str) -> bool:
+        """Tell whether words that came with an id are at hand."""
+        return self._place(id) is not None
+
+    def _place(self, id: str) -> int | None:
+        return next((at for at, message in enumerate(self._messages) if id and _id(message) == id), None)
 
     def window(self, *, tokens: int, most: int) -> Window:
         """What fits into a number of tokens and of messages."""

@@ -10,11 +10,11 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from nacre.agent.actor import Actor, Agent, Ask, Inbound, Letter, Stopped
+from nacre.agent.actor import Actor, Agent, Ask, Inbound, Letter
 from nacre.agent.conversation import is_final
 from nacre.agent.ports import Emit, Event
 from nacre.entries import Message
-from nacre.errors import NacreError
+from nacre.errors import NacreError, Stopped
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)

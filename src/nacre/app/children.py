@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from nacre.agent.actor import Inbound, Stopped
+from nacre.agent.actor import Inbound
 from nacre.agent.conversation import is_final
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.entries import Describe, Message
-from nacre.errors import NacreError
+from nacre.errors import NacreError, Stopped
 from nacre.sessions import Sessions
 from nacre.tools.delegate import Report, Status, Task
 

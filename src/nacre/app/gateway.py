@@ -12,12 +12,12 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from nacre.agent.actor import Busy, Inbound, Stopped
+from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.app.inbox import Inbox, name_of
 from nacre.channels.channel import Arrived, Channel, key_of
 from nacre.entries import Message
-from nacre.errors import ChannelError, NacreError, SessionBusy
+from nacre.errors import Busy, ChannelError, NacreError, SessionBusy, Stopped
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)

@@ -99,6 +99,7 @@ async def records(sessions: Sessions, key: str, *, after: int, closing: anyio.Ev
     last = await _end(sessions, key)
     source = _Source(sessions, key, last.generation, after if after <= last.n else 0)
     try:
+        yield BEAT
         while last.n and not closing.is_set():
             for entry in await source.behind(last):
                 yield event(_item(entry), name=entry.kind, id=str(entry.n))

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from nacre import errors
-from nacre.agent.actor import Busy, Stopped
+from nacre.errors import Busy, Stopped
 
 STATUSES = {
     "usage": 400,

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from nacre.agent.actor import Busy, Stopped
 from nacre.agent.ports import Emit, Event
+from nacre.errors import Busy, Stopped
 
 T = TypeVar("T")
 MOST_WAITING = 64
