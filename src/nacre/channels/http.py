@@ -1,0 +1,127 @@
+"""Requests to a chat server: JSON there and back, failures told apart by what can be done about them."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+from nacre.channels.lost import Lost, Unsent
+
+_LONGEST_BODY = 64 * 1024 * 1024
+_LONGEST_REASON = 300
+_SERVERS_FAULT = 500
+_REFUSED = 400
+_CONNECT = 10.0
+_client_logger = logging.getLogger("httpx2")
+
+
+class Refusal(Exception):
+    """The server understood and refused; `body` is what it said, `wait` how long it asks to wait, in seconds."""
+
+    def __init__(self, status: int, body: Mapping[str, Any], message: str, *, wait: float | None) -> None:
+        super().__init__(f"answered {status}: {message}")
+        self.status, self.body, self.wait = status, body, wait
+
+
+class Api:
+    """One server, whose secret is in no error and in no log."""
+
+    def __init__(self, address: str, *, secret: str) -> None:
+        self._address = address.rstrip("/")
+        self.secret = secret
+        self.headers: dict[str, str] = {}
+        self._client: httpx2.AsyncClient | None = None
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        patience: float = 30.0,
+    ) -> dict[str, Any]:
+        """Ask, and return the object that was answered; raises Lost, or Refusal."""
+        limits = httpx2.Timeout(patience, connect=_CONNECT)
+        client = self._opened()
+        try:
+            async with client.stream(
+                method, self._address + path, json=body, params=query, headers=self.headers, timeout=limits
+            ) as response:
+                return self._judged(response, await _read(response))
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+            raise Unsent(self._said("cannot be reached", error)) from None
+        except httpx2.HTTPError as error:
+            raise Lost(self._said("broke off", error)) from None
+
+    async def close(self) -> None:
+        """Close every connection; twice is harmless, and a later request opens new ones."""
+        client, self._client = self._client, None
+        _client_logger.removeFilter(self._hide)
+        if client is not None:
+            await client.aclose()
+
+    def _opened(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            # A proxy is for the world outside, whatever the environment forgot to exclude.
+            self._client = httpx2.AsyncClient(headers={"user-agent": "nacre"}, trust_env=not _is_local(self._address))
+            # It logs every address that it asks, and Telegram wants the secret in there.
+            _client_logger.addFilter(self._hide)
+        return self._client
+
+    def _hide(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = self._without_secret(record.getMessage()), ()
+        return True
+
+    def _without_secret(self, text: str) -> str:
+        return text.replace(self.secret, "…") if self.secret else text
+
+    def _said(self, what: str, error: Exception) -> str:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return self._without_secret(f"{what} ({reason[:_LONGEST_REASON]})")
+
+    def _judged(self, response: httpx2.Response, content: bytes) -> dict[str, Any]:
+        body = _object(content)
+        if response.status_code >= _SERVERS_FAULT or (body is None and response.status_code < _REFUSED):
+            raise Lost(f"answered {response.status_code}, and nothing that can be used")
+        if response.status_code >= _REFUSED:
+            reason = " ".join(str((body or {}).get("error") or (body or {}).get("description") or "").split())
+            message = self._without_secret(reason[:_LONGEST_REASON])
+            raise Refusal(response.status_code, body or {}, message, wait=_seconds(response.headers.get("retry-after")))
+        return body or {}
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if len(content) > _LONGEST_BODY:
+            raise Lost(f"sent more than {_LONGEST_BODY} bytes")
+    return bytes(content)
+
+
+def _object(content: bytes) -> dict[str, Any] | None:
+    try:
+        # The standard parser: it takes halves of characters, with which one person could stop a whole batch.
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isdecimal() else None
+
+
+def _is_local(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,99 @@
+"""Lines of IRC: bytes cut into lines, a line taken apart, text made of what people typed, and text cut to fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from nacre.channels.pieces import clean, split, utf8
+
+LONGEST_LINE = 512
+# Tags may take 8,191 bytes before the line itself; what is longer is no IRC.
+_LONGEST = 8191 + LONGEST_LINE
+# What others are shown begins with who said it, and a host name may have 63 bytes.
+_USER, _HOST = 11, 63
+_ESCAPES = {":": ";", "s": " ", "r": "\r", "n": "\n", "\\": "\\"}
+_FORMATTING = re.compile(r"\x03(\d{1,2}(,\d{1,2})?)?|\x04([0-9a-fA-F]{6}(,[0-9a-fA-F]{6})?)?")
+_UPPER, _LOWER = "[]\\^", "{}|~"
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One message of the protocol."""
+
+    command: str
+    params: tuple[str, ...] = ()
+    prefix: str = ""
+    tags: dict[str, str] = {}
+
+    @property
+    def nick(self) -> str:
+        """Who sent it, if that was a person."""
+        nick, mark, _ = self.prefix.partition("!")
+        return nick if mark else ""
+
+    def param(self, at: int) -> str:
+        return self.params[at] if -len(self.params) <= at < len(self.params) else ""
+
+
+class Incoming:
+    """Bytes into lines; one that is longer than the protocol allows is left out, not kept in RAM."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._overlong = False
+
+    def feed(self, data: bytes) -> Iterator[Line]:
+        *whole, rest = (self._rest + data).split(b"\n")
+        for raw in whole:
+            if not self._overlong and len(raw) <= _LONGEST and (line := parse(raw)) is not None:
+                yield line
+            self._overlong = False
+        self._overlong = self._overlong or len(rest) > _LONGEST
+        self._rest = b"" if self._overlong else rest
+
+
+def parse(raw: bytes) -> Line | None:
+    """A line's parts; None if it has no command. Bytes that are not UTF-8 become U+FFFD."""
+    text = raw.decode("utf-8", "replace").rstrip("\r\n").replace("\0", "").lstrip(" ")
+    tags, text = _leading(text, "@")
+    prefix, text = _leading(text, ":")
+    middle, mark, trailing = text.partition(" :")
+    command, *params = middle.split() or [""]
+    if not command:
+        return None
+    params += [trailing] if mark else []
+    return Line(command=command.upper(), params=tuple(params), prefix=prefix, tags=_tags(tags))
+
+
+def plain(text: str) -> str:
+    """What somebody typed, without colours and control characters."""
+    return clean(_FORMATTING.sub("", text)).strip()
+
+
+def fold(name: str, mapping: str) -> str:
+    """A nick or a channel as the server compares it."""
+    folded = "".join(char.lower() if char.isascii() else char for char in name)
+    return folded if mapping == "ascii" else folded.translate(str.maketrans(_UPPER, _LOWER))
+
+
+def outgoing(text: str, target: str, nick: str) -> list[str]:
+    """The lines that say a text to somebody, each short enough to be relayed whole."""
+    command = f"PRIVMSG {target} :"
+    relayed = len(f":!@ {command}\r\n".encode()) + utf8(nick) + _USER + _HOST
+    # A tab is no character of a line, but spaces at its beginning may be Python.
+    lines = clean(text).replace("\t", "    ").split("\n")
+    return [command + piece for line in lines for piece in split(line, LONGEST_LINE - relayed, size=utf8)]
+
+
+def _leading(text: str, mark: str) -> tuple[str, str]:
+    if not text.startswith(mark):
+        return "", text
+    word, _, rest = text[1:].partition(" ")
+    return word, rest.lstrip(" ")
+
+
+def _tags(text: str) -> dict[str, str]:
+    pairs = (tag.partition("=") for tag in text.split(";") if tag)
+    return {key: re.sub(r"\\(.?)", lambda found: _ESCAPES.get(found[1], found[1]), value) for key, _, value in pairs}

@@ -1,0 +1,297 @@
+"""One connection to an IRC server: registered, kept alive, and written to at the pace that servers allow."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import anyio
+from anyio.abc import ByteStream
+from msgspec import Struct
+
+from nacre.channels.irc_lines import Incoming, Line, fold, outgoing, plain
+from nacre.channels.lost import Gone, Lost
+from nacre.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_CAPABILITIES = frozenset({"account-tag", "message-tags", "server-time"})
+_NOT_JOINED = frozenset({"403", "405", "471", "473", "474", "475", "476", "477"})
+_NOT_SENT = frozenset({"401", "403", "404"})
+_SASL_FAILED = frozenset({"902", "904", "905", "906", "908"})
+_NICKS = 9
+_CHUNK = 400
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[channels.irc]`: where the server is, who the bot is there, and how people are told apart."""
+
+    host: str
+    port: int = 0
+    tls: bool = True
+    ca_file: str = ""
+    nick: str = "nacre"
+    channels: tuple[str, ...] = ()
+    identify: Literal["nick", "account"] = "nick"
+    login: str = ""
+    password_file: str = ""
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    """How fast to write: some lines at once, then one in so many seconds; and how long a silence is a question."""
+
+    burst: int = 4
+    every: float = 1.0
+    quiet: float = 90.0
+    answer: float = 60.0
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+
+class Link:
+    """A connection from its first line to its last."""
+
+    def __init__(
+        self, stream: ByteStream, config: Config, *, password: str, pace: Pace, hear: Callable[[Line], None]
+    ) -> None:
+        self.nick = config.nick
+        self.mapping, self.kinds = "rfc1459", "#&"
+        self.registered = anyio.Event()
+        self._stream, self._config, self._password, self._pace, self._hear = stream, config, password, pace, hear
+        self._offered: set[str] = set()
+        self._taken: set[str] = set()
+        self._joined: set[str] = set()
+        self._over = self._spoke = False
+        self._due = 0.0
+        self._fences: dict[str, anyio.Event] = {}
+        self._tokens = itertools.count(1)
+        self._refused: dict[str, str] = {}
+        self._writing = anyio.Lock()
+        self._turns: dict[str, anyio.Lock] = {}
+
+    async def serve(self) -> None:
+        """Register, and then hear the server until it is lost; raises Lost, or ConfigError if it will not have us."""
+        try:
+            await self._register()
+            incoming = Incoming()
+            while True:
+                for line in incoming.feed(await self._received()):
+                    await self._handle(line)
+        finally:
+            self._over = True
+            for fence in self._fences.values():
+                fence.set()
+
+    async def beat(self) -> None:
+        """See that the server is there, the nick is the wanted one and the channels are joined; end what is dead."""
+        with anyio.move_on_after(self._pace.answer):
+            await self.registered.wait()
+        while self.registered.is_set():
+            self._spoke = False
+            await anyio.sleep(self._pace.quiet)
+            with anyio.move_on_after(self._pace.answer):
+                await self._tend()
+            if not self._spoke:
+                break
+        logger.info("the IRC server is silent", extra={"host": self._config.host})
+        await anyio.aclose_forcefully(self._stream)
+
+    async def say(self, text: str, target: str) -> None:
+        """Say something to somebody; when it returns, the server has it. Raises Lost, or Gone if nobody is there."""
+        name = self._folded(target)
+        async with self._turns.setdefault(name, anyio.Lock()):
+            self._refused.pop(name, None)
+            for line in outgoing(text, target, self.nick):
+                await self._turn()
+                await self._write(line)
+            await self._fence()
+            if reason := self._refused.pop(name, ""):
+                raise Gone(f"{target!r} on {self._config.host} cannot be written to: {reason}")
+
+    def is_me(self, nick: str) -> bool:
+        return self._folded(nick) == self._folded(self.nick)
+
+    # ---- the way in
+
+    async def _register(self) -> None:
+        await self._write("CAP LS 302")
+        if self._password and not self._config.login:
+            await self._write(f"PASS :{self._password}")
+        await self._write(f"NICK {self.nick}", f"USER {self._config.nick} 0 * :{self._config.nick}")
+
+    async def _received(self) -> bytes:
+        data = await _alive(self._stream.receive())
+        self._spoke = True
+        return data
+
+    async def _handle(self, line: Line) -> None:  # noqa: C901, PLR0912 - one case per command that matters
+        match line.command:
+            case "PRIVMSG":
+                self._hear(line)
+            case "PING":
+                await self._write(f"PONG :{line.param(-1)}")
+            case "PONG":
+                self._passed(line.param(-1))
+            case "CAP":
+                await self._negotiate(line)
+            case "AUTHENTICATE":
+                await self._authenticate()
+            case "903":
+                await self._write("CAP END")
+            case "001":
+                self.nick = line.param(0)
+            case "005":
+                self._learn(line.params[1:-1])
+            case "376" | "422":
+                await self._enter()
+            case "NICK" | "JOIN" | "PART" | "KICK":
+                self._follow(line)
+            case "432" | "433" | "436" | "437":
+                await self._rename(line)
+            case "ERROR":
+                self._end(plain(line.param(-1))[:200])
+            case _:
+                self._note(line)
+
+    async def _negotiate(self, line: Line) -> None:
+        match line.param(1).upper(), line.param(2):
+            case "LS", more:
+                self._offered |= {word.partition("=")[0] for word in line.param(-1).split()}
+                if more != "*":
+                    await self._ask()
+            case "ACK", _:
+                self._taken |= set(line.param(-1).split())
+                await self._write("AUTHENTICATE PLAIN" if "sasl" in self._taken else "CAP END")
+            case "NAK", _:
+                await self._write("CAP END")
+            case _:
+                pass
+
+    async def _ask(self) -> None:
+        if self._config.login and "sasl" not in self._offered:
+            raise ConfigError(f"{self._config.host} offers no SASL: take channels.irc.login out, or use another server")
+        wanted = _CAPABILITIES & self._offered | ({"sasl"} if self._config.login else set())
+        await self._write(f"CAP REQ :{' '.join(sorted(wanted))}" if wanted else "CAP END")
+
+    async def _authenticate(self) -> None:
+        login = self._config.login
+        payload = base64.b64encode(f"{login}\0{login}\0{self._password}".encode()).decode()
+        chunks = [payload[at : at + _CHUNK] for at in range(0, len(payload), _CHUNK)]
+        # A last chunk that is full would leave the server waiting for another.
+        more = ["+"] if len(chunks[-1]) == _CHUNK else []
+        await self._write(*(f"AUTHENTICATE {chunk}" for chunk in [*chunks, *more]))
+
+    async def _enter(self) -> None:
+        if self._config.identify == "account" and "account-tag" not in self._taken:
+            raise ConfigError(f"{self._config.host} does not tell accounts: set channels.irc.identify to 'nick'")
+        self.registered.set()
+        await self._join()
+
+    async def _join(self) -> None:
+        for channel in self._config.channels:
+            if self._folded(channel.split()[0]) not in self._joined:
+                await self._write(f"JOIN {channel}")
+
+    async def _tend(self) -> None:
+        await self._fence()
+        if not self.is_me(self._config.nick):
+            await self._write(f"NICK {self._config.nick}")
+        await self._join()
+
+    # ---- what the server says
+
+    def _learn(self, features: tuple[str, ...]) -> None:
+        for feature in features:
+            match feature.split("=", 1):
+                case ["CASEMAPPING", mapping]:
+                    self.mapping = mapping
+                case ["CHANTYPES", kinds]:
+                    self.kinds = kinds
+                case _:
+                    pass
+
+    def _follow(self, line: Line) -> None:
+        channel = self._folded(line.param(0))
+        match line.command:
+            case "KICK" if self.is_me(line.param(1)):
+                self._joined.discard(channel)
+                logger.warning("kicked from an IRC channel", extra={"chat": plain(channel)})
+            case "NICK" if self.is_me(line.nick):
+                self.nick = line.param(0)
+            case "JOIN" if self.is_me(line.nick):
+                self._joined.add(channel)
+            case "PART" if self.is_me(line.nick):
+                self._joined.discard(channel)
+
+    async def _rename(self, line: Line) -> None:
+        """Take another nick until the wanted one is free."""
+        if self.registered.is_set():
+            return
+        wanted = self._config.nick
+        if line.command == "432" and self.nick == wanted:
+            raise ConfigError(f"{self._config.host} takes no nick {wanted!r}: set channels.irc.nick to another")
+        number = 1 if self.nick == wanted else int(self.nick[-1]) + 1
+        if number > _NICKS:
+            raise Lost(f"has somebody under the nick {wanted!r} and all that are like it")
+        self.nick = f"{wanted[:8]}{number}"
+        await self._write(f"NICK {self.nick}")
+
+    def _end(self, reason: str) -> None:
+        # Some servers have no better word for a wrong password.
+        if not self.registered.is_set() and "password" in reason.lower():
+            raise ConfigError(f"{self._config.host} refuses the password: see channels.irc.password_file")
+        raise Lost(f"hung up: {reason}")
+
+    def _note(self, line: Line) -> None:
+        if line.command == "464" or line.command in _SASL_FAILED:
+            raise ConfigError(f"{self._config.host} refuses the password: see channels.irc.password_file")
+        if line.command in _NOT_SENT:
+            self._refused[self._folded(line.param(1))] = plain(line.param(-1))[:200]
+        if line.command in _NOT_JOINED:
+            logger.warning("an IRC channel cannot be joined", extra={"chat": plain(line.param(1))})
+
+    def _folded(self, name: str) -> str:
+        return fold(name, self.mapping)
+
+    # ---- the way out
+
+    async def _write(self, *lines: str) -> None:
+        # Nothing that came from elsewhere may end a line and begin another.
+        data = "".join(re.sub(r"[\r\n\0]", " ", line) + "\r\n" for line in lines).encode()
+        async with self._writing:
+            await _alive(self._stream.send(data))
+
+    async def _turn(self) -> None:
+        """Wait until another line may be sent."""
+        now = time.monotonic()
+        self._due = max(self._due, now) + self._pace.every
+        await self._pace.sleep(max(0.0, self._due - now - self._pace.burst * self._pace.every))
+
+    async def _fence(self) -> None:
+        """Wait until the server has read all that was written to it."""
+        token = f"nacre-{next(self._tokens)}"
+        fence = self._fences[token] = anyio.Event()
+        try:
+            await self._write(f"PING :{token}")
+            with anyio.move_on_after(self._pace.answer):
+                await fence.wait()
+        finally:
+            del self._fences[token]
+        if self._over or not fence.is_set():
+            raise Lost("did not say that it has what was written to it")
+
+    def _passed(self, token: str) -> None:
+        if token in self._fences:
+            self._fences[token].set()
+
+
+async def _alive(doing: Awaitable[bytes | None]) -> bytes:
+    """What the stream gives; raises Lost where it has ended."""
+    try:
+        return await doing or b""
+    except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
+        raise Lost(f"hung up ({str(error) or 'without a word'})") from error

@@ -1,0 +1,48 @@
+"""When a server is away: what that is called, and how long to wait before the next attempt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+
+import anyio
+from msgspec import Struct
+
+from nacre.errors import ChannelError
+
+
+class Lost(Exception):
+    """The server cannot be reached, or hung up, or makes no sense; a later attempt may succeed."""
+
+
+class Unsent(Lost):
+    """The same, and it is certain that the server has seen nothing of the request."""
+
+
+class Gone(ChannelError):
+    """There is nobody to send the words to, and another attempt would not find anybody either."""
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """How long to wait, in seconds: after the first failure, at most, and with words for a server that is away."""
+
+    first: float = 1.0
+    most: float = 300.0
+    outage: float = 60.0
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+
+class Attempts:
+    """Waits that double with each failure, less a random part, so that many clients do not come back at once."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._failures = 0
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    async def wait(self) -> None:
+        longest = min(self._patience.first * 2**self._failures, self._patience.most)
+        self._failures = min(self._failures + 1, 30)
+        await self._patience.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - it hides nothing

@@ -1,0 +1,325 @@
+"""Matrix, over its client API: every room the bot was invited to, as long as nobody encrypts it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from nacre.channels.channel import Accept, Arrived
+from nacre.channels.http import Api, Refusal
+from nacre.channels.lost import Attempts, Gone, Lost, Patience
+from nacre.channels.matrix_events import Event, Room, answer, batch, events, said, since_invited
+from nacre.channels.pieces import split, utf8
+from nacre.channels.position import Position
+from nacre.channels.table import needed, secret
+from nacre.errors import ChannelError, ConfigError, NacreError
+
+logger = logging.getLogger(__name__)
+
+_SECTION, _TOKEN, _PASSWORD = "channels.matrix", "NACRE_MATRIX_TOKEN", "NACRE_MATRIX_PASSWORD"
+_API = "/_matrix/client/v3"
+_DEVICE = "nacre"
+# An event may have 65,536 bytes with all that is around the text, and the text may be in it twice.
+_LONGEST_TEXT = 20_000
+_POLL = 30.0
+_TYPING, _BRIEFLY = 30_000, 5.0
+_PAGE, _PAGES = 100, 50
+_TYPES = ["m.room.message", "m.room.encrypted", "m.room.member"]
+_NONE: dict[str, Any] = {"types": []}
+_UNREADABLE = "This room is encrypted, and I cannot read what is said in it. Please write to me in one that is not."
+_UNAUTHORIZED, _TOO_MANY = 401, 429
+_ALONE_TOGETHER = 2
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[channels.matrix]`: where the home server is, and who the bot is there, by token or by name and password."""
+
+    homeserver: str
+    user: str = ""
+    token_file: str = ""
+    password_file: str = ""
+
+
+class Matrix:
+    """A bot on one home server; `state` is a file for how far it has read.
+
+    `welcome` says whose invitations are accepted; `html` makes of an answer
+    what clients show instead of the bare text.
+    """
+
+    name = "matrix"
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        state: Path,
+        welcome: Callable[[str], bool] = lambda _: False,
+        html: Callable[[str], str] | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self._config, self._welcome, self._html = config, welcome, html
+        self._patience = patience or Patience()
+        self._position = Position(state)
+        self._token, self._password = _secrets(config)
+        self._api = Api(config.homeserver, secret=self._token)
+        self._me = ""
+        self._entered = anyio.Event()
+        self._told: set[str] = set()
+        self._crowded: dict[str, bool] = {}
+
+    async def run(self, accept: Accept) -> None:
+        """Hear people until cancelled; raises ConfigError if the server does not know the bot."""
+        attempts = Attempts(self._patience)
+        while True:
+            try:
+                await self._enter()
+                await self._follow(accept, attempts)
+            except Refusal as refusal:
+                self._judge(refusal)
+                logger.warning("the Matrix server refuses", extra={"reason": str(refusal)})
+            except ConfigError:
+                raise
+            except (Lost, NacreError, OSError) as error:
+                logger.warning("Matrix is interrupted", extra={"reason": str(error)})
+            await attempts.wait()
+
+    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        """Answer in the room, and in its thread if it was in one; the same `id` is shown once, however often sent."""
+        await self._ready()
+        for number, piece in enumerate(split(text, _LONGEST_TEXT, size=utf8)):
+            content = answer(piece, to, html=self._html)
+            await self._put(to.chat, f"{id}.{number}" if number else id, content)
+        await self._type(to.chat, typing=False)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    # ---- who we are
+
+    async def _enter(self) -> None:
+        if not self._token:
+            await self._log_in()
+        found = await self._ask("GET", "/account/whoami")
+        self._me = str(found.get("user_id") or "")
+        self._entered.set()
+
+    async def _log_in(self) -> None:
+        """Get a token for the password, always as the same device: transactions are remembered per device."""
+        body = {
+            "type": "m.login.password",
+            "identifier": {"type": "m.id.user", "user": self._config.user},
+            "password": self._password,
+            "device_id": _DEVICE,
+            "initial_device_display_name": _DEVICE,
+        }
+        try:
+            found = await self._ask("POST", "/login", body)
+        except Refusal as refusal:
+            if refusal.status == _TOO_MANY:
+                raise
+            raise ConfigError(f"{self._config.homeserver} does not let {self._config.user!r} in: {refusal}") from None
+        self._token = self._api.secret = str(found.get("access_token") or "")
+
+    def _judge(self, refusal: Refusal) -> None:
+        """What a refusal of the token means: log in again, or raise ConfigError if there is only a token."""
+        if refusal.status != _UNAUTHORIZED:
+            return
+        if not self._password:
+            raise ConfigError(f"{self._config.homeserver} does not know the token of {_SECTION}.token_file") from None
+        self._token = ""
+
+    async def _ready(self) -> None:
+        with anyio.move_on_after(self._patience.outage):
+            await self._entered.wait()
+        if not self._entered.is_set():
+            raise ChannelError(f"{self._config.homeserver} cannot be reached, and nothing was sent")
+
+    # ---- words in
+
+    async def _follow(self, accept: Accept, attempts: Attempts) -> None:
+        place = self._position.read()
+        since = str(place.get("since") or "") if place.get("user") == self._me else ""
+        self._told = set(map(str, place.get("told") or ()))
+        while True:
+            found = batch(await self._sync(since))
+            heard = await self._take(found.rooms, since, accept)
+            invited = await self._enter_rooms(found.invitations(self._me))
+            since, fresh = found.next, not since
+            if heard or invited or fresh:
+                await self._keep(since)
+            attempts.succeeded()
+
+    async def _sync(self, since: str) -> dict[str, Any]:
+        # The first answer only says where we are: what was said before the bot came is not for it.
+        query = {"filter": _filter(), "timeout": str(int(_POLL * 1000) if since else 0)}
+        return await self._ask("GET", "/sync", query=query | ({"since": since} if since else {}), patience=2 * _POLL)
+
+    async def _take(self, rooms: Mapping[str, Room], since: str, accept: Accept) -> bool:
+        """Accept what was said in every room; whether anything was there at all."""
+        if not since:
+            return False
+        for name, room in rooms.items():
+            found = since_invited(room.events, self._me)
+            if found is None:
+                found = [*await self._gap(name, room.before, since), *room.events] if room.limited else room.events
+            await self._hear(name, found, accept)
+        return any(room.events for room in rooms.values())
+
+    async def _hear(self, room: str, found: list[Event], accept: Accept) -> None:
+        if any(event.type == "m.room.member" for event in found):
+            self._crowded.pop(room, None)
+        welcome = False
+        for event in found:
+            if event.sender == self._me:
+                continue
+            if event.type == "m.room.encrypted":
+                await self._tell(room)
+            elif (arrived := await self._arrived(room, event)) is not None:
+                await accept(arrived)
+                welcome = welcome or self._welcome(event.sender)
+        if welcome:
+            await self._type(room, typing=True)
+
+    async def _arrived(self, room: str, event: Event) -> Arrived | None:
+        found = said(event, self._me)
+        if found is None or not (found.to_me or not await self._is_crowded(room)):
+            return None
+        return Arrived(
+            channel=self.name,
+            account=self._me,
+            chat=room,
+            thread=found.thread,
+            sender=event.sender,
+            id=event.id,
+            text=found.text,
+            shown=event.sender,
+        )
+
+    async def _gap(self, room: str, before: str, since: str) -> list[Event]:
+        """What was said between the last answer and the part of a room that the server shows at once."""
+        found: list[Event] = []
+        shape = json.dumps({"types": _TYPES})
+        for _ in range(_PAGES):
+            query = {"dir": "b", "from": before, "to": since, "limit": str(_PAGE), "filter": shape}
+            page = await self._ask("GET", f"/rooms/{quote(room, safe='')}/messages", query=query)
+            found += events(page.get("chunk"))
+            before = str(page.get("end") or "")
+            if not before or not page.get("chunk"):
+                return found[::-1]
+        logger.warning("too much was said in a Matrix room, and the oldest is left out", extra={"chat": room})
+        return found[::-1]
+
+    async def _enter_rooms(self, invitations: list[tuple[str, str]]) -> bool:
+        for room, sender in invitations:
+            await self._invited(room, sender)
+        return bool(invitations)
+
+    async def _invited(self, room: str, sender: str) -> None:
+        """Go where somebody who is welcome invites us; an invitation that has lapsed is no matter."""
+        if not self._welcome(sender):
+            logger.info("an invitation of a stranger was left alone", extra={"channel": self.name})
+            return
+        try:
+            await self._ask("POST", f"/join/{quote(room, safe='')}", {})
+        except Refusal as refusal:
+            if refusal.status in {_UNAUTHORIZED, _TOO_MANY}:
+                raise
+            logger.warning("a Matrix room cannot be entered", extra={"chat": room, "reason": str(refusal)})
+
+    async def _is_crowded(self, room: str) -> bool:
+        """Whether there are others beside the bot and one person; there, only what is said to the bot is for it."""
+        if room not in self._crowded:
+            found = await self._ask("GET", f"/rooms/{quote(room, safe='')}/joined_members")
+            self._crowded[room] = len(found.get("joined") or ()) > _ALONE_TOGETHER
+        return self._crowded[room]
+
+    async def _keep(self, since: str) -> None:
+        await run_sync(self._position.write, {"user": self._me, "since": since, "told": sorted(self._told)})
+
+    # ---- words out
+
+    async def _tell(self, room: str) -> None:
+        """Say once that an encrypted room cannot be read."""
+        if room in self._told:
+            return
+        id = blake2b(room.encode(), digest_size=16).hexdigest()
+        try:
+            await self._put(room, f"encrypted-{id}", answer(_UNREADABLE, None))
+        except ChannelError as error:
+            logger.warning("an encrypted Matrix room was not told of", extra={"chat": room, "reason": str(error)})
+        self._told.add(room)
+
+    async def _put(self, room: str, id: str, content: dict[str, Any]) -> None:
+        """Send an event until the server has it, always under the same id."""
+        path = f"/rooms/{quote(room, safe='')}/send/m.room.message/{quote(id, safe='')}"
+        attempts, reason = Attempts(self._patience), ""
+        with anyio.move_on_after(self._patience.outage):
+            while True:
+                try:
+                    await self._ask("PUT", path, content)
+                except Lost as lost:
+                    reason = str(lost)
+                except Refusal as refusal:
+                    reason = str(refusal)
+                    await self._obey(refusal, room)
+                else:
+                    return
+                await attempts.wait()
+        raise ChannelError(
+            f"{self._config.homeserver} {reason or 'does not answer'}; it is not known whether it was sent"
+        )
+
+    async def _obey(self, refusal: Refusal, room: str) -> None:
+        """Wait as long as the server asks; raises Gone if waiting is of no use."""
+        if refusal.status == _TOO_MANY:
+            milliseconds = refusal.body.get("retry_after_ms")
+            asked = milliseconds / 1000 if isinstance(milliseconds, int) else refusal.wait
+            await self._patience.sleep(asked or 0)
+        elif refusal.status != _UNAUTHORIZED:
+            raise Gone(f"the Matrix room {room!r} cannot be written to: the server {refusal}") from None
+
+    async def _type(self, room: str, *, typing: bool) -> None:
+        body = {"typing": True, "timeout": _TYPING} if typing else {"typing": False}
+        try:
+            path = f"/rooms/{quote(room, safe='')}/typing/{quote(self._me, safe='')}"
+            await self._ask("PUT", path, body, patience=_BRIEFLY)
+        except (Lost, Refusal) as error:
+            logger.debug("a typing notice was not taken", extra={"reason": str(error)})
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        patience: float = 30.0,
+    ) -> dict[str, Any]:
+        self._api.headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        return await self._api.call(method, _API + path, body=body, query=query, patience=patience)
+
+
+def _filter() -> str:
+    """All that is asked of the server: what is said, and who comes and goes."""
+    timeline = {"types": _TYPES, "limit": _PAGE}
+    room = {"account_data": _NONE, "ephemeral": _NONE, "state": _NONE, "timeline": timeline}
+    return json.dumps({"presence": _NONE, "account_data": _NONE, "room": room})
+
+
+def _secrets(config: Config) -> tuple[str, str]:
+    """The token, or nothing and the password."""
+    token = secret(config.token_file, _TOKEN, section=_SECTION, key="token_file")
+    if token or not config.user:
+        return needed(token, section=_SECTION, key="token_file", variable=_TOKEN), ""
+    password = secret(config.password_file, _PASSWORD, section=_SECTION, key="password_file")
+    return "", needed(password, section=_SECTION, key="password_file", variable=_PASSWORD)

@@ -1,0 +1,158 @@
+"""Matrix events: what a server's answer holds, what a message says, and what an answer looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from nacre.channels.addressing import addressed
+from nacre.channels.channel import Arrived
+from nacre.channels.lost import Lost
+from nacre.channels.pieces import clean
+
+# Not sets: what is looked for in them may be anything, and not everything has a hash.
+_INSIDE = ("invite", "join")
+_TYPED = ("m.text", "m.emote")
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One event of a room; events of any other shape are nobody's words."""
+
+    type: str
+    sender: str
+    id: str = field(default="", name="event_id")
+    content: dict[str, Any] = {}
+    state_key: str | None = None
+    unsigned: dict[str, Any] = {}
+
+    def admits(self, user: str) -> bool:
+        """Whether it invites somebody in, or lets them in who were not inside."""
+        if self.type != "m.room.member" or self.state_key != user:
+            return False
+        before = self.unsigned.get("prev_content")
+        was_in = isinstance(before, dict) and before.get("membership") in _INSIDE
+        return self.content.get("membership") in _INSIDE and not was_in
+
+
+class Room(Struct, frozen=True):
+    """What is new in a room; if it is limited, there is more before it, up to where `before` is."""
+
+    events: list[Event]
+    limited: bool
+    before: str
+
+
+class Batch(Struct, frozen=True):
+    """What is new, and where to go on."""
+
+    next: str
+    rooms: dict[str, Room]
+    invites: dict[str, list[Event]]
+
+    def invitations(self, user: str) -> list[tuple[str, str]]:
+        """Each room that somebody is invited to, and by whom."""
+        return [(room, event.sender) for room, found in self.invites.items() for event in found if event.admits(user)]
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """What somebody said, in which thread, and whether it was said to the bot by name."""
+
+    text: str
+    thread: str
+    to_me: bool
+
+
+def batch(answer: dict[str, Any]) -> Batch:
+    """What a server's answer holds; raises Lost if it does not say where to go on."""
+    place, rooms = answer.get("next_batch"), _object(answer.get("rooms"))
+    if not isinstance(place, str) or not place:
+        raise Lost("answered, and did not say where to go on")
+    joined = {name: _room(_object(room.get("timeline"))) for name, room in _named(rooms.get("join"))}
+    invites = {
+        name: events(_object(room.get("invite_state")).get("events")) for name, room in _named(rooms.get("invite"))
+    }
+    return Batch(place, joined, invites)
+
+
+def events(found: Any) -> list[Event]:
+    """The events of a list that have the shape of one."""
+    parsed = (_event(item) for item in (found if isinstance(found, list) else ()))
+    return [event for event in parsed if event is not None]
+
+
+def since_invited(found: list[Event], user: str) -> list[Event] | None:
+    """What came after somebody was let in; None if that is not among it."""
+    places = [place for place, event in enumerate(found) if event.admits(user)]
+    return found[places[-1] + 1 :] if places else None
+
+
+def said(event: Event, user: str) -> Said | None:
+    """What a message says; None if it is an edit, a bot's, or no text."""
+    body, relation = event.content.get("body"), _object(event.content.get("m.relates_to"))
+    typed = event.type == "m.room.message" and event.content.get("msgtype") in _TYPED
+    if not typed or not isinstance(body, str) or not event.id or relation.get("rel_type") == "m.replace":
+        return None
+    text, named = _addressed(clean(_without_quote(body, relation)).strip(), user)
+    thread = relation.get("event_id") if relation.get("rel_type") == "m.thread" else ""
+    mentioned = _object(event.content.get("m.mentions")).get("user_ids")
+    to_me = named or (isinstance(mentioned, list) and user in mentioned)
+    if not isinstance(thread, str) or not thread.isprintable():
+        thread = ""
+    return Said(text=text, thread=thread, to_me=to_me) if text else None
+
+
+def answer(text: str, to: Arrived | None, *, html: Callable[[str], str] | None = None) -> dict[str, Any]:
+    """The content of an answer; it is a notice, which no bot answers."""
+    content: dict[str, Any] = {"msgtype": "m.notice", "body": text, "m.mentions": {}}
+    if html is not None:
+        content |= {"format": "org.matrix.custom.html", "formatted_body": html(text)}
+    if to is not None and to.thread:
+        content["m.relates_to"] = {
+            "rel_type": "m.thread",
+            "event_id": to.thread,
+            "is_falling_back": True,
+            "m.in_reply_to": {"event_id": to.id or to.thread},
+        }
+    return content
+
+
+def _room(timeline: dict[str, Any]) -> Room:
+    return Room(events(timeline.get("events")), timeline.get("limited") is True, str(timeline.get("prev_batch") or ""))
+
+
+def _named(found: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from ((name, _object(room)) for name, room in _object(found).items() if name.isprintable())
+
+
+def _event(found: Any) -> Event | None:
+    try:
+        event = msgspec.convert(found, Event)
+    except msgspec.ValidationError:
+        return None
+    return event if event.sender.isprintable() and event.id.isprintable() else None
+
+
+def _object(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _addressed(text: str, user: str) -> tuple[str, bool]:
+    """The words without the name before them, and whether there was one."""
+    name = user.removeprefix("@").partition(":")[0]
+    for form in (user, name):
+        words = addressed(text, form)
+        if words is not None:
+            return words, True
+    return text, user in text
+
+
+def _without_quote(body: str, relation: dict[str, Any]) -> str:
+    """A reply without the lines that older clients quote before it."""
+    if "m.in_reply_to" not in relation or not body.startswith("> "):
+        return body
+    lines = body.split("\n")
+    end = next((place for place, line in enumerate(lines) if not line.startswith(">")), len(lines))
+    return "\n".join(lines[end:]).lstrip("\n")

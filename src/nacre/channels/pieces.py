@@ -1,0 +1,105 @@
+"""Text for a wire: cleaned of what no wire should carry, and cut into pieces that it takes."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HALF = re.compile(r"[\ud800-\udfff]")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
+# Where a cut is welcome, and how much of the piece must be filled for it.
+_PLACES = (("\n\n", 0.5), ("\n", 0.25), (" ", 0.0))
+_JOINERS = "\u200d\ufe0e\ufe0f"
+FENCE_ROOM = 64
+
+
+def clean(text: str) -> str:
+    """Text without control characters, but for line ends and tabs, and without halves of characters."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _HALF.sub("\ufffd", _CONTROL.sub("", text))
+
+
+def utf8(text: str) -> int:
+    """How many bytes a text takes."""
+    return len(text.encode())
+
+
+def utf16(text: str) -> int:
+    """How many units of UTF-16 a text takes."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def split(text: str, most: int, *, size: Callable[[str], int] = len) -> list[str]:
+    """Pieces of at most `most`, cut between paragraphs, else lines, else words, else characters.
+
+    What stood at a cut (an empty line, a line end, a space) is in no piece;
+    nor are pieces of nothing but white space.
+    """
+    pieces = []
+    while True:
+        head = text[: most + 1]
+        if len(head) == len(text) and size(head) <= most:
+            break
+        end, skipped = _cut(text, _fitting(head, most, size))
+        pieces.append(text[:end])
+        text = text[end + skipped :]
+    return [piece for piece in [*pieces, text] if piece.strip()]
+
+
+def fenced(pieces: list[str]) -> list[str]:
+    """The pieces, each with the code that a cut left open closed, and opened again in the next.
+
+    It adds at most FENCE_ROOM characters to a piece.
+    """
+    done, opening = [], ""
+    for piece in pieces:
+        whole = f"{opening}\n{piece}" if opening else piece
+        opening = _open_fence(whole)
+        done.append(f"{whole}\n{opening[: _width(opening)]}" if opening else whole)
+    return done
+
+
+def _fitting(head: str, most: int, size: Callable[[str], int]) -> int:
+    """How many characters fit; at least one, or nothing would ever be sent."""
+    taken = 0
+    for count, char in enumerate(head):
+        taken += size(char)
+        if taken > most:
+            return max(count, 1)
+    return len(head)
+
+
+def _cut(text: str, fitting: int) -> tuple[int, int]:
+    """Where to cut, and how many characters there to leave out."""
+    for place, least in _PLACES:
+        at = text.rfind(place, 1, fitting + len(place))
+        if at > fitting * least:
+            return at, len(place)
+    at = fitting
+    while at > 1 and fitting - at < 16 and _is_joined(text, at):  # noqa: PLR2004 - no character is longer
+        at -= 1
+    return (fitting if at <= 1 or _is_joined(text, at) else at), 0
+
+
+def _is_joined(text: str, at: int) -> bool:
+    """Whether a cut would go through what people see as one character."""
+    here = text[at : at + 1]
+    return bool(here) and (unicodedata.combining(here) > 0 or here in _JOINERS or text[at - 1] == _JOINERS[0])
+
+
+def _open_fence(text: str) -> str:
+    """The line that opened the code in which a text ends; nothing if it does not end in code."""
+    opening = ""
+    for found in _FENCE.finditer(text):
+        mark, info = found[1], found[2].strip()
+        if not opening:
+            opening = f"{mark[:8]}{info[:20]}"
+        elif not info and mark.startswith(opening[: _width(opening)]):
+            opening = ""
+    return opening
+
+
+def _width(opening: str) -> int:
+    return len(opening) - len(opening.lstrip(opening[0]))

@@ -1,0 +1,209 @@
+"""Telegram, by long polling of its Bot API."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from nacre.channels.channel import Accept, Arrived
+from nacre.channels.http import Api, Refusal
+from nacre.channels.lost import Attempts, Gone, Lost, Patience, Unsent
+from nacre.channels.pieces import FENCE_ROOM, fenced, split, utf16
+from nacre.channels.position import Position
+from nacre.channels.table import needed, secret
+from nacre.channels.telegram_text import Bot, Update, marked_up, updates, words
+from nacre.errors import ChannelError, ConfigError, NacreError
+
+logger = logging.getLogger(__name__)
+
+_SECTION, _VARIABLE = "channels.telegram", "NACRE_TELEGRAM_TOKEN"
+_LONGEST_TEXT = 4096
+_POLL = 50
+_SOON = 1.0
+_REMEMBERED = 1000
+# After a week without updates Telegram begins to count anew, and it keeps nothing for longer than a day.
+_STALE = 6 * 24 * 3600
+_UNKNOWN = frozenset({401, 404})
+_BAD_REQUEST, _TOO_MANY = 400, 429
+_LONGEST_WAIT = 300
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[channels.telegram]`: the bot's token, and whether answers are shown with their Markdown."""
+
+    address: str = "https://api.telegram.org"
+    token_file: str = ""
+    markdown: bool = True
+
+
+class Telegram:
+    """A bot; `state` is a file for how far it has read."""
+
+    name = "telegram"
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        state: Path,
+        patience: Patience | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._config, self._patience, self._clock = config, patience or Patience(), clock
+        self._position = Position(state)
+        found = secret(config.token_file, _VARIABLE, section=_SECTION, key="token_file")
+        token = needed(found, section=_SECTION, key="token_file", variable=_VARIABLE)
+        self._api = Api(f"{config.address.rstrip('/')}/bot{token}", secret=token)
+        self._bot = Bot()
+        self._shown: dict[str, int] = {}
+
+    async def run(self, accept: Accept) -> None:
+        """Hear people until cancelled; raises ConfigError if Telegram does not know the bot."""
+        attempts = Attempts(self._patience)
+        while True:
+            try:
+                self._bot = Bot.of(await self._ask("getMe", {}))
+                await self._follow(accept, attempts)
+            except Refusal as refusal:
+                if refusal.status in _UNKNOWN:
+                    raise ConfigError(f"{self._config.address} does not know the token of {_SECTION}") from None
+                logger.warning("Telegram refuses", extra={"reason": str(refusal)})
+                await self._patience.sleep(_asked_wait(refusal))
+            except ConfigError:
+                raise
+            except (Lost, NacreError, OSError) as error:
+                logger.warning("Telegram is interrupted", extra={"reason": str(error)})
+            await attempts.wait()
+
+    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        """Answer in the chat; what of an answer was sent is not sent again under the same `id` by this process."""
+        pieces = self._pieces(text)
+        for number in range(self._shown.get(id, 0), len(pieces)):
+            await self._say(to, pieces[number], first=number == 0)
+            self._shown[id] = number + 1
+        while len(self._shown) > _REMEMBERED:
+            del self._shown[next(iter(self._shown))]
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    # ---- words in
+
+    async def _follow(self, accept: Accept, attempts: Attempts) -> None:
+        offset, heard = self._place()
+        while True:
+            asked = time.monotonic()
+            if self._clock() - heard > _STALE:
+                offset = 0
+            found = updates(await self._poll(offset))
+            for update in found:
+                await self._take(update, accept)
+                offset = max(offset, update.update_id + 1)
+            if found:
+                heard = self._clock()
+                await run_sync(self._position.write, {"bot": self._bot.id, "offset": offset, "heard": heard})
+            elif time.monotonic() - asked < _SOON:
+                # A server that does not hold the question until there is an answer would be asked all the time.
+                await self._patience.sleep(min(self._patience.first, _SOON))
+            attempts.succeeded()
+
+    def _place(self) -> tuple[int, float]:
+        """How far was read, and when; of a position that is another bot's, nothing."""
+        place = self._position.read()
+        offset, heard = place.get("offset"), place.get("heard")
+        known = place.get("bot") == self._bot.id and isinstance(offset, int) and isinstance(heard, int | float)
+        return (offset, heard) if known else (0, self._clock())  # type: ignore[return-value] # it was just seen
+
+    async def _poll(self, offset: int) -> Any:
+        body = {"offset": offset, "timeout": _POLL, "limit": 100, "allowed_updates": ["message"]}
+        return await self._ask("getUpdates", body, patience=_POLL + 20)
+
+    async def _take(self, update: Update, accept: Accept) -> None:
+        message = update.message
+        text = "" if message is None else words(message, self._bot)
+        if message is None or message.sender is None or not text:
+            return
+        arrived = Arrived(
+            channel=self.name,
+            account=str(self._bot.id),
+            chat=str(message.chat.id),
+            thread=str(message.thread) if message.is_topic else "",
+            sender=str(message.sender.id),
+            id=f"{message.chat.id}.{message.id}",
+            text=text,
+            shown=message.sender.shown,
+        )
+        await accept(arrived)
+
+    # ---- words out
+
+    def _pieces(self, text: str) -> list[str]:
+        if not self._config.markdown:
+            return split(text, _LONGEST_TEXT, size=utf16)
+        return fenced(split(text, _LONGEST_TEXT - 2 * FENCE_ROOM, size=utf16))
+
+    async def _say(self, to: Arrived, text: str, *, first: bool) -> None:
+        body: dict[str, Any] = {"chat_id": to.chat, "text": text, "link_preview_options": {"is_disabled": True}}
+        if to.thread.isdecimal():
+            body["message_thread_id"] = int(to.thread)
+        message = to.id.rpartition(".")[2]
+        if first and to.chat.startswith("-") and message.isdecimal():
+            # In a group, so that people see who is answered.
+            body["reply_parameters"] = {"message_id": int(message), "allow_sending_without_reply": True}
+        if self._config.markdown:
+            try:
+                await self._insist(body | {"text": marked_up(text), "parse_mode": "MarkdownV2"})
+            except Gone as error:
+                if not _is_about_markup(error):
+                    raise
+            else:
+                return
+        await self._insist(body)
+
+    async def _insist(self, body: Mapping[str, Any]) -> None:
+        """Send a message; again only where it is certain that it was not sent, since it would be shown twice."""
+        attempts, deadline = Attempts(self._patience), time.monotonic() + self._patience.outage
+        while True:
+            try:
+                await self._ask("sendMessage", body)
+            except Unsent as error:
+                if time.monotonic() > deadline:
+                    raise ChannelError(f"{self._config.address} {error}, and nothing was sent") from error
+            except Lost as error:
+                raise ChannelError(f"{self._config.address} {error}; it is not known whether it was sent") from error
+            except Refusal as refusal:
+                await self._obey(refusal)
+            else:
+                return
+            await attempts.wait()
+
+    async def _obey(self, refusal: Refusal) -> None:
+        """Wait as long as Telegram asks; raises Gone if waiting is of no use."""
+        if refusal.status != _TOO_MANY:
+            raise Gone(f"Telegram takes no answer for this chat: it {refusal}") from refusal
+        wait = _asked_wait(refusal)
+        if wait > _LONGEST_WAIT:
+            raise ChannelError(f"Telegram asks to wait {wait:.0f} seconds, and nothing was sent") from refusal
+        await self._patience.sleep(wait)
+
+    async def _ask(self, method: str, body: Mapping[str, Any], *, patience: float = 30.0) -> Any:
+        found = await self._api.call("POST", f"/{method}", body=body, patience=patience)
+        return found.get("result")
+
+
+def _asked_wait(refusal: Refusal) -> float:
+    parameters = refusal.body.get("parameters")
+    wait = parameters.get("retry_after") if isinstance(parameters, dict) else None
+    return float(wait) if isinstance(wait, int | float) else refusal.wait or 0.0
+
+
+def _is_about_markup(error: Gone) -> bool:
+    cause = error.__cause__
+    refused = isinstance(cause, Refusal) and cause.status == _BAD_REQUEST
+    return refused and "parse entities" in str(cause).lower()

@@ -1,0 +1,84 @@
+"""Words that were received and not yet accepted, for wires that never say anything twice."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from nacre.channels.channel import Arrived
+
+logger = logging.getLogger(__name__)
+
+
+class Waiting:
+    """A queue in a file, one JSON line each.
+
+    What was put in is there after the process was killed (not after a power
+    loss: it is not flushed, since accepting is what makes words durable). The
+    file is emptied when nothing waits; after a kill, words may come out that
+    had been accepted, under the same id.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._queue = deque(_read(path))
+        self._arrival = anyio.Event()
+
+    def put(self, arrived: Arrived) -> None:
+        """Add words; where they cannot be written they wait in RAM alone."""
+        self._queue.append(arrived)
+        self._arrival.set()
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _append(self._path, msgspec.json.encode(arrived) + b"\n")
+        except OSError as error:
+            logger.warning("words that wait cannot be written", extra={"file": str(self._path), "reason": str(error)})
+
+    async def first(self) -> Arrived:
+        """The oldest; waits for one."""
+        while not self._queue:
+            self._arrival = anyio.Event()
+            await self._arrival.wait()
+        return self._queue[0]
+
+    def done(self) -> None:
+        """Forget the oldest: it was accepted."""
+        self._queue.popleft()
+        if not self._queue:
+            with suppress(OSError):
+                os.truncate(self._path, 0)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+
+def _append(path: Path, line: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(handle, line)
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path) -> list[Arrived]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    found = [_parsed(line) for line in lines]
+    if None in found:
+        logger.warning("words that waited cannot be read", extra={"file": str(path), "lines": found.count(None)})
+    return [arrived for arrived in found if arrived is not None]
+
+
+def _parsed(line: bytes) -> Arrived | None:
+    try:
+        return msgspec.json.decode(line, type=Arrived)
+    except msgspec.MsgspecError:
+        return None
