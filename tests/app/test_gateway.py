@@ -248,7 +248,7 @@ def killed(run: Callable[[Path, Ops], None], root: Path, nth: int) -> bool:
 
 def test_killed_anywhere_every_message_has_one_answer(tmp_path: Path) -> None:
     duplicates, tried = 0, 0
-    for nth in range(1, 400, 12):
+    for nth in range(1, 400, 4):
         root = tmp_path / str(nth) / "store"
         root.parent.mkdir()
         if not killed(run_once, root, nth):
@@ -260,5 +260,5 @@ def test_killed_anywhere_every_message_has_one_answer(tmp_path: Path) -> None:
         sent = (root.parent / "sent").read_text().splitlines()
         assert set(sent) == {"re: one", "re: two", "re: three"}
         duplicates = max(duplicates, len(sent) - 3)
-    assert tried >= 6
+    assert tried >= 20
     assert duplicates <= 1

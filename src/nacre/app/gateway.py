@@ -16,6 +16,7 @@ from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.app.inbox import Inbox, name_of
 from nacre.channels.channel import Arrived, Channel, key_of
+from nacre.channels.lost import Gone
 from nacre.entries import Message
 from nacre.errors import Busy, ChannelError, NacreError, SessionBusy, Stopped
 from nacre.sessions import Sessions
@@ -86,12 +87,14 @@ class Gateway:
             logger.info("words of a stranger were left unanswered", extra={"channel": arrived.channel})
             return
         if not self._is_in_time(arrived, manners):
-            await self._sent(arrived, TOO_FAST, "slow")
+            self._begin(arrived, TOO_FAST)
         elif not manners.keeps or await self._inbox.add(arrived):
             self._begin(arrived)
 
-    def _begin(self, arrived: Arrived) -> None:
-        if self._tasks is not None:
+    def _begin(self, arrived: Arrived, refusal: str = "") -> None:
+        if self._tasks is not None and refusal:
+            self._tasks.start_soon(self._sent, arrived, refusal, "slow")
+        elif self._tasks is not None:
             self._tasks.start_soon(self._served, arrived)
 
     async def _served(self, arrived: Arrived) -> None:
@@ -100,7 +103,9 @@ class Gateway:
             text = await self._answer(arrived)
             if text and not await self._sent(arrived, text, "answer"):
                 return
-            await self._inbox.done(arrived)
+            # Once it is sent nothing comes between: a shutdown here would have it sent again.
+            with anyio.CancelScope(shield=True):
+                await self._inbox.done(arrived)
         except Exception:
             # A bug with one message must not end the service of all others; it stays open for the next start.
             logger.exception("words could not be served", extra={"channel": arrived.channel})
@@ -129,6 +134,9 @@ class Gateway:
         while channel is not None:
             try:
                 await channel.send(arrived, text, id=f"{_id(arrived)}.{what}")
+            except Gone:
+                logger.warning("nobody is there to take an answer", extra={"channel": arrived.channel})
+                return True
             except ChannelError as error:
                 logger.warning("an answer could not be sent yet", extra={"error": str(error)})
                 await anyio.sleep(wait)
@@ -174,4 +182,4 @@ def _id(arrived: Arrived) -> str:
 
 
 def _is_allowed(arrived: Arrived, manners: Manners) -> bool:
-    return "*" in manners.allow or arrived.sender in manners.allow
+    return "*" in manners.allow or arrived.sender in manners.allow or arrived.channel == "schedule"
