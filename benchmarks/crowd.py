@@ -33,11 +33,11 @@ class Flushes:
     def __enter__(self) -> Self:
         flush = Ops.fdatasync
 
-        def counted(ops: Ops, fd: int) -> None:
+        def counted(fd: int) -> None:
             self.count += 1
-            flush(ops, fd)
+            flush(fd)
 
-        self._patch = patch.object(Ops, "fdatasync", counted)
+        self._patch = patch.object(Ops, "fdatasync", staticmethod(counted))
         self._patch.start()
         return self
 

@@ -47,6 +47,7 @@ class Line:
     """A channel that delivers what it is given, and remembers what was sent."""
 
     name = "line"
+    is_exact = False
 
     def __init__(self, arriving: Sequence[Arrived], *, enough: int, broken: int = 0) -> None:
         self.sent: list[tuple[str, str]] = []

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Literal
 
 import anyio
@@ -68,6 +69,7 @@ class Gateway:
         self._manners = manners
         self._commands = commands
         self._earlier = earlier
+        self._sending: dict[str, anyio.Lock] = {}
         self._recent: dict[str, deque[float]] = {}
         self._tasks: TaskGroup | None = None
 
@@ -101,14 +103,22 @@ class Gateway:
         """Answer words, tell whoever sent them, and close them; what befalls one is nobody else's."""
         try:
             text = await self._answer(arrived)
-            if text and not await self._sent(arrived, text, "answer"):
-                return
-            # Once it is sent nothing comes between: a shutdown here would have it sent again.
-            with anyio.CancelScope(shield=True):
-                await self._inbox.done(arrived)
+            async with self._alone(arrived.channel):
+                if text and not await self._sent(arrived, text, "answer"):
+                    return
+                # Once it is sent nothing comes between: a shutdown here would have it sent again.
+                with anyio.CancelScope(shield=True):
+                    await self._inbox.done(arrived)
         except Exception:
             # A bug with one message must not end the service of all others; it stays open for the next start.
             logger.exception("words could not be served", extra={"channel": arrived.channel})
+
+    def _alone(self, channel: str) -> AbstractAsyncContextManager[None]:
+        """One answer at a time where a repeated one would be seen, so that a crash repeats at most one."""
+        found = self._channels.get(channel)
+        if found is None or found.is_exact:
+            return nullcontext()
+        return self._sending.setdefault(channel, anyio.Lock())
 
     async def _answer(self, arrived: Arrived) -> str:
         room = self._room(arrived.channel)

@@ -34,6 +34,10 @@ class Channel(Protocol):
     def name(self) -> str:
         """What it is called in keys and in the configuration."""
 
+    @property
+    def is_exact(self) -> bool:
+        """True if an answer that is sent again under its id is shown once."""
+
     async def run(self, accept: Accept) -> None:
         """Receive until cancelled; a connection that is lost is made again."""
 

@@ -39,6 +39,7 @@ class Irc:
     """A bot on one server; `state` is a file for words that it has heard and nobody has accepted yet."""
 
     name = "irc"
+    is_exact = False
 
     def __init__(
         self, config: Config, *, state: Path, patience: Patience | None = None, pace: Pace | None = None

@@ -57,6 +57,7 @@ class Matrix:
     """
 
     name = "matrix"
+    is_exact = True
 
     def __init__(
         self,

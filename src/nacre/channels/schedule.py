@@ -62,6 +62,7 @@ class Schedule:
     """
 
     name = "schedule"
+    is_exact = False
 
     def __init__(
         self,

@@ -46,6 +46,7 @@ class Telegram:
     """A bot; `state` is a file for how far it has read."""
 
     name = "telegram"
+    is_exact = False
 
     def __init__(
         self,
