@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
@@ -11,70 +10,68 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.testing import Disk, Fault
-from tests.simulated import opened
+
+HOLDER = "import sys, nacre; nacre.open(sys.argv[1]).hold('k').take(); print(1, flush=True); input()"
 
 
-def test_a_turn_elsewhere_is_told_with_who_has_it(root: Path) -> None:
-    with nacre.open(root) as sessions:
-        mine, other = sessions.hold("k"), sessions.hold("k")
+def test_a_turn_in_another_process_is_told_with_which(root: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(root)]
+    with nacre.open(root) as sessions, subprocess.Popen(command, stdin=-1, stdout=-1) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        hold = sessions.hold("k")
+        with pytest.raises(nacre.SessionBusy, match=rf"at work in another process \({other.pid}\)"):
+            hold.take()
+        sessions.hold("another").take()
+        other.kill()
+        other.wait()
+        hold.take()
+        hold.close()
+
+
+def test_in_one_process_there_is_one_holder(root: Path) -> None:
+    with nacre.open(root) as sessions, nacre.open(root) as again:
+        mine, other = sessions.hold("k"), again.hold("k")
         mine.take()
-        with pytest.raises(nacre.SessionBusy, match=f'"pid": {os.getpid()}'):
+        with pytest.raises(nacre.SessionBusy, match=rf"at work in this process \({os.getpid()}\)"):
             other.take()
+        other.close()
+        mine.close()
         mine.close()
         other.take()
         other.close()
-        assert list((root / "locks").iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_taken_over(root: Path) -> None:
-    code = "import os, sys, nacre; nacre.open(sys.argv[1]).hold('k').take(); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", code, str(root)], check=False)
-    assert (root / "locks/k.turn").exists()
+def test_a_child_of_a_fork_has_none_of_its_parent_s_turns(root: Path) -> None:
     with nacre.open(root) as sessions:
         hold = sessions.hold("k")
         hold.take()
-        assert f'"pid": {os.getpid()}' in (root / "locks/k.turn").read_text()
-        hold.close()
+        child = os.fork()
+        if not child:
+            try:
+                sessions.hold("k").take()
+            except nacre.SessionBusy as error:
+                os._exit(0 if f"another process ({os.getppid()})" in str(error) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         hold.close()
 
 
-def test_a_file_that_is_another_s_by_now_is_left_alone(root: Path) -> None:
+def test_nothing_is_left_of_a_turn_but_one_empty_file_for_all(root: Path) -> None:
     with nacre.open(root) as sessions:
-        hold = sessions.hold("k")
-        hold.take()
-        other = root / "locks/other"
-        other.write_text("another's")
-        other.rename(root / "locks/k.turn")
-        hold.close()
-        assert (root / "locks/k.turn").read_text() == "another's"
+        for key in ("a", "b"):
+            hold = sessions.hold(key)
+            hold.take()
+            hold.close()
+    assert sorted(path.name for path in root.iterdir()) == ["sessions", "turns.lock"]
+    assert (root / "turns.lock").stat().st_size == 0
 
 
-def test_a_name_that_goes_between_opening_and_locking_is_noticed() -> None:
-    disk = Disk()
-    hold = opened(disk).hold("k")
-    disk.fail(Fault(call="stat", errno=errno.ENOENT))
-    hold.take()
-    hold.close()
-    hold.take()
-
-
-def test_who_has_it_may_not_say(root: Path) -> None:
+def test_a_store_that_cannot_be_written_says_so(root: Path) -> None:
     with nacre.open(root) as sessions:
-        mine, other = sessions.hold("k"), sessions.hold("k")
-        mine.take()
-        (root / "locks/k.turn").write_text("")
-        with pytest.raises(nacre.SessionBusy, match="it does not say which"):
-            other.take()
-        mine.close()
-
-
-def test_a_store_that_cannot_be_written_says_so() -> None:
-    disk = Disk()
-    hold = opened(disk).hold("k")
-    disk.fail(Fault(call="mkdir", errno=errno.EROFS))
-    with pytest.raises(nacre.Refused, match="cannot be held"):
-        hold.take()
+        (root / "turns.lock").mkdir()
+        with pytest.raises(nacre.Refused, match="cannot be held"):
+            sessions.hold("k").take()
 
 
 def test_ram_has_nobody_to_keep_away() -> None:

@@ -18,7 +18,6 @@ def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:
     be go too, whatever its uid; only the lock of the active log keeps others from beginning one meanwhile.
     """
     doomed = _Doomed(upto, None if place.archived else _put_away(ops, place))
-    unlink_if_there(ops, f"{place.root}/locks/{place.name}.turn")
     for folder in (f"{place.root}/{name}" for name in _FOLDERS):
         try:
             files = ops.listdir(folder)

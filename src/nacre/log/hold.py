@@ -1,81 +1,75 @@
-"""Whose turn it is: a lock that says who has it, beside the log and without a say in what is written."""
+"""Whose turn it is: a lock that says which process has it, beside the log and without a say in what is written.
+
+All sessions of a store share one empty file, `turns.lock`, of which each locks one byte, chosen by its name: nothing
+is made or removed for a turn, and what a killed process held is free at once.
+"""
 
 from __future__ import annotations
 
-import json
 import os
+from threading import Lock
+from zlib import crc32
 
-from nacre.entries import timestamp
 from nacre.errors import Refused, SessionBusy
 from nacre.log.ops import Ops
-from nacre.log.place import Place, unlink_if_there, write_all
+from nacre.log.place import Place
 
-_MOST = 4096
+_FILE = "turns.lock"
+
+# A process loses its locks on a file when it closes any descriptor of it: there is one, and it stays open.
+_guard = Lock()
+_open: dict[str, int] = {}
+_held: set[tuple[str, int]] = set()
 
 
 class FileHold:
-    """The lock of one session for one process; a file that is there only while somebody cares for it.
-
-    What a killed process left is taken over: its lock went with it.
-    """
+    """The lock of one session, for one process and in it for one holder."""
 
     def __init__(self, ops: Ops, place: Place) -> None:
         self._ops = ops
         self._key = place.key
-        self._folder = f"{place.root}/locks"
-        self._path = f"{self._folder}/{place.name}.turn"
-        self._fd = -1
+        self._path = f"{place.root}/{_FILE}"
+        self._mine = (self._path, _byte(place.name))
+        self._is_taken = False
 
     def take(self) -> None:
-        """Take it; raises SessionBusy, with who has it, if that is another process."""
-        try:
-            while not self._taken():
-                continue
-        except OSError as error:
-            raise Refused(f"session {self._key!r} cannot be held: {error}") from error
+        """Take it; raises SessionBusy, with who has it, if that is another."""
+        with _guard:
+            try:
+                holder = os.getpid() if self._mine in _held else self._ops.claim(self._descriptor(), self._mine[1])
+            except OSError as error:
+                raise Refused(f"session {self._key!r} cannot be held: {error}") from error
+            if holder:
+                where = "this process" if holder == os.getpid() else "another process"
+                raise SessionBusy(f"session {self._key!r} is at work in {where} ({holder})")
+            _held.add(self._mine)
+            self._is_taken = True
 
     def close(self) -> None:
-        """Let others take it, and leave nothing behind."""
-        if self._fd >= 0:
-            if self._has_the_name():
-                unlink_if_there(self._ops, self._path)
-            self._drop()
+        """Let others take it."""
+        with _guard:
+            if self._is_taken:
+                self._is_taken = False
+                _held.discard(self._mine)
+                self._ops.disclaim(self._descriptor(), self._mine[1])
 
-    def _taken(self) -> bool:
-        """Try once; False if the file was taken away meanwhile."""
-        if self._fd < 0:
-            self._open()
-        if not self._ops.flock(self._fd, wait=False):
-            who = self._ops.pread(self._fd, _MOST, 0).decode(errors="replace").strip()
-            self._drop()
-            raise SessionBusy(f"session {self._key!r} is at work in another process: {who or 'it does not say which'}")
-        if not self._has_the_name():
-            self._drop()
-            return False
-        self._sign()
-        return True
+    def _descriptor(self) -> int:
+        if self._path not in _open:
+            _open[self._path] = self._ops.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        return _open[self._path]
 
-    def _open(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        try:
-            self._fd = self._ops.open(self._path, flags, 0o600)
-        except FileNotFoundError:
-            self._ops.mkdir(self._folder, 0o700)
-            self._fd = self._ops.open(self._path, flags, 0o600)
 
-    def _sign(self) -> None:
-        who = {"pid": os.getpid(), "host": os.uname().nodename, "since": timestamp(self._ops.now())}
-        self._ops.ftruncate(self._fd, 0)
-        write_all(self._ops, self._fd, json.dumps(who).encode())
+def _byte(name: str) -> int:
+    """Which byte is a session's; two names share one so rarely that the second may wait for the first."""
+    encoded = name.encode()
+    return crc32(encoded) << 30 | crc32(encoded[::-1] + b"/") >> 2
 
-    def _has_the_name(self) -> bool:
-        try:
-            named = self._ops.stat(self._path)
-        except FileNotFoundError:
-            return False
-        held = self._ops.fstat(self._fd)
-        return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
 
-    def _drop(self) -> None:
-        fd, self._fd = self._fd, -1
-        self._ops.close(fd)
+def _begin_in_child() -> None:
+    """After a fork, in the child: it has none of the parent's locks, and a thread of the parent may hold the guard."""
+    global _guard  # noqa: PLW0603 - it must be another
+    _guard = Lock()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)

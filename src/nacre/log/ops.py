@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import sys
 import time
 from collections.abc import Callable
 
+# struct flock, as the system lays it out.
+_FLOCK = (
+    ("qqihh", ("start", "len", "pid", "type", "whence"))
+    if sys.platform == "darwin"
+    else ("hhqqi4x", ("type", "whence", "start", "len", "pid"))
+)
 _FULL_FSYNC = getattr(fcntl, "F_FULLFSYNC", None) if sys.platform == "darwin" else None
 
 
@@ -62,6 +69,23 @@ class Ops:
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
+
+    def claim(self, fd: int, at: int) -> int:
+        """Lock one byte of a file for this process; 0 if it has it now, else the process that has it, -1 if unknown."""
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+        except (BlockingIOError, PermissionError):
+            return self._claimant(fd, at)
+        return 0
+
+    def disclaim(self, fd: int, at: int) -> None:
+        fcntl.lockf(fd, fcntl.LOCK_UN, 1, at)
+
+    def _claimant(self, fd: int, at: int) -> int:
+        layout, ours = _FLOCK
+        asked = {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET, "start": at, "len": 1, "pid": 0}
+        packed = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(layout, *(asked[name] for name in ours)))
+        return dict(zip(ours, struct.unpack(layout, packed), strict=True))["pid"] or -1
 
     def link(self, old: str, new: str) -> None:
         os.link(old, new, follow_symlinks=False)
