@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     ("on loopback, with a token of its own", "nacre serve"),
-    ("where other programs find it", "NACRE_SERVE_TOKEN=$(cat token) nacre serve --port 8377"),
+    ("where other programs find it", "NACRE_SERVE_TOKEN=$(cat token) nacre serve --port 8080"),
     ("for a network, behind a proxy that does TLS", "NACRE_SERVE_TOKEN=… nacre serve --host 10.0.0.5 --name nacre.lan"),
 )
 
 VARIABLE = "NACRE_SERVE_TOKEN"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
 
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; loopback if nothing is said")
-    parser.add_argument("--port", type=int, default=8377, metavar="N", help="which port; 0 for any that is free")
+    parser.add_argument("--port", type=int, default=8080, metavar="N", help="which port; 0 for any that is free")
     parser.add_argument("--name", action="append", default=[], help="a further host name that requests may use")
     parser.add_argument("--model", help="who answers, as `provider/model`")
 
@@ -79,9 +79,11 @@ def _told(args: Namespace, out: Out, token: str) -> Callable[[int], None]:
         where = f"[{args.host}]" if ":" in args.host else args.host
         if out.json:
             out.document({"ok": True, "url": f"http://{where}:{port}/", "port": port, "pid": os.getpid()})
+            # Whoever started it waits for this line, and it is the last for a long time.
+            out.flush()
         elif os.environ.get(VARIABLE):
             out.note(f"serving on http://{where}:{port}/ with the token in {VARIABLE}; Ctrl-C ends it")
         else:
-            out.note(f"serving on http://{where}:{port}/#token={token}; Ctrl-C ends it")
+            out.note(f"serving on http://{where}:{port}/login#token={token}; Ctrl-C ends it")
 
     return ready

@@ -155,7 +155,7 @@ class Gate:
         """A page of somebody else's whose name leads here (DNS rebinding) is told that this is not its host."""
         named = headers.getlist("host")
         if len(named) != 1 or _name(named[0]) not in self._hosts:
-            raise Fault("host", "this server does not go by that name; `serve.hosts` says which it has")
+            raise Fault("host", "this server does not go by that name; `nacre serve --name` gives it another")
 
     def _check_key(self, scope: Scope, headers: Headers) -> None:
         given = headers.get("authorization")

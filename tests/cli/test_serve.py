@@ -1,0 +1,62 @@
+"""nacre serve: it starts, says where it is, asks for its token, and ends in order when it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+PROGRAM = [sys.executable, "-m", "nacre.cli"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A home of its own, and a model whose server is never asked."""
+    ours = {"NACRE_HOME": "store", "XDG_CONFIG_HOME": "config", "XDG_CACHE_HOME": "cache", "HOME": "home"}
+    (tmp_path / "home").mkdir()
+    places = {name: str(tmp_path / folder) for name, folder in ours.items()}
+    model = {"NACRE_AGENT_PROVIDER": "openai", "NACRE_AGENT_MODEL": "m", "OPENAI_API_KEY": "k"}
+    return {**os.environ, **places, **model, "NACRE_SERVE_TOKEN": "a-token-that-is-long-enough-for-all"}
+
+
+@pytest.fixture
+def daemon(environment: dict[str, str], tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [*PROGRAM, "serve", "--port", "0", "--json"]
+    with subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        yield running, json.loads(running.stdout.readline())["url"]
+        running.kill()
+
+
+def test_it_serves_those_who_have_the_token(daemon: tuple[subprocess.Popen[str], str]) -> None:
+    _, url = daemon
+    assert httpx.get(f"{url}api/sessions").status_code == 401
+    allowed = {"Authorization": "Bearer a-token-that-is-long-enough-for-all"}
+    assert [item["key"] for item in httpx.get(f"{url}api/sessions", headers=allowed).json()["items"]] == [
+        "nacre:memory"
+    ]
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_in_order_when_it_is_told_to(daemon: tuple[subprocess.Popen[str], str], told: signal.Signals) -> None:
+    running, _ = daemon
+    running.send_signal(told)
+    _, errors = running.communicate(timeout=20)
+    assert (running.returncode, "Traceback" in errors) == (0, False)
+
+
+def test_elsewhere_than_on_loopback_it_wants_a_token_that_somebody_chose(environment: dict[str, str]) -> None:
+    del environment["NACRE_SERVE_TOKEN"]
+    command = [*PROGRAM, "serve", "--host", "192.0.2.1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "needs a token that you chose" in done.stderr
