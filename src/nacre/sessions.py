@@ -203,7 +203,7 @@ class Sessions:
 
         def get(past: Past) -> Snapshot:
             state = past.state
-            records = live.newest(past, last)[::-1]
+            records = list(live.newest(past, last))[::-1]
             return Snapshot(
                 n=past.n,
                 live=state.live,

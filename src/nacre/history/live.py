@@ -110,14 +110,15 @@ def chain(past: Past, state: State) -> Iterator[Record]:
         want, ordinal = record.p or 0, record.st.i - 1
 
 
-def newest(past: Past, count: int | None = None) -> list[Record]:
+def newest(past: Past, count: int | None = None) -> Iterator[Record]:
     """The records of the live messages, newest first; all, or the last few."""
     newest_first = chain(past, past.state)
-    return list(newest_first if count is None else islice(newest_first, max(count, 0)))
+    return newest_first if count is None else islice(newest_first, max(count, 0))
 
 
 def history(past: Past, count: int | None = None) -> list[Message]:
     """The live messages, oldest first; all, or the last few."""
+    # One by one: thousands of records that are kept for a moment longer make the garbage collector look at them all.
     found = [message_of(record, past) for record in newest(past, count)]
     found.reverse()
     return found
