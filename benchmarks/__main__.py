@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from benchmarks import append, confining, crowd, load, peers, report, scale, search, sharing, start, turns
+from benchmarks import append, confining, crowd, gateway, load, peers, report, scale, search, sharing, start, turns
 from benchmarks.rows import Row
 from benchmarks.scene import QUICK, Scene, Sizes
 
@@ -32,8 +32,12 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "forks": sharing.forks,
     "images": sharing.images,
     "turns": turns.turns,
+    "contexts": turns.contexts,
     "actors": turns.actors,
     "sandbox": confining.starts,
+    "senders": gateway.senders,
+    "seen": gateway.senders_memory,
+    "starts": gateway.starts,
     "import": start.importing,
     "command": start.command_line,
     "stores": peers.stores,

@@ -82,7 +82,20 @@ def actors(store: str, count: str) -> int:
     return weigh(Path(store), int(count))
 
 
-TASKS: dict[str, Callable[..., object]] = {"appends": appends, "load": load, "turn": turn, "actors": actors}
+def senders(store: str, seen: str, active: str) -> int:
+    """Bytes that a process holds after so many senders, of whom so many are active."""
+    from benchmarks.gateway import weigh  # noqa: PLC0415
+
+    return weigh(Path(store), int(seen), int(active))
+
+
+TASKS: dict[str, Callable[..., object]] = {
+    "appends": appends,
+    "load": load,
+    "turn": turn,
+    "actors": actors,
+    "senders": senders,
+}
 
 if __name__ == "__main__":
     task, *arguments = sys.argv[1:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import anyio
 import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros
-from benchmarks.scene import Scene
+from benchmarks.scene import LONG, SHORT, Scene
 from nacre.agent.actor import Agent, Inbound
+from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Guard
 from nacre.providers.scripted import Scripted
@@ -33,6 +35,24 @@ def turns(scene: Scene) -> Iterator[Row]:
     ratio = measure.paired(samples, "turn", "flushes")
     absolute = f"{micros(measure.p50(samples['flushes']))}, {micros(measure.p50(samples['turn']))}"
     yield at_most("a turn without tools against its two flushes alone", ratio, 1.5, absolute=absolute)
+
+
+def contexts(scene: Scene) -> Iterator[Row]:
+    """What a model is shown of a long session against of a short one, from a store that has just been opened."""
+    samples = measure.interleave(
+        {key: partial(_shown, scene.long, key) for key in (SHORT, LONG)}, rounds=scene.sizes.pairs // 10, warm=1
+    )
+    ratio = measure.p50(samples[LONG]) / measure.p50(samples[SHORT])
+    what = f"context build at {scene.sizes.long:,} messages against {scene.sizes.short:,}"
+    absolute = f"{micros(measure.p50(samples[SHORT]))}, {micros(measure.p50(samples[LONG]))}"
+    yield at_most(what, ratio, 2, absolute=absolute)
+
+
+def _shown(store: Path, key: str) -> None:
+    with nacre.open(store) as sessions:
+        conversation = Conversation(sessions, key)
+        conversation.read()
+        conversation.window(tokens=32_000, most=50)
 
 
 def actors(scene: Scene) -> Iterator[Row]:

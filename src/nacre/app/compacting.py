@@ -260,7 +260,7 @@ def _store(sessions: Sessions) -> Backend:
 
 
 def _read(past: Past) -> _Seen:
-    records = live.newest(past)[::-1]
+    records = list(live.newest(past))[::-1]
     return _Seen(
         messages=[message_of(record, past) for record in records],
         numbers=[record.n for record in records],
@@ -343,7 +343,7 @@ def _back(past: Past) -> _Back:
     if record is None:
         raise NacreError("there is no summary to undo")
     then = [message.n for message in live.chain(past, record.st)][::-1]
-    now = live.newest(past)[::-1]
+    now = list(live.newest(past))[::-1]
     if [message.n for message in now[: len(then)]] != then:
         raise NacreError("the history was changed since the summary; `rewind` goes back to any record")
     later = [message_of(message, past) for message in now[len(then) :]]
