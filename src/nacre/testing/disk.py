@@ -24,7 +24,7 @@ class Disk:
     from `seed` and the calls made. There are no symbolic links and no permissions, and one thread.
     """
 
-    __slots__ = ("_locks", "_tree", "before", "faults", "ticks")
+    __slots__ = ("_locks", "_tree", "before", "claims", "faults", "ticks")
 
     def __init__(self, seed: int = 0, *, at: Snapshot | None = None) -> None:
         self._tree = Tree.empty(seed) if at is None else Tree(at)
@@ -32,6 +32,7 @@ class Disk:
         self.before: Hook | None = None
         self.faults = Faults()
         self.ticks = 0
+        self.claims: dict[tuple[int, int], Process] = {}
 
     def process(self) -> Process:
         """A new process, with no file open."""
@@ -103,6 +104,7 @@ class Process(Ops):
         for description in self._open.values():
             self._release(description)
         self._open.clear()
+        self._disk.claims = {place: owner for place, owner in self._disk.claims.items() if owner is not self}
 
     # Descriptors
 
@@ -244,6 +246,19 @@ class Process(Ops):
         description = self._at(fd)
         self._release(description)
         self._obey(self._meet("unlock"), description.path)
+
+    def claim(self, fd: int, at: int) -> int:
+        """Lock one byte; it belongs to the process, and another hears only that it is taken."""
+        description = self._at(fd)
+        self._obey(self._meet("claim"), description.path)
+        owner = self._disk.claims.setdefault((description.inode, at), self)
+        return 0 if owner is self else -1
+
+    def disclaim(self, fd: int, at: int) -> None:
+        """Let go of a byte, if it is this process's."""
+        place = (self._at(fd).inode, at)
+        if self._disk.claims.get(place) is self:
+            del self._disk.claims[place]
 
     def _release(self, description: _Description) -> None:
         if self._locks.get(description.inode) is description:
