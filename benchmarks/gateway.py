@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 import nacre
 from benchmarks import measure
-from benchmarks.rows import Row, at_least, at_most, micros, plain
+from benchmarks.rows import Row, at_least, at_most, micros
 from benchmarks.scene import Scene
 from benchmarks.turns import answering
 from nacre.agent.kernel import Kernel
@@ -89,7 +89,6 @@ def starts(scene: Scene) -> Iterator[Row]:
     yield at_most(
         f"start with {scene.sizes.listed:,} sessions on disk against with none", ratio, 1.5, absolute=absolute
     )
-    yield plain("what is looked at when it starts", "the inbox alone")
 
 
 def weigh(store: Path, seen: int, active: int) -> int:
