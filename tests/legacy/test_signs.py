@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,3 +53,59 @@ def test_the_package_gives_what_it_names_and_nothing_else() -> None:
     assert all(getattr(package, name).__name__ == name for name in package.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         _ = package.nothing
+
+
+def aged(root: Path) -> None:
+    """Let the folder of the logs be as old as one of yesterday."""
+    os.utime(root / "sessions", ns=(10**18, 10**18 + len(list((root / "sessions").iterdir()))))
+
+
+class Listing(Ops):
+    """The operating system, and which folders were listed."""
+
+    def __init__(self) -> None:
+        self.listed: list[str] = []
+
+    def listdir(self, path: str) -> list[str]:
+        self.listed.append(path)
+        return super().listdir(path)
+
+
+def test_logs_are_not_listed_again_while_their_folder_is_as_it_was(root: Path) -> None:
+    store = Files(str(root), rules=RULES)
+    nacre.Sessions(store).add_message("k", "user", "a")
+    migrate_at_start(store)
+    aged(root)
+    first, second = Listing(), Listing()
+    assert not is_due(first, str(root))
+    assert not is_due(second, str(root))
+    assert (len(first.listed), second.listed) == (2, [str(root)])
+
+
+def test_a_name_that_comes_later_is_a_sign(root: Path) -> None:
+    test_logs_are_not_listed_again_while_their_folder_is_as_it_was(root)
+    (root / "sessions" / "late.json").touch()
+    assert is_due(Ops(), str(root))
+    aged(root)
+    assert is_due(Ops(), str(root))
+
+
+def test_a_folder_that_has_just_changed_is_not_taken_for_known(root: Path) -> None:
+    store = Files(str(root), rules=RULES)
+    nacre.Sessions(store).add_message("k", "user", "a")
+    migrate_at_start(store)
+    first, second = Listing(), Listing()
+    assert not is_due(first, str(root))
+    assert not is_due(second, str(root))
+    assert first.listed == second.listed == [str(root), f"{root}/sessions"]
+
+
+def test_a_migration_in_another_process_is_not_disturbed(root: Path) -> None:
+    store = Files(str(root), rules=RULES)
+    nacre.Sessions(store).add_message("k", "user", "a")
+    migrate_at_start(store)
+    aged(root)
+    with (root / "migrating.lock").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not is_due(Ops(), str(root))
+        assert held.read() == b"done\n"

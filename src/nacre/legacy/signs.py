@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from nacre.log.ops import Ops
 
@@ -10,32 +11,66 @@ LOCK = "migrating.lock"
 DONE = b"done\n"
 _EARLIER = (".json", ".jsonl.archived")
 _CLAIMED = ".jsonl.migrating"
+_SETTLED = 2.0
+"""Seconds after which a folder's time tells of every name in it; clocks of file systems tick slowly."""
+_LONGEST = 100
 
 
 def is_due(ops: Ops, root: str) -> bool:
     """Tell whether a name in a store's root or `sessions` may be an earlier session's.
 
-    Our logs have names that earlier ones may have, too: they count until they have been looked through once.
+    Our logs have names that earlier ones may have, too: they count until they have been looked through once. A folder
+    that has not changed since its names were last seen is not listed again, however many there are.
     """
-    ours = _names(ops, f"{root}/sessions")
+    if any(name.endswith((*_EARLIER, ".jsonl")) for name in _names(ops, root)):
+        return True
+    folder = f"{root}/sessions"
+    seen, now = _seen(ops, root), _state(ops, folder)
+    if now and seen == DONE + now:
+        return False
+    ours = _names(ops, folder)
     others = [name for name in ours if not name.endswith(".jsonl")]
     if any(name.endswith(_EARLIER) or _CLAIMED in name for name in others):
         return True
-    if any(name.endswith((*_EARLIER, ".jsonl")) for name in _names(ops, root)):
-        return True
-    return bool(ours) and not is_looked_through(ops, root)
+    if not seen.startswith(DONE):
+        return bool(ours)
+    if now:
+        _remember(ops, root, DONE + now)
+    return False
 
 
-def is_looked_through(ops: Ops, root: str) -> bool:
-    """Tell whether every name in `sessions` that looks like a log's has been seen to be one."""
+def _state(ops: Ops, folder: str) -> bytes:
+    """What changes when a name comes into a folder; nothing if it is too young to tell, or cannot be asked."""
+    try:
+        found = ops.stat(folder)
+    except OSError:
+        return b""
+    is_settled = found.st_mtime_ns < (ops.now() - _SETTLED) * 1e9
+    return b"%d %d\n" % (found.st_ino, found.st_mtime_ns) if is_settled else b""
+
+
+def _seen(ops: Ops, root: str) -> bytes:
+    """What was written down of the names in `sessions` when they were last looked through."""
     try:
         fd = ops.open(f"{root}/{LOCK}", os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
-        return False
+        return b""
     try:
-        return ops.pread(fd, len(DONE), 0) == DONE
+        return ops.pread(fd, _LONGEST, 0)
     finally:
         ops.close(fd)
+
+
+def _remember(ops: Ops, root: str, seen: bytes) -> None:
+    """Write down that names were looked through; what comes of it not being written is that they are listed again."""
+    with suppress(OSError):
+        fd = ops.open(f"{root}/{LOCK}", os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+        try:
+            if ops.flock(fd, wait=False):
+                ops.ftruncate(fd, 0)
+                ops.write(fd, seen)
+        finally:
+            ops.close(fd)
 
 
 def _names(ops: Ops, folder: str) -> list[str]:
