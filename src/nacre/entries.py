@@ -468,6 +468,8 @@ def say(message: Message | Mapping[str, Any]) -> Say:
 
 def plain(value: Any, what: str) -> Any:
     """Check a JSON value that is not a message and give it in plain types, without lone surrogates."""
+    if type(value) is dict and all(_is_plain(name) and _is_plain(item) for name, item in value.items()):
+        return dict(value)
     _check_json(value, what, DEEPEST)
     return _mapped(value, lambda leaf: _without_surrogates(_exact(leaf)))
 
@@ -593,7 +595,13 @@ def _without_surrogates(value: Any) -> Any:
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def _is_plain(value: Any) -> bool:
+    return type(value) is str and _encodes(value)
+
+
 def _encodes(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -11,7 +12,9 @@ import nacre
 from nacre.entries import Unit, say_plainly
 from nacre.history.live import RULES
 from nacre.log.file import LogFile
+from nacre.log.ops import Ops
 from nacre.log.place import Place
+from nacre.store.files import Files
 from nacre.store.writers import Writer, Writers
 from nacre.testing import Disk, Fault
 from tests.simulated import ROOT, opened, said, say, settled
@@ -89,9 +92,33 @@ def test_a_relaxed_log_that_cannot_be_flushed_when_it_should_make_way_stays() ->
 def test_writers_that_are_idle_are_forgotten_when_they_are_many() -> None:
     found = writers(Disk(), max_open=2)
     found.of("open").queue.run(HELLO)
-    at_hand, idle = found.of("open"), [found.of(f"k{n}") for n in range(4097)]
+    at_hand, idle = found.of("open"), [found.of(f"k{n}") for n in range(1025)]
     assert found.of("open") is at_hand
     assert found.of("k0") is not idle[0]
+
+
+def test_a_log_that_is_opened_again_is_not_read_for_its_ids_again(root: Path) -> None:
+    said = [nacre.Message(role="user", content="x" * 1000)]
+
+    class Reading(Ops):
+        read = 0
+
+        def pread(self, fd: int, size: int, offset: int) -> bytes:
+            found = super().pread(fd, size, offset)
+            self.read += len(found)
+            return found
+
+    ops = Reading()
+    with nacre.Sessions(Files(str(root), rules=RULES, max_open=1, ops=ops)) as sessions:
+        for number in range(300):
+            sessions.add_messages("a", said, id=str(number))
+        for number in range(3):
+            sessions.add_message("b", "user", "x")
+            before = ops.read
+            sessions.add_messages("a", said, id=f"new {number}")
+            assert ops.read == before
+        sessions.add_message("b", "user", "x")
+        assert sessions.add_messages("a", said, id="7") == 9
 
 
 # Closing

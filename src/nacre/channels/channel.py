@@ -7,8 +7,6 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-_ESCAPED = {"%": "%25", ":": "%3A"}
-
 
 class Arrived(Struct, frozen=True, kw_only=True):
     """Words as a channel met them; `id` is the channel's own name for them, `shown` the sender's for people."""
@@ -55,8 +53,4 @@ def key_of(arrived: Arrived, *, per: Literal["sender", "chat"] = "sender") -> st
     """
     sender = arrived.sender if per == "sender" else ""
     parts = (arrived.channel, arrived.account, arrived.chat, arrived.thread, sender)
-    return ":".join(_escape(part) for part in parts)
-
-
-def _escape(part: str) -> str:
-    return "".join(_ESCAPED.get(char, char) for char in part)
+    return ":".join([part.replace("%", "%25").replace(":", "%3A") for part in parts])

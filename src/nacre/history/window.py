@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -118,8 +119,7 @@ class _View:
 def _fitted(newest_first: Iterator[Message], limits: _Limits) -> Window:
     view = _View()
     is_cut = False
-    # The longest that it can be: how much is left out is known only in the end.
-    note = limits.cost(_note(limits.summary, limits.count, begins=False))
+    note = limits.cost(_longest_note(limits.summary, len(str(limits.count))))
     while not is_cut and (turn := _turn(newest_first, view, limits)):
         piece = attached([*turn, *view.seeking])
         room = limits.tokens - view.tokens - (note if limits.needs_note(turn, view.read + len(turn)) else 0)
@@ -175,6 +175,12 @@ def _note(summary: str, left_out: int, *, begins: bool) -> list[Message]:
     if not said and not begins:
         said.append("[the beginning of this conversation is not shown]")
     return [Message(role="user", content="\n\n".join(said))] if said else []
+
+
+@lru_cache(maxsize=64)
+def _longest_note(summary: str, digits: int) -> Sequence[Message]:
+    """The note at its longest: how much is left out is known only in the end, but for how many digits that has."""
+    return _note(summary, 10**digits - 1, begins=False)
 
 
 # ---- a turn that is too long

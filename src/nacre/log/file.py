@@ -42,6 +42,7 @@ class Known(NamedTuple):
     header: Header
     n: int
     state: State
+    ids: Ids
 
 
 class LogFile:
@@ -349,6 +350,7 @@ class LogFile:
         known, self._known = self._known, None
         if known is not None and (known.inode, known.size, known.mtime) == (inode, found.st_size, found.st_mtime_ns):
             self._take(known.header, known.n, known.state)
+            self._ids = known.ids
             self._end = known.size
             self._settled = self._named = True
             return True
@@ -661,7 +663,8 @@ class LogFile:
             return None
         if (found.st_dev, found.st_ino, found.st_size) != (*self._inode, self._end):
             return None
-        return Known(self._inode, self._end, found.st_mtime_ns, self.header, self.n, self.state)
+        ids = self._ids if self._ids.is_light else Ids()
+        return Known(self._inode, self._end, found.st_mtime_ns, self.header, self.n, self.state, ids)
 
     def _give_name(self, goal: Place) -> None:
         """Give the log another name instead of its own.

@@ -11,6 +11,7 @@ from nacre.entries import Past, Record, Unit
 from nacre.errors import Conflict
 
 WINDOW = 4096
+_LIGHT = 1024
 
 Seen = tuple[int, str]
 """The number that was returned, and a fingerprint of what was stored."""
@@ -22,6 +23,11 @@ class Ids:
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
         self._upto = 0
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it may be kept for a log that is not open."""
+        return len(self._seen) <= _LIGHT
 
     def window(self, past: Past) -> dict[str, Seen]:
         """The ids that still count."""

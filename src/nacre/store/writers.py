@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import nsmallest
+from operator import attrgetter
 from queue import SimpleQueue
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nacre.errors import StoreError
 from nacre.log.batch import Ticket
@@ -22,7 +24,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _FLUSHERS = 16
-_MOST_IDLE = 4096
+_MOST_IDLE = 1024
+
+
+class Load(NamedTuple):
+    """What the writers of a store have at hand: logs that are open, batches written, logs whose flush failed."""
+
+    open: int
+    batches: int
+    unsound: int
 
 
 class Writer:
@@ -116,6 +126,11 @@ class Writers:
             self._before()
             self._is_ready = True
 
+    def load(self) -> Load:
+        with self._lock:
+            unsound = sum(not writer.log.is_sound for writer in self._open)
+            return Load(len(self._open), self._clock, unsound)
+
     def close(self) -> None:
         """Write what waits, flush, and let go of every log; raises the first flush that failed."""
         with self._lock:
@@ -165,8 +180,10 @@ class Writers:
                 self._open[writer] = None
             else:
                 self._open.pop(writer, None)
-            others = sorted((other for other in self._open if other is not writer), key=lambda other: other.used)
-            surplus = others[: max(0, len(self._open) - self._max_open)]
+            surplus: list[Writer] = []
+            if len(self._open) > self._max_open:
+                others = (other for other in self._open if other is not writer)
+                surplus = nsmallest(len(self._open) - self._max_open, others, key=attrgetter("used"))
         for other in surplus:
             if other.queue.try_alone(other.let_go) and not other.is_noted:
                 with self._lock:
