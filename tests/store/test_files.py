@@ -106,6 +106,8 @@ def test_a_damaged_log_that_another_process_writes_is_read_and_left_as_it_is(
 @pytest.mark.parametrize("read", ["get_history", "transcript", "exists", "list"])
 def test_a_directory_that_cannot_be_read_is_an_error_of_the_store(disk: Disk, read: str) -> None:
     sessions = opened(disk)
+    say(sessions, "a")
+    sessions.archive("k")
     disk.fail(Fault(call="listdir", count=None))
     with pytest.raises(nacre.StoreError, match="cannot be read"):
         list(sessions.list()) if read == "list" else getattr(sessions, read)("none")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from nacre.log.folders import state_of
 from nacre.log.ops import Ops
 
 LOCK = "migrating.lock"
 DONE = b"done\n"
 _EARLIER = (".json", ".jsonl.archived")
 _CLAIMED = ".jsonl.migrating"
-_SETTLED = 2.0
-"""Seconds after which a folder's time tells of every name in it; clocks of file systems tick slowly."""
 _LONGEST = 100
 
 
@@ -42,11 +41,10 @@ def is_due(ops: Ops, root: str) -> bool:
 def _state(ops: Ops, folder: str) -> bytes:
     """What changes when a name comes into a folder; nothing if it is too young to tell, or cannot be asked."""
     try:
-        found = ops.stat(folder)
+        found = state_of(ops, folder)
     except OSError:
         return b""
-    is_settled = found.st_mtime_ns < (ops.now() - _SETTLED) * 1e9
-    return b"%d %d\n" % (found.st_ino, found.st_mtime_ns) if is_settled else b""
+    return b"%d %d\n" % found if found is not None else b""
 
 
 def _seen(ops: Ops, root: str) -> bytes:

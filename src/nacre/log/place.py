@@ -9,6 +9,7 @@ import stat as modes
 from contextlib import suppress
 from typing import NamedTuple
 
+from nacre.log.folders import may_hold
 from nacre.log.names import stem
 from nacre.log.ops import Ops
 
@@ -67,7 +68,7 @@ class Place(NamedTuple):
 def uids_in(ops: Ops, folder: str, name: str) -> list[str]:
     """The generations of a session that have a file in a folder, oldest first."""
     try:
-        files = ops.listdir(folder)
+        files = ops.listdir(folder) if may_hold(ops, folder, name) else []
     except FileNotFoundError:
         return []
     found = (file.removeprefix(f"{name}.").split(".")[0] for file in files if file.startswith(f"{name}."))
