@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
+from threading import Event, active_count
+from time import sleep
 
 import pytest
 
@@ -15,7 +18,7 @@ from nacre.log.file import LogFile
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.store.files import Files
-from nacre.store.writers import Writer, Writers
+from nacre.store.writers import Pool, Writer, Writers
 from nacre.testing import Disk, Fault
 from tests.simulated import ROOT, opened, said, say, settled
 
@@ -143,3 +146,54 @@ def test_a_child_of_a_fork_begins_with_no_log_open() -> None:
     found.begin_in_child()
     assert not before.log.is_open
     assert found.of("a").queue.run(HELLO) == 3
+
+
+# Threads
+
+
+def test_what_is_under_way_when_a_program_ends_is_stored(root: Path) -> None:
+    said = '[nacre.Message(role="user", content=str(n)) for n in range(3)]'
+    program = f"import nacre, sys; s = nacre.open(sys.argv[1]); [s.submit(str(k), {said}) for k in range(40)]"
+    subprocess.run([sys.executable, "-c", program, root], check=True, timeout=WAIT)
+    with nacre.open(root) as sessions:
+        assert all(len(sessions.get_history(str(key))) == 3 for key in range(40))
+
+
+def test_there_are_no_more_threads_than_there_is_work() -> None:
+    pool, before = Pool(), active_count()
+    for _ in range(5):
+        done = Event()
+        pool.run(done.set)
+        assert done.wait(WAIT)
+        while pool._busy:
+            sleep(0.001)
+    assert active_count() == before + 1
+    pool.finish()
+    assert active_count() == before
+
+
+def test_a_failure_does_not_end_the_thread_that_met_it() -> None:
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    pool, done = Pool(), Event()
+    for _ in range(50):
+        pool.run(fail)
+    pool.run(done.set)
+    assert done.wait(WAIT)
+    pool.finish()
+
+
+def test_a_child_of_a_fork_does_not_wait_for_its_parents_threads(root: Path) -> None:
+    program = """
+import os, sys, nacre
+sessions = nacre.open(sys.argv[1])
+sessions.submit("k", [nacre.Message(role="user", content="a")]).result()
+pool = sessions._store._writers.pool
+pool._lock.acquire()
+child = os.fork()
+if child:
+    pool._lock.release()
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", program, root], check=True, timeout=WAIT)

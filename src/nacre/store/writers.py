@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
 from queue import SimpleQueue
-from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from threading import Lock, Thread
+from typing import NamedTuple, TypeVar
 
 from nacre.errors import StoreError
 from nacre.log.batch import Ticket
 from nacre.log.commit import Committer
 from nacre.log.file import LogFile
 from nacre.log.names import stem
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
 
 logger = logging.getLogger(__name__)
 
@@ -57,26 +56,54 @@ class Writer:
 
 
 class Pool:
-    """Threads that flush for those who do not wait; made when first needed."""
+    """Threads that flush for those who do not wait; made when first needed.
+
+    An executor of the standard library costs half as much again for each hand-over, and four times as much for some.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+        self._busy = 0
 
     def run(self, work: Callable[[], None]) -> None:
         with self._lock:
-            if self._threads is None:
-                from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for those who write at once
-
-                self._threads = ThreadPoolExecutor(_FLUSHERS, thread_name_prefix="nacre-flush")
-            self._threads.submit(work)
+            self._busy += 1
+            if len(self._threads) < min(self._busy, _FLUSHERS):
+                self._start()
+            self._work.put(work)
 
     def finish(self) -> None:
         """Wait until nothing is left to do."""
         with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=True)
+            threads, self._threads = self._threads, []
+            for _ in threads:
+                self._work.put(None)
+            self._work = SimpleQueue()
+        for thread in threads:
+            thread.join()
+        atexit.unregister(self.finish)
+
+    def drop(self) -> None:
+        """Forget the threads, which are the parent's."""
+        atexit.unregister(self.finish)
+
+    def _start(self) -> None:
+        if not self._threads:
+            # A program may end with something under way; daemons would be cut off in the middle of it.
+            atexit.register(self.finish)
+        thread = Thread(target=self._serve, args=(self._work,), name="nacre-flush", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:
+        while (work := queue.get()) is not None:
+            # Whoever waits for it is told what went wrong.
+            with suppress(BaseException):
+                work()
+            with self._lock:
+                self._busy -= 1
 
 
 class Writers:
@@ -150,6 +177,7 @@ class Writers:
         """Forget what the parent was doing: its locks are shared with us and must not be let go."""
         for writer in self._writers.values():
             writer.log.drop()
+        self.pool.drop()
         self._begin()
 
     def _new(self, key: str, name: str) -> Writer:
