@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import nacre
 from nacre.entries import message_of
@@ -58,6 +59,35 @@ def test_the_line_says_what_stands_where(root: Path) -> None:
         "extra": {"note": "blob:mine"},
     }
     assert payload.read_text() == LARGE
+
+
+SPREAD = nacre.Message(
+    role="assistant",
+    content=[{"type": "text", "text": f"a{LARGE}"}],
+    tool_calls=(nacre.ToolCall(id="1", name="write", arguments={"deep": [{"er": f"b{LARGE}"}]}),),
+    media=(f"c{LARGE}", {"data": f"d{LARGE}"}),
+    reasoning=f"e{LARGE}",
+    extra={"a/b~c": f"f{LARGE}"},
+)
+
+
+def test_wherever_it_stands_it_is_put_back(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_full_message("k", SPREAD)
+        assert len(links(root, "k")) == 6
+        assert [replace(message, created=None) for message in sessions.get_history("k")] == [SPREAD]
+
+
+def test_wherever_it_stands_it_survives_being_moved_out(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_full_message("k", SPREAD)
+        for number in range(300):
+            sessions.add_message("k", "user", f"{number} {'z' * 1000}")
+        sessions.truncate_history("k", 1)
+        sessions.save("k")
+        sessions.fork("k", "fork")
+        sessions.delete("k")
+        assert [replace(said.message, created=None) for said in sessions.transcript("fork")][:1] == [SPREAD]
 
 
 def test_a_long_message_of_short_texts_stays_in_its_line(root: Path) -> None:

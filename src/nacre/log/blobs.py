@@ -94,7 +94,9 @@ def _named(record: Record, value: Any) -> list[tuple[str, str]]:
 
 
 def _parts(record: Record) -> Any:
-    return {"m": msgspec.to_builtins(record.m)} if record.m is not None else {"data": msgspec.to_builtins(record.data)}
+    """A record's contents as JSON has them, with nothing but objects and lists, which its places are in."""
+    name, value = ("m", record.m) if record.m is not None else ("data", record.data)
+    return {name: msgspec.json.decode(msgspec.json.encode(value))}
 
 
 def _at(value: Any, place: str) -> Any:
