@@ -274,6 +274,10 @@ class Past(Protocol):
     """What may be read of one generation of a session."""
 
     @property
+    def uid(self) -> str:
+        """Which generation it is."""
+
+    @property
     def n(self) -> int:
         """Number of the last record."""
 
@@ -296,6 +300,8 @@ class Past(Protocol):
 
 class Recalled:
     """A past of records that are all in memory."""
+
+    uid = ""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._records = list(records)

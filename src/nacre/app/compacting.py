@@ -54,11 +54,11 @@ class Draft(Struct, frozen=True, kw_only=True):
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
-    """A session when it was read; `floor` and `sp` say where its history begins, `stamps` when each message came."""
+    """A session when it was read; `uid` says which generation it was, `floor` and `sp` where its history begins."""
 
+    uid: str
     messages: list[Message]
     numbers: list[int]
-    stamps: list[str]
     summary: str
     floor: int
     sp: int
@@ -262,9 +262,9 @@ def _store(sessions: Sessions) -> Backend:
 def _read(past: Past) -> _Seen:
     records = list(live.newest(past))[::-1]
     return _Seen(
+        uid=past.uid,
         messages=[message_of(record, past) for record in records],
         numbers=[record.n for record in records],
-        stamps=[record.ts for record in records],
         summary=live.summary(past, past.state),
         floor=past.state.i - past.state.live,
         sp=past.state.sp,
@@ -277,11 +277,10 @@ def _stored(sessions: Sessions, key: str, seen: _Seen, draft: Draft, usages: lis
     Raises Conflict if the covered messages or the summary before are not what they were.
     """
     store, upto = _store(sessions), draft.plan.upto
-    built_on = (seen.floor, seen.sp, seen.stamps[len(draft.plan.covered) - 1])
+    built_on = (seen.uid, seen.floor, seen.sp)
 
-    def now(past: Past) -> tuple[tuple[int, int, str], int]:
-        record = past.find(upto)
-        return (past.state.i - past.state.live, past.state.sp, record.ts if record is not None else ""), past.state.h
+    def now(past: Past) -> tuple[tuple[str, int, int], int]:
+        return (past.uid, past.state.i - past.state.live, past.state.sp), past.state.h
 
     for _ in range(_WRITES):
         found = store.read(key, now)

@@ -116,18 +116,18 @@ class LogFile:
             here = Level(at, self.n, self._end, self.header.cold)
             levels = (here, *(level._replace(n=min(level.n, at)) for level in self.header.base))
             self._share_files(goal, uid, levels)
-            return Root(self.key, self.header.uid, at, record.st, levels)
+            return Root(self.key, self.uid, at, record.st, levels)
 
     def _share_files(self, goal: Place, uid: str, levels: tuple[Level, ...]) -> None:
         make_folder(self._ops, os.path.dirname(goal.base(uid, 0)))
         for depth, level in enumerate(levels):
-            log = self._place.base(self.header.uid, depth - 1) if depth else self._path
-            moved = f"{log}.zst" if depth else self._place.cold(self.header.uid)
+            log = self._place.base(self.uid, depth - 1) if depth else self._path
+            moved = f"{log}.zst" if depth else self._place.cold(self.uid)
             share(self._ops, log, goal.base(uid, depth), level.log)
             if level.cold:
                 share(self._ops, moved, f"{goal.base(uid, depth)}.zst", level.cold)
         settle_names(self._ops, os.path.dirname(goal.base(uid, 0)))
-        payloads = list(blobs.links(self._ops, self._place, self.header.uid))
+        payloads = list(blobs.links(self._ops, self._place, self.uid))
         for name, path in payloads:
             share(self._ops, path, goal.blob(uid, name), self._ops.stat(path).st_size)
         if payloads:
@@ -166,7 +166,7 @@ class LogFile:
                 if not survey.is_whole:
                     self._settle()
                     self._rebuild(survey, (), self._closing())
-            path = self._place.quarantine(self.header.uid)
+            path = self._place.quarantine(self.uid)
         aside = self._aside - before
         return Receipt(key=self._place.key, kept=kept, set_aside=aside, quarantine=path if aside else None)
 
@@ -177,7 +177,7 @@ class LogFile:
                 return False
             self._settle()
             self._sync()
-            goal = self._place._replace(archived=self.header.uid)
+            goal = self._place._replace(archived=self.uid)
             make_folder(self._ops, goal.folder)
             self._give_name(goal)
             with self._begun("archiving"):
@@ -221,7 +221,7 @@ class LogFile:
                     # No room even for that. The log goes last, so a crash leaves a session to be deleted again.
                     logger.warning("a session is deleted without a record of it")
             with self._begun("deleting"):
-                erase_rest(self._ops, self._place, upto=self.header.uid or _ALL)
+                erase_rest(self._ops, self._place, upto=self.uid or _ALL)
                 if held:
                     self._remove_log()
 
@@ -592,7 +592,7 @@ class LogFile:
         if self._end - live_bytes < max(least, live_bytes):
             self._tried = self._end
             return False
-        path = self._place.cold(self.header.uid)
+        path = self._place.cold(self.uid)
         length = cold.append(self._ops, path, self.header.cold, dead(survey, wanted, self.header))
         header = renewed(self.header, length=length, high=self.n, kept=len(wanted))
         self._install(compacted(survey, wanted, header=header, closing=self._closing(), ids=self.window()))
@@ -613,6 +613,10 @@ class LogFile:
     # ---- small things
 
     # ---- what a batch sees of the log it will be added to
+
+    @property
+    def uid(self) -> str:
+        return self.header.uid
 
     @property
     def key(self) -> str:

@@ -46,6 +46,10 @@ class LogPast:
         self._payloads: dict[str, str | None] = {}
 
     @property
+    def uid(self) -> str:
+        return self.header.uid
+
+    @property
     def damaged(self) -> bool:
         """True once a read has met bytes that are not what was written."""
         return self.lines.damaged or self._is_cold_damaged

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import struct
 import time
 from types import TracebackType
 from typing import Self
 
 _MODIFY, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x80, 0x100, 0x200
 _PATIENCE = 0.2
+_EVENT = struct.Struct("iIII")
 
 
 class Watch:
@@ -28,6 +30,11 @@ class Watch:
         if self._fd >= 0:
             os.close(self._fd)
 
+    @property
+    def fd(self) -> int:
+        """What becomes readable when something has changed; -1 where nothing tells."""
+        return self._fd
+
     def wait(self) -> None:
         """Return when something has changed since the last call; at times also when nothing has."""
         if self._fd < 0:
@@ -36,7 +43,16 @@ class Watch:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         poll.poll()
-        os.read(self._fd, 64 * 1024)
+        self.changed()
+
+    def changed(self) -> set[str]:
+        """The names of what has changed since the last call; "" if that may be anything. Only when `fd` is readable."""
+        data, at, names = os.read(self._fd, 64 * 1024), 0, set[str]()
+        while at < len(data):
+            _, _, _, size = _EVENT.unpack_from(data, at)
+            at += _EVENT.size + size
+            names.add(os.fsdecode(data[at - size : at].rstrip(b"\0")))
+        return names
 
 
 def _inotify(folder: str) -> int:

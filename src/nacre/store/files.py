@@ -24,7 +24,7 @@ from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in, 
 from nacre.log.reader import Reading, reading
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Hold, Listed
-from nacre.store.writers import Writer, Writers
+from nacre.store.writers import Load, Writer, Writers
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,11 @@ class Files:
     def ops(self) -> Ops:
         """Every call to the operating system goes through it."""
         return self._ops
+
+    @property
+    def load(self) -> Load:
+        """How much there is to write, and whether it can be."""
+        return self._writers.load()
 
     # ---- everyday
 

@@ -38,6 +38,10 @@ class _Life:
         self._ids = Ids()
         self._payloads: blobs.Payloads = {}
 
+    @property
+    def uid(self) -> str:
+        return self.header.uid
+
     def find(self, n: int) -> Record | None:
         return next(self.back(n), None) if 0 < n <= self.n + len(self.staged) else None
 
