@@ -10,24 +10,33 @@ from statistics import median, quantiles
 
 import anyio
 import anyio.lowlevel
+from msgspec import Struct
 
 import nacre
 from benchmarks import measure
-from benchmarks.rows import Row, at_least, at_most, micros
+from benchmarks.rows import Row, at_least, at_most, micros, plain, shown
 from benchmarks.scene import Scene
 from benchmarks.turns import answering
+from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
 from nacre.app.gateway import Gateway, Manners, Room
 from nacre.app.inbox import Inbox
+from nacre.app.turnstile import Turnstile
 from nacre.channels.channel import Accept, Arrived, key_of
+from nacre.providers.scripted import Pause
 from nacre.sessions import Sessions
 
 _SENDERS = 1_000
 _EACH = 5
+_BEGIN = 1.0
+_THINKING = 0.02
 
 
 class Crowd:
-    """A channel on which many write at once, each the next words when the last were answered."""
+    """A channel on which many write at once, each the next words when the last were answered.
+
+    They begin within a second; from then on all of them wait for an answer at any time.
+    """
 
     name = "crowd"
     is_exact = True
@@ -43,10 +52,13 @@ class Crowd:
     async def run(self, accept: Accept) -> None:
         async with anyio.create_task_group() as tasks:
             for number in self._senders:
-                tasks.start_soon(self._talk, accept, f"sender{number}")
+                tasks.start_soon(self._talk, accept, number)
         self.done.set()
 
-    async def _talk(self, accept: Accept, sender: str) -> None:
+    async def _talk(self, accept: Accept, number: int) -> None:
+        sender = f"sender{number}"
+        if len(self._senders) > 1:
+            await anyio.sleep(_BEGIN * (number - self._senders.start) / len(self._senders))
         for turn in range(self._each):
             self._got[sender] = anyio.Event()
             started = time.perf_counter()
@@ -66,12 +78,19 @@ def senders(scene: Scene) -> Iterator[Row]:
     """A thousand senders at once against one."""
     alone, _, _ = anyio.run(_served, scene.room("one sender"), 1, 200)
     many, accepted, lost = anyio.run(_served, scene.room("many senders"), _SENDERS, _EACH)
+    slow_alone, _, _ = anyio.run(_served, scene.room("one sender, slow model"), 1, 50, _THINKING)
+    slow_many, calm, _ = anyio.run(_served, scene.room("many senders, slow model"), _SENDERS, _EACH, _THINKING)
     flush = _flush(scene.room("a flush") / "file")
     p99 = quantiles(accepted, n=100)[98]
     yield at_most(f"{_SENDERS:,} senders at once: words lost or out of order", lost, 0, unit="")
     absolute = f"{micros(flush)}, {micros(p99)}; median {micros(median(accepted))}"
     yield at_most("p99 of accept-to-durable against one flush", p99 / flush, 10, absolute=absolute)
     yield at_least("throughput against one sender", many / alone, 5, absolute=f"{alone:,.0f}/s, {many:,.0f}/s")
+    thinking = f"with a model that takes {_THINKING * 1000:.0f} ms"
+    p99 = quantiles(calm, n=100)[98]
+    yield plain(f"{thinking}: p99 of accept-to-durable", shown(p99 / flush), absolute=micros(p99))
+    rates = f"{slow_alone:,.0f}/s, {slow_many:,.0f}/s"
+    yield plain(f"{thinking}: throughput against one sender", shown(slow_many / slow_alone), absolute=rates)
 
 
 def senders_memory(scene: Scene) -> Iterator[Row]:
@@ -82,12 +101,12 @@ def senders_memory(scene: Scene) -> Iterator[Row]:
 
 def starts(scene: Scene) -> Iterator[Row]:
     """The first answer of a daemon over many sessions on disk against over none."""
-    empty, full = scene.room("nobody yet"), scene.listed
+    empty, full = scene.room("nobody yet"), scene.crowded
     samples = measure.interleave({"empty": lambda: _start(empty), "full": lambda: _start(full)}, rounds=15, warm=1)
     ratio = measure.p50(samples["full"]) / measure.p50(samples["empty"])
     absolute = f"{micros(measure.p50(samples['empty']))}, {micros(measure.p50(samples['full']))}"
     yield at_most(
-        f"start with {scene.sizes.listed:,} sessions on disk against with none", ratio, 1.5, absolute=absolute
+        f"start with {scene.sizes.crowded:,} sessions on disk against with none", ratio, 1.5, absolute=absolute
     )
 
 
@@ -106,25 +125,39 @@ def weigh(store: Path, seen: int, active: int) -> int:
     return anyio.run(run)
 
 
-async def _served(store: Path, count: int, each: int) -> tuple[float, Sequence[float], int]:
+async def _served(store: Path, count: int, each: int, thinking: float = 0) -> tuple[float, Sequence[float], int]:
     """Words answered in a second, how long each waited to be durable, and how many were lost or out of order."""
     crowd = Crowd(count, each)
     with nacre.open(store) as sessions:
-        async with Kernel(sessions, lambda _: answering(each)) as kernel:
+        turnstile = Turnstile()
+        async with Kernel(sessions, lambda _: _thoughtful(each, thinking), pace=turnstile.step) as kernel:
             started = time.perf_counter()
-            await _through(sessions, kernel, crowd)
+            await _through(sessions, kernel, crowd, turnstile)
             took = time.perf_counter() - started
         lost = sum(_wrong(sessions, crowd, f"sender{number}", each) for number in range(count))
     return count * each / took, crowd.accepted, lost
 
 
-async def _through(sessions: Sessions, kernel: Kernel, crowd: Crowd) -> None:
+def _thoughtful(count: int, seconds: float) -> Agent:
+    """An agent whose model takes its time."""
+    return answering(count) if not seconds else answering(count, pause=Pause(_Sleep(seconds)))
+
+
+class _Sleep(Struct, frozen=True):
+    seconds: float
+
+    async def wait(self) -> None:
+        await anyio.sleep(self.seconds)
+
+
+async def _through(sessions: Sessions, kernel: Kernel, crowd: Crowd, turnstile: Turnstile | None = None) -> None:
     gateway = Gateway(
         [crowd],
         inbox=Inbox(sessions),
         room=lambda _: Room(sessions, kernel),
         manners=lambda _: Manners(per_minute=10_000),
         commands={},
+        turnstile=turnstile,
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(gateway.run)

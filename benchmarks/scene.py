@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,13 +24,14 @@ class Sizes:
     long: int = 1_000_000
     loaded: int = 100_000
     listed: int = 10_000
+    crowded: int = 100_000
     giant: int = 1 << 30
     samples: int = 2_000
     pairs: int = 200
     runs: int = 5
 
 
-QUICK = Sizes(long=50_000, loaded=10_000, listed=1_000, giant=1 << 26, samples=500, pairs=60, runs=3)
+QUICK = Sizes(long=50_000, loaded=10_000, listed=1_000, crowded=10_000, giant=1 << 26, samples=500, pairs=60, runs=3)
 
 
 class Scene:
@@ -85,6 +87,18 @@ class Scene:
 
             for _ in pool.map(talk, range(self.sizes.listed)):
                 pass
+        return root
+
+    @cached_property
+    def crowded(self) -> Path:
+        """A store with very many sessions of one message."""
+        root = self.room("crowded")
+        progress(f"building {self.sizes.crowded:,} sessions")
+        with nacre.open(root, durability="relaxed") as sessions:
+            for number in range(self.sizes.crowded):
+                sessions.add_message(f"bench:{number}", "user", "hello")
+        # A folder whose names are younger than two seconds is listed at every start.
+        time.sleep(3)
         return root
 
     def copy(self, store: Path, name: str) -> Path:

@@ -19,7 +19,7 @@ from nacre.agent.actor import Agent, Inbound
 from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Guard
-from nacre.providers.scripted import Scripted
+from nacre.providers.scripted import Pause, Scripted
 from nacre.sessions import Sessions
 
 _ACTORS = 1_000
@@ -89,9 +89,9 @@ def _flush(fd: int, size: int) -> None:
     os.fdatasync(fd)
 
 
-def answering(count: int) -> Agent:
+def answering(count: int, *, pause: Pause | None = None) -> Agent:
     """An agent that gives the same answer so many times."""
-    provider = Scripted([_ANSWER] * count)
+    provider = Scripted([_ANSWER if pause is None else [pause, _ANSWER]] * count)
     return Agent(provider=lambda: provider, guard=_allowing)
 
 

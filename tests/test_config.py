@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +66,69 @@ def test_what_cannot_work_is_said(file: Path, text: str, said: str) -> None:
 def test_a_variable_that_means_nothing_is_said(variable: str, value: str) -> None:
     with pytest.raises(nacre.ConfigError, match=rf"not {value!r} \({variable}\)"):
         Settings({}, {variable: value})
+
+
+# ---- several agents
+
+
+def agents(**sections: Any) -> Settings:
+    clerk = {"model": "b", "approvals": {"shell": "allow"}, "mcp": {"desk": {"command": "x"}}}
+    return Settings({"agents": {"clerk": clerk}, **sections}, {"NACRE_AGENT_MODEL": "c", "NACRE_AGENT_MAX_STEPS": "7"})
+
+
+def test_an_agent_has_what_its_table_says_over_what_the_main_one_has() -> None:
+    settings = agents(
+        agent={"model": "a", "provider": "ollama", "workspace": "/w", "persona": "P", "only": "read_file"},
+        approvals={"write_file": "deny"},
+        mcp={"files": {"command": "y"}},
+    )
+    assert settings.agents == ["main", "clerk"]
+    main, clerk = settings.for_agent("main"), settings.for_agent("clerk")
+    assert [one.text("agent.model") for one in (main, clerk)] == ["c", "b"]
+    assert [one.text("agent.workspace") for one in (main, clerk)] == ["/w", ""]
+    assert [one.text("agent.persona") for one in (main, clerk)] == ["P", ""]
+    assert (clerk.text("agent.provider"), clerk.number("agent.max_steps")) == ("ollama", 7)
+    assert clerk.text("agent.only") == "read_file"
+    assert clerk.table("approvals") == {"write_file": "deny", "shell": "allow"}
+    assert [list(one.table("mcp")) for one in (main, clerk)] == [["files"], ["files", "desk"]]
+
+
+def test_an_agent_has_the_channels_and_schedules_that_name_it() -> None:
+    settings = agents(
+        channels={"irc": {"host": "h"}, "den": {"kind": "irc", "agent": "clerk"}, "session_persistence": False},
+        schedule={"morning": {"agent": "clerk"}, "evening": {"agent": "main"}},
+    )
+    main, clerk = settings.for_agent("main"), settings.for_agent("clerk")
+    assert main.table("channels") == {"irc": {"host": "h"}, "session_persistence": False}
+    assert clerk.table("channels") == {"den": {"kind": "irc"}, "session_persistence": False}
+    assert (list(main.table("schedule")), list(clerk.table("schedule"))) == (["evening"], ["morning"])
+
+
+def test_settings_are_the_same_if_all_they_say_is() -> None:
+    assert agents() == agents()
+    assert agents() != agents(agent={"model": "z"})
+    assert agents().for_agent("clerk") == agents(channels={"irc": {}}).for_agent("clerk") != agents().for_agent("main")
+    with pytest.raises(nacre.ConfigError, match="there is no agent 'nobody'; there are main, clerk"):
+        agents().for_agent("nobody")
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"agents": {"Clerk": {}}}, "agents.Clerk: an agent is named by lower-case letters, digits and dashes"),
+        ({"agents": {"../x": {}}}, "agents.../x: an agent is named by"),
+        ({"agents": {"main": {}}}, "agents.main: an agent is named by"),
+        ({"agents": {"c": 1}}, "agents.c is a table: an agent, with what differs from the main one, not 1"),
+        ({"agents": 1}, "agents is a table"),
+        ({"agents": {"c": {"modle": "x"}}}, r"\[agents.c\] agent.modle is not a setting; did you mean agent.model"),
+        ({"agents": {"c": {"max_steps": "x"}}}, r"\[agents.c\] agent.max_steps is a whole number, not 'x'"),
+        ({"agents": {"c": {"cli": {"color": "never"}}}}, r"\[agents.c\] cli is not an agent's own"),
+        ({"agents": {"c": {"approvals": {"shell": "yes"}}}}, r"\[agents.c\] approvals.shell is ask, allow or deny"),
+        ({"channels": {"irc": {"agent": "c"}}}, "channels.irc is for the agent 'c'; there are main"),
+        ({"schedule": {"x": {"agent": ["c"]}}}, r"schedule.x is for the agent \['c'\]; there are main"),
+        ({"channels": "x"}, "channels is a table"),
+    ],
+)
+def test_agents_that_cannot_work_are_said(tables: Any, said: str) -> None:
+    with pytest.raises(nacre.ConfigError, match=said):
+        Settings(tables, {})

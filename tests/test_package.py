@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 import nacre
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", nacre.__all__)
@@ -29,3 +34,12 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 def test_importing_it_loads_no_event_loop_network_or_database() -> None:
     program = "import nacre, sys; nacre.open(':memory:'); print({'asyncio', 'ssl', 'sqlite3'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+
+
+def test_everything_that_the_package_has_is_in_its_wheel(tmp_path: Path) -> None:
+    wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
+    ours = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
+    with ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("nacre/")}
+    assert packed == {name for name in ours if "__pycache__" not in name}
+    assert {"nacre/web/static/nacre.js", "nacre/web/static/nacre.css", "nacre/py.typed"} <= packed

@@ -10,6 +10,8 @@ from nacre.errors import ConfigError
 
 Plain = str | int | bool
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+MAIN = "main"
+"""What the agent is called that is always there."""
 
 
 class Setting(NamedTuple):
@@ -44,6 +46,9 @@ SETTINGS = (
     Setting("agent.max_context_tokens", "how much of a session the model is shown, in tokens", 32_000),
     Setting("agent.max_history_messages", "how much of a session the model is shown, in messages", 50),
     Setting("agent.max_steps", "how often a model may call tools in one turn", 50),
+    Setting("agent.max_turns", "how many senders of all channels are answered at once; others wait", 32),
+    Setting("agent.only", "the tools that it may use, separated by spaces; nothing: all", ""),
+    Setting("agent.persona", "who it is, in words for the model; nothing: PERSONA.md in the workspace", ""),
     Setting("agent.tools", "how tools are called", "auto", ("auto", "native", "prompted")),
     Setting("agent.workspace", "where tools read and write; nothing: `workspace` in the store", ""),
     Setting("anthropic.base_url", "where Anthropic's API is", "https://api.anthropic.com"),
@@ -62,6 +67,10 @@ SETTINGS = (
     Setting("openai.base_url", "where an OpenAI-compatible API is", "https://api.openai.com/v1"),
     Setting("openai.key_file", "a file with the key; else OPENAI_API_KEY", ""),
     Setting("openai.azure_version", "the api-version of an Azure deployment; nothing: not Azure", ""),
+    Setting(
+        "retention.archive_after", "how long after the last word a session is archived, as 90d; nothing: never", ""
+    ),
+    Setting("retention.delete_after", "how long after that it goes to the trash, as 1y; nothing: never", ""),
     Setting("sandbox.kind", "what confines programs that tools run", "auto", ("auto", "bwrap", "landlock", "off")),
     Setting("sandbox.network", "whether programs that tools run may use the network", False),  # noqa: FBT003
     Setting("web.allow", "private hosts that web_fetch may read, separated by spaces", ""),
@@ -69,12 +78,22 @@ SETTINGS = (
 RULES = ("ask", "allow", "deny")
 
 _TABLES = {
+    "agents": "an agent, with what differs from the main one",
     "channels": "a place where people are",
     "mcp": "a server, with a command or a url",
     "schedule": "words, and when they come",
 }
 """Sections of tables whose names users choose."""
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
+_SHARED = ("agents", "channels", "cli", "schedule")
+"""Sections that are the daemon's, not one agent's."""
+_ROUTED = ("channels", "schedule")
+"""Sections whose tables say which agent they are for."""
+_UNIQUE = ("agent.persona", "agent.workspace")
+"""What an agent never has from the main one."""
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+_LONGEST_NAME = 32
+_TAKEN = (MAIN, "nacre")
 
 
 class Settings:
@@ -86,6 +105,36 @@ class Settings:
             raise ConfigError("; ".join(wrong))
         self._values = {found.setting.key: found.value for found in current(tables, environ)}
         self._tables = tables
+        self._environ = environ
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and (self._values, self._tables) == (other._values, other._tables)
+
+    __hash__ = None  # type: ignore[assignment] # what can be compared and changed is no key
+
+    @property
+    def agents(self) -> list[str]:
+        """The names of all agents, the main one first."""
+        return [MAIN, *self.table("agents")]
+
+    def for_agent(self, name: str) -> Settings:
+        """The settings of one agent: the main one's under what its own table says, and the channels that it answers.
+
+        Raises ConfigError if there is no such agent.
+        """
+        if name not in self.agents:
+            raise ConfigError(f"there is no agent {name!r}; there are {', '.join(self.agents)}")
+        tables = {section: table for section, table in self._tables.items() if section not in _SHARED}
+        tables |= {section: mine for section in _ROUTED if (mine := _routed(self.table(section), name))}
+        if name == MAIN:
+            return Settings(tables, self._environ)
+        own = _sections(self.table("agents")[name])
+        said = {f"{section}.{key}" for section, table in own.items() for key in table} | {*_UNIQUE}
+        below = {key: value for key, value in tables.get("agent", {}).items() if f"agent.{key}" not in _UNIQUE}
+        tables |= {"agent": below}
+        tables |= {section: {**tables.get(section, {}), **table} for section, table in own.items()}
+        over = {_BY_KEY[key].variable for key in said if key in _BY_KEY}
+        return Settings(tables, {variable: text for variable, text in self._environ.items() if variable not in over})
 
     def text(self, key: str) -> str:
         return str(self._values[key])
@@ -140,7 +189,56 @@ def complaints(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[st
     """What is wrong with the settings in a file and in the environment."""
     wrong = [fault for key, value in _flat(tables) if (fault := _strange(key, value))]
     wrong += [fault for found in current(tables, environ) if (fault := _fault(found))]
-    return wrong
+    agents = found if isinstance(found := tables.get("agents"), dict) else {}
+    for name, table in agents.items():
+        wrong += _complaints_of(name, table) if isinstance(table, dict) else []
+    return wrong + [fault for section in _ROUTED for fault in _astray(section, tables.get(section), [MAIN, *agents])]
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text may name an agent or a channel: it stands in addresses, in keys and in names of files."""
+    return 0 < len(text) <= _LONGEST_NAME and text[0] != "-" and _LETTERS.issuperset(text)
+
+
+def _complaints_of(name: str, table: Mapping[str, Any]) -> list[str]:
+    """What is wrong with an agent's table."""
+    if not is_name(name) or name in _TAKEN:
+        return [f"agents.{name}: an agent is named by lower-case letters, digits and dashes, and not main or nacre"]
+    own = _sections(table)
+    alien = [f"{section} is not an agent's own" for section in own if section in _SHARED]
+    found = complaints({section: table for section, table in own.items() if section not in _SHARED}, {})
+    return [f"[agents.{name}] {fault}" for fault in alien + found]
+
+
+def _sections(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """An agent's table as sections: its plain keys are those of `agent`, and tables in it are sections."""
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    return {"agent": plain, **{key: value for key, value in table.items() if isinstance(value, dict)}}
+
+
+def _routed(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The tables of a section that are for an agent, and what is not a table."""
+    mine = {key: value for key, value in tables.items() if not isinstance(value, dict) or _agent_of(value) == name}
+    return {key: _without_agent(value) if isinstance(value, dict) else value for key, value in mine.items()}
+
+
+def _agent_of(table: Mapping[str, Any]) -> Any:
+    return table.get("agent", MAIN)
+
+
+def _without_agent(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != "agent"}
+
+
+def _astray(section: str, tables: Any, agents: list[str]) -> list[str]:
+    """Tables that are for an agent that there is not."""
+    found = tables.items() if isinstance(tables, dict) else ()
+    wanted = {key: _agent_of(table) for key, table in found if isinstance(table, dict)}
+    return [
+        f"{section}.{key} is for the agent {name!r}; there are {', '.join(agents)}"
+        for key, name in wanted.items()
+        if name not in agents
+    ]
 
 
 def _current(setting: Setting, tables: Mapping[str, Any], environ: Mapping[str, str]) -> Value:

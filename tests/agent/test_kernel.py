@@ -106,10 +106,12 @@ def test_a_stopped_tool_is_shown_as_interrupted(sessions: Sessions) -> None:
     ]
 
 
-def test_a_full_mailbox_says_so(sessions: Sessions) -> None:
+def test_a_full_mailbox_says_so(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.agent.actor._MOST_WAITING", 1)
+
     async def play() -> None:
         gate = Gate()
-        kernel = Kernel(sessions, lambda _: agent(Scripted([["a", gate.pause()], "b"])), mailbox=1)
+        kernel = Kernel(sessions, lambda _: agent(Scripted([["a", gate.pause()], "b"])))
         async with kernel, anyio.create_task_group() as tasks:
             tasks.start_soon(kernel.deliver, words("1"))
             await gate.reached.wait()
@@ -234,7 +236,7 @@ def test_a_kernel_that_does_not_run_takes_no_words(sessions: Sessions) -> None:
         anyio.run(Kernel(sessions, lambda _: agent(Scripted([]))).deliver, words("hi"))
 
 
-def test_who_stops_waiting_stops_the_turn(sessions: Sessions) -> None:
+def test_a_turn_goes_on_when_nobody_waits_for_it(sessions: Sessions) -> None:
     async def play() -> None:
         gate = Gate()
         async with Kernel(sessions, lambda _: agent(Scripted([["half", gate.pause()]]))) as kernel:
@@ -242,11 +244,26 @@ def test_who_stops_waiting_stops_the_turn(sessions: Sessions) -> None:
                 tasks.start_soon(kernel.deliver, words("ask"))
                 await gate.reached.wait()
                 tasks.cancel_scope.cancel()
+            gate.opened.set()
             while kernel.is_at_work("k"):
                 await anyio.lowlevel.checkpoint()
 
     anyio.run(play)
-    assert lines(sessions) == ["user: ask", f"assistant: half\n\n{STOPPED}"]
+    assert lines(sessions) == ["user: ask", "assistant: half"]
+
+
+def test_a_turn_that_is_stopped_while_all_of_it_ends_is_gone_on_with(sessions: Sessions) -> None:
+    async def play() -> None:
+        gate = Gate()
+        async with Kernel(sessions, lambda _: agent(Scripted([["half", gate.pause()]]))) as kernel:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(kernel.deliver, words("ask"))
+                await gate.reached.wait()
+                tasks.cancel_scope.cancel()
+            assert kernel.stop("k")
+
+    anyio.run(play)
+    assert lines(sessions) == ["user: ask"]
 
 
 async def _stopped(kernel: Kernel, gate: Gate) -> None:
@@ -275,3 +292,16 @@ def test_words_whose_turn_failed_are_answered_when_they_come_again(sessions: Ses
 
     anyio.run(play)
     assert lines(sessions) == ["user: hi", "assistant: here"]
+
+
+def test_of_many_idle_actors_the_oldest_make_way_and_are_heard_again(sessions: Sessions) -> None:
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(Scripted(["hello"])), most=3) as kernel:
+            for number in range(10):
+                await kernel.deliver(words("hi", key=f"k{number}"))
+                await anyio.wait_all_tasks_blocked()
+            assert len(kernel) == 3
+            await kernel.deliver(words("ho", key="k0"))
+
+    anyio.run(play)
+    assert [message.content for message in sessions.get_history("k0")] == ["hi", "hello", "ho", "hello"]

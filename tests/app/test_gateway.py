@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
@@ -15,8 +16,9 @@ import pytest
 import nacre
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
-from nacre.app.gateway import TOO_FAST, Gateway, Manners, Room
-from nacre.app.inbox import KEY, Inbox
+from nacre.app import gateway
+from nacre.app.gateway import AGAIN, TOO_FAST, Gateway, Manners, Room
+from nacre.app.inbox import KEYS, Inbox
 from nacre.channels.channel import Accept, Arrived, key_of
 from nacre.entries import Message
 from nacre.errors import ChannelError, ProviderError
@@ -32,9 +34,12 @@ class Parrot:
     """A model that says the last words back."""
 
     model = "parrot"
+    silent_at: tuple[str, ...] = ()
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         words = str(context.messages[-1].content)
+        if words in self.silent_at:
+            await anyio.sleep_forever()
         if words == "fail":
             raise ProviderError("no server")
         return Reply(message=Message(role="assistant", content=f"re: {words}"))
@@ -80,7 +85,9 @@ def words(text: str, sender: str = "ann", id: str = "", **fields: Any) -> Arrive
     return Arrived(channel="line", chat="c", sender=sender, id=id or text, text=text, **fields)
 
 
-async def serve(sessions: Sessions, line: Line, manners: Manners | None = None, **commands: Any) -> None:
+async def serve(
+    sessions: Sessions, line: Line, manners: Manners | None = None, turns: int = 32, **commands: Any
+) -> None:
     """Run a gateway until the line has had enough."""
     async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
         gateway = Gateway(
@@ -89,6 +96,7 @@ async def serve(sessions: Sessions, line: Line, manners: Manners | None = None, 
             room=lambda _: Room(sessions, kernel),
             manners=lambda _: manners or Manners(),
             commands={f"/{name}": command for name, command in commands.items()},
+            turns=turns,
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(gateway.run)
@@ -96,6 +104,8 @@ async def serve(sessions: Sessions, line: Line, manners: Manners | None = None, 
                 await line.done.wait()
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
+        # A daemon has other things to close before its kernel.
+        await anyio.wait_all_tasks_blocked()
 
 
 def served(root: Path, arriving: Sequence[Arrived], *, enough: int, **options: Any) -> Line:
@@ -178,20 +188,78 @@ def test_a_command_is_carried_out(root: Path) -> None:
     assert line.sent == [("ann", "new after 0")]
 
 
-def test_the_inbox_is_begun_anew_when_it_is_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
+def test_the_inbox_does_not_grow_for_ever(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 8)
 
     async def work(sessions: Sessions) -> None:
         inbox = Inbox(sessions)
-        for number in range(3):
+        await inbox.add(words("open"))
+        await inbox.sending(words("open"))
+        for number in range(100):
             assert await inbox.add(words(str(number)))
-        for number in range(3):
-            await inbox.done(words(str(number)))
-        assert not await inbox.add(words("1"))
+            closed = inbox.done(words(str(number)))
+            assert closed is not None
+            await closed
+        assert not await inbox.add(words("99"))
+        assert not await inbox.add(words("open"))
 
     with nacre.open(root) as sessions:
         anyio.run(work, sessions)
-        assert sessions.records(KEY) == []
+        assert all(len(sessions.records(key)) < 20 for key in KEYS)
+        assert Inbox(sessions).read() == [words("open")]
+        assert anyio.run(_is_repeat, sessions)
+
+
+def test_a_clock_that_goes_back_opens_nothing_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
+    seconds = itertools.count(2_000_000_000, -1)
+    monkeypatch.setattr(Ops, "now", lambda _: next(seconds))
+
+    async def work(sessions: Sessions, first: int) -> list[Arrived]:
+        inbox = Inbox(sessions)
+        left = inbox.read()
+        for number in range(first, first + 3):
+            await inbox.add(words(str(number)))
+            closed = inbox.done(words(str(number)))
+            assert closed is not None
+            await closed
+        return left
+
+    for first in range(0, 60, 3):
+        with nacre.open(root) as sessions:
+            assert anyio.run(work, sessions, first) == []
+
+
+async def _is_repeat(sessions: Sessions) -> bool:
+    inbox = Inbox(sessions)
+    inbox.read()
+    return await inbox.sending(words("open"))
+
+
+def test_killed_while_the_inbox_is_begun_anew_nothing_is_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 2)
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions)
+        monkeypatch.setattr(sessions, "delete", fail)
+        await inbox.add(words("0"))
+        with pytest.raises(KeyboardInterrupt):
+            await inbox.add(words("1"))
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+    with nacre.open(root) as sessions:
+        assert Inbox(sessions).read() == [words("0"), words("1")]
+
+
+def test_more_words_than_turns_wait_and_keep_their_order(root: Path) -> None:
+    arriving = [words(f"{who} {number}", who) for number in range(5) for who in ("ann", "bob", "cid")]
+    line = served(root, arriving, enough=15, turns=2)
+    for who in ("ann", "bob", "cid"):
+        assert [text for name, text in line.sent if name == who] == [f"re: {who} {number}" for number in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -209,6 +277,68 @@ def test_no_two_senders_share_a_session(one: Any, other: Any) -> None:
 
 def test_a_chat_may_share_one(root: Path) -> None:
     assert key_of(words("a", "ann"), per="chat") == key_of(words("b", "bob"), per="chat") == "line::c::"
+
+
+@pytest.mark.parametrize(("is_exact", "told"), [(False, f"{AGAIN}re: hi"), (True, "re: hi")])
+def test_what_may_have_been_seen_before_a_crash_says_so(
+    root: Path, monkeypatch: pytest.MonkeyPatch, is_exact: bool, told: str
+) -> None:
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            inbox = Inbox(sessions)
+            for arrived in (words("hi"), words("ho", "bob")):
+                await inbox.add(arrived)
+            assert not await inbox.sending(words("hi"))
+
+    anyio.run(crash)
+    monkeypatch.setattr(Line, "is_exact", is_exact)
+    assert sorted(served(root, [], enough=2).sent) == [("ann", told), ("bob", "re: ho")]
+    assert served(root, [words("new")], enough=1).sent == [("ann", "re: new")]
+
+
+def test_that_an_answer_is_about_to_be_sent_is_on_disk_first(root: Path) -> None:
+    kinds: list[list[str]] = []
+
+    class Watched(Line):
+        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+            with nacre.open(root) as sessions:
+                kinds.append([entry.kind for entry in sessions.records(KEYS[0])])
+            await super().send(to, text, id=id)
+
+    async def run() -> None:
+        with nacre.open(root) as sessions:
+            await serve(sessions, Watched([words("hi")], enough=1))
+
+    anyio.run(run)
+    assert kinds == [["open", "x.arrived", "x.sending"]]
+
+
+def test_a_shutdown_in_the_middle_of_a_turn_leaves_the_words_to_the_next_start(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Parrot, "silent_at", ("hi",))
+        assert served(root, [words("hi")], enough=0).sent == []
+    assert texts(root, words("hi")) == ["hi"]
+    assert served(root, [], enough=1).sent == [("ann", "re: hi")]
+    assert texts(root, words("hi")) == ["hi", "re: hi"]
+
+
+@pytest.mark.parametrize("is_first_open", [True, False])
+def test_words_that_had_joined_a_turn_before_a_crash_share_its_answer(root: Path, is_first_open: bool) -> None:
+    first, second = words("first"), words("second")
+
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            for arrived in (first, second) if is_first_open else (second,):
+                await Inbox(sessions).add(arrived)
+            for arrived in (first, second):
+                extra = {"origin": {"id": gateway._id(arrived)}}
+                sessions.add_messages(key_of(arrived), [Message(role="user", content=arrived.text, extra=extra)])
+            sessions.add_message(key_of(first), "assistant", "to both")
+
+    anyio.run(crash)
+    assert served(root, [words("third")], enough=2).sent == [("ann", "to both"), ("ann", "re: third")]
 
 
 # Killed at any call
@@ -259,7 +389,9 @@ def test_killed_anywhere_every_message_has_one_answer(tmp_path: Path) -> None:
         assert texts(root, words("one")) == ["one", "re: one", "three", "re: three"]
         assert texts(root, words("two", "bob")) == ["two", "re: two"]
         sent = (root.parent / "sent").read_text().splitlines()
-        assert set(sent) == {"re: one", "re: two", "re: three"}
+        assert {text.removeprefix(AGAIN) for text in sent} == {"re: one", "re: two", "re: three"}
+        unmarked = [text for text in sent if not text.startswith(AGAIN)]
+        assert len(set(unmarked)) == len(unmarked)
         duplicates = max(duplicates, len(sent) - 3)
     assert tried >= 20
     assert duplicates <= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,13 @@ def settings(**sections: dict[str, Any]) -> Settings:
     return Settings(sections, {})
 
 
-def play(answers: list[Answer], act: Play, configured: Settings | None = None, **options: Any) -> list[Event]:
+def play(answers: list[Answer], act: Play, sections: Mapping[str, Any] | None = None, **options: Any) -> list[Event]:
     """Run the application with an Ollama that gives these answers; returns what it told at its start."""
     told: list[Event] = []
 
     async def run() -> None:
         async with serving(OllamaServer(answers, MODELS)) as server:
-            found = configured or settings(ollama={"host": server.host})
-            found._values["ollama.host"] = server.host
+            found = Settings({**(sections or {}), "ollama": {"host": server.host}}, {})
             async with running(found, emit=told.append, **options) as app:
                 await act(app)
 
@@ -95,7 +94,7 @@ def test_the_configuration_may_allow(home: Path) -> None:
     async def act(app: App) -> None:
         await app.kernel.deliver(Inbound(key="k", content="write"))
 
-    allowing = settings(approvals={"write_file": "allow"})
+    allowing = {"approvals": {"write_file": "allow"}}
     play([answer(called("write_file", {"path": "a", "content": "b"})), answer(said("ok"))], act, allowing)
     assert (home / "nacre_home" / "workspace" / "a").read_text() == "b"
 
@@ -110,7 +109,7 @@ def test_work_is_delegated_to_a_session_of_its_own(home: Path) -> None:
         assert app.children.depth(child) == 1
 
     delegated = answer(called("delegate", {"task": "do it"}))
-    play([delegated, answer(said("it is done")), answer(said("good"))], act, settings(approvals={"delegate": "allow"}))
+    play([delegated, answer(said("it is done")), answer(said("good"))], act, {"approvals": {"delegate": "allow"}})
 
 
 def test_persona_and_project_make_the_system_prompt(home: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import nacre
 from nacre.app import running
 from nacre.app.gateway import Gateway, Room
-from nacre.app.serving import serving
+from nacre.app.serving import channels_of, manners_of, serving
 from nacre.channels.channel import Arrived, key_of
 from nacre.config import Settings
 from nacre.testing.ollama_server import OllamaServer
@@ -34,6 +34,10 @@ def play(act: Any, *answers: Any, **sections: Any) -> None:
     anyio.run(run)
 
 
+async def ask(gateway: Gateway, arrived: Arrived) -> str:
+    return await gateway._answer(gateway._key(arrived), arrived)
+
+
 def test_a_channel_that_there_is_not_is_said(home: Path) -> None:
     with pytest.raises(nacre.ConfigError, match=r"\[channels.pigeon\]: there is no such channel"):
         play(None, channels={"pigeon": {}})
@@ -49,7 +53,7 @@ def test_a_table_that_cannot_be_used_is_said(home: Path) -> None:
 def test_a_sender_of_an_earlier_agent_finds_the_old_session(home: Path) -> None:
     async def act(app: Any, gateway: Gateway) -> None:
         app.sessions.add_message("telegram_7", "user", "long ago")
-        assert await gateway._answer(words()) == "hello"
+        assert await ask(gateway, words()) == "hello"
         assert [message.content for message in app.sessions.get_history("telegram_7")] == ["long ago", "hi", "hello"]
 
     play(act, answer(spoken("hello")))
@@ -57,10 +61,34 @@ def test_a_sender_of_an_earlier_agent_finds_the_old_session(home: Path) -> None:
 
 def test_what_is_not_to_be_kept_is_in_ram_only(home: Path) -> None:
     async def act(app: Any, gateway: Gateway) -> None:
-        assert await gateway._answer(words()) == "hello"
+        assert await ask(gateway, words()) == "hello"
         assert not app.sessions.exists(key_of(words()))
 
     play(act, answer(spoken("hello")), channels={"session_persistence": False})
+
+
+def test_a_channel_says_for_itself_whether_it_is_kept(home: Path) -> None:
+    tables = {"day": {"kind": "irc", "session_persistence": True}, "night": {"kind": "irc"}}
+    manners = manners_of(Settings({"channels": {"session_persistence": False, **tables}}, {}))
+    assert (manners("day").keeps, manners("night").keeps, manners("schedule").keeps) == (True, False, False)
+
+
+def test_bots_of_one_kind_have_their_own_names_states_and_secrets(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NACRE_TELEGRAM_TOKEN", "1:a")
+    settings = Settings({"channels": {"telegram": {}, "work-bot": {"kind": "telegram"}}}, {})
+    with pytest.raises(nacre.ConfigError, match=r"\[channels.work-bot\] has no secret: .* or set NACRE_WORK_BOT_TOKEN"):
+        channels_of(settings, tmp_path)
+    monkeypatch.setenv("NACRE_WORK_BOT_TOKEN", "2:b")
+    assert [channel.name for channel in channels_of(settings, tmp_path)] == ["telegram", "work-bot"]
+
+
+@pytest.mark.parametrize("name", ["../x", "Work", "api", "schedule", ""])
+def test_a_channel_with_a_strange_name_is_not_made(home: Path, tmp_path: Path, name: str) -> None:
+    settings = Settings({"channels": {name: {"kind": "irc", "host": "h"}}}, {})
+    with pytest.raises(nacre.ConfigError, match="a channel is named by lower-case letters, digits and dashes"):
+        channels_of(settings, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -74,17 +102,17 @@ def test_what_is_not_to_be_kept_is_in_ram_only(home: Path) -> None:
 )
 def test_commands_work_in_every_channel(home: Path, command: str, told: str) -> None:
     async def act(app: Any, gateway: Gateway) -> None:
-        await gateway._answer(words())
-        assert (await gateway._answer(words(command))).startswith(told)
+        await ask(gateway, words())
+        assert (await ask(gateway, words(command))).startswith(told)
 
     play(act, answer(spoken("hello")))
 
 
 def test_a_new_conversation_keeps_the_old_one_listed(home: Path) -> None:
     async def act(app: Any, gateway: Gateway) -> None:
-        await gateway._answer(words())
-        await gateway._answer(words("/new"))
-        assert await gateway._answer(words("/new")) == "This conversation is new already."
+        await ask(gateway, words())
+        await ask(gateway, words("/new"))
+        assert await ask(gateway, words("/new")) == "This conversation is new already."
         assert [info.key for info in app.sessions.list(archived=True)] == [key_of(words())]
 
     play(act, answer(spoken("hello")))

@@ -235,6 +235,36 @@ def test_what_was_not_accepted_comes_again_under_the_same_id_after_a_restart(sce
     scene(run)
 
 
+@pytest.mark.parametrize("has_entered", [True, False])
+def test_what_is_said_to_a_bot_that_was_killed_as_it_came_is_heard(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, has_entered: bool
+) -> None:
+    enter = Matrix._invited
+
+    async def run(alice: Person, made: Made) -> None:
+        killed = anyio.Event()
+
+        async def half(self: Matrix, room: str, sender: str) -> None:
+            if has_entered:
+                await enter(self, room, sender)
+            killed.set()
+            await anyio.sleep_forever()
+
+        room = await alice.room(made.user)
+        with monkeypatch.context() as patch:
+            patch.setattr(Matrix, "_invited", half)
+            async with running(made.channel(), Heard()):
+                await killed.wait()
+        await alice.say(room, "are you there?")
+        # Synapse answers the same question for some minutes as it did the first time.
+        monkeypatch.setattr(matrix, "_PAGE", 99)
+        heard = Heard()
+        async with running(made.channel(), heard):
+            await heard.until(1)
+
+    scene(run)
+
+
 def test_what_was_said_while_the_bot_was_away_comes_in_order_however_much_it_is(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

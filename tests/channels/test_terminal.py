@@ -242,7 +242,7 @@ def test_an_ordered_end_by_a_signal_says_how_to_go_on(start: Start, root: Path) 
         terminal.signal(signal.SIGTERM)
         terminal.until("go on with: nacre chat -r")
         assert terminal.ends() == 128 + signal.SIGTERM
-    assert said(root)[0] == ("user", "hello")
+    assert said(root) == [("user", "hello")]
 
 
 def test_nothing_that_a_message_says_drives_the_terminal(start: Start) -> None:

@@ -150,8 +150,17 @@ def test_a_session_at_work_elsewhere_is_locked(nacre: Nacre) -> None:
     assert "at work in another process" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_turn_and_the_session_goes_on(nacre: Nacre, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "left"),
+    [
+        (signal.SIGINT, ["user", "assistant", "assistant"]),
+        (signal.SIGTERM, ["user", "assistant"]),
+        (signal.SIGHUP, ["user", "assistant"]),
+    ],
+)
+def test_ctrl_c_stops_the_turn_and_other_signals_leave_it_to_be_gone_on_with(
+    nacre: Nacre, tmp_path: Path, number: signal.Signals, left: list[str]
+) -> None:
     flag = tmp_path / "started"
     script = json.dumps([[{"call": "look", "touch": str(flag), "wait": True}], *ANSWER])
     command = [sys.executable, "-m", "tests.channels.program", script, "chat", "hello"]
@@ -165,4 +174,4 @@ def test_a_signal_stops_the_turn_and_the_session_goes_on(nacre: Nacre, tmp_path:
             process.kill()
     with nacre.sessions() as sessions:
         (info,) = sessions.list()
-        assert [message.role for message in sessions.get_history(info.key)] == ["user", "assistant", "assistant"]
+        assert [message.role for message in sessions.get_history(info.key)] == left

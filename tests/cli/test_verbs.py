@@ -38,11 +38,12 @@ LINES: dict[str, tuple[str, ...]] = {
     "migrate": ("sessions", "migrate", "."),
     "du": ("sessions", "du"),
     "gc": ("sessions", "gc"),
+    "retain": ("sessions", "retain"),
     "doctor": ("doctor",),
     "config": ("config", "show"),
     "completion": ("completion", "bash"),
 }
-CHANGING = ("fork", "rename", "archive", "unarchive", "rm", "restore", "repair", "compact", "migrate", "gc")
+CHANGING = ("fork", "rename", "archive", "unarchive", "rm", "restore", "repair", "compact", "migrate", "gc", "retain")
 TAKES_REF = (
     "show",
     "tail",

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import anyio
 import pytest
 
+import nacre
 from nacre.agent.ports import Effect, Output, Scene, Spec
 from nacre.errors import ProviderError
 from nacre.providers.scripted import Call, Pause, Scripted
+from nacre.web import changes
 from tests.web.conftest import Echo, Serve, Site, events
 
 
@@ -272,6 +278,26 @@ def test_words_under_an_id_count_once(server: Serve) -> None:
     assert len(site.said("k")) == 4
 
 
+def test_words_that_are_repeated_while_they_are_answered_get_their_answer(server: Serve) -> None:
+    go_on, reached = anyio.Event(), threading.Event()
+    site = server([Pause(go_on, reached), "one ", Call("look")], "two", tools={"look": Look()})
+
+    def send() -> Any:
+        request = ("/api/sessions/k/messages", {"content": "a"}, {"Idempotency-Key": "1"})
+        return site.client.post(request[0], json=request[1], headers=request[2]).json()
+
+    with ThreadPoolExecutor() as pool:
+        sent = [pool.submit(send)]
+        assert reached.wait(5)
+        sent += [pool.submit(send), pool.submit(send)]
+        while 'nacre_messages_accepted_total{channel="http"} 3' not in site.client.get("/metrics").text:
+            pass
+        site.call(go_on.set)
+        told = [one.result(10) for one in sent]
+    assert [(one["joined"], one["answer"]["content"]) for one in told] == [(False, "two")] * 3
+    assert [text for _, text in site.said("k")] == ["a", "one ", "seen", "two"]
+
+
 @contextmanager
 def paused(server: Serve, **parts: Any) -> Iterator[tuple[Site, anyio.Event]]:
     """A server in the middle of a turn that another client began."""
@@ -337,6 +363,54 @@ def test_records_come_as_events_and_go_on_where_they_ended(echo: Site) -> None:
         assert next(events(response.iter_lines()))["data"]["data"]["content"] == "d"
     with echo.client.stream("GET", "/api/sessions/k/events?after=3") as response:
         assert next(events(response.iter_lines()))["id"] == "4"
+
+
+def test_events_end_with_the_last_record_for_those_who_do_not_wait(echo: Site) -> None:
+    fill(echo, "k", "a", "b")
+    with echo.client.stream("GET", "/api/sessions/k/events?wait=no&after=1") as response:
+        assert [one["id"] for one in events(response.iter_lines())] == ["2", "3"]
+    assert echo.client.get("/api/sessions/k/events?wait=no&after=3").text == ": still here\n\n"
+
+
+def test_a_stream_is_woken_by_what_is_written_here_and_elsewhere(
+    echo: Site, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "_LOOK", 3600.0)
+    monkeypatch.setattr("nacre.web.events.HEARTBEAT", 3600.0)
+    fill(echo, "k", "a")
+    program = "import nacre, sys; nacre.open(sys.argv[1]).add_message(sys.argv[2], 'user', 'elsewhere')"
+    with echo.client.stream("GET", "/api/sessions/k/events?after=2") as response:
+        stream = events(response.iter_lines())
+        echo.sessions.add_message("k", "user", "here")
+        assert next(stream)["data"]["data"]["content"] == "here"
+        subprocess.run([sys.executable, "-c", program, str(root), "other"], check=True)
+        subprocess.run([sys.executable, "-c", program, str(root), "k"], check=True)
+        assert next(stream)["data"]["data"]["content"] == "elsewhere"
+        echo.sessions.delete("k")
+        assert [one["event"] for one in stream] == ["deleted"]
+
+
+def test_where_changes_are_not_told_they_are_looked_for(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.log.watch._inotify", lambda folder: -1)
+    fill(echo, "k", "a")
+    with echo.client.stream("GET", "/api/sessions/k/events?after=2") as response:
+        stream = events(response.iter_lines())
+        echo.sessions.add_message("k", "user", "b")
+        assert next(stream)["data"]["data"]["content"] == "b"
+
+
+def test_a_store_is_watched_for_as_long_as_somebody_waits(root: Path) -> None:
+    async def main() -> list[int]:
+        watched = changes.Changes(anyio.Event())
+        with nacre.open(root) as sessions:
+            with watched.of(sessions.location, "k") as bell, watched.of(sessions.location, "k"):
+                counts = [len(watched._watched)]
+                watched._watched[sessions.location]._watch.changed = lambda: {""}  # type: ignore[method-assign]
+                watched._watched[sessions.location]._told()
+                await bell.rung(3600)
+            return [*counts, len(watched._watched)]
+
+    assert anyio.run(main) == [1, 0]
 
 
 def test_events_go_on_in_a_session_that_is_begun_anew_and_end_when_it_is_deleted(echo: Site) -> None:

@@ -246,6 +246,29 @@ def test_an_idempotency_key_makes_a_request_count_once(server: Serve) -> None:
     assert len(site.said(KEY)) == 4
 
 
+def test_an_idempotency_key_counts_for_clients_with_tools_of_their_own(server: Serve) -> None:
+    site = server(Call("weather", id="c1"), "sunny")
+    result = {"role": "tool", "tool_call_id": "c1", "content": "sun"}
+    with client(site) as ask:
+
+        def create(message: Any, id: str) -> Any:
+            return ask.chat.completions.create(
+                model="nacre",
+                messages=[message],
+                tools=[WEATHER],
+                extra_body={"session_id": "s"},
+                extra_headers={"Idempotency-Key": id},
+            )
+
+        first = [create(user("hello"), "1").choices[0].message.tool_calls[0].id for _ in range(2)]
+        second = [create(result, "2").choices[0].message.content for _ in range(2)]
+        assert create(user("hello"), "1").choices[0].message.tool_calls[0].id == "c1"
+        with pytest.raises(openai.ConflictError):
+            create(user("goodbye"), "1")
+    assert (first, second) == (["c1"] * 2, ["sunny"] * 2)
+    assert [role for role, _ in site.said(KEY)] == ["user", "assistant", "tool", "assistant"]
+
+
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "1"}], ids=["no id", "an id"])
 def test_words_that_wait_for_an_answer_are_answered_and_not_said_again(server: Serve, headers: dict[str, str]) -> None:
     site = server(ProviderError("no"), "yes")

@@ -141,6 +141,10 @@ def test_every_key_has_its_page_and_its_twins(sessions: Sessions, key: str) -> N
     assert got(sessions, links.to("s", key, ".md")).startswith("# ")
 
 
+def test_the_script_stays_small(sessions: Sessions) -> None:
+    assert len(got(sessions, "/static/nacre.js").encode()) < 27_000
+
+
 def test_an_unknown_session_is_said_to_be_unknown(sessions: Sessions) -> None:
     assert "there is no session &#39;nobody&#39;" in got(sessions, "/s/nobody", status=404)
     assert json.loads(got(sessions, "/s/nobody", status=404, accept="*/*"))["code"] == "not_found"

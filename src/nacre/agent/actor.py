@@ -11,12 +11,13 @@ from msgspec import Struct
 
 from nacre.agent.conversation import Conversation
 from nacre.agent.loop import Turn, run_turn
-from nacre.agent.ports import Called, Context, Emit, Event, Guard, Notice, Provider, Text, Tool
+from nacre.agent.ports import Called, Context, Emit, Event, Guard, Notice, Pace, Provider, Text, Tool
 from nacre.entries import Describe, Message, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
 from nacre.sessions import Sessions
 
 STOPPED = "[stopped by the user]"
+_MOST_WAITING = 64
 
 Ask = Callable[[Tool, ToolCall], Awaitable[Literal["yes", "no", "always"]]]
 
@@ -69,12 +70,11 @@ class Letter:
 class Actor:
     """The only one in this process that writes to its session."""
 
-    def __init__(self, sessions: Sessions, key: str, agent: Agent, *, mailbox: int) -> None:
-        self._conversation = Conversation(sessions, key)
+    def __init__(self, sessions: Sessions, key: str, agent: Agent, *, pace: Pace) -> None:
+        self._conversation = Conversation(sessions, key, pace)
         self._hold = sessions.hold(key)
         self._agent = agent
         self._mailbox: deque[Letter] = deque()
-        self._most = mailbox
         self._woken = anyio.Event()
         self._turn: anyio.CancelScope | None = None
         self._spoken: list[str] = []
@@ -87,8 +87,8 @@ class Actor:
 
     def post(self, letter: Letter) -> None:
         """Put a letter into the mailbox; raises Busy if that is full."""
-        if len(self._mailbox) >= self._most:
-            raise Busy(f"session {self._conversation.key!r} has {self._most} messages waiting; try again later")
+        if len(self._mailbox) >= _MOST_WAITING:
+            raise Busy(f"session {self._conversation.key!r} has {_MOST_WAITING} messages waiting; try again later")
         self._mailbox.append(letter)
         self._woken.set()
 
@@ -98,6 +98,10 @@ class Actor:
             return False
         self._turn.cancel()
         return True
+
+    def end(self) -> None:
+        """End it, unless there is something to answer."""
+        self._woken.set()
 
     async def run(self, *, idle: float) -> None:
         """Answer letters until none has come for a while."""
@@ -153,7 +157,7 @@ class Actor:
 
     async def _heard(self, inbound: Inbound | None, system: str) -> None:
         """Commit what was said, unless it came before, and the system prompt if the model has not seen it yet."""
-        if inbound is not None and self._conversation.has(inbound.id):
+        if inbound is not None and self._conversation.place(inbound.id) is not None:
             return
         prompt = [Describe({"system": system or None})] if system != self._conversation.system else []
         said = [_message(inbound, self._agent.recall)] if inbound is not None else []
@@ -162,8 +166,7 @@ class Actor:
 
     def _cut_short(self) -> Message:
         """What the model had said when it was stopped; with it in the log, the turn is over."""
-        said = "".join(self._spoken).strip()
-        return Message(role="assistant", content=f"{said}\n\n{STOPPED}" if said else STOPPED)
+        return Message(role="assistant", content=f"{''.join(self._spoken).rstrip()}\n\n{STOPPED}".strip())
 
     def _prepared(self, letter: Letter, system: str) -> Turn:
         agent, conversation = self._agent, self._conversation

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 import anyio
 from msgspec.structs import replace
 
-from nacre.agent.ports import Entry
+from nacre.agent.ports import Entry, Pace
 from nacre.entries import Describe, Message, Snapshot
 from nacre.history.window import Costs, Window, recent
 from nacre.sessions import Sessions
 
 _AT_HAND = 256
+
+
+async def at_once() -> None:
+    """Let a turn go on."""
 
 
 def is_final(message: Message) -> bool:
@@ -28,8 +32,8 @@ def _id(message: Message) -> str | None:
 class Conversation:
     """The newest messages of a session; what the model is shown is made of these alone."""
 
-    def __init__(self, sessions: Sessions, key: str) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Sessions, key: str, pace: Pace = at_once) -> None:
+        self._sessions, self._pace = sessions, pace
         self.key = key
         self._now = Snapshot()
         self._messages: list[Message] = []
@@ -48,15 +52,12 @@ class Conversation:
 
     def answer(self, id: str) -> Message | None:
         """What words that came with an id were answered with, or the last ones if it is ""; None if they wait."""
-        at = self._place(id)
+        at = self.place(id)
         first = len(self._messages) - 1 if at is None else at
         return next((message for message in self._messages[first:] if is_final(message)), None)
 
-    def has(self, id: str) -> bool:
-        """Tell whether words that came with an id are at hand."""
-        return self._place(id) is not None
-
-    def _place(self, id: str) -> int | None:
+    def place(self, id: str) -> int | None:
+        """Where among the messages at hand the words are that came with an id."""
         return next((at for at, message in enumerate(self._messages) if id and _id(message) == id), None)
 
     def window(self, *, tokens: int, most: int) -> Window:
@@ -69,6 +70,7 @@ class Conversation:
         """Store entries as one unit, and return when they are durable, whatever is cancelled meanwhile."""
         with anyio.CancelScope(shield=True):
             number = await self._sessions.submit(self.key, entries, id=id or None)
+            await self._pace()
         self._keep(entries, number)
         return number
 

@@ -11,13 +11,15 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Actor, Agent, Ask, Inbound, Letter
-from nacre.agent.conversation import is_final
-from nacre.agent.ports import Emit, Event
+from nacre.agent.conversation import at_once, is_final
+from nacre.agent.ports import Emit, Event, Pace
 from nacre.entries import Message
 from nacre.errors import NacreError, Stopped
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
+
+AgentFor = Callable[[str], Agent]
 
 
 def ignored(_: Event) -> None:
@@ -27,16 +29,14 @@ def ignored(_: Event) -> None:
 class Kernel:
     """The actors of one process: started when a letter comes, ended when they are idle.
 
-    `agent_for` says who answers in a session.
+    `agent_for` says who answers in a session; at most so many are kept for those who may write again.
     """
 
     def __init__(
-        self, sessions: Sessions, agent_for: Callable[[str], Agent], *, idle: float = 300, mailbox: int = 64
+        self, sessions: Sessions, agent_for: AgentFor, *, idle: float = 300, most: int = 1000, pace: Pace = at_once
     ) -> None:
-        self._sessions = sessions
-        self._agent_for = agent_for
-        self._idle = idle
-        self._mailbox = mailbox
+        self._sessions, self._agent_for = sessions, agent_for
+        self._idle, self._most, self._pace = idle, most, pace
         self._actors: dict[str, Actor] = {}
         self._tasks: TaskGroup | None = None
 
@@ -54,7 +54,7 @@ class Kernel:
             await tasks.__aexit__(None, None, None)
 
     async def deliver(self, inbound: Inbound, *, emit: Emit = ignored, ask: Ask | None = None) -> Message | None:
-        """Give words to their session and wait for the answer.
+        """Give words to their session and wait for the answer; the turn goes on if nobody waits any more.
 
         None if they came in the middle of a turn: whoever began that gets the answer to both. Raises Busy
         if too much is waiting, SessionBusy if another process is at a turn of the session, Stopped if
@@ -84,11 +84,7 @@ class Kernel:
 
     async def _answered(self, key: str, letter: Letter) -> Message | None:
         self._actor(key).post(letter)
-        try:
-            await letter.done.wait()
-        except anyio.get_cancelled_exc_class():
-            self.stop(key)
-            raise
+        await letter.done.wait()
         if letter.error is not None:
             raise letter.error
         return letter.answer
@@ -96,11 +92,14 @@ class Kernel:
     def _actor(self, key: str) -> Actor:
         if self._tasks is None:
             raise NacreError("the kernel is not running")
-        actor = self._actors.get(key)
+        actor = self._actors.pop(key, None)
         if actor is None:
-            actor = Actor(self._sessions, key, self._agent_for(key), mailbox=self._mailbox)
-            self._actors[key] = actor
+            actor = Actor(self._sessions, key, self._agent_for(key), pace=self._pace)
+            if len(self._actors) >= self._most:
+                # Whoever has had nothing to do for longest makes way; its session is read again when it is needed.
+                next((other for other in self._actors.values() if not other.is_at_work), actor).end()
             self._tasks.start_soon(self._kept, key, actor, name=f"session {key}")
+        self._actors[key] = actor
         return actor
 
     async def _kept(self, key: str, actor: Actor) -> None:

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct, to_builtins
 
-from nacre.agent.ports import (
-    Called,
-    Commit,
-    Context,
-    Emit,
-    Entry,
-    Guard,
-    Notice,
-    Output,
-    Provider,
-    Reply,
-    Returned,
-    Scene,
-    Tool,
-)
+from nacre.agent.ports import Called, Commit, Emit, Guard, Look, Notice, Output, Provider, Reply, Returned, Scene, Tool
 from nacre.entries import Message, Note, ToolCall
 from nacre.errors import ContextOverflow, ToolError
 
 logger = logging.getLogger(__name__)
 
 _TIGHTER = (1.0, 0.5, 0.25)
-
-Look = Callable[[float], Context]
-"""What the model is shown now, in a share of the room that there usually is."""
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -68,7 +51,8 @@ async def run_turn(turn: Turn) -> Message:
 async def _said(turn: Turn) -> Reply:
     """Let the model speak, and commit what it said with what it cost."""
     reply = await _asked(turn)
-    await turn.commit(_entries(reply))
+    use = [] if reply.usage is None else [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
+    await turn.commit([reply.message, *use])
     return reply
 
 
@@ -80,12 +64,6 @@ async def _asked(turn: Turn) -> Reply:
         except ContextOverflow:
             turn.emit(Notice("the context was too long for the model; it is asked again with less"))
     return await turn.provider.complete(turn.look(_TIGHTER[-1]), emit=turn.emit)
-
-
-def _entries(reply: Reply) -> Sequence[Entry]:
-    if reply.usage is None:
-        return [reply.message]
-    return [reply.message, Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
 
 
 async def _called(turn: Turn, call: ToolCall) -> None:

@@ -149,8 +149,14 @@ class Sandbox(Protocol):
         """Run a command in the workspace, confined; at most `most` bytes of its output are kept."""
 
 
+Look = Callable[[float], Context]
+"""What the model is shown now, in a share of the room that there usually is."""
+
 Commit = Callable[[Sequence[Entry]], Awaitable[int]]
 """Store entries as one unit; returns the last number once they are durable."""
+
+Pace = Callable[[], Awaitable[None]]
+"""Wait until a turn may go on, where there is more to do than can be done at once."""
 
 Guard = Callable[[Tool, ToolCall], Awaitable[str]]
 """Ask whether a call may run: "" if it may, else why not, in words for the model."""

@@ -45,7 +45,7 @@ class Furniture(NamedTuple):
 
 
 class Makings(NamedTuple):
-    """What the furniture is made of; `root` is None for sessions in RAM, and `memory` where nothing is remembered."""
+    """What the furniture is made of; `root`, where all stores are, is None in RAM, `memory` where none is kept."""
 
     settings: Settings
     sessions: Sessions
@@ -76,7 +76,16 @@ async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
     loaded = loading.load(place / "tools", taken=[tool.spec.name for tool in tools])
     notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
     by_name = {tool.spec.name: tool for tool in [*tools, *loaded.tools]}
-    return Furniture(by_name, skills, _system(place, skills), notes)
+    allowed = _allowed(by_name, settings.text("agent.only").split(), notes)
+    return Furniture(allowed, skills, _system(settings, place, skills), notes)
+
+
+def _allowed(tools: dict[str, Tool], only: list[str], notes: list[str]) -> dict[str, Tool]:
+    """The tools that the agent may use; a name that none of them has may be that of a server which is away."""
+    if not only:
+        return tools
+    notes += [f"agent.only names {name!r}, and there is no such tool here" for name in only if name not in tools]
+    return {name: tool for name, tool in tools.items() if name in only}
 
 
 def _remembering(memory: Memory) -> tuple[Callable[[str, str, str], str], Callable[[str], str]]:
@@ -91,10 +100,15 @@ def _remembering(memory: Memory) -> tuple[Callable[[str, str, str], str], Callab
     return remember, forget
 
 
+def workspace_of(settings: Settings, root: str) -> Path:
+    """Where the workspace of an agent with a store is."""
+    wanted = settings.text("agent.workspace")
+    return (Path(wanted) if wanted else Path(root) / "workspace").expanduser()
+
+
 def workspace(settings: Settings, root: str | None) -> Path:
     """The workspace, made if it is not there; the folders in it that are ours too, so that they can be hidden."""
-    wanted = settings.text("agent.workspace")
-    place = (Path(wanted) if wanted else Path(root or default_place()) / "workspace").expanduser()
+    place = workspace_of(settings, root or default_place())
     try:
         for folder in (place, *(place / name for name in _OURS)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -104,7 +118,7 @@ def workspace(settings: Settings, root: str | None) -> Path:
 
 
 def _beside(place: Path, root: str | None) -> list[str]:
-    """The store and the configuration, where they lie inside the workspace."""
+    """The stores of all agents and the configuration, where they lie inside the workspace."""
     ours = [Path(path()).parent, *([Path(root)] if root is not None else [])]
     return [str(folder.resolve()) for folder in ours if folder.resolve().is_relative_to(place) and folder.exists()]
 
@@ -140,9 +154,9 @@ async def _servers(settings: Settings, closing: Closing, notes: list[str]) -> li
     return list(found)
 
 
-def _system(place: Path, skills: Catalogue) -> str:
+def _system(settings: Settings, place: Path, skills: Catalogue) -> str:
     """The system prompt: the same bytes from turn to turn, so that what the server has cached of it holds."""
-    persona = _text(place / _PERSONA_FILE) or _PERSONA
+    persona = settings.text("agent.persona") or _text(place / _PERSONA_FILE) or _PERSONA
     project = _text(Path.cwd() / _PROJECT_FILE)
     parts = [persona, f"The project says in {_PROJECT_FILE}:\n\n{project}" if project else "", skills.text]
     return "\n\n".join(part for part in parts if part)

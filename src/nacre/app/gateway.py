@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,7 +14,12 @@ from msgspec import Struct
 
 from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
+from nacre.app.counts import Refusal, Traffic
 from nacre.app.inbox import Inbox, name_of
+from nacre.app.leftovers import Leftovers
+from nacre.app.lines import Lines
+from nacre.app.rates import Rates
+from nacre.app.turnstile import Turnstile
 from nacre.channels.channel import Arrived, Channel, key_of
 from nacre.channels.lost import Gone
 from nacre.entries import Message
@@ -25,12 +29,15 @@ from nacre.sessions import Sessions
 logger = logging.getLogger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
-_MINUTE = 60.0
+_AT_ONCE = ("/stop", "/status")
+_MOST_WAITING = 64
 TOO_FAST = "You write faster than I can answer; please wait a minute. Your last message was not taken."
 TOO_MUCH = "There is too much waiting here; please try again in a moment. Your last message was not taken."
+AGAIN = "(again, after a restart) "
+"""What an answer begins with that may have been seen already."""
 
 
-class Manners(Struct, frozen=True, kw_only=True):
+class Manners(Struct, frozen=True, kw_only=True, rename={"keeps": "session_persistence"}):
     """How a channel is served: who may write, how often, whose session it is, and whether anything is kept."""
 
     allow: Sequence[str] = ("*",)
@@ -62,6 +69,8 @@ class Gateway:
         manners: Callable[[str], Manners],
         commands: Mapping[str, Command],
         earlier: Callable[[Arrived], str | None] = lambda _: None,
+        turns: int = 32,
+        turnstile: Turnstile | None = None,
     ) -> None:
         self._channels = {channel.name: channel for channel in channels}
         self._inbox = inbox
@@ -69,72 +78,194 @@ class Gateway:
         self._manners = manners
         self._commands = commands
         self._earlier = earlier
-        self._sending: dict[str, anyio.Lock] = {}
-        self._recent: dict[str, deque[float]] = {}
+        self._sending: dict[tuple[str, str], anyio.Lock] = {}
+        self._rates = Rates()
+        self._lines = Lines()
+        self._leftovers = Leftovers()
+        self._idle = turns
+        self._turnstile = turnstile or Turnstile()
         self._tasks: TaskGroup | None = None
+        self._over = anyio.Event()
+        self._running: set[str] = set()
+        self._away: set[str] = set()
+        self.traffic = Traffic()
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
-        """Answer what an earlier run left open, and then serve until cancelled."""
-        async with anyio.create_task_group() as self._tasks:
-            for arrived in self._inbox.read():
-                self._tasks.start_soon(self._served, arrived)
-            for channel in self._channels.values():
-                self._tasks.start_soon(channel.run, self.accept, name=f"channel {channel.name}")
-            ready()
+        """Answer what an earlier run left open, and then serve until it is to end, and what is begun has ended."""
+        async with anyio.create_task_group() as receiving:
+            async with anyio.create_task_group() as self._tasks:
+                for arrived in self._inbox.read():
+                    self._leftovers.add(_id(arrived))
+                    self._begin(arrived)
+                for channel in self._channels.values():
+                    receiving.start_soon(self._run, channel, name=f"channel {channel.name}")
+                ready()
+                await self._over.wait()
+            receiving.cancel_scope.cancel()
+
+    def end(self) -> None:
+        """Take no more words, and begin no more turns; what waits, or comes now, is for the next start."""
+        self._over.set()
+
+    @property
+    def channels(self) -> Mapping[str, bool]:
+        """Every channel, and whether it is up: it runs, and the last answer could be sent."""
+        return {name: name in self._running and name not in self._away for name in self._channels}
+
+    @property
+    def open(self) -> int:
+        """How many words wait for their answer."""
+        return len(self._inbox)
+
+    async def _run(self, channel: Channel) -> None:
+        self._running.add(channel.name)
+        try:
+            await channel.run(self.accept)
+        except Exception:
+            # One channel's trouble, such as a password that its server refuses, is not that of the others.
+            logger.exception("a channel ended", extra={"channel": channel.name})
+        finally:
+            self._running.discard(channel.name)
 
     async def accept(self, arrived: Arrived) -> None:
         """Take words in; they are durable when it returns, unless nobody is to answer them."""
+        if self._over.is_set():
+            # They are not acknowledged, so that they come again.
+            await anyio.sleep_forever()
         manners = self._manners(arrived.channel)
         if not _is_allowed(arrived, manners):
             logger.info("words of a stranger were left unanswered", extra={"channel": arrived.channel})
+            self.traffic.refused[arrived.channel, "stranger"] += 1
             return
-        if not self._is_in_time(arrived, manners):
-            self._begin(arrived, TOO_FAST)
-        elif not manners.keeps or await self._inbox.add(arrived):
+        if not self._rates.allow(arrived, manners.per_minute):
+            self._refuse(arrived, "rate", TOO_FAST)
+        elif self._lines.length(self._key(arrived)) >= _MOST_WAITING:
+            self._refuse(arrived, "full", TOO_MUCH)
+        elif not manners.keeps or await self._kept(arrived):
+            self.traffic.accepted[arrived.channel] += 1
             self._begin(arrived)
 
-    def _begin(self, arrived: Arrived, refusal: str = "") -> None:
-        if self._tasks is not None and refusal:
-            self._tasks.start_soon(self._sent, arrived, refusal, "slow")
-        elif self._tasks is not None:
-            self._tasks.start_soon(self._served, arrived)
+    async def _kept(self, arrived: Arrived) -> bool:
+        """Make words durable; False if they came before."""
+        begun = time.monotonic()
+        with self._turnstile.first():
+            is_new = await self._inbox.add(arrived)
+        self.traffic.durable.add(time.monotonic() - begun)
+        return is_new
 
-    async def _served(self, arrived: Arrived) -> None:
-        """Answer words, tell whoever sent them, and close them; what befalls one is nobody else's."""
+    def _refuse(self, arrived: Arrived, why: Refusal, text: str) -> None:
+        self.traffic.refused[arrived.channel, why] += 1
+        self._start(self._sent, arrived, text, "slow")
+
+    def _begin(self, arrived: Arrived) -> None:
+        """Have words answered: at once if a turn can hear them, else when it is their turn."""
+        key, kernel = self._key(arrived), self._room(arrived.channel).kernel
+        is_heard = kernel.is_at_work(key) and not self._lines.length(key) and not self._command(arrived)
+        if is_heard or _first_word(arrived) in _AT_ONCE:
+            self._start(self._served, key, arrived)
+            return
+        self._lines.add(key, arrived)
+        if self._idle:
+            self._idle -= 1
+            self._start(self._work)
+
+    def _start(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(work, *args)
+
+    async def _work(self) -> None:
+        """Answer what waits; so many do that as there may be turns at once. An answer is sent by somebody else."""
         try:
-            text = await self._answer(arrived)
-            async with self._alone(arrived.channel):
-                if text and not await self._sent(arrived, text, "answer"):
-                    return
-                # Once it is sent nothing comes between: a shutdown here would have it sent again.
-                with anyio.CancelScope(shield=True):
-                    await self._inbox.done(arrived)
+            while not self._over.is_set() and (found := self._lines.take()) is not None:
+                key, arrived = found
+                try:
+                    text = await self._answered(key, arrived)
+                finally:
+                    self._lines.answered(key)
+                if text is not None:
+                    self._start(self._told, arrived, text)
+        finally:
+            self._idle += 1
+
+    async def _served(self, key: str, arrived: Arrived) -> None:
+        text = await self._answered(key, arrived)
+        if text is not None:
+            await self._told(arrived, text)
+
+    async def _answered(self, key: str, arrived: Arrived) -> str | None:
+        """The answer to words; None if they stay open for the next start."""
+        try:
+            return await self._answer(key, arrived)
         except Exception:
-            # A bug with one message must not end the service of all others; it stays open for the next start.
-            logger.exception("words could not be served", extra={"channel": arrived.channel})
+            # A bug with one message must not end the service of all others.
+            logger.exception("words could not be answered", extra={"channel": arrived.channel})
+            return None
 
-    def _alone(self, channel: str) -> AbstractAsyncContextManager[None]:
-        """One answer at a time where a repeated one would be seen, so that a crash repeats at most one."""
-        found = self._channels.get(channel)
-        if found is None or found.is_exact:
-            return nullcontext()
-        return self._sending.setdefault(channel, anyio.Lock())
+    async def _told(self, arrived: Arrived, text: str) -> None:
+        """Tell whoever sent words what the answer is, and close them; what befalls one is nobody else's."""
+        try:
+            if not text:
+                await self._closed(arrived)
+                return
+            async with self._in_turn(arrived):
+                if not await self._sent(arrived, await self._marked(arrived, text), "answer"):
+                    return
+                await self._closed(arrived)
+            self.traffic.answered[arrived.channel] += 1
+        except Exception:
+            logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
 
-    async def _answer(self, arrived: Arrived) -> str:
-        room = self._room(arrived.channel)
-        key = self._earlier(arrived) or key_of(arrived, per=self._manners(arrived.channel).per)
-        command = self._commands.get(arrived.text.split(maxsplit=1)[0].lower() if arrived.text.strip() else "")
+    async def _closed(self, arrived: Arrived) -> None:
+        """Close words; durably before anything else is sent where a repeat would be seen."""
+        closed = self._inbox.done(arrived)
+        if closed is not None and not self._is_exact(arrived):
+            # Once it is sent nothing comes between: a shutdown here would have it sent again.
+            with anyio.CancelScope(shield=True):
+                await closed
+
+    @asynccontextmanager
+    async def _in_turn(self, arrived: Arrived) -> AsyncIterator[None]:
+        """One answer at a time: in a chat, for their order; where a repeat is seen, so that a crash makes only one."""
+        where = (arrived.channel, arrived.chat if self._is_exact(arrived) else "")
+        lock = self._sending.setdefault(where, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._sending.pop(where, None)
+
+    def _is_exact(self, arrived: Arrived) -> bool:
+        channel = self._channels.get(arrived.channel)
+        return channel is not None and channel.is_exact
+
+    async def _marked(self, arrived: Arrived, text: str) -> str:
+        """An answer as it is sent: where a repeat would be seen, one that an earlier run began to send says so."""
+        is_repeat = not self._is_exact(arrived) and await self._inbox.sending(arrived)
+        return f"{AGAIN}{text}" if is_repeat else text
+
+    def _key(self, arrived: Arrived) -> str:
+        return self._earlier(arrived) or key_of(arrived, per=self._manners(arrived.channel).per)
+
+    def _command(self, arrived: Arrived) -> Command | None:
+        return self._commands.get(_first_word(arrived))
+
+    async def _answer(self, key: str, arrived: Arrived) -> str:
+        room, command = self._room(arrived.channel), self._command(arrived)
         if command is not None:
             return await command(key, room)
         inbound = Inbound(key=key, content=arrived.text, id=_id(arrived), sender=arrived.sender)
         try:
-            return _text(await _delivered(room.kernel, inbound))
+            answer = await _delivered(room.kernel, inbound)
+            return "" if self._leftovers.is_told(room.sessions, key, inbound.id) else _text(answer)
         except Stopped:
             return ""
         except Busy:
+            self.traffic.refused[arrived.channel, "full"] += 1
             return TOO_MUCH
         except NacreError as error:
             logger.warning("a turn failed", extra={"session": key, "error": str(error)})
+            self.traffic.failed[arrived.channel] += 1
             return f"I cannot answer now: {str(error).splitlines()[0]}"
 
     async def _sent(self, arrived: Arrived, text: str, what: str) -> bool:
@@ -149,21 +280,13 @@ class Gateway:
                 return True
             except ChannelError as error:
                 logger.warning("an answer could not be sent yet", extra={"error": str(error)})
+                self._away.add(arrived.channel)
                 await anyio.sleep(wait)
                 wait = min(2 * wait, _LONGEST_WAIT)
             else:
+                self._away.discard(arrived.channel)
                 return True
         return False
-
-    def _is_in_time(self, arrived: Arrived, manners: Manners) -> bool:
-        now = time.monotonic()
-        recent = self._recent.setdefault(key_of(arrived), deque())
-        while recent and recent[0] < now - _MINUTE:
-            recent.popleft()
-        if len(recent) >= manners.per_minute:
-            return False
-        recent.append(now)
-        return True
 
 
 async def _delivered(kernel: Kernel, inbound: Inbound) -> Message | None:
@@ -175,6 +298,10 @@ async def _delivered(kernel: Kernel, inbound: Inbound) -> Message | None:
         except SessionBusy:
             await anyio.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def _first_word(arrived: Arrived) -> str:
+    return arrived.text.split(maxsplit=1)[0].lower() if arrived.text.strip() else ""
 
 
 def _text(answer: Message | None) -> str:

@@ -2,65 +2,138 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+import anyio.to_thread
 import msgspec
 
 from nacre.channels.channel import Arrived
-from nacre.entries import Note
+from nacre.entries import Entry, Note
+from nacre.errors import StoreError
 from nacre.sessions import Sessions
 
-KEY = "nacre:inbox"
-_ARRIVED, _ANSWERED = "x.arrived", "x.answered"
-_MOST_RECORDS = 20_000
+logger = logging.getLogger(__name__)
+
+KEYS = ("nacre:inbox", "nacre:inbox:2")
+_ARRIVED, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.sending", "x.answered", "x.anew"
+_MOST_RECORDS = 5_000
 
 
 class Inbox:
-    """What is open; its log is a session of its own, and is begun anew when nothing is."""
+    """What is open, in two logs that take turns, so that neither grows for ever.
+
+    When the one that is written is full, what is still open in the older one is written to it again, and the older one
+    is begun anew. So whatever is in the older one and was answered is answered in the younger one, or in itself.
+    """
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._open: dict[str, Arrived] = {}
-        self._known: set[str] = set()
+        self._known: dict[str, None] = {}
+        self._begun: set[str] = set()
+        self._young, self._old = KEYS
         self._count = 0
+        self._turns = 0
+        self._is_turning = False
+
+    def __len__(self) -> int:
+        return len(self._open)
 
     def read(self) -> list[Arrived]:
         """Read what an earlier run of the program left open, in the order in which it came."""
-        for entry in self._sessions.records(KEY):
-            self._count += 1
-            if entry.kind == _ARRIVED:
-                arrived = msgspec.convert(entry.data, Arrived)
-                self._open[name_of(arrived)] = arrived
-                self._known.add(name_of(arrived))
-            elif entry.kind == _ANSWERED:
-                self._open.pop(entry.data["of"], None)
+        logs = {key: self._sessions.records(key) for key in KEYS}
+        turns = {key: _turns(log) for key, log in logs.items()}
+        self._young = max(KEYS, key=lambda key: turns[key])
+        self._turns = max(0, turns[self._young])
+        self._old = next(key for key in KEYS if key != self._young)
+        for key in (self._old, self._young):
+            for entry in logs[key]:
+                self._take(entry)
+        self._count = len(logs[self._young])
         return list(self._open.values())
 
     async def add(self, arrived: Arrived) -> bool:
         """Take words in; durable when it returns. False if they came before."""
         name = name_of(arrived)
-        if name in self._known:
+        if name in self._known or name in self._open:
             return False
-        self._known.add(name)
+        self._remember(name)
         self._open[name] = arrived
         try:
-            await self._sessions.submit(KEY, [Note(_ARRIVED, msgspec.to_builtins(arrived))])
+            await self._noted(_ARRIVED, msgspec.to_builtins(arrived))
         except BaseException:
-            self._known.discard(name)
+            self._known.pop(name, None)
             self._open.pop(name, None)
             raise
-        self._count += 1
+        if self._count >= _MOST_RECORDS:
+            await self._turn()
         return True
 
-    async def done(self, arrived: Arrived) -> None:
-        """Close words that were answered."""
+    async def sending(self, arrived: Arrived) -> bool:
+        """Note that the answer is about to be sent; durable when it returns. True if that was noted before."""
+        name = name_of(arrived)
+        if name in self._begun:
+            return True
+        if name in self._open:
+            await self._noted(_SENDING, {"of": name})
+            self._begun.add(name)
+        return False
+
+    def done(self, arrived: Arrived) -> Awaitable[int] | None:
+        """Close words that were answered: durable when what it returns was awaited, or a little later if it is not."""
         name = name_of(arrived)
         if self._open.pop(name, None) is None:
-            return
-        await self._sessions.submit(KEY, [Note(_ANSWERED, {"of": name})])
+            return None
+        self._begun.discard(name)
+        return self._noted(_ANSWERED, {"of": name})
+
+    def _noted(self, kind: str, data: Any) -> Awaitable[int]:
         self._count += 1
-        if self._count > _MOST_RECORDS and not self._open:
-            # What the channels may still repeat is only the last of it, which their own positions tell.
-            self._sessions.delete(KEY)
-            self._count = 0
+        return self._sessions.submit(self._young, [Note(kind, data)])
+
+    def _take(self, entry: Entry) -> None:
+        if entry.kind == _ARRIVED:
+            arrived = msgspec.convert(entry.data, Arrived)
+            self._open[name_of(arrived)] = arrived
+            self._remember(name_of(arrived))
+        elif entry.kind == _SENDING:
+            self._begun.add(entry.data["of"])
+        elif entry.kind == _ANSWERED:
+            self._open.pop(entry.data["of"], None)
+            self._begun.discard(entry.data["of"])
+
+    def _remember(self, name: str) -> None:
+        """Know words again; what a channel may still repeat is only the last of it, which its own position tells."""
+        self._known[name] = None
+        if len(self._known) > 2 * _MOST_RECORDS:
+            del self._known[next(iter(self._known))]
+
+    async def _turn(self) -> None:
+        """Write everything that is open to the younger log again, and begin the older one anew as the younger."""
+        if self._is_turning:
+            return
+        self._is_turning = True
+        try:
+            carried = [Note(_ARRIVED, msgspec.to_builtins(arrived)) for arrived in self._open.values()]
+            carried += [Note(_SENDING, {"of": name}) for name in self._begun]
+            await self._sessions.submit(self._young, carried)
+            await anyio.to_thread.run_sync(self._sessions.delete, self._old)
+            self._old, self._young, self._count = self._young, self._old, 0
+            self._turns += 1
+            await self._noted(_ANEW, {"turn": self._turns})
+        except StoreError:
+            # The words themselves are safe; what is full is tried again with the next.
+            logger.exception("the inbox could not be begun anew")
+        finally:
+            self._is_turning = False
+
+
+def _turns(log: Sequence[Entry]) -> int:
+    """How often the inbox had been begun anew when a log was; -1 for a log with nothing in it. Clocks may go back."""
+    found = [entry for entry in log if entry.kind.startswith("x.")]
+    return int(found[0].data["turn"]) if found and found[0].kind == _ANEW else min(len(found), 1) - 1
 
 
 def name_of(arrived: Arrived) -> str:

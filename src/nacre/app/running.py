@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
+
+import anyio
 
 import nacre
 from nacre.agent.actor import Agent, Ask, Inbound
@@ -15,9 +18,11 @@ from nacre.app.budget import Budget
 from nacre.app.children import Delegated, Tally
 from nacre.app.closing import Closing
 from nacre.app.compacting import Compactor
+from nacre.app.counts import Work
 from nacre.app.furnishing import Furniture, Makings, furnish, workspace
 from nacre.app.models import provider_for
-from nacre.config import Settings
+from nacre.app.turnstile import Turnstile
+from nacre.config import MAIN, Settings
 from nacre.entries import Describe, Message, ToolCall
 from nacre.errors import NacreError
 from nacre.history.compaction import Limits
@@ -34,19 +39,23 @@ logger = logging.getLogger(__name__)
 class App:
     """A running agent and its parts."""
 
-    def __init__(self, settings: Settings, sessions: Sessions, provider: Provider) -> None:
+    def __init__(self, settings: Settings, sessions: Sessions, provider: Provider, *, name: str = MAIN) -> None:
+        self.name = name
+        self.is_ending = False
         self.settings = settings
         self.sessions = sessions
         self.provider = provider
         self.budget = Budget(settings.number("agent.max_context_tokens"))
         self.most = settings.number("agent.max_history_messages")
-        self.kernel = Kernel(sessions, self.agent_for)
+        self.turnstile = Turnstile()
+        self.kernel = Kernel(sessions, self.agent_for, pace=self.turnstile.step)
         self.children = Delegated(sessions, self._deliver)
         self.furniture = Furniture({}, Catalogue(()), "", [])
         self.memory: Memory | None = None
         limits = Limits(tokens=self.budget.limit(provider), messages=self.most)
         self.compactor = Compactor(sessions, lambda: self.provider, limits=limits)
         self.after: list[Callable[[str], None]] = []
+        self.work = Work()
 
     @property
     def model(self) -> str:
@@ -95,7 +104,7 @@ class App:
         """Who answers in a session."""
         tally = self.children.running.get(key)
         return Agent(
-            provider=lambda: self._answering(tally),
+            provider=lambda: self._answering(key, tally),
             tools=self.tools,
             system=lambda: self.furniture.system,
             guard=self._guard,
@@ -118,16 +127,25 @@ class App:
 
     def _over(self, key: str) -> None:
         """A turn is over; what a child does for another session is that one's to remember."""
+        self.work.end(key)
         if key not in self.children.running:
             for told in self.after:
                 told(key)
 
-    def _answering(self, tally: Tally | None) -> Provider:
-        watched = self.budget.watched(self.provider)
+    def _answering(self, key: str, tally: Tally | None) -> Provider:
+        """The model for a turn, which begins with asking for it."""
+        if key:
+            self.work.begin(key)
+        watched = self.work.of(self.budget.watched(self.provider), key)
         return watched if tally is None else tally.of(watched)
 
     async def _deliver(self, inbound: Inbound) -> Message | None:
-        return await self.kernel.deliver(inbound)
+        """Give a child its task; when nobody waits for it any more, it is stopped."""
+        try:
+            return await self.kernel.deliver(inbound)
+        except anyio.get_cancelled_exc_class():
+            self.kernel.stop(inbound.key)
+            raise
 
     def _guard(self, key: str, ask: Ask | None) -> Guard:
         """Who decides about calls in a session; what a person allowed for good is remembered in its meta."""
@@ -144,24 +162,32 @@ class App:
         return decide
 
 
+def store_of(root: str, agent: str) -> str:
+    """Where an agent's sessions are: a whole store of its own below the main one's."""
+    return root if agent == MAIN else f"{root}/agents/{agent}"
+
+
 @asynccontextmanager
-async def running(
+async def running(  # noqa: PLR0913 - each is one thing that a person may say
     settings: Settings,
     *,
     store: str | None = None,
+    agent: str = MAIN,
     incognito: bool = False,
     model: str | None = None,
     emit: Emit = ignored,
 ) -> AsyncIterator[App]:
-    """Put the parts together and run them; whatever happens, all are closed, the store last.
+    """Put the parts of an agent together and run them; whatever happens, all are closed, the store last.
 
-    Raises StoreError, ConfigError, and ProviderError if there is no model to talk to.
+    `store` is the agent's own (see `store_of`). Raises StoreError, ConfigError, and ProviderError if there is
+    no model to talk to.
     """
+    settings = settings.for_agent(agent)
     closing = Closing()
     try:
         sessions = nacre.open(":memory:" if incognito else store)
         closing.add("store", _later(sessions.close))
-        app = App(settings, sessions, await provider_for(settings, model))
+        app = App(settings, sessions, await provider_for(settings, model), name=agent)
         closing.add("model", app.close)
         root = None if incognito else sessions.location
         place = workspace(settings, root)
@@ -169,13 +195,22 @@ async def running(
             embedding = usual_embedding if settings.text("memory.embeddings") == "auto" else lambda: None
             app.memory = Memory(sessions, place, provider=await _reader(app, closing), embedding=embedding)
             closing.add("memory", _later(app.memory.close))
-        app.furniture = await furnish(place, Makings(settings, sessions, app.children, app.memory, root), closing)
+        makings = Makings(settings, sessions, app.children, app.memory, _outermost(root, agent))
+        app.furniture = await furnish(place, makings, closing)
         for note in app.notes:
             emit(Notice(note))
         async with _beside(app), app.kernel:
-            yield app
+            try:
+                yield app
+            finally:
+                app.is_ending = True
     finally:
         await closing.close()
+
+
+def _outermost(root: str | None, agent: str) -> str | None:
+    """The store that all agents' stores are in, none of which tools may see."""
+    return root if root is None or agent == MAIN else str(Path(root).parents[1])
 
 
 @asynccontextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,13 +19,18 @@ from nacre.app.inbox import Inbox
 from nacre.app.running import App
 from nacre.channels.channel import Arrived, Channel
 from nacre.channels.table import parsed
-from nacre.config import Settings
+from nacre.config import Settings, is_name
 from nacre.errors import ConfigError, NacreError, SessionNotFound
 from nacre.sessions import Sessions
 
+if TYPE_CHECKING:
+    from nacre.channels.schedule import Forward
+
 GROUP = "nacre.channels"
 _OWN = ("irc", "matrix", "telegram")
-_FOLDER = "channels"
+_TAKEN = ("api", "schedule")
+FOLDER = "channels"
+"""Where in a store its channels keep how far they have read."""
 _EARLIER = ("{channel}_{thread}_{sender}", "{channel}_{sender}", "{channel}:{chat}", "agent:main:{channel}:{chat}")
 
 
@@ -33,7 +39,7 @@ async def serving(app: App) -> AsyncIterator[Gateway]:
     """A gateway for the channels of the configuration; raises ConfigError for one that cannot be made."""
     async with AsyncExitStack() as stack:
         rooms = await _rooms(app, stack)
-        manners = _manners(app.settings)
+        manners = manners_of(app.settings)
         gateway = Gateway(
             _channels(app, stack, manners),
             inbox=Inbox(app.sessions),
@@ -41,6 +47,8 @@ async def serving(app: App) -> AsyncIterator[Gateway]:
             manners=manners,
             commands=_commands(app),
             earlier=_Earlier(app.sessions),
+            turns=app.settings.number("agent.max_turns"),
+            turnstile=app.turnstile,
         )
         yield gateway
 
@@ -56,16 +64,43 @@ async def _rooms(app: App, stack: AsyncExitStack) -> Mapping[bool, Room]:
 
 
 def _channels(app: App, stack: AsyncExitStack, manners: Callable[[str], Manners]) -> list[Channel]:
-    folder = Path(app.sessions.location) / _FOLDER
+    folder = Path(app.sessions.location) / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = [_made(name, table, folder, manners) for name, table in _tables(app.settings).items()]
-    if schedules := app.settings.table("schedule"):
-        from nacre.channels.schedule import Schedule  # noqa: PLC0415 - each channel only where it is configured
-
-        found.append(Schedule(schedules, state=folder / "schedule.json", forward=_Forward(found)))
+    found = channels_of(app.settings, folder, manners)
     for channel in found:
         stack.push_async_callback(channel.close)
     return found
+
+
+def channels_of(settings: Settings, folder: Path, manners: Callable[[str], Manners] | None = None) -> list[Channel]:
+    """The channels of an agent, which keep their state in a folder; raises ConfigError for one that cannot be made."""
+    makers = channels_by_name(settings, folder, manners or manners_of(settings))
+    found = [make() for make in makers.values()]
+    schedule = schedule_of(settings, folder, list(makers), forward=_Forward(found))
+    return [*found, schedule] if schedule is not None else found
+
+
+def channels_by_name(
+    settings: Settings, folder: Path, manners: Callable[[str], Manners]
+) -> Mapping[str, Callable[[], Channel]]:
+    """What makes each channel; it raises ConfigError if that cannot be made."""
+    return {name: partial(_made, name, table, folder, manners) for name, table in _tables(settings).items()}
+
+
+def schedule_of(
+    settings: Settings, folder: Path, names: Sequence[str], *, forward: Forward | None = None
+) -> Channel | None:
+    """The clock of an agent, if it has one; what it leads to goes out over its own channels, which have these names."""
+    schedules = settings.table("schedule")
+    for name, table in schedules.items():
+        to = str(table.get("to", "")).partition(":")[0]
+        if to and to not in names:
+            raise ConfigError(f"schedule.{name} sends to {to!r}, which is no channel of its agent")
+    if not schedules:
+        return None
+    from nacre.channels.schedule import Schedule  # noqa: PLC0415 - each channel only where it is configured
+
+    return Schedule(schedules, state=folder / "schedule.json", forward=forward)
 
 
 def _tables(settings: Settings) -> Mapping[str, dict[str, Any]]:
@@ -74,47 +109,51 @@ def _tables(settings: Settings) -> Mapping[str, dict[str, Any]]:
 
 
 def _made(name: str, table: Mapping[str, Any], folder: Path, manners: Callable[[str], Manners]) -> Channel:
-    """A channel from its table, without what the gateway itself reads there."""
-    own = {key: value for key, value in table.items() if key not in Manners.__struct_fields__}
+    """A channel from its table, without what is not for itself; several of one kind have different names."""
+    if not is_name(name) or name in _TAKEN:
+        raise ConfigError(f"[channels.{name}]: a channel is named by lower-case letters, digits and dashes")
+    kind = table.get("kind", name)
+    own = {key: value for key, value in table.items() if key not in {*Manners.__struct_encode_fields__, "kind"}}
     state = folder / f"{name}.json"
-    if name in _OWN:
-        return _own(name, own, state, manners)
-    for point in entry_points(group=GROUP, name=name):
-        brought: Channel = point.load()(own, state=state)
+    if kind in _OWN:
+        return _own(kind, name, own, state, manners)
+    for point in entry_points(group=GROUP, name=str(kind)):
+        brought: Channel = point.load()(own, name=name, state=state)
         return brought
     raise ConfigError(f"[channels.{name}]: there is no such channel; there are {', '.join(_OWN)}")
 
 
-def _own(name: str, table: Mapping[str, Any], state: Path, manners: Callable[[str], Manners]) -> Channel:
+def _own(kind: str, name: str, table: Mapping[str, Any], state: Path, manners: Callable[[str], Manners]) -> Channel:
     section = f"channels.{name}"
-    match name:
+    match kind:
         case "irc":
             from nacre.channels import irc  # noqa: PLC0415 - each only where it is configured
 
-            return irc.Irc(parsed(irc.Config, table, section=section), state=state)
+            return irc.Irc(parsed(irc.Config, table, section=section), name=name, state=state)
         case "matrix":
             from nacre.channels import matrix  # noqa: PLC0415
 
             config = parsed(matrix.Config, table, section=section)
-            return matrix.Matrix(config, state=state, welcome=lambda sender: _welcomes(manners(name), sender))
+            return matrix.Matrix(config, name=name, state=state, welcome=lambda one: _welcomes(manners(name), one))
         case _:
             from nacre.channels import telegram  # noqa: PLC0415
 
-            return telegram.Telegram(parsed(telegram.Config, table, section=section), state=state)
+            return telegram.Telegram(parsed(telegram.Config, table, section=section), name=name, state=state)
 
 
 def _welcomes(manners: Manners, sender: str) -> bool:
     return "*" in manners.allow or sender in manners.allow
 
 
-def _manners(settings: Settings) -> Callable[[str], Manners]:
-    """How each channel is served; `keeps` is what the configuration says of all, unless the channel's table does."""
-    usual = settings.flag("channels.session_persistence")
+def manners_of(settings: Settings) -> Callable[[str], Manners]:
+    """How each channel is served; what the configuration says of keeping holds unless the channel's table says else."""
+    kept = "session_persistence"
+    usual = settings.flag(f"channels.{kept}")
     found: dict[str, Manners] = {}
     for name, table in _tables(settings).items():
-        own = {key: value for key, value in table.items() if key in Manners.__struct_fields__}
+        own = {key: value for key, value in table.items() if key in Manners.__struct_encode_fields__}
         try:
-            found[name] = msgspec.convert({"keeps": usual, **own}, Manners)
+            found[name] = msgspec.convert({kept: usual, **own}, Manners)
         except msgspec.ValidationError as error:
             raise ConfigError(f"[channels.{name}] cannot be used: {error}") from error
     return lambda channel: found.get(channel) or Manners(keeps=usual)

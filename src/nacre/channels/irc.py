@@ -19,7 +19,7 @@ from nacre.channels.channel import Accept, Arrived
 from nacre.channels.irc_lines import Line, fold, plain
 from nacre.channels.irc_link import Config, Link, Pace
 from nacre.channels.lost import Attempts, Gone, Lost, Patience
-from nacre.channels.table import needed, secret
+from nacre.channels.table import needed, secret, variable
 from nacre.channels.waiting import Waiting
 from nacre.errors import ChannelError, ConfigError, NacreError
 
@@ -27,7 +27,6 @@ __all__ = ["Config", "Irc", "Pace"]
 
 logger = logging.getLogger(__name__)
 
-_SECTION, _VARIABLE = "channels.irc", "NACRE_IRC_PASSWORD"
 _PLAIN_PORT, _TLS_PORT = 6667, 6697
 _CONNECT = 30.0
 _STEADY = 30.0
@@ -38,16 +37,22 @@ _ACTION = "\x01ACTION "
 class Irc:
     """A bot on one server; `state` is a file for words that it has heard and nobody has accepted yet."""
 
-    name = "irc"
     is_exact = False
 
     def __init__(
-        self, config: Config, *, state: Path, patience: Patience | None = None, pace: Pace | None = None
+        self,
+        config: Config,
+        *,
+        state: Path,
+        name: str = "irc",
+        patience: Patience | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self.name = name
         self.account = f"{config.nick}@{config.host}"
         self._config = config
         self._patience, self._pace = patience or Patience(), pace or Pace()
-        self._password = _password(config)
+        self._password = _password(config, name)
         self._waiting = Waiting(state)
         self._numbers = itertools.count()
         self._link: Link | None = None
@@ -223,9 +228,10 @@ async def _connected(config: Config, port: int) -> ByteStream:
     return await anyio.connect_tcp(config.host, port, ssl_context=context, tls_standard_compatible=False)
 
 
-def _password(config: Config) -> str:
-    found = secret(config.password_file, _VARIABLE, section=_SECTION, key="password_file")
-    return needed(found, section=_SECTION, key="password_file", variable=_VARIABLE) if config.login else found
+def _password(config: Config, name: str) -> str:
+    section, known = f"channels.{name}", variable(name, "PASSWORD")
+    found = secret(config.password_file, known, section=section, key="password_file")
+    return needed(found, section=section, key="password_file", variable=known) if config.login else found
 
 
 def _is_channel(chat: str) -> bool:

@@ -20,12 +20,11 @@ from nacre.channels.lost import Attempts, Gone, Lost, Patience
 from nacre.channels.matrix_events import Event, Room, answer, batch, events, said, since_invited
 from nacre.channels.pieces import split, utf8
 from nacre.channels.position import Position
-from nacre.channels.table import needed, secret
+from nacre.channels.table import needed, secret, variable
 from nacre.errors import ChannelError, ConfigError, NacreError
 
 logger = logging.getLogger(__name__)
 
-_SECTION, _TOKEN, _PASSWORD = "channels.matrix", "NACRE_MATRIX_TOKEN", "NACRE_MATRIX_PASSWORD"
 _API = "/_matrix/client/v3"
 _DEVICE = "nacre"
 # An event may have 65,536 bytes with all that is around the text, and the text may be in it twice.
@@ -56,22 +55,23 @@ class Matrix:
     what clients show instead of the bare text.
     """
 
-    name = "matrix"
     is_exact = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each may be another
         self,
         config: Config,
         *,
         state: Path,
+        name: str = "matrix",
         welcome: Callable[[str], bool] = lambda _: False,
         html: Callable[[str], str] | None = None,
         patience: Patience | None = None,
     ) -> None:
+        self.name = name
         self._config, self._welcome, self._html = config, welcome, html
         self._patience = patience or Patience()
         self._position = Position(state)
-        self._token, self._password = _secrets(config)
+        self._token, self._password = _secrets(config, name)
         self._api = Api(config.homeserver, secret=self._token)
         self._me = ""
         self._entered = anyio.Event()
@@ -136,7 +136,8 @@ class Matrix:
         if refusal.status != _UNAUTHORIZED:
             return
         if not self._password:
-            raise ConfigError(f"{self._config.homeserver} does not know the token of {_SECTION}.token_file") from None
+            where = f"channels.{self.name}.token_file"
+            raise ConfigError(f"{self._config.homeserver} does not know the token of {where}") from None
         self._token = ""
 
     async def _ready(self) -> None:
@@ -149,14 +150,21 @@ class Matrix:
 
     async def _follow(self, accept: Accept, attempts: Attempts) -> None:
         place = self._position.read()
-        since = str(place.get("since") or "") if place.get("user") == self._me else ""
+        if place.get("user") != self._me:
+            place = {"told": place.get("told")}
+        since = str(place.get("since") or "")
         self._told = set(map(str, place.get("told") or ()))
+        await self._enter_rooms(list(dict(place.get("invited") or {}).items()))
         while True:
             found = batch(await self._sync(since))
             heard = await self._take(found.rooms, since, accept)
-            invited = await self._enter_rooms(found.invitations(self._me))
-            since, fresh = found.next, not since
-            if heard or invited or fresh:
+            invitations = found.invitations(self._me)
+            if not since:
+                # Before any room is entered: what is said there from then on comes after this position.
+                await self._keep(found.next, dict(invitations))
+            await self._enter_rooms(invitations)
+            since = found.next
+            if heard or invitations:
                 await self._keep(since)
             attempts.succeeded()
 
@@ -220,10 +228,9 @@ class Matrix:
         logger.warning("too much was said in a Matrix room, and the oldest is left out", extra={"chat": room})
         return found[::-1]
 
-    async def _enter_rooms(self, invitations: list[tuple[str, str]]) -> bool:
+    async def _enter_rooms(self, invitations: list[tuple[str, str]]) -> None:
         for room, sender in invitations:
             await self._invited(room, sender)
-        return bool(invitations)
 
     async def _invited(self, room: str, sender: str) -> None:
         """Go where somebody who is welcome invites us; an invitation that has lapsed is no matter."""
@@ -244,8 +251,10 @@ class Matrix:
             self._crowded[room] = len(found.get("joined") or ()) > _ALONE_TOGETHER
         return self._crowded[room]
 
-    async def _keep(self, since: str) -> None:
-        await run_sync(self._position.write, {"user": self._me, "since": since, "told": sorted(self._told)})
+    async def _keep(self, since: str, invited: Mapping[str, str] | None = None) -> None:
+        """Note how far was read, and who invited us where as long as we have not gone there."""
+        place = {"user": self._me, "since": since, "told": sorted(self._told), "invited": invited or {}}
+        await run_sync(self._position.write, place)
 
     # ---- words out
 
@@ -317,10 +326,13 @@ def _filter() -> str:
     return json.dumps({"presence": _NONE, "account_data": _NONE, "room": room})
 
 
-def _secrets(config: Config) -> tuple[str, str]:
+def _secrets(config: Config, name: str) -> tuple[str, str]:
     """The token, or nothing and the password."""
-    token = secret(config.token_file, _TOKEN, section=_SECTION, key="token_file")
+    section = f"channels.{name}"
+    known = variable(name, "TOKEN")
+    token = secret(config.token_file, known, section=section, key="token_file")
     if token or not config.user:
-        return needed(token, section=_SECTION, key="token_file", variable=_TOKEN), ""
-    password = secret(config.password_file, _PASSWORD, section=_SECTION, key="password_file")
-    return "", needed(password, section=_SECTION, key="password_file", variable=_PASSWORD)
+        return needed(token, section=section, key="token_file", variable=known), ""
+    known = variable(name, "PASSWORD")
+    password = secret(config.password_file, known, section=section, key="password_file")
+    return "", needed(password, section=section, key="password_file", variable=known)

@@ -22,6 +22,11 @@ def parsed(kind: type[T], table: Mapping[str, Any], *, section: str) -> T:
         raise ConfigError(f"[{section}] cannot be used: {error}; see docs/channels.md for what it may hold") from error
 
 
+def variable(channel: str, what: str) -> str:
+    """The environment variable that holds a channel's secret, by the channel's name."""
+    return f"NACRE_{channel.replace('-', '_').upper()}_{what}"
+
+
 def secret(file: str, variable: str, *, section: str, key: str) -> str:
     """What the file holds, else the variable, else nothing; raises ConfigError for a file that cannot be read."""
     if not file:

@@ -16,13 +16,12 @@ from nacre.channels.http import Api, Refusal
 from nacre.channels.lost import Attempts, Gone, Lost, Patience, Unsent
 from nacre.channels.pieces import FENCE_ROOM, fenced, split, utf16
 from nacre.channels.position import Position
-from nacre.channels.table import needed, secret
+from nacre.channels.table import needed, secret, variable
 from nacre.channels.telegram_text import Bot, Update, marked_up, updates, words
 from nacre.errors import ChannelError, ConfigError, NacreError
 
 logger = logging.getLogger(__name__)
 
-_SECTION, _VARIABLE = "channels.telegram", "NACRE_TELEGRAM_TOKEN"
 _LONGEST_TEXT = 4096
 _POLL = 50
 _SOON = 1.0
@@ -45,7 +44,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Telegram:
     """A bot; `state` is a file for how far it has read."""
 
-    name = "telegram"
     is_exact = False
 
     def __init__(
@@ -53,13 +51,16 @@ class Telegram:
         config: Config,
         *,
         state: Path,
+        name: str = "telegram",
         patience: Patience | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.name = name
         self._config, self._patience, self._clock = config, patience or Patience(), clock
         self._position = Position(state)
-        found = secret(config.token_file, _VARIABLE, section=_SECTION, key="token_file")
-        token = needed(found, section=_SECTION, key="token_file", variable=_VARIABLE)
+        section, known = f"channels.{name}", variable(name, "TOKEN")
+        found = secret(config.token_file, known, section=section, key="token_file")
+        token = needed(found, section=section, key="token_file", variable=known)
         self._api = Api(f"{config.address.rstrip('/')}/bot{token}", secret=token)
         self._bot = Bot()
         self._shown: dict[str, int] = {}
@@ -73,7 +74,9 @@ class Telegram:
                 await self._follow(accept, attempts)
             except Refusal as refusal:
                 if refusal.status in _UNKNOWN:
-                    raise ConfigError(f"{self._config.address} does not know the token of {_SECTION}") from None
+                    raise ConfigError(
+                        f"{self._config.address} does not know the token of channels.{self.name}"
+                    ) from None
                 logger.warning("Telegram refuses", extra={"reason": str(refusal)})
                 await self._patience.sleep(_asked_wait(refusal))
             except ConfigError:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from nacre.cli.failures import OK, Failure
+from nacre.cli.failures import OK, Failure, alone
+from nacre.cli.flags import default_place
 from nacre.cli.output import Out
 from nacre.cli.text import clean
 
@@ -57,14 +58,7 @@ def run(args: Namespace, out: Out) -> int:
     try:
         return anyio.run(_talked, args, out, prompt)
     except BaseExceptionGroup as group:
-        raise _alone(group) from group
-
-
-def _alone(error: BaseException) -> BaseException:
-    """What went wrong, without the groups that tasks put around it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        raise alone(group) from group
 
 
 def _prompt(args: Namespace) -> str | None:
@@ -103,7 +97,8 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
     """The agent, as the settings say."""
     from nacre import app, config  # noqa: PLC0415 - everything that an agent is made of
 
-    return app.running(config.load(), store=args.store, incognito=args.incognito, model=args.model)
+    settings = config.load()
+    return app.running(settings, store=args.store, agent=args.agent, incognito=args.incognito, model=args.model)
 
 
 async def _talked(args: Namespace, out: Out, prompt: str | None) -> int:
@@ -166,8 +161,11 @@ def _hint_at_resuming(app: App, args: Namespace, out: Out, key: str) -> None:
 def _how_to_resume(args: Namespace, key: str) -> str:
     import shlex  # noqa: PLC0415 - beside its only use
 
-    place = f" --store {shlex.quote(args.store)}" if args.store else ""
-    return f"nacre chat{place} -r {shlex.quote(clean(key))}"
+    inside = f"/agents/{args.agent}"
+    root = (args.store or "").removesuffix(inside)
+    place = f" --store {shlex.quote(root)}" if root and root != default_place() else ""
+    who = f" --agent {args.agent}" if (args.store or "").endswith(inside) else ""
+    return f"nacre chat{place}{who} -r {shlex.quote(clean(key))}"
 
 
 # ---- one answer

@@ -14,7 +14,7 @@ from nacre.cli.place import opened
 from nacre.cli.text import clean, cut, several
 
 EXAMPLES = ()
-_FLAGS = ("--store", "--color", "--no-color", *SWITCHES, *HELPS)
+_FLAGS = ("--store", "--agent", "--color", "--no-color", *SWITCHES, *HELPS)
 _REFS = ("ref", "refs", "session")
 _MOST = 500
 

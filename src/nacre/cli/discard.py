@@ -52,6 +52,13 @@ def discard(sessions: Sessions, key: str, *, is_active: bool) -> None:
         _discard(ops, place._replace(archived=uid), stamp, was_archived=uid in before)
 
 
+def discard_archived(place: Place) -> None:
+    """Move one archived generation to the trash, durably; others of its session stay where they are."""
+    ops = Ops()
+    make_folder(ops, f"{place.root}/trash")
+    _discard(ops, place, str(int(ops.now() * 1_000_000)), was_archived=True)
+
+
 def items(root: str) -> list[Item]:
     """What is in the trash, the last removed first."""
     groups: dict[tuple[str, str], list[str]] = {}

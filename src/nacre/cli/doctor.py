@@ -55,7 +55,7 @@ def run(args: Namespace, out: Out) -> int:
         out.document({"schema_version": 1, "ok": not bad, "store": root, "checks": found})
     else:
         for check in checks:
-            _tell(out, check)
+            tell(out, check)
     return FAILED if bad else OK
 
 
@@ -72,7 +72,7 @@ def _checks(args: Namespace, root: str) -> Iterator[Check]:
     yield _settings()
 
 
-def _tell(out: Out, check: Check) -> None:
+def tell(out: Out, check: Check) -> None:
     paint = {"ok": out.green, "warn": out.yellow, "fail": out.red}[check.status]
     out.say(f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<13}')}{clean(check.detail)}")
     if check.hint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from nacre.cli.failures import Failure
@@ -9,6 +10,7 @@ from nacre.cli.failures import Failure
 HELP = """\
 everywhere:
   --store PATH          the store; else NACRE_HOME, else your data directory
+  --agent NAME          the store of a further agent, which is inside that
   --json                one JSON document on stdout, errors too
   --jsonl               one JSON record per line: lists, search, tail
   --iso                 exact times (RFC 3339) instead of "3 min ago"
@@ -28,6 +30,7 @@ SWITCHES = {
 }
 HELPS = ("-h", "--help")
 _WHEN = ("auto", "always", "never")
+_MAIN = "main"
 
 
 class Flags:
@@ -35,6 +38,7 @@ class Flags:
 
     def __init__(self) -> None:
         self.store: str | None = None
+        self.agent = _MAIN
         self.json = self.jsonl = self.iso = self.no_pager = self.quiet = self.help = False
         self.color = ""
 
@@ -42,18 +46,20 @@ class Flags:
         """Take these options out of a command line; gives the words that are left."""
         rest: list[str] = []
         waiting = list(reversed(words))
-        while waiting:
+        while waiting and waiting[-1] != "--":
             word = waiting.pop()
-            if word == "--":
-                return [*rest, word, *reversed(waiting)]
             if not self._takes(word, waiting):
                 rest.append(word)
-        return rest
+        if self.agent != _MAIN:
+            self.store = f"{self.store or default_place()}/agents/{self.agent}"
+        return [*rest, *reversed(waiting)]
 
     def _takes(self, word: str, waiting: list[str]) -> bool:
         name, equals, value = word.partition("=")
         if name == "--store":
             self.store = value if equals else _next(waiting, "--store", "the path of a store")
+        elif name == "--agent":
+            self.agent = value if equals else _next(waiting, "--agent", "the name of an agent")
         elif name == "--color":
             self.color = _when(value if equals else _optional(waiting))
         elif word == "--no-color":
@@ -65,6 +71,12 @@ class Flags:
         else:
             return False
         return True
+
+
+def default_place() -> str:
+    """Where sessions are kept when nothing is said: what the library says, without loading it."""
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return os.environ.get("NACRE_HOME") or f"{data}/nacre"
 
 
 def _next(waiting: list[str], option: str, what: str) -> str:

@@ -40,7 +40,7 @@ def run(program: str, verb: str, flags: Flags, words: list[str]) -> int:
         Out(flags).write(help_of(program, verb, module))
         return OK
     args = Namespace(words=words) if verb in verbs.HIDDEN else parser_of(program, module).parse_args(words)
-    args.store = flags.store
+    args.store, args.agent = flags.store, flags.agent
     return module.run(args, Out(flags))
 
 

@@ -92,7 +92,7 @@ def _memory(args: Namespace, sessions: Sessions) -> Memory:
         if (error.name or "").startswith("nacre"):
             raise
         raise Failure("unavailable", f"memory needs {error.name}", hint='pip install "nacre[agent]"') from error
-    wanted = config.load().text("agent.workspace")
+    wanted = config.load().for_agent(args.agent).text("agent.workspace")
     folder = Path(wanted).expanduser() if wanted else Path(root_of(args)) / "workspace"
     return Memory(sessions, folder)
 

@@ -7,6 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import Failure
+from nacre.cli.flags import default_place
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
 def root_of(args: Namespace) -> str:
     """Where the store is: --store, else NACRE_HOME, else the user's data directory."""
     return os.path.abspath(os.path.expanduser(args.store or default_place()))
-
-
-def default_place() -> str:
-    """Where sessions are kept when nothing is said: what the library says, without loading it."""
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return os.environ.get("NACRE_HOME") or f"{data}/nacre"
 
 
 def opened(args: Namespace, *, create: bool = False) -> Sessions:

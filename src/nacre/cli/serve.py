@@ -1,28 +1,43 @@
-"""nacre serve: the agent as a daemon, with its channels, its HTTP interface and its page."""
+"""nacre serve: the agents as a daemon, with their channels, their HTTP interface and their page."""
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nacre.cli.failures import OK, Failure
+from nacre.cli import systemd
+from nacre.cli.failures import OK, Failure, alone
 from nacre.cli.output import Out
+from nacre.cli.place import root_of
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
     from nacre.app import App
+    from nacre.app.agents import Agents
 
 EXAMPLES = (
     ("on loopback, with a token of its own", "nacre serve"),
     ("where other programs find it", "NACRE_SERVE_TOKEN=$(cat token) nacre serve --port 8080"),
     ("for a network, behind a proxy that does TLS", "NACRE_SERVE_TOKEN=… nacre serve --host 10.0.0.5 --name nacre.lan"),
+    ("would it start?", "nacre serve --check"),
+    ("at every start of the machine", "nacre serve --unit > ~/.config/systemd/user/nacre.service"),
 )
 
+logger = logging.getLogger(__name__)
+
 VARIABLE = "NACRE_SERVE_TOKEN"
+TOKEN_HINT = f"set {VARIABLE} to a long random text, and give it to those who may use it"
 _LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_LONGEST_END = 9.5
+"""Seconds after which a daemon that was told to end is gone, whatever hangs."""
 
 
 def add(parser: ArgumentParser) -> None:
@@ -30,6 +45,14 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8080, metavar="N", help="which port; 0 for any that is free")
     parser.add_argument("--name", action="append", default=[], help="a further host name that requests may use")
     parser.add_argument("--model", help="who answers, as `provider/model`")
+    parser.add_argument("--check", action="store_true", help="say whether it could start, and change nothing")
+    parser.add_argument("--unit", action="store_true", help="print a unit for systemd")
+    parser.add_argument(
+        "--log-format", choices=("json", "text"), help="how the log on stderr is written; text if that is a terminal"
+    )
+    parser.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="info", help="the least that is logged"
+    )
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -38,52 +61,149 @@ def run(args: Namespace, out: Out) -> int:
         import uvicorn  # noqa: F401, PLC0415
     except ImportError as error:
         raise Failure("unavailable", f"`nacre serve` needs {error.name}", hint="pip install 'nacre[serve]'") from error
+    if args.agent != "main":
+        raise Failure("usage", "a daemon serves every agent of the configuration: leave --agent out")
+    if args.unit:
+        out.write(systemd.unit(_command(args)))
+        return OK
+    if args.check:
+        return anyio.run(_check, args, out)
     token = os.environ.get(VARIABLE, "")
-    if not token and args.host not in _LOOPBACK:
-        hint = f"set {VARIABLE} to a long random text, and give it to those who may use it"
-        raise Failure("usage", f"a daemon on {args.host} needs a token that you chose", hint=hint)
-    anyio.run(_serve, args, out, token or secrets.token_urlsafe(24))
+    if needs_token(args):
+        raise Failure("usage", f"a daemon on {args.host} needs a token that you chose", hint=TOKEN_HINT)
+    from nacre.app.logs import logged, secrets_in  # noqa: PLC0415 - the same
+
+    token = token or secrets.token_urlsafe(24)
+    args.log_format = args.log_format or ("text" if sys.stderr.isatty() else "json")
+    hidden = [token, *secrets_in(os.environ)]
+    with logged(sys.stderr, form=args.log_format, level=args.log_level, secrets=hidden):
+        try:
+            anyio.run(_serve, args, out, token)
+        except BaseExceptionGroup as group:
+            raise alone(group) from group
     return OK
 
 
+def needs_token(args: Namespace) -> bool:
+    """Tell whether there is no token where one must be: anywhere but on loopback."""
+    return not os.environ.get(VARIABLE) and args.host not in _LOOPBACK
+
+
+def _command(args: Namespace) -> list[str]:
+    """The command line that starts the same daemon, wherever it is started."""
+    given = {"--host": args.host, "--port": args.port, "--store": args.store and root_of(args), "--model": args.model}
+    pairs = [*given.items(), *(("--name", name) for name in args.name)]
+    words = [str(word) for option, value in pairs if value is not None for word in (option, value)]
+    return [sys.executable, "-m", "nacre.cli", "serve", *words]
+
+
+async def _check(args: Namespace, out: Out) -> int:
+    """Say whether a daemon could start; returns the exit code."""
+    from nacre.cli import checking  # noqa: PLC0415 - brings the agent along
+    from nacre.cli.doctor import tell  # noqa: PLC0415
+
+    found = []
+    async for check in checking.checks(args):
+        found.append(check)
+        if not out.json:
+            tell(out, check)
+    code = checking.code_of(found)
+    if out.json:
+        out.document({"schema_version": 1, "ok": code == OK, "checks": [check._asdict() for check in found]})
+    return code
+
+
+def _say(args: Namespace, out: Out, text: str) -> None:
+    """Tell what is going on: to a person, or in the log where a program reads it."""
+    if args.log_format == "json":
+        logger.info(text)
+    else:
+        out.note(text)
+
+
 async def _serve(args: Namespace, out: Out, token: str) -> None:
-    from nacre.app import running  # noqa: PLC0415
-    from nacre.config import load  # noqa: PLC0415
-
-    async with running(load(), store=args.store, model=args.model) as app:
-        for note in app.notes:
-            out.note(note)
-        await _until_told(args, out, app, token)
-
-
-async def _until_told(args: Namespace, out: Out, app: App, token: str) -> None:
-    """Serve until a signal comes; then everything is closed in order: channels, actors, model, store."""
+    """Serve until a signal comes; then everything is closed in order: channels, turns, models, stores."""
     import anyio  # noqa: PLC0415
 
-    from nacre.app.serving import serving  # noqa: PLC0415
+    from nacre.app.agents import Agents  # noqa: PLC0415
+    from nacre.app.retention import keep  # noqa: PLC0415
+    from nacre.cli.discard import discard_archived  # noqa: PLC0415
+    from nacre.config import MAIN, load  # noqa: PLC0415
     from nacre.web.server import application, serve  # noqa: PLC0415
 
-    web = application(app, token=token, hosts=[args.host, *_LOOPBACK, *args.name])
-    async with serving(app) as gateway, anyio.create_task_group() as tasks:
-        tasks.start_soon(gateway.run)
-        tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=_told(args, out, token)))
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
+    async with Agents(store=args.store, model=args.model, told=lambda app: _tell_notes(args, out, app)) as agents:
+        await agents.start(load())
+        hosts = [args.host, *_LOOPBACK, *args.name]
+        web = application(agents.apps[MAIN], token=token, hosts=hosts, agents=agents.apps, gateways=agents.gateways)
+        async with anyio.create_task_group() as ending, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=_told(args, out, token)))
+            tasks.start_soon(keep, agents.apps, discard_archived)
+            await _until_told(agents, tasks)
+            _say(args, out, "shutting down")
+            ending.start_soon(agents.end)
+            tasks.cancel_scope.cancel()
+
+
+def _tell_notes(args: Namespace, out: Out, app: App) -> None:
+    for note in app.notes:
+        _say(args, out, note if app.name == "main" else f"{app.name}: {note}")
+
+
+async def _until_told(agents: Agents, tasks: TaskGroup) -> None:
+    """Wait until it is time to end; SIGHUP means to read the configuration anew. A second signal ends at once."""
+    import anyio  # noqa: PLC0415
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        # The receiver hears of them all the same; this is for a loop that something keeps from hearing.
+        for number in _ENDING:
+            signal.signal(number, _hurry)
+        async for number in signals:
+            if number != signal.SIGHUP:
                 break
-        out.note("shutting down")
-        tasks.cancel_scope.cancel()
+            tasks.start_soon(_reload, agents)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    systemd.notify("STOPPING=1")
+
+
+def _hurry(*_: object) -> None:
+    """Let a second signal end the process at once, and the system end it after a while, whatever hangs.
+
+    What was acknowledged is durable, so that nothing is lost with it.
+    """
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _LONGEST_END)
+
+
+async def _reload(agents: Agents) -> None:
+    """Take over the configuration as it is now; one that cannot be used changes nothing."""
+    from nacre.config import load  # noqa: PLC0415
+    from nacre.errors import ConfigError  # noqa: PLC0415
+
+    systemd.notify(systemd.reloading())
+    try:
+        changed = await agents.change(load())
+    except ConfigError as error:
+        logger.warning("the configuration cannot be used; all goes on as it was", extra={"reason": str(error)})
+    else:
+        logger.info("the configuration was read anew", extra={"changed": ", ".join(changed) or "nothing"})
+    systemd.notify("READY=1")
 
 
 def _told(args: Namespace, out: Out, token: str) -> Callable[[int], None]:
     def ready(port: int) -> None:
+        systemd.notify("READY=1")
         where = f"[{args.host}]" if ":" in args.host else args.host
         if out.json:
             out.document({"ok": True, "url": f"http://{where}:{port}/", "port": port, "pid": os.getpid()})
             # Whoever started it waits for this line, and it is the last for a long time.
             out.flush()
         elif os.environ.get(VARIABLE):
-            out.note(f"serving on http://{where}:{port}/ with the token in {VARIABLE}; Ctrl-C ends it")
-        else:
+            _say(args, out, f"serving on http://{where}:{port}/ with the token in {VARIABLE}; Ctrl-C ends it")
+        elif args.log_format == "text":
             out.note(f"serving on http://{where}:{port}/login#token={token}; Ctrl-C ends it")
+        else:
+            logger.warning("serving, with a token that no log may hold", extra={"port": port, "set": VARIABLE})
 
     return ready

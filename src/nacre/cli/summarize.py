@@ -64,7 +64,7 @@ async def _drafted(sessions: Sessions, key: str, args: Namespace) -> Draft:
     from nacre.config import load  # noqa: PLC0415
     from nacre.history.compaction import Limits  # noqa: PLC0415
 
-    settings = load()
+    settings = load().for_agent(args.agent)
     tokens, most = settings.number("agent.max_context_tokens"), settings.number("agent.max_history_messages")
     provider = await models.provider_for(settings, args.model)
     try:

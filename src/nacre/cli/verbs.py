@@ -28,6 +28,7 @@ SESSIONS = {
     "migrate": "take in the sessions of an earlier agent",
     "du": "how much room sessions take",
     "gc": "remove what no session needs any more",
+    "retain": "archive and remove old sessions, as it is set",
 }
 
 TOP = {

@@ -117,6 +117,11 @@ def text_of(content: str | list[Any] | None) -> tuple[str, tuple[str, ...]]:
     return "\n".join(texts), tuple(others)
 
 
+def is_text(part: Any) -> bool:
+    """Tell whether a part of a message's content is nothing but text."""
+    return isinstance(part, str) or _text(part) is not None
+
+
 def described(part: Any) -> str:
     """A few words for something that is not text: its kind, and where it is or how large."""
     if not isinstance(part, Mapping):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 STYLE = """
-:root{color-scheme:light dark;--ground:#fdfcf9;--ink:#22252a;--faint:#6b7078;--edge:#e2dfd8;--sheet:#fff;--code:#f4f2ec;
+:root{color-scheme:light dark;--ground:#fdfcf9;--ink:#22252a;--faint:#5f646c;--edge:#e2dfd8;--sheet:#fff;--code:#f4f2ec;
 --user:#2f6f4f;--assistant:#2f5d95;--tool:#7a4b8f;--system:#8a6116;--link:#1d5fa8;--here:#f6eccb}
-@media (prefers-color-scheme:dark){:root{--ground:#16181c;--ink:#dcdfe4;--faint:#969ca6;--edge:#2e3239;--sheet:#1c1f24;
+@media (prefers-color-scheme:dark){:root{--ground:#16181c;--ink:#dcdfe4;--faint:#a3a9b3;--edge:#2e3239;--sheet:#1c1f24;
 --code:#23272e;--user:#7cc49c;--assistant:#86b4ea;--tool:#c79ad8;--system:#d9b36a;--link:#86b9f2;--here:#3a3520}}
 *{box-sizing:border-box}
 html{scroll-padding-top:.5rem}
@@ -51,6 +51,25 @@ summary i{color:var(--faint);font-style:normal}
 details>pre{margin:0;border-radius:0;border-top:1px solid var(--edge);max-height:40rem;overflow:auto}
 details>pre:last-child{border-radius:0 0 6px 6px}
 .attachment{color:var(--tool);font-size:.875rem}
+.dim{color:var(--faint)}
+.fg0{color:light-dark(#22252a,#a3a9b3)}.fg1{color:light-dark(#b3261e,#f2a29b)}.fg2{color:light-dark(#1b6a3a,#7cc49c)}
+.fg3{color:light-dark(#755400,#d9b36a)}.fg4{color:light-dark(#1d5fa8,#86b4ea)}.fg5{color:light-dark(#8a3f8f,#d3a3e0)}
+.fg6{color:light-dark(#0b6670,#6fc7d0)}.fg7{color:light-dark(#565b63,#c9cdd4)}.fg8{color:light-dark(#5c6169,#a3a9b3)}
+.fg9{color:light-dark(#b81c14,#ff9d94)}.fg10{color:light-dark(#1a6a35,#8fdcae)}.fg11{color:light-dark(#785600,#ecc97c)}
+.fg12{color:light-dark(#2a5fc8,#9cc4f5)}.fg13{color:light-dark(#953896,#e0b3ec)}.fg14{color:light-dark(#0a6771,#86dbe4)}
+.fg15{color:light-dark(#3a3e45,#fff)}
+.bg0{background:#111;color:#fff}.bg1{background:#b3261e;color:#fff}.bg2{background:#1b6e3c;color:#fff}
+.bg3{background:#e0b64a;color:#111}.bg4{background:#1d5fa8;color:#fff}.bg5{background:#8a3f8f;color:#fff}
+.bg6{background:#0b6b75;color:#fff}.bg7{background:#d5d7db;color:#111}.bg8{background:#5c616a;color:#fff}
+.bg9{background:#ff9d94;color:#111}.bg10{background:#8fdcae;color:#111}.bg11{background:#ecc97c;color:#111}
+.bg12{background:#9cc4f5;color:#111}.bg13{background:#e0b3ec;color:#111}.bg14{background:#86dbe4;color:#111}
+.bg15{background:#fff;color:#111}
+.inverse{background:var(--ink);color:var(--code)}
+.bold{font-weight:700}.slanted{font-style:italic}.under{text-decoration:underline}.struck{text-decoration:line-through}
+.diff del,.diff ins,.diff span{display:block;text-decoration:none}
+.diff del{background:light-dark(#fbe3e0,#43282a);color:light-dark(#8c1d18,#ffb4ab)}
+.diff ins{background:light-dark(#e0f0e4,#1f3a2b);color:light-dark(#14532d,#a6e3bd)}
+.diff .hunk{color:var(--faint)}
 kbd{border:1px solid var(--edge);border-radius:3px;padding:0 .3em;font:.85em ui-monospace,monospace}
 @media (prefers-reduced-motion:no-preference){html{scroll-behavior:auto}}
 @media print{section{content-visibility:visible}}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 
+from nacre.render.ansi import ansi, plain
 from nacre.render.conversation import Call, Cover, Cut, Part, Said
 from nacre.render.html import escaped, html
 from nacre.render.look import SCRIPT, STYLE
@@ -98,18 +99,18 @@ def _call(call: Call) -> str:
     """A call folded to one line, with an anchor for its result's own number."""
     result = call.result
     anchor = f' id="{escaped(result.label)}"' if result is not None else ""
-    answer = _short(result.text) if result is not None else "no result"
+    answer = _short(plain(result.text)) if result is not None else "no result"
     amount = f" <i>{_amount(result.text)}</i>" if result is not None else ""
     line = f"<b>{escaped(one_line(call.name))}</b>({_short(call.arguments)}) <i>→</i> {answer}{amount}"
     inner = f"<pre>{escaped(call.arguments)}</pre>" if call.arguments else ""
-    inner += f"<pre>{escaped(result.text)}</pre>" if result is not None else ""
+    inner += f"<pre>{ansi(result.text)}</pre>" if result is not None else ""
     return f"<details{anchor}><summary>{line}</summary>{inner}</details>"
 
 
 def _folded_result(text: str) -> str:
     return (
-        f"<details><summary><i>→</i> {_short(text)} <i>{_amount(text)}</i></summary>"
-        f"<pre>{escaped(text)}</pre></details>"
+        f"<details><summary><i>→</i> {_short(plain(text))} <i>{_amount(text)}</i></summary>"
+        f"<pre>{ansi(text)}</pre></details>"
     )
 
 

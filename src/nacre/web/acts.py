@@ -1,23 +1,26 @@
-"""What the page's forms do, with or without a script: write, rename, fork, archive, rewind, delete."""
+"""What the page's forms do, with or without a script: write, rename, tag, pin, fork, archive, rewind, delete."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl
 
+import anyio
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from nacre.agent.actor import Inbound
-from nacre.agent.ports import Emit
 from nacre.app import App
-from nacre.entries import Message
-from nacre.web import links, reading, shapes
+from nacre.web import asking, links, reading, shapes
+from nacre.web.asking import Questions
+from nacre.web.events import HEARTBEAT, EventStream, stays
 from nacre.web.problems import Fault
 from nacre.web.turns import Turns
 
 _MOST_FIELDS = 20
+_MOST_TAGS = 20
+_LONGEST_TAG = 40
 
 Act = Callable[[App, str, Mapping[str, str]], str]
 """Do something to a session, given a form's fields; returns where to go."""
@@ -46,11 +49,7 @@ async def done(app: App, verb: str, key: str, given: Mapping[str, str]) -> Respo
 
 async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Response:
     """Say something and wait for the answer; the turn goes on if nobody waits."""
-    content = given.get("content", "").replace("\r\n", "\n").strip()
-    if not content:
-        raise Fault("usage", "there is nothing to say: the message is empty")
-    inbound = Inbound(key=key, content=content, id=given.get("id", "")[:64], sender="web")
-    running = turns.start(_delivering(app, inbound))
+    running = turns.start(asking.turn(app, _inbound(key, given)))
     try:
         await running.over()
         running.outcome()
@@ -60,15 +59,43 @@ async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Re
     return RedirectResponse(f"{links.to('s', key)}#{now.numbers[-1] if now.numbers else ''}", status_code=303)
 
 
-def _delivering(app: App, inbound: Inbound) -> Callable[[Emit], Awaitable[Message | None]]:
-    async def work(emit: Emit) -> Message | None:
-        return await app.kernel.deliver(inbound, emit=emit)
+async def turned(request: Request, app: App, turns: Turns, questions: Questions, key: str) -> Response:
+    """Say something and hear what happens, as events; the turn goes on if nobody listens."""
+    left = anyio.Event()
+    inbound = _inbound(key, await fields(request))
+    running = turns.start(asking.turn(app, inbound, lambda emit: questions.asker(key, emit, left)))
 
-    return work
+    def leave() -> None:
+        left.set()
+        running.leave(stop=False)
+
+    if not await stays(request.receive, lambda: running.wait(HEARTBEAT)):
+        leave()
+    if running.has_failed:
+        running.outcome()
+    return EventStream(asking.told(running), left=leave)
+
+
+def _inbound(key: str, given: Mapping[str, str]) -> Inbound:
+    content = given.get("content", "").replace("\r\n", "\n").strip()
+    if not content:
+        raise Fault("usage", "there is nothing to say: the message is empty")
+    return Inbound(key=key, content=content, id=given.get("id", "")[:64], sender="web")
 
 
 def _title(app: App, key: str, given: Mapping[str, str]) -> str:
     reading.rename(app.sessions, key, given.get("title", "")[:200])
+    return links.to("s", key)
+
+
+def _tags(app: App, key: str, given: Mapping[str, str]) -> str:
+    tags = dict.fromkeys(one.strip()[:_LONGEST_TAG] for one in given.get("tags", "").split(",") if one.strip())
+    reading.describe(app.sessions, key, {"tags": list(tags)[:_MOST_TAGS] or None})
+    return links.to("s", key)
+
+
+def _pin(app: App, key: str, given: Mapping[str, str]) -> str:
+    reading.describe(app.sessions, key, {"pinned": given.get("pinned") == "1" or None})
     return links.to("s", key)
 
 
@@ -80,7 +107,7 @@ def _fork(app: App, key: str, given: Mapping[str, str]) -> str:
 
 def _archive(app: App, key: str, _: Mapping[str, str]) -> str:
     app.sessions.archive(key)
-    return "/"
+    return links.page("/")
 
 
 def _unarchive(app: App, key: str, _: Mapping[str, str]) -> str:
@@ -100,11 +127,13 @@ def _delete(app: App, key: str, given: Mapping[str, str]) -> str:
     if given.get("sure") != "1":
         raise Fault("usage", "deleting needs the tick that says that you are sure; nothing was deleted")
     reading.erase(app.sessions, key)
-    return "/"
+    return links.page("/")
 
 
 ACTS: Mapping[str, Act] = {
     "title": _title,
+    "tags": _tags,
+    "pin": _pin,
     "fork": _fork,
     "archive": _archive,
     "unarchive": _unarchive,

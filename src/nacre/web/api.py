@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -51,11 +52,13 @@ async def read(request: Request) -> Response:
 async def follow(request: Request) -> Response:
     """The records of a session as events; a client that comes back says which it had last."""
     sessions, key = agent(request).sessions, key_in(request)
-    after = _resumed(request, queried(request, shapes.EventsQuery).after)
+    query = queried(request, shapes.EventsQuery)
+    after = _resumed(request, query.after)
     reading.existing((await to_thread.run_sync(reading.end, sessions, key)).n or None, key)
     if request.method == "HEAD":
         return Response(media_type=EventStream.media_type)
-    return EventStream(records(sessions, key, after=after, closing=request.app.state.closing))
+    changes = request.app.state.changes if query.wait == "yes" else None
+    return EventStream(records(sessions, key, after=after, changes=changes))
 
 
 async def describe(_: Request) -> Response:
@@ -70,7 +73,10 @@ async def send(request: Request) -> Response:
     """Give words to a session; the turn goes on if the client does not wait for its end."""
     wanted = await body(request, shapes.Send)
     key, id = key_in(request), checked_id(request.headers)
-    running = _turns(request).start(_delivering(agent(request), key, wanted.content, id))
+    turns = _turns(request)
+    running = turns.start(
+        _delivering(agent(request), turns, Inbound(key=key, content=wanted.content, id=id, sender="api"))
+    )
     if wanted.stream:
         await stays(request.receive, lambda: running.wait(HEARTBEAT))
         if running.has_failed:
@@ -145,17 +151,26 @@ routes = [
 # ---- a turn
 
 
-def _delivering(app: App, key: str, content: str, id: str) -> Callable[[Emit], Awaitable[shapes.Sent]]:
+def _delivering(app: App, turns: Turns, inbound: Inbound) -> Callable[[Emit], Awaitable[shapes.Sent]]:
     async def work(emit: Emit) -> shapes.Sent:
-        stand = await to_thread.run_sync(reading.stand, app.sessions, key)
-        answer = answer_to(stand, id=id, content=content)
-        if answer is None and id and is_waiting(stand, id=id, words=Message(role="user", content=content)):
-            answer = await app.kernel.resume(key, emit=emit)
-        elif answer is None:
-            answer = await app.kernel.deliver(Inbound(key=key, content=content, id=id, sender="api"), emit=emit)
-        return shapes.Sent(key=key, joined=answer is None, answer=None if answer is None else mapping(answer))
+        # The same words under the same id wait for each other, so that whoever repeats them gets their answer.
+        async with turns.alone(f"{inbound.key}\n{inbound.id}") if inbound.id else nullcontext():
+            answer = await _answered(app, inbound, emit)
+        return shapes.Sent(key=inbound.key, joined=answer is None, answer=None if answer is None else mapping(answer))
 
     return work
+
+
+async def _answered(app: App, inbound: Inbound, emit: Emit) -> Message | None:
+    """The answer that was given to these words, or is given now."""
+    stand = await to_thread.run_sync(reading.stand, app.sessions, inbound.key)
+    answer = answer_to(stand, id=inbound.id, content=inbound.content)
+    if answer is not None:
+        return answer
+    words = Message(role="user", content=inbound.content)
+    if inbound.id and is_waiting(stand, id=inbound.id, words=words):
+        return await app.kernel.resume(inbound.key, emit=emit)
+    return await app.kernel.deliver(inbound, emit=emit)
 
 
 async def _told(running: Running[shapes.Sent]) -> AsyncGenerator[bytes, None]:
@@ -186,8 +201,10 @@ def _event(happened: Event) -> bytes:
 
 
 def agent(request: Request) -> App:
-    """The agent that this server is for."""
+    """The agent that a request is for; raises Fault while it ends, since another may take its place."""
     found: App = request.app.state.agent
+    if found.is_ending:
+        raise Fault("busy", f"the agent {found.name} is ending; try again in a moment", headers={"retry-after": "1"})
     return found
 
 

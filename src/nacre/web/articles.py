@@ -1,39 +1,43 @@
-"""Messages as HTML: what was said, calls folded to one line, failures open, thinking hidden."""
+"""Messages as HTML: what was said, runs of calls folded to one line, failures open, thinking hidden."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from nacre.entries import Message, Stored, ToolCall
-from nacre.render.conversation import Call, Cut, Result, Said, parts
+from nacre.entries import Message, Stored
+from nacre.render.conversation import Cut, Said, parts
 from nacre.render.html import escaped, html
-from nacre.render.text import clip, one_line, size
-from nacre.web import links
+from nacre.render.text import one_line
+from nacre.web import attachments, calls, links
 from nacre.web.branch import Bar
+from nacre.web.calls import FEWEST_IN_RUN, Made, cut
 from nacre.web.highlight import Marker
 from nacre.web.transcript import Chunk, Fork, Transcript
 
-_LONGEST_LINE = 160
-_LONGEST_TEXT = 200_000
 _ROLES = frozenset(("user", "assistant", "tool", "system"))
-_WORTH_TELLING = 0.1
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """What articles are drawn with: the messages as they are stored, by number, and what to mark in them."""
+    """What articles are drawn with: the messages as they are stored, by number, and what to mark in them.
+
+    `newest` is the number of the last message of the branch on which the session goes on, if it is among them.
+    """
 
     given: Mapping[str, Message]
     mark: Marker
     transcript: Transcript
+    newest: str = ""
 
 
 def section(transcript: Transcript, chunk: Chunk, mark: Marker) -> str:
     """A chunk of messages, with the bars and switchers that stand among them."""
     given = {str(one.n): one.message for one in chunk.stored}
-    scene = Scene(given=given, mark=mark, transcript=transcript)
+    is_end = bool(chunk.places) and chunk.places[-1] == transcript.high and not transcript.tip
+    newest = str(chunk.stored[-1].n) if is_end else ""
+    scene = Scene(given=given, mark=mark, transcript=transcript, newest=newest)
     drawn = "".join(_drawn(scene, chunk))
     facts = {"chunk": chunk.number, "high": transcript.high, "n": transcript.n, "live": transcript.live}
     data = " ".join(f'data-{name}="{value}"' for name, value in facts.items())
@@ -47,16 +51,40 @@ def _drawn(scene: Scene, chunk: Chunk) -> Iterator[str]:
     if chunk.number == 0 and 0 in forks and scene.transcript.low == 1:
         yield _switcher(scene.transcript, forks[0])
     live = frozenset(_live(scene.transcript, chunk))
+    run: list[Said] = []
     for part in parts(chunk.stored, live=live, newest=scene.transcript.generation):
         if isinstance(part, Cut):
             continue
-        for n in _numbers(part):
-            if n in bars:
-                yield bar(bars[n], is_in_force=bars[n] == scene.transcript.bars[0])
-        yield _article(part, scene)
-        for n in _numbers(part):
-            if n in forks and n in places:
-                yield _switcher(scene.transcript, forks[n])
+        before = [bars[n] for n in _numbers(part) if n in bars]
+        after = [forks[n] for n in _numbers(part) if n in forks and n in places]
+        if before or not _goes_on(run, part):
+            yield from _run(run, scene)
+            run = []
+        yield from (bar(one, is_in_force=one == scene.transcript.bars[0]) for one in before)
+        run.append(part)
+        if after:
+            yield from _run(run, scene)
+            run = []
+        yield from (_switcher(scene.transcript, fork) for fork in after)
+    yield from _run(run, scene)
+
+
+def _goes_on(run: Sequence[Said], said: Said) -> bool:
+    """Tell whether a message goes on with a run: both do nothing but call."""
+    return not run or (_is_quiet(run[-1]) and _is_quiet(said) and run[-1].is_live == said.is_live)
+
+
+def _is_quiet(said: Said) -> bool:
+    return bool(said.calls) and said.role == "assistant" and not (said.text.strip() or said.attachments)
+
+
+def _run(run: Sequence[Said], scene: Scene) -> Iterator[str]:
+    """Messages that do nothing but call, folded if they call often; one that says something stands alone."""
+    many = [made for said in run if _is_quiet(said) for made in _made(said, scene)]
+    if len(many) < FEWEST_IN_RUN:
+        yield from (_article(said, scene) for said in run)
+    else:
+        yield calls.run(f"r{run[0].label}", many, "".join(_article(said, scene, is_compact=True) for said in run))
 
 
 def _numbers(said: Said) -> list[int]:
@@ -87,14 +115,15 @@ def _placed(chunk: Chunk) -> Iterator[tuple[int, Stored]]:
 # ---- one message
 
 
-def _article(said: Said, scene: Scene) -> str:
+def _article(said: Said, scene: Scene, *, is_compact: bool = False) -> str:
     kind = said.role if said.role in _ROLES else "other"
+    look = f"{kind}{'' if said.is_live else ' gone'}{' compact' if is_compact else ''}"
     label = escaped(said.label)
+    link = f'<a href="#{label}" title="Link to this message">#{label}</a>'
+    head = link if is_compact else f"<b>{escaped(_who(said))}</b> {link} {_facts(said)}"
     return "".join(
         (
-            f'<article id="{label}" class="{kind}{"" if said.is_live else " gone"}" tabindex="-1">',
-            f'<h2><b>{escaped(_who(said))}</b> <a href="#{label}" title="Link to this message">#{label}</a> ',
-            f"{_facts(said)}</h2>",
+            f'<article id="{label}" class="{look}" tabindex="-1"><h2>{head}</h2>',
             *(scene.mark(piece) for piece in _body(said, scene)),
             "</article>\n",
         )
@@ -112,91 +141,44 @@ def _facts(said: Said) -> str:
 
 def _body(said: Said, scene: Scene) -> Iterator[str]:
     if said.reasoning:
-        thought = escaped(_cut(said.reasoning))
+        thought = escaped(cut(said.reasoning))
         yield f'<details class="thinking"><summary><i>thinking</i></summary><pre>{thought}</pre></details>'
+    if said.role == "tool":
+        has_failed = scene.given[said.label].extra.get("failed") is True
+        yield calls.alone(said.text, has_failed=has_failed, attached=_attached(said.label, scene))
+        return
     if said.text:
-        yield _lone_result(said, scene) if said.role == "tool" else html(_cut(said.text))
-    for attachment in said.attachments:
-        yield f'<p class="attachment">[{escaped(clip(one_line(attachment), _LONGEST_LINE))}]</p>'
-    calls = scene.given[said.label].tool_calls
+        yield html(cut(said.text))
+    yield _attached(said.label, scene)
+    many = _made(said, scene)
+    drawn = "".join(calls.folded(made, _attached(_answer(made), scene)) for made in many)
+    is_run = len(many) >= FEWEST_IN_RUN and not _is_quiet(said)
+    yield calls.run(f"c{escaped(said.label)}", many, drawn) if is_run else drawn
+
+
+def _made(said: Said, scene: Scene) -> list[Made]:
+    """The calls of a message; each begins when the one before has ended."""
+    made: list[Made] = []
     since = said.ts
-    for call, given in zip(said.calls, calls, strict=True):
-        yield _call(call, given, since, scene)
-        since = call.result.ts if call.result is not None else since
+    # While calls run one after the other, the newest message is the result of one before.
+    is_newest = scene.newest in {said.label, *(call.result.label for call in said.calls if call.result is not None)}
+    for call, given in zip(said.calls, scene.given[said.label].tool_calls, strict=True):
+        answer = scene.given.get(call.result.label) if call.result is not None else None
+        made.append(Made(call=call, given=given, answer=answer, since=since, is_newest=is_newest))
+        since = made[-1].ended
+    return made
 
 
-def _call(call: Call, given: ToolCall, since: datetime, scene: Scene) -> str:
-    """A call folded to one line that says what it did, with its result's own anchor; open if it failed."""
-    result = call.result
-    answer = scene.given.get(result.label) if result is not None else None
-    has_failed = answer is not None and answer.extra.get("failed") is True
-    anchor = f' id="{escaped(result.label)}"' if result is not None else ""
-    state = ' class="failed" open' if has_failed else ""
-    line = f"{_doing(call, given)} <i>→</i> {_outcome(result, since, has_failed=has_failed)}"
-    return f"<details{anchor}{state}><summary>{line}</summary>{_inside(call, given)}{_result(result)}</details>"
+def _answer(made: Made) -> str:
+    return made.call.result.label if made.call.result is not None else ""
 
 
-def _doing(call: Call, given: ToolCall) -> str:
-    arguments = given.arguments if isinstance(given.arguments, Mapping) else {}
-    match call.name, arguments:
-        case "shell", {"command": str(command)}:
-            return f"<b>$</b> {_short(command)}"
-        case _, {"path": str(path)}:
-            return f"<b>{escaped(one_line(call.name))}</b> {_short(path)}"
-        case _:
-            return f"<b>{escaped(one_line(call.name))}</b>({_short(call.arguments)})"
-
-
-def _outcome(result: Result | None, since: datetime, *, has_failed: bool) -> str:
-    if result is None:
-        return "<em>no result</em>"
-    facts = [size(len(result.text.encode(errors="replace")))]
-    took = (result.ts - since).total_seconds()
-    if took >= _WORTH_TELLING:
-        facts.insert(0, f"{took:.1f} s")
-    word = "<em>failed</em> " if has_failed else ""
-    return f"{word}{_short(result.text)} <i>{', '.join(facts)}</i>"
-
-
-def _inside(call: Call, given: ToolCall) -> str:
-    """A call's arguments; an edit as what is taken away and what is put there."""
-    match given.arguments:
-        case {"old_text": str(old), "new_text": str(new)}:
-            return f"<pre>{_lines(old, 'del', '-')}{_lines(new, 'ins', '+')}</pre>"
-        case {"command": str(command)}:
-            return f"<pre>$ {escaped(command)}</pre>"
-        case _:
-            return f"<pre>{escaped(_cut(call.arguments))}</pre>" if call.arguments else ""
-
-
-def _lines(text: str, tag: str, sign: str) -> str:
-    return "".join(f"<{tag}>{sign} {escaped(line)}</{tag}>\n" for line in _cut(text).split("\n"))
-
-
-def _result(result: Result | None) -> str:
-    return f"<pre>{escaped(_cut(result.text))}</pre>" if result is not None else ""
-
-
-def _lone_result(said: Said, scene: Scene) -> str:
-    """A result whose call is not beside it."""
-    has_failed = scene.given[said.label].extra.get("failed") is True
-    state = ' class="failed" open' if has_failed else ""
-    amount = size(len(said.text.encode(errors="replace")))
-    return (
-        f"<details{state}><summary><i>→</i> {_short(said.text)} <i>{amount}</i></summary>"
-        f"<pre>{escaped(_cut(said.text))}</pre></details>"
-    )
-
-
-def _cut(text: str) -> str:
-    """A text that a browser can hold; what is left out is in the raw message."""
-    if len(text) <= _LONGEST_TEXT:
-        return text
-    return f"{text[:_LONGEST_TEXT]}\n… {len(text) - _LONGEST_TEXT:,} more characters: the .json twin has them all"
-
-
-def _short(text: str) -> str:
-    return escaped(clip(one_line(text), _LONGEST_LINE))
+def _attached(label: str, scene: Scene) -> str:
+    """Pictures and files of a message."""
+    message, shown = scene.given.get(label), scene.transcript
+    if message is None or not (message.media or isinstance(message.content, list)):
+        return ""
+    return "".join(attachments.html(message, label, key=shown.key, generation=shown.generation))
 
 
 # ---- what stands between messages
@@ -207,7 +189,7 @@ def bar(one: Bar, *, is_in_force: bool, more: str = "") -> str:
     count = f"{one.covers:,} message{'s' * (one.covers != 1)}"
     title = f"{count} summarised" if one.text else f"{count} left out"
     state = " open" if is_in_force and more else ""
-    text = f"<details{state}><summary>Summary</summary>{html(_cut(one.text))}</details>" if one.text else ""
+    text = f"<details{state}><summary>Summary</summary>{html(cut(one.text))}</details>" if one.text else ""
     head = f'<aside class="bar" id="s{one.n}" aria-label="Compaction">'
     return f"{head}<p><b>{title}</b>{more}</p>{text}</aside>\n"
 

@@ -21,6 +21,7 @@ from nacre.agent.loop import Turn, run_turn
 from nacre.agent.ports import Called, Context, Emit, Entry, Reply, Spec, Text, Thought, Usage
 from nacre.app import App
 from nacre.channels.channel import Arrived, key_of
+from nacre.config import MAIN
 from nacre.entries import Message, Note, ToolCall, say
 from nacre.history.pairing import paired
 from nacre.history.window import window
@@ -29,53 +30,16 @@ from nacre.web.api import agent, decoded, gone, json_body, nothing_queried
 from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, stays
 from nacre.web.problems import Fault, fault_of
 from nacre.web.retries import answer_known, answer_to, checked_id, is_waiting
+from nacre.web.shapes import ROLES, Chat, Function
 from nacre.web.turns import Running, Turns
 
 _ALIAS = "nacre"
 _HEAD_PATIENCE = 10.0
-_ROLES = ("system", "developer", "user", "assistant", "tool")
 _KEEPS_SESSIONS = ("delegate", "remember", "forget")
 """Tools that write to the store, which an answer without a session must not."""
 _FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length"}
 
 Finish = Literal["stop", "calls", "length"]
-
-
-class StreamOptions(Struct, frozen=True):
-    """What a client wants of a stream."""
-
-    include_usage: bool = False
-
-
-class Function(Struct, frozen=True):
-    """A function that the client runs."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class ClientTool(Struct, frozen=True):
-    """A tool of the client's."""
-
-    type: Literal["function"]
-    function: Function
-
-
-class Chat(Struct, frozen=True, kw_only=True):
-    """A request; what is not here is not looked at."""
-
-    model: str
-    messages: list[dict[str, Any]]
-    stream: bool | None = False
-    stream_options: StreamOptions | None = None
-    tools: list[ClientTool] | None = None
-    tool_choice: Any = None
-    n: int | None = None
-    response_format: dict[str, Any] | None = None
-    logprobs: bool | None = None
-    session_id: str | None = None
-    user: str | None = None
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -102,10 +66,11 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 async def models(request: Request) -> Response:
-    """What may be asked for: the agent, by its own name or its model's."""
+    """What may be asked for: the agent, by its own name or its model's, and further agents by their names."""
     nothing_queried(request)
     made = int(request.app.state.began)
-    found = [{"id": name, "object": "model", "created": made, "owned_by": "nacre"} for name in _names(agent(request))]
+    names = [*_names(agent(request)), *_further(request)]
+    found = [{"id": name, "object": "model", "created": made, "owned_by": "nacre"} for name in names]
     return _json({"object": "list", "data": found})
 
 
@@ -113,8 +78,10 @@ async def chat(request: Request) -> Response:
     """Answer; a turn of a session goes on when its client goes, anything else is stopped."""
     nothing_queried(request)
     wanted = decoded(await json_body(request), Chat)
+    if wanted.model in _further(request):
+        request.scope["app"] = request.app.state.sites.of(wanted.model)
     app = agent(request)
-    _check(wanted, app)
+    _check(wanted, [*_names(app), app.name, *_further(request)])
     asked = _understood(wanted, request)
     turns: Turns = request.app.state.turns
     running = turns.start(_work(app, turns, asked))
@@ -142,10 +109,17 @@ def _names(app: App) -> list[str]:
     return list(dict.fromkeys((_ALIAS, app.provider.model, app.model)))
 
 
-def _check(wanted: Chat, app: App) -> None:
+def _further(request: Request) -> list[str]:
+    """The agents that the main one stands before; at their own addresses there is only each of them."""
+    return (
+        [name for name in request.app.state.sites.names if name != MAIN] if request.app.state.agent.name == MAIN else []
+    )
+
+
+def _check(wanted: Chat, names: Sequence[str]) -> None:
     """Refuse what would be answered otherwise than it was meant."""
-    if wanted.model not in _names(app):
-        raise Fault("not_found", f"there is no model {wanted.model!r:.200}; there are: {', '.join(_names(app))}")
+    if wanted.model not in names:
+        raise Fault("not_found", f"there is no model {wanted.model!r:.200}; there are: {', '.join(names)}")
     if wanted.n not in (None, 1):
         raise Fault("usage", f"n is 1: there is one answer, not {wanted.n}")
     if (wanted.response_format or {}).get("type", "text") != "text":
@@ -156,8 +130,8 @@ def _check(wanted: Chat, app: App) -> None:
 
 def _understood(wanted: Chat, request: Request) -> Asked:
     messages = [_message(one) for one in wanted.messages]
-    system = [str(one.content or "") for one in messages if one.role in _ROLES[:2]]
-    spoken = [one for one in messages if one.role not in _ROLES[:2]]
+    system = [str(one.content or "") for one in messages if one.role in ROLES[:2]]
+    spoken = [one for one in messages if one.role not in ROLES[:2]]
     is_choosing = wanted.tool_choice != "none"
     tools = [_spec(tool.function) for tool in wanted.tools if is_choosing] if wanted.tools else None
     if not spoken or (spoken[-1].role != "user" and (tools is None or spoken[-1].role != "tool")):
@@ -186,8 +160,8 @@ def _message(given: Mapping[str, Any]) -> Message:
     """A message as ours; raises InvalidMessage, and Fault for a role that nobody has."""
     message = Message.from_mapping(given)
     say(message)
-    if message.role not in _ROLES:
-        raise Fault("usage", f"a message's role is one of {', '.join(_ROLES)}, not {message.role!r:.100}")
+    if message.role not in ROLES:
+        raise Fault("usage", f"a message's role is one of {', '.join(ROLES)}, not {message.role!r:.100}")
     calls = tuple(
         ToolCall(id=call.id, name=call.name, arguments=_arguments(call.arguments)) for call in message.tool_calls
     )
@@ -219,8 +193,8 @@ def _work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[An
             return await (_by_agent(app, asked, emit) if asked.tools is None else _by_model(app, asked, emit))
         async with turns.alone(asked.key):
             stand = await to_thread.run_sync(reading.stand, app.sessions, asked.key)
-            known = answer_to(stand, id=asked.id, content=asked.messages[-1].content)
             has_tools = asked.tools is not None
+            known = answer_to(stand, id=asked.id, content=asked.messages[-1].content, has_tools=has_tools)
             known = known or answer_known(stand, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
             if known is not None:
                 return Answer(message=known, usage=Usage(), finish="calls" if known.tool_calls else "stop")
@@ -297,7 +271,7 @@ async def _by_model_in_session(app: App, asked: Asked, stand: reading.Stand, emi
     await to_thread.run_sync(hold.take)
     try:
         if [_gist(one) for one in new] != [_gist(one) for one in waiting]:
-            await _stored(app, asked.key, new, id=asked.id)
+            await _stored(app, asked.key, [*new[:-1], _marked(new[-1], asked.id)], id=asked.id)
         shown = await to_thread.run_sync(app.window, asked.key)
         context = Context(system=asked.system, messages=shown.messages, tools=asked.tools or ())
         reply = await who.provider().complete(context, emit=emit)
@@ -307,6 +281,11 @@ async def _by_model_in_session(app: App, asked: Asked, stand: reading.Stand, emi
         hold.close()
         who.after(asked.key)
     return _answer(reply)
+
+
+def _marked(words: Message, id: str) -> Message:
+    """Words with the client's own name for them, by which they are known when they come again."""
+    return msgspec.structs.replace(words, extra={**words.extra, "origin": {"id": id}}) if id else words
 
 
 async def _stored(app: App, key: str, entries: Sequence[Entry], *, id: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from typing import Any
 
 import anyio
@@ -15,10 +15,10 @@ from starlette.types import Receive, Scope, Send
 from nacre.entries import Entry
 from nacre.sessions import Sessions
 from nacre.web import reading, shapes
+from nacre.web.changes import Bell, Changes
 
 HEARTBEAT = 15.0
 _STALLED = 60.0
-_LOOK = 0.2
 _PATIENCE = 10.0
 _AT_ONCE = 64
 
@@ -90,26 +90,29 @@ async def stays(receive: Receive, wait: Callable[[], Awaitable[object]]) -> bool
     return is_over
 
 
-async def records(sessions: Sessions, key: str, *, after: int, closing: anyio.Event) -> AsyncGenerator[bytes, None]:
-    """The records of a session behind a number, and those to come, each under its number.
+async def records(sessions: Sessions, key: str, *, after: int, changes: Changes | None) -> AsyncGenerator[bytes, None]:
+    """The records of a session behind a number, each under its number, and those to come if `changes` tells of them.
 
     A number that the session does not have yet is of an earlier one under its key, and everything comes. The
     stream ends when the session is deleted, or the server closes.
     """
-    last = await _end(sessions, key)
-    source = _Source(sessions, key, last.generation, after if after <= last.n else 0)
-    try:
-        yield BEAT
-        while last.n and not closing.is_set():
-            for entry in await source.behind(last):
-                yield event(_item(entry), name=entry.kind, id=str(entry.n))
-            if source.at == last and not await _has_grown(sessions, key, last, closing):
-                yield BEAT
-            last = await _end(sessions, key)
-        if not last.n:
+    with changes.of(sessions.location, key) if changes is not None else nullcontext() as bell:
+        last = await _end(sessions, key)
+        source = _Source(sessions, key, last.generation, after if after <= last.n else 0)
+        try:
+            yield BEAT
+            while last.n:
+                for entry in await source.behind(last):
+                    yield event(_item(entry), name=entry.kind, id=str(entry.n))
+                if source.at == last:
+                    if bell is None or bell.is_over:
+                        return
+                    if not await _has_grown(sessions, key, last, bell):
+                        yield BEAT
+                last = await _end(sessions, key)
             yield event({"key": key}, name="deleted")
-    finally:
-        source.close()
+        finally:
+            source.close()
 
 
 class _Source:
@@ -149,12 +152,12 @@ async def _end(sessions: Sessions, key: str) -> reading.End:
     return await to_thread.run_sync(reading.end, sessions, key)
 
 
-async def _has_grown(sessions: Sessions, key: str, last: reading.End, closing: anyio.Event) -> bool:
+async def _has_grown(sessions: Sessions, key: str, last: reading.End, bell: Bell) -> bool:
     """Wait until there is something new, or the server closes; False if nothing has come for a while."""
-    for _ in range(int(HEARTBEAT / _LOOK)):
-        with anyio.move_on_after(_LOOK):
-            await closing.wait()
-        if closing.is_set() or await _end(sessions, key) != last:
+    until = anyio.current_time() + HEARTBEAT
+    while anyio.current_time() < until:
+        await bell.rung(until - anyio.current_time())
+        if bell.is_over or await _end(sessions, key) != last:
             return True
     return False
 

@@ -2,24 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from nacre.entries import Hit
+from nacre.entries import Hit, Past
+from nacre.errors import StoreError
 from nacre.render.html import escaped
 from nacre.render.text import one_line
-from nacre.web import links
+from nacre.sessions import Sessions
+from nacre.web import branch, links
 from nacre.web.articles import time
 from nacre.web.highlight import snippet
+from nacre.web.reading import backend
 
 MOST = 200
+_LOOKED_AT = 2_000
+_FAILED = re.compile(r"(?:^|\s)has:error(?=\s|$)")
+_CHOICES = (
+    ("role:user", "you"),
+    ("role:assistant", "answers"),
+    ("role:tool", "results"),
+    ("has:error", "failed calls"),
+    ("since:1d", "last day"),
+    ("since:7d", "last week"),
+    ("since:30d", "last month"),
+)
 
 
-def html(query: str, hits: Sequence[Hit]) -> str:
+def found(sessions: Sessions, query: str) -> list[Hit]:
+    """What a query finds; `has:error` leaves the calls that failed, among the best or newest that are looked at."""
+    if not query:
+        return []
+    if _FAILED.search(query) is None:
+        return sessions.search(query, limit=MOST)
+    hits = sessions.search(f"{_FAILED.sub(' ', query)} role:tool", limit=_LOOKED_AT)
+    failed = {key: _failed(sessions, key, [hit.n for hit in many]) for key, many in grouped(hits).items()}
+    return [hit for hit in hits if hit.n in failed[hit.key]][:MOST]
+
+
+def words(query: str) -> str:
+    """What of a query is to be marked in a message."""
+    return _FAILED.sub(" ", query).strip()
+
+
+def titles(sessions: Sessions, hits: Sequence[Hit]) -> dict[str, str]:
+    """The titles of the sessions in which something was found."""
+    named = {key: sessions.get_meta(key).get("title", "") for key in grouped(hits)}
+    return {key: title for key, title in named.items() if isinstance(title, str) and title}
+
+
+def html(query: str, hits: Sequence[Hit], titles: Mapping[str, str]) -> str:
     """What a query found."""
-    groups = "".join(_group(key, found, query) for key, found in grouped(hits).items())
+    groups = "".join(_group(key, many, query, titles.get(key, "")) for key, many in grouped(hits).items())
+    chips = "".join(_chip(query, token, name) for token, name in _CHOICES)
     return (
-        f'<main class="found"><h1>Search</h1><p role="status">{_told(query, hits)}</p>{groups}'
-        f"<p class=hint>{_HINT}</p></main>"
+        f'<main class="found"><h1>Search</h1><nav class="chips" aria-label="Narrow the search">{chips}</nav>'
+        f'<p role="status">{_told(query, hits)}</p>{groups}<p class="hint">{_HINT}</p></main>'
     )
 
 
@@ -29,18 +67,31 @@ def items(hits: Sequence[Hit]) -> list[dict[str, object]]:
 
 def markdown(query: str, hits: Sequence[Hit]) -> Iterator[str]:
     yield f"# Search: {one_line(query)}\n\n{_told('', hits)}\n"
-    for key, found in grouped(hits).items():
+    for key, many in grouped(hits).items():
         yield f"\n## {one_line(key)}\n\n"
-        for hit in found:
+        for hit in many:
             yield f"- [#{hit.n}]({links.to('s', key, at=hit.n)}#{hit.n}) {hit.role}: {one_line(hit.snippet)}\n"
 
 
 def grouped(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
     """Hits by session, each session where its best one is."""
-    found: dict[str, list[Hit]] = {}
+    by_key: dict[str, list[Hit]] = {}
     for hit in hits:
-        found.setdefault(hit.key, []).append(hit)
-    return found
+        by_key.setdefault(hit.key, []).append(hit)
+    return by_key
+
+
+def _failed(sessions: Sessions, key: str, numbers: Sequence[int]) -> set[int]:
+    """Which of these messages are results of calls that failed."""
+
+    def get(past: Past) -> set[int]:
+        records = (branch.found(past, n) for n in numbers)
+        return {one.n for one in records if one and one.m is not None and one.m.extra.get("failed") is True}
+
+    try:
+        return backend(sessions).read(key, get) or set()
+    except StoreError:
+        return set()
 
 
 def _told(query: str, hits: Sequence[Hit]) -> str:
@@ -50,15 +101,26 @@ def _told(query: str, hits: Sequence[Hit]) -> str:
     return f"{count} in {len(grouped(hits)):,} session{'s' * (len(grouped(hits)) != 1)}"
 
 
-def _group(key: str, hits: Sequence[Hit], query: str) -> str:
+def _chip(query: str, token: str, name: str) -> str:
+    """A filter to add, or to take away if it is there; of two times the newer choice holds."""
+    tokens = query.split()
+    is_there = token in tokens
+    kept = [one for one in tokens if one != token and not (token.startswith("since:") and one.startswith("since:"))]
+    address = links.page("/search", q=" ".join(kept if is_there else [*kept, token]))
+    here = ' aria-current="true"' if is_there else ""
+    return f'<a href="{escaped(address)}"{here}>{name}</a>'
+
+
+def _group(key: str, hits: Sequence[Hit], query: str, title: str) -> str:
     rows = "".join(_hit(hit, query) for hit in hits)
-    shown = escaped(one_line(key))
-    head = f'<a href="{escaped(links.to("s", key))}">{shown}</a> <i>{len(hits)}</i>'
+    shown = escaped(one_line(title or key))
+    beside = f' <span class="key">{escaped(one_line(key))}</span>' if title else ""
+    head = f'<a href="{escaped(links.to("s", key))}">{shown}</a>{beside} <i>{len(hits)}</i>'
     return f"<section><h2>{head}</h2><ol>{rows}</ol></section>"
 
 
 def _hit(hit: Hit, query: str) -> str:
-    address = f"{links.to('s', hit.key, at=hit.n, q=query)}#{hit.n}"
+    address = f"{links.to('s', hit.key, at=hit.n, q=words(query))}#{hit.n}"
     return (
         f'<li class="{escaped(hit.role)}"><a href="{escaped(address)}"><span class="facts"><b>{escaped(hit.role)}</b> '
         f"#{hit.n} {time(hit.ts)}</span><span>{snippet(hit.snippet)}</span></a></li>"
@@ -67,5 +129,6 @@ def _hit(hit: Hit, query: str) -> str:
 
 _HINT = (
     "<code>&quot;a phrase&quot;</code>, <code>-not</code>, <code>role:user</code>, <code>tool:shell</code>, "
-    "<code>session:telegram</code>, <code>since:7d</code> and <code>until:2026-01-31</code> narrow it."
+    "<code>has:error</code>, <code>session:telegram</code>, <code>since:7d</code> and "
+    "<code>until:2026-01-31</code> narrow it."
 )

@@ -25,8 +25,8 @@ def framed(  # noqa: PLR0913 - what a page is made of
 ) -> Response:
     """A whole page; `twins` is its address without a suffix, for its Markdown and JSON."""
     html = (
-        f'<!doctype html>\n<html lang="en"{_theme(request)}>\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        f'<!doctype html>\n<html lang="en" data-base="{escaped(links.base())}"{_theme(request)}>\n<head>\n'
+        '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{escaped(one_line(title))} · nacre</title>\n{_files(request)}{_alternates(twins)}"
         f'<link rel="icon" href="data:,">\n</head>\n<body class="{kind}">\n{body}\n{_HELP}</body>\n</html>\n'
     )
@@ -41,12 +41,12 @@ def fragment(html: str) -> Response:
 def top(*, query: str = "", back: bool = True) -> str:
     """The bar with the way home and the search."""
     home = (
-        '<a class="home" href="/" aria-label="All sessions">&lsaquo; sessions</a>'
+        f'<a class="home" href="{links.page("/")}" aria-label="All sessions">&lsaquo; sessions</a>'
         if back
         else '<b class="home">nacre</b>'
     )
     return (
-        f'<nav class="top" aria-label="Pages">{home}<form role="search" action="/search">'
+        f'<nav class="top" aria-label="Pages">{home}<form role="search" action="{links.page("/search")}">'
         f'<input type="search" name="q" value="{escaped(query)}" placeholder="Search all sessions  /" '
         'aria-label="Search all sessions"></form>'
         '<button type="button" data-act="theme" hidden title="Dark or light" aria-label="Dark or light">◐</button>'
@@ -104,13 +104,15 @@ def _file(name: str) -> tuple[str, str]:
 
 
 _KEYS = (
-    ("j / k", "next, previous message"),
+    ("j / k, ↓ / ↑", "next, previous message, session or match"),
     ("n / p", "next, previous prompt"),
+    ("[ / ]", "newer, older session"),
     ("g / G", "first, last message"),
-    ("e", "fold or unfold"),
+    ("e / E", "fold or unfold one, all"),
     ("r", "the message as it is stored"),
+    ("c", "copy the message"),
+    ("y", "copy a link to it"),
     ("f", "follow what is written"),
-    ("y", "copy a link"),
     ("i", "write"),
     ("/", "search"),
     ("?", "this help"),

@@ -1,17 +1,29 @@
-"""Addresses of the pages: a key stands in a path, whatever it is made of."""
+"""Addresses of the pages: a key stands in a path, whatever it is made of, below where the application is mounted."""
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from urllib.parse import quote, urlencode
 
 _FOLDED_BY_BROWSERS = (".", "..", "")
+_base: ContextVar[str] = ContextVar("base", default="")
+
+
+def mount(root: str) -> None:
+    """Say where the application is that the request at hand has come to; "" is the root of its host."""
+    _base.set(quote(root.rstrip("/"), safe="/:@%"))
+
+
+def base() -> str:
+    """What all addresses begin with."""
+    return _base.get()
 
 
 def to(folder: str, key: str, suffix: str = "", /, **query: object) -> str:
     """The address of a session in a folder (`s`, `part`, `do/title` …); a query's empty values are left out."""
     if key in _FOLDED_BY_BROWSERS:
-        return f"/{folder}/{suffix}{_query(key=key, **query)}"
-    return f"/{folder}/{quoted(key)}{suffix}{_query(**query)}"
+        return f"{base()}/{folder}/{suffix}{_query(key=key, **query)}"
+    return f"{base()}/{folder}/{quoted(key)}{suffix}{_query(**query)}"
 
 
 def quoted(key: str) -> str:
@@ -21,7 +33,12 @@ def quoted(key: str) -> str:
 
 def page(path: str, **query: object) -> str:
     """The address of a page that is not a session's."""
-    return f"{path}{_query(**query)}"
+    return f"{base()}{path}{_query(**query)}"
+
+
+def query(**fields: object) -> str:
+    """Fields as they stand behind a question mark."""
+    return _query(**fields).removeprefix("?")
 
 
 def _query(**given: object) -> str:

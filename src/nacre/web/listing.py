@@ -1,34 +1,48 @@
-"""The list of sessions: filtered by its address, newest first, a page at a time."""
+"""The list of sessions: filtered by its address, pinned first, then newest first, a page at a time."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 
 from msgspec import Struct
 
 from nacre.app import App
-from nacre.entries import Message, SessionInfo
-from nacre.errors import StoreError
-from nacre.render.conversation import text_of
+from nacre.entries import SessionInfo
 from nacre.render.html import escaped
-from nacre.render.text import ago, clip, count, one_line, size
-from nacre.sessions import Sessions
+from nacre.render.text import ago, count, one_line, size
 from nacre.web import links
+from nacre.web.glances import MOST, Glance, Tally, glances_of
 
 PER_PAGE = 50
-_LONGEST = 160
-_MOST_CHANNELS = 12
+STATES = {
+    "live": "at work",
+    "unanswered": "waiting for an answer",
+    "interrupted": "cut short",
+    "damaged": "damaged",
+    "archived": "archived",
+    "idle": "idle",
+}
+_MOST_CHIPS = 12
+_HURRY, _TIME = 0.06, 5.0
+_DIGITS = 6
 
 
 class Filters(Struct, frozen=True, kw_only=True):
-    """What a list is narrowed to; all of it is in the address."""
+    """What a list is narrowed to; all of it is in the address. `is_full` asks for all that can be told."""
 
     archived: bool = False
     prefix: str = ""
     text: str = ""
+    state: str = ""
+    model: str = ""
+    tag: str = ""
+    pinned: bool = False
     page: int = 1
+    is_full: bool = False
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Filters:
@@ -37,63 +51,157 @@ class Filters(Struct, frozen=True, kw_only=True):
             archived=query.get("archived", "") in {"1", "true", "on"},
             prefix=query.get("prefix", ""),
             text=query.get("text", "").strip(),
-            page=max(int(page), 1) if page.isascii() and page.isdecimal() and len(page) < 7 else 1,  # noqa: PLR2004
+            state=query.get("state", ""),
+            model=query.get("model", ""),
+            tag=query.get("tag", ""),
+            pinned=query.get("pinned", "") == "1",
+            page=max(int(page), 1) if page.isascii() and page.isdecimal() and len(page) <= _DIGITS else 1,
+            is_full=query.get("full", "") == "1",
         )
 
     def address(self, path: str = "/", **changed: object) -> str:
-        fields = {"archived": int(self.archived), "prefix": self.prefix, "text": self.text, **changed}
-        return links.page(path, **fields)
+        fields = {name: getattr(self, name) for name in ("prefix", "text", "state", "model", "tag")}
+        fields |= {"archived": int(self.archived), "pinned": int(self.pinned)}
+        return links.page(path, **{**fields, **changed})
+
+    @property
+    def is_deep(self) -> bool:
+        """True if what is asked for is not in the index."""
+        return bool(self.state or self.model or self.tag or self.pinned)
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A session in the list: what is known of it, the last words in it, and how it stands."""
+    """A session in the list: what the index knows, how it stands, and what it holds if that was counted."""
 
     info: SessionInfo
-    last: str = ""
-    role: str = ""
-    model: str = ""
-    state: str = "idle"
+    glance: Glance
+    state: str
+    tally: Tally | None = None
+
+
+class Facet(Struct, frozen=True, kw_only=True):
+    """A way to narrow the list: a field of the address, and how many sessions each of its values has."""
+
+    name: str
+    field: str
+    counts: Sequence[tuple[str, int]]
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """A page of the list; `channels` counts sessions by the first part of their keys."""
+    """A page of the list; `is_pending` if there was no time to look into every session."""
 
     filters: Filters
     rows: Sequence[Row]
     total: int
-    channels: Sequence[tuple[str, int]]
+    facets: Sequence[Facet]
+    is_pending: bool = False
 
 
 def listed(app: App, filters: Filters) -> Listing:
-    """Read a page of the list; only its own rows are looked into."""
-    every = list(app.sessions.list(archived=filters.archived))
-    counted = Counter(_channel(info.key) for info in every)
-    chosen = [info for info in every if info.key.startswith(filters.prefix) and _has(info, filters.text)]
-    chosen.sort(key=lambda info: info.updated, reverse=True)
+    """Read a page of the list; most of it comes from the index, the rest as far as there is time."""
+    found = _Found(app, filters)
+    chosen = found.chosen()
     shown = chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE]
-    return Listing(
-        filters=filters,
-        rows=[_row(app, info) for info in shown],
-        total=len(chosen),
-        channels=counted.most_common(_MOST_CHANNELS),
-    )
+    rows = found.rows(shown)
+    is_pending = found.is_late or any(row.tally is None for row in rows if not row.info.archived)
+    return Listing(filters=filters, rows=rows, total=len(chosen), facets=list(found.facets()), is_pending=is_pending)
+
+
+def beside(app: App, filters: Filters, key: str, step: int) -> str:
+    """The key of the session so many behind another in the list; "" if there is none."""
+    keys = [info.key for info in _Found(app, filters).chosen()]
+    at = keys.index(key) + step if key in keys else 0
+    return keys[at] if 0 <= at < len(keys) else ""
+
+
+class _Found:
+    """All sessions of one state of archiving, newest first, and what is known of each."""
+
+    def __init__(self, app: App, filters: Filters) -> None:
+        self._kernel = app.kernel
+        self._filters = filters
+        self._book = glances_of(app.sessions)
+        self._until = time.monotonic() + (_TIME if filters.is_full or filters.is_deep else _HURRY)
+        every = list(app.sessions.list(archived=filters.archived))
+        every.sort(key=attrgetter("updated"), reverse=True)
+        known = self._book.glances(every, self._until)
+        self.is_late = len(known) < min(len(every), MOST)
+        text = filters.text.casefold()
+        named = [info for info in every if _has(info, text)] if text else every
+        self._pairs = [(info, known.get(info.key, _UNKNOWN)) for info in named]
+
+    def chosen(self) -> list[SessionInfo]:
+        """The sessions that the filters leave, pinned ones first."""
+        left = [pair for pair in self._pairs if self._passes(*pair)] if self._is_narrowed else self._pairs
+        pinned = [info for info, glance in left if glance.is_pinned]
+        return [*pinned, *(info for info, glance in left if not glance.is_pinned)]
+
+    def rows(self, infos: Sequence[SessionInfo]) -> list[Row]:
+        glances = self._book.glances(infos, time.monotonic() + _TIME)
+        tallies = {} if self._filters.archived else self._book.tallies(infos, self._until)
+        return [self._row(info, glances.get(info.key, Glance()), tallies.get(info.key)) for info in infos]
+
+    def facets(self) -> Iterator[Facet]:
+        """What can be chosen: of each kind, all that the other filters leave."""
+        yield _facet("Channels", "prefix", [_channel(info.key) for info, _ in self._but("prefix")])
+        if self._filters.archived:
+            return
+        yield _facet("States", "state", [self._state(*pair) for pair in self._but("state")])
+        yield _facet("Models", "model", [glance.model for _, glance in self._but("model")])
+        yield _facet("Tags", "tag", [tag for _, glance in self._but("tag") for tag in glance.tags])
+
+    def _but(self, field: str) -> Sequence[tuple[SessionInfo, Glance]]:
+        """What is left if one filter is not counted."""
+        return [pair for pair in self._pairs if self._passes(*pair, but=field)] if self._is_narrowed else self._pairs
+
+    @property
+    def _is_narrowed(self) -> bool:
+        return self._filters.is_deep or bool(self._filters.prefix)
+
+    def _passes(self, info: SessionInfo, glance: Glance, *, but: str = "") -> bool:
+        wanted = self._filters
+        return (
+            (but == "prefix" or info.key.startswith(wanted.prefix))
+            and (but == "state" or not wanted.state or self._state(info, glance) == wanted.state)
+            and (but == "model" or not wanted.model or glance.model == wanted.model)
+            and (but == "tag" or not wanted.tag or wanted.tag in glance.tags)
+            and (not wanted.pinned or glance.is_pinned)
+        )
+
+    def _state(self, info: SessionInfo, glance: Glance) -> str:
+        return "live" if not info.archived and self._kernel.is_at_work(info.key) else glance.state
+
+    def _row(self, info: SessionInfo, glance: Glance, tally: Tally | None) -> Row:
+        return Row(info=info, glance=glance, state=self._state(info, glance), tally=tally)
+
+
+def _facet(name: str, field: str, values: Sequence[str]) -> Facet:
+    counts = Counter(values)
+    counts.pop("", None)
+    return Facet(name=name, field=field, counts=counts.most_common(_MOST_CHIPS))
+
+
+_UNKNOWN = Glance(state="")
 
 
 def html(listing: Listing) -> str:
     """The list with its filters."""
     filters, now = listing.filters, datetime.now(UTC)
     rows = "".join(_item(row, now) for row in listing.rows)
-    nothing = "No session matches." if filters.text or filters.prefix else "No sessions yet."
+    is_narrowed = filters.text or filters.prefix or filters.is_deep
+    nothing = "No session matches." if is_narrowed else "No sessions yet."
     title = "Archived sessions" if filters.archived else "Sessions"
     shown = f"<ol>{rows}</ol>" if rows else f'<p class="none">{nothing}</p>'
+    full = f' data-full="{escaped(filters.address(page=filters.page, full=1))}"' if listing.is_pending else ""
+    new = f'<a class="button" href="{links.page("/new")}">New session</a>'
     return (
-        f'<main class="list"><div class="head"><h1>{title}</h1><a class="button" href="/new">New session</a></div>'
-        f"{_form(filters)}{_channels(listing)}{shown}{_pages(listing)}</main>"
+        f'<main class="list"{full}><div class="head"><h1>{title} <i>{listing.total:,}</i></h1>{new}</div>'
+        f"{_form(filters)}{_channels(listing)}{_more(listing)}{shown}{_pages(listing)}</main>"
     )
 
 
 def items(listing: Listing) -> list[dict[str, object]]:
-    """The rows as their twin in JSON has them."""
+    """The rows as their twin in JSON has them; what was not counted in time is null."""
     return [
         {
             "key": row.info.key,
@@ -104,7 +212,14 @@ def items(listing: Listing) -> list[dict[str, object]]:
             "bytes": row.info.bytes,
             "archived": row.info.archived,
             "state": row.state,
-            "last": row.last,
+            "last": row.glance.last,
+            "model": row.glance.model,
+            "tags": row.glance.tags,
+            "pinned": row.glance.is_pinned,
+            "calls": row.tally.calls if row.tally else None,
+            "failed": row.tally.failed if row.tally else None,
+            "tokens": row.tally.given + row.tally.made if row.tally else None,
+            "branches": row.tally.branches if row.tally else None,
         }
         for row in listing.rows
     ]
@@ -116,37 +231,8 @@ def markdown(listing: Listing) -> Iterator[str]:
     for row in listing.rows:
         name = one_line(row.info.title or row.info.key).replace("]", "\\]")
         facts = f"{row.info.messages:,} messages, {row.info.updated:%Y-%m-%d %H:%M} UTC"
-        yield f"- [{name}]({links.to('s', row.info.key)}) · {facts}{f' · {row.last}' if row.last else ''}\n"
-
-
-def _row(app: App, info: SessionInfo) -> Row:
-    try:
-        # Of an archived key that was begun anew the newest life is read, which is another.
-        last = None if info.archived else _last(app.sessions, info.key)
-    except StoreError:
-        return Row(info=info, state="damaged")
-    if last is None:
-        return Row(info=info, state="archived" if info.archived else "idle")
-    text, others = text_of(last.content)
-    words = clip(one_line(text) or one_line(" ".join(others)) or _calls(last), _LONGEST)
-    return Row(info=info, last=words, role=last.role, model=last.model or "", state=_state(app, info.key, last))
-
-
-def _last(sessions: Sessions, key: str) -> Message | None:
-    found = sessions.get_history(key, last=1)
-    return found[0] if found else None
-
-
-def _calls(message: Message) -> str:
-    return ", ".join(one_line(call.name) for call in message.tool_calls)
-
-
-def _state(app: App, key: str, last: Message) -> str:
-    if app.kernel.is_at_work(key):
-        return "live"
-    if last.tool_calls or last.role == "tool":
-        return "interrupted"
-    return "unanswered" if last.role == "user" else "idle"
+        last = row.glance.last
+        yield f"- [{name}]({links.to('s', row.info.key)}) · {facts}{f' · {last}' if last else ''}\n"
 
 
 def _channel(key: str) -> str:
@@ -154,55 +240,109 @@ def _channel(key: str) -> str:
     return name + colon
 
 
-def _has(info: SessionInfo, text: str) -> bool:
-    wanted = text.casefold()
+def _has(info: SessionInfo, wanted: str) -> bool:
     return not wanted or wanted in info.key.casefold() or wanted in info.title.casefold()
 
 
+# ---- rows
+
+
 def _item(row: Row, now: datetime) -> str:
-    info = row.info
+    info, glance = row.info, row.glance
     title = escaped(one_line(info.title or info.key))
     key = f'<span class="key">{escaped(one_line(info.key))}</span>' if info.title else ""
-    facts = [
-        f"{count(info.messages)} message{'s' * (info.messages != 1)}",
-        size(info.bytes),
-        *([escaped(one_line(row.model))] if row.model else ()),
-    ]
-    who = f"<b>{escaped(row.role)}</b> " if row.role else ""
+    who = f"<b>{escaped(glance.role)}</b> " if glance.role else ""
+    pin = '<span class="pin" role="img" aria-label="pinned" title="pinned">★</span> ' if glance.is_pinned else ""
     return (
         f'<li class="row {row.state}"><a href="{escaped(links.to("s", info.key))}">'
-        f'<span class="dot" role="img" aria-label="{row.state}" title="{row.state}"></span>'
-        f"<strong>{title}</strong> {key}"
+        f'<span class="dot" role="img" aria-label="{STATES[row.state]}" title="{STATES[row.state]}"></span>'
+        f"<strong>{pin}{title}</strong> {key}"
         f'<span class="when"><time datetime="{info.updated:%Y-%m-%dT%H:%M:%SZ}">{ago(info.updated, now)}</time></span>'
-        f'<span class="last">{who}{escaped(row.last)}</span>'
-        f'<span class="facts">{" · ".join(facts)}</span></a></li>\n'
+        f'<span class="last">{who}{escaped(glance.last)}</span>'
+        f'<span class="facts">{" · ".join(_facts(row))}</span></a></li>\n'
     )
+
+
+def _facts(row: Row) -> Iterator[str]:
+    info, tally = row.info, row.tally
+    yield _many(info.messages, "message")
+    if tally is not None and tally.calls:
+        failed = f', <em class="wrong">{count(tally.failed)} failed</em>' if tally.failed else ""
+        yield f"{_many(tally.calls, 'tool call')}{failed}"
+    if tally is not None and tally.given + tally.made:
+        yield f"{count(tally.given + tally.made)} tokens"
+    if tally is not None and tally.branches > 1:
+        yield f"{tally.branches} branches"
+    yield size(info.bytes)
+    if row.glance.model:
+        yield escaped(one_line(row.glance.model))
+    yield from (f'<span class="tag">{escaped(one_line(tag))}</span>' for tag in row.glance.tags)
+
+
+def _many(number: int, word: str) -> str:
+    return f"{count(number)} {word}{'s' * (number != 1)}"
+
+
+# ---- filters
 
 
 def _form(filters: Filters) -> str:
     checked = " checked" if filters.archived else ""
+    kept = "".join(
+        f'<input type="hidden" name="{name}" value="{escaped(str(value))}">'
+        for name, value in (
+            ("prefix", filters.prefix),
+            ("state", filters.state),
+            ("model", filters.model),
+            ("tag", filters.tag),
+            ("pinned", int(filters.pinned)),
+        )
+        if value
+    )
     return (
-        '<form class="filters" action="/" aria-label="Filters">'
+        f'<form class="filters" action="{links.page("/")}" aria-label="Filters">'
         f'<input name="text" value="{escaped(filters.text)}" placeholder="Title or key" aria-label="Title or key">'
-        f'<input name="prefix" value="{escaped(filters.prefix)}" placeholder="Key begins with" '
-        'aria-label="Key begins with">'
-        f'<label><input type="checkbox" name="archived" value="1"{checked}> archived</label>'
+        f'<label><input type="checkbox" name="archived" value="1"{checked}> archived</label>{kept}'
         "<button>Filter</button></form>"
     )
 
 
 def _channels(listing: Listing) -> str:
-    if len(listing.channels) < 2:  # noqa: PLR2004 - one is no choice
+    channels = listing.facets[0]
+    if len(channels.counts) < 2 and not listing.filters.prefix:  # noqa: PLR2004 - one is no choice
         return ""
-    chips = [("", "all", sum(number for _, number in listing.channels))]
-    chips += [(name, name.rstrip(":"), number) for name, number in listing.channels]
-    return f'<nav class="chips" aria-label="Channels">{"".join(_chip(listing, *chip) for chip in chips)}</nav>'
+    return _chips(listing, channels, lambda value: value.rstrip(":") or "–")
 
 
-def _chip(listing: Listing, prefix: str, name: str, number: int) -> str:
-    here = ' aria-current="true"' if listing.filters.prefix == prefix else ""
-    address = listing.filters.address(prefix=prefix)
-    return f'<a href="{escaped(address)}"{here}>{escaped(one_line(name)) or "–"} <i>{count(number)}</i></a>'
+def _more(listing: Listing) -> str:
+    """Facets that are not needed every day, folded unless one of them is chosen."""
+    filters, (_, *facets) = listing.filters, listing.facets
+    words: Mapping[str, Callable[[str], str]] = {"state": lambda value: STATES.get(value, value)}
+    shown = [_chips(listing, one, words.get(one.field, str)) for one in facets if one.counts]
+    if not shown:
+        return ""
+    here = ' aria-current="true"' if filters.pinned else ""
+    address = escaped(filters.address(pinned=0 if filters.pinned else 1))
+    pinned = f'<nav class="chips" aria-label="Pins"><a href="{address}"{here}>★ pinned</a></nav>'
+    state = " open" if filters.is_deep else ""
+    part = " (so far)" if listing.is_pending else ""
+    return f'<details class="more"{state}><summary>State, model, tags{part}</summary>{"".join(shown)}{pinned}</details>'
+
+
+def _chips(listing: Listing, facet: Facet, words: Callable[[str], str]) -> str:
+    chosen = getattr(listing.filters, facet.field)
+    chips = [_chip(listing, facet.field, "", "all", 0)]
+    chips += [_chip(listing, facet.field, value, words(value), number) for value, number in facet.counts]
+    if chosen and all(value != chosen for value, _ in facet.counts):
+        chips.append(_chip(listing, facet.field, chosen, words(chosen), 0))
+    return f'<nav class="chips" aria-label="{facet.name}">{"".join(chips)}</nav>'
+
+
+def _chip(listing: Listing, field: str, value: str, words: str, number: int) -> str:
+    here = ' aria-current="true"' if getattr(listing.filters, field) == value else ""
+    address = listing.filters.address(**{field: value})
+    counted = f" <i>{count(number)}</i>" if number else ""
+    return f'<a href="{escaped(address)}"{here}>{escaped(one_line(words)) or "–"}{counted}</a>'
 
 
 def _pages(listing: Listing) -> str:

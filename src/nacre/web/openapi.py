@@ -10,14 +10,14 @@ from msgspec import Struct
 
 import nacre
 from nacre.web import shapes
-from nacre.web.problems import STATUSES, Problem
+from nacre.web.problems import OPENAI_PREFIX, STATUSES, Problem
 
 _REF = "#/components/schemas/{name}"
 _KEY = "/api/sessions/{key}"
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One thing that the API does."""
+    """One thing that the server does; `text` is the media type of an answer that is no JSON."""
 
     id: str
     method: str
@@ -29,6 +29,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     status: int = 200
     streams: bool = False
     headers: tuple[str, ...] = ()
+    text: str = ""
+    is_public: bool = False
 
 
 OPERATIONS = (
@@ -108,6 +110,42 @@ OPERATIONS = (
         answer=shapes.Done,
     ),
     Operation(id="delete", method="DELETE", path=_KEY, summary="Erase a session for good", answer=shapes.Done),
+    Operation(id="models", method="GET", path="/v1/models", summary="What may be asked for", answer=shapes.ModelList),
+    Operation(
+        id="chat",
+        method="POST",
+        path="/v1/chat/completions",
+        summary="OpenAI's chat completions, answered by the agent",
+        body=shapes.Chat,
+        answer=shapes.Completion,
+        streams=True,
+        headers=("Idempotency-Key", "X-Session-Id", "X-Stainless-Retry-Count"),
+    ),
+    Operation(
+        id="healthz",
+        method="GET",
+        path="/healthz",
+        summary="Whether the process lives",
+        answer=None,
+        text="text/plain",
+        is_public=True,
+    ),
+    Operation(
+        id="readyz",
+        method="GET",
+        path="/readyz",
+        summary="Whether words that come now can be stored and answered; 503 if not",
+        answer=shapes.Readiness,
+        is_public=True,
+    ),
+    Operation(
+        id="metrics",
+        method="GET",
+        path="/metrics",
+        summary="What was done so far, in Prometheus' text format",
+        answer=None,
+        text="text/plain",
+    ),
 )
 
 
@@ -133,7 +171,7 @@ def document() -> bytes:
 
 def _schemas() -> dict[str, Any]:
     used = [kind for one in OPERATIONS for kind in (one.body, one.answer) if kind is not None]
-    _, found = msgspec.json.schema_components({*used, Problem}, ref_template=_REF)
+    _, found = msgspec.json.schema_components({*used, Problem, shapes.OpenAIError}, ref_template=_REF)
     return dict(sorted(found.items()))
 
 
@@ -151,14 +189,29 @@ def _operation(one: Operation) -> dict[str, Any]:
         found["parameters"] = parameters
     if one.body is not None:
         found["requestBody"] = {"required": True, "content": _json(one.body)}
+    if one.is_public:
+        found["security"] = []
     return {**found, "responses": _responses(one)}
 
 
 def _responses(one: Operation) -> dict[str, Any]:
-    content = {**(_json(one.answer) if one.answer is not None else {}), **(_STREAM if one.streams else {})}
-    problem = {"description": "What went wrong", "content": _json(Problem, "application/problem+json")}
+    content = {
+        **(_json(one.answer) if one.answer is not None else {}),
+        **({one.text: {"schema": {"type": "string"}}} if one.text else {}),
+        **(_STREAM if one.streams else {}),
+    }
+    problem = {"description": "What went wrong", "content": _fault(one)}
     faults = {str(status): problem for status in sorted(set(STATUSES.values()))}
-    return {str(one.status): {"description": one.summary, "content": content}, **faults}
+    found = {str(one.status): {"description": one.summary, "content": content}, **faults}
+    if one.answer is shapes.Readiness:
+        found["503"] = found["200"]
+    return found
+
+
+def _fault(one: Operation) -> dict[str, Any]:
+    if one.path.startswith(OPENAI_PREFIX):
+        return _json(shapes.OpenAIError)
+    return _json(Problem, "application/problem+json")
 
 
 _EVENT = {
@@ -197,6 +250,8 @@ def _header(name: str) -> dict[str, Any]:
 _HEADERS: dict[str, dict[str, Any]] = {
     "Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,15}$"},
     "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[!-~]+$"},
+    "X-Session-Id": {"type": "string"},
+    "X-Stainless-Retry-Count": {"type": "string"},
 }
 
 

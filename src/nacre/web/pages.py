@@ -8,14 +8,28 @@ from typing import Any
 
 from anyio import to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from nacre.app import App
-from nacre.entries import Hit
 from nacre.errors import NacreError
 from nacre.render.html import escaped
-from nacre.web import acts, articles, finding, frame, links, listing, plot, reader, transcript, twins
+from nacre.web import (
+    acts,
+    api,
+    articles,
+    attachments,
+    finding,
+    frame,
+    links,
+    listing,
+    plot,
+    reader,
+    several,
+    transcript,
+    twins,
+)
+from nacre.web.asking import Questions
 from nacre.web.highlight import marker
 from nacre.web.problems import Fault, fault_of
 from nacre.web.transcript import Wanted
@@ -36,19 +50,21 @@ async def sessions(request: Request) -> Response:
         return twins.json({"schema_version": 1, "total": found.total}, listing.items(found))
     if suffix == "md":
         return twins.markdown(listing.markdown(found))
-    body = frame.top(back=False) + listing.html(found)
+    body = frame.top(back=False) + several.switch(request) + listing.html(found)
     return frame.framed(request, "Sessions", body, twins=filters.address("/index", page=filters.page))
 
 
 async def search(request: Request) -> Response:
     """What a query finds, as a page, as JSON or as Markdown."""
     query, suffix = request.query_params.get("q", "").strip(), _suffix(request)
-    hits = await to_thread.run_sync(_found, _agent(request), query)
+    stored = _agent(request).sessions
+    hits = await to_thread.run_sync(finding.found, stored, query)
     if suffix == "json":
         return twins.json({"schema_version": 1, "query": query}, finding.items(hits))
     if suffix == "md":
         return twins.markdown(finding.markdown(query, hits))
-    body = frame.top(query=query) + finding.html(query, hits)
+    titles = await to_thread.run_sync(finding.titles, stored, hits)
+    body = frame.top(query=query) + finding.html(query, hits, titles)
     return frame.framed(request, f"Search: {query}", body, twins=links.page("/search", q=query))
 
 
@@ -59,7 +75,8 @@ async def session(request: Request) -> Response:
     if dot and suffix in _TWINS and not await to_thread.run_sync(app.sessions.exists, key):
         return await _twin(stem, suffix, request)
     shown = await to_thread.run_sync(transcript.opened, app.sessions, key, wanted)
-    body = reader.html(shown, query=request.query_params.get("q", ""), limit=app.tokens)
+    asked = _questions(request).of(key)
+    body = reader.html(shown, query=request.query_params.get("q", ""), limit=app.tokens, questions=asked)
     return frame.framed(request, shown.title or key, body, twins=links.to("s", key), kind="reader")
 
 
@@ -71,6 +88,23 @@ async def part(request: Request) -> Response:
     number = _number(request.query_params, "chunk")
     shown = await to_thread.run_sync(transcript.part, stored, key, number, wanted)
     return frame.fragment(articles.sections(shown, marker(request.query_params.get("q", ""))))
+
+
+async def blob(request: Request) -> Response:
+    """A picture or a file of a message."""
+    stored, n = _agent(request).sessions, _number(request.query_params, "n")
+    _, found = await to_thread.run_sync(lambda: transcript.whole(stored, _key(request), _wanted(request), only=n))
+    if not (n and found):
+        raise Fault("not_found", f"there is no message {n}")
+    return await to_thread.run_sync(attachments.sent, found[0].message, _number(request.query_params, "part"))
+
+
+async def beside(request: Request) -> Response:
+    """The session before or behind another in the list, which may be filtered."""
+    app, key, filters = _agent(request), _key(request), listing.Filters.of(request.query_params)
+    step = -1 if request.query_params.get("step") == "newer" else 1
+    found = await to_thread.run_sync(listing.beside, app, filters, key, step)
+    return RedirectResponse(links.to("s", found or key), status_code=303)
 
 
 async def use(request: Request) -> Response:
@@ -96,9 +130,19 @@ async def say(request: Request) -> Response:
     return await acts.said(_agent(request), turns, _key(request), await acts.fields(request))
 
 
+async def turn(request: Request) -> Response:
+    """Words from the script, and what happens then."""
+    turns: Turns = request.app.state.turns
+    return await acts.turned(request, _agent(request), turns, _questions(request), _key(request))
+
+
 async def do(request: Request) -> Response:
     """Something else that a form asks for."""
     verb = request.path_params["verb"]
+    if verb == "answer":
+        given = await acts.fields(request)
+        _questions(request).answer(_key(request), given.get("id", ""), given.get("answer", ""))
+        return RedirectResponse(links.to("s", _key(request)), status_code=303)
     if verb not in {*acts.ACTS, "stop"}:
         raise Fault("not_found", f"there is nothing like {verb!r:.40} to do")
     return await acts.done(_agent(request), verb, _key(request), await acts.fields(request))
@@ -121,7 +165,7 @@ async def static(request: Request) -> Response:
 async def login(request: Request) -> Response:
     """Where the token is asked for; one that stands behind the address's `#token=` is taken from there."""
     body = (
-        '<main class="login"><h1>nacre</h1><form method="post" action="/login" id="login">'
+        f'<main class="login"><h1>nacre</h1><form method="post" action="{links.page("/login")}" id="login">'
         '<label>Token <input name="token" type="password" autocomplete="current-password" required autofocus></label>'
         "<button>Open</button></form><p>It is the one that <code>nacre serve</code> was started with.</p>"
         '<p role="alert" id="wrong"></p></main>'
@@ -133,6 +177,7 @@ def _told(handler: Handler) -> Handler:
     """A handler whose errors are pages for people; programs are told in their own way."""
 
     async def told(request: Request) -> Response:
+        links.mount(request.scope.get("root_path", ""))
         try:
             return await handler(request)
         except NacreError as error:
@@ -146,12 +191,16 @@ def _told(handler: Handler) -> Handler:
     return told
 
 
-def _found(app: App, query: str) -> list[Hit]:
-    return app.sessions.search(query, limit=finding.MOST) if query else []
-
-
 def _agent(request: Request) -> App:
-    found: App = request.app.state.agent
+    return api.agent(request)
+
+
+def _questions(request: Request) -> Questions:
+    """What people are asked at this application's pages."""
+    state = request.app.state
+    if not hasattr(state, "questions"):
+        state.questions = Questions()
+    found: Questions = state.questions
     return found
 
 
@@ -199,9 +248,11 @@ _PAGES: Mapping[str, Handler] = {
     "/s/{key:path}": session,
     "/part/{key:path}": part,
     "/use/{key:path}": use,
+    "/blob/{key:path}": blob,
+    "/beside/{key:path}": beside,
     "/static/{name}": static,
 }
-_FORMS: Mapping[str, Handler] = {"/say/{key:path}": say, "/do/{verb}/{key:path}": do}
+_FORMS: Mapping[str, Handler] = {"/say/{key:path}": say, "/turn/{key:path}": turn, "/do/{verb}/{key:path}": do}
 routes = [
     *(Route(path, _told(page), methods=["GET"]) for path, page in _PAGES.items()),
     *(Route(path, _told(form), methods=["POST"]) for path, form in _FORMS.items()),

@@ -63,6 +63,14 @@ def legend(entries: Sequence[Entry], *, limit: int) -> str:
     )
 
 
+def saved(entries: Sequence[Entry], n: int) -> str:
+    """How large the context was before and after summary `n`; "" where nobody counted."""
+    uses = [use for use in map(_use, entries) if use is not None]
+    before = next((use.given for use in reversed(uses) if use.n < n), 0)
+    after = next((use.given for use in uses if use.n > n), 0)
+    return f"{count(before)} → {count(after)} tokens" if before and after else ""
+
+
 def _use(entry: Entry) -> Use | None:
     if entry.kind != "use" or not isinstance(entry.data, Mapping):
         return None

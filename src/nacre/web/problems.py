@@ -62,7 +62,7 @@ _OPENAI_TYPES = {
     429: "rate_limit_error",
 }
 _OPENAI_CODES = {"too_long": "context_length_exceeded", "unauthorized": "invalid_api_key"}
-_OPENAI_PREFIX = "/v1/"
+OPENAI_PREFIX = "/v1/"
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ def fault_of(error: BaseException) -> Fault:
 
 def response(fault: Fault, path: str) -> Response:
     """A fault in the words of the API that was called."""
-    if path.startswith(_OPENAI_PREFIX):
+    if path.startswith(OPENAI_PREFIX):
         body, media = msgspec.json.encode(fault.to_openai()), "application/json"
     else:
         body, media = msgspec.json.encode(fault.to_problem()), "application/problem+json"

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 from nacre.render.html import escaped
 from nacre.render.text import one_line
-from nacre.web import articles, links, plot
+from nacre.web import articles, asking, links, plot
+from nacre.web.asking import Question
 from nacre.web.branch import Bar
 from nacre.web.frame import top
 from nacre.web.highlight import marker
 from nacre.web.transcript import CHUNK, Transcript
 
 
-def html(shown: Transcript, *, query: str = "", limit: int = 0, is_new: bool = False) -> str:
-    """The page's body; `limit` is how many tokens the model is shown."""
+def html(
+    shown: Transcript, *, query: str = "", limit: int = 0, is_new: bool = False, questions: Sequence[Question] = ()
+) -> str:
+    """The page's body; `limit` is how many tokens the model is shown, `questions` wait for a person."""
     is_open = not (shown.tip or shown.is_archived or _other(shown))
     return (
         f"{top(query=query)}{_head(shown, is_new=is_new, limit=limit)}"
@@ -22,7 +26,8 @@ def html(shown: Transcript, *, query: str = "", limit: int = 0, is_new: bool = F
         f"{_notice(shown)}{_covered(shown)}{_gap(shown, 'before')}"
         f"{articles.sections(shown, marker(query))}"
         f"{_gap(shown, 'after')}{'' if shown.high else _EMPTY}</main>"
-        f'<div id="live" class="live" aria-live="polite"></div>{_footer(shown) if is_open else _closed(shown)}'
+        f'<div id="live" class="live" aria-live="polite">{"".join(map(asking.html, questions))}</div>'
+        f"{_footer(shown) if is_open else _closed(shown)}"
     )
 
 
@@ -34,9 +39,12 @@ def _facts(shown: Transcript, query: str) -> str:
         "key": shown.key,
         "page": links.to("s", shown.key),
         "raw": links.to("s", shown.key, ".json"),
+        "fork": links.to("do/fork", shown.key),
+        "turn": links.to("turn", shown.key),
+        "beside": links.to("beside", shown.key),
         "part": links.to("part", shown.key),
-        "api": f"/api/sessions/{links.quoted(shown.key)}",
-        "query": links.page("", tip=shown.tip, all=int(shown.is_all), g=_other(shown), q=query).removeprefix("?"),
+        "api": links.page(f"/api/sessions/{links.quoted(shown.key)}"),
+        "query": links.query(tip=shown.tip, all=int(shown.is_all), g=_other(shown), q=query),
         "low": shown.low,
         "high": shown.high,
         "chunk": CHUNK,
@@ -60,11 +68,43 @@ def _head(shown: Transcript, *, is_new: bool, limit: int) -> str:
     key = f'<span class="key">{escaped(one_line(shown.key))}</span> · ' if shown.title else ""
     counted = f'<span id="count">{shown.live:,} message{"s" * (shown.live != 1)}</span>'
     archived = " · archived" if shown.is_archived else ""
-    menu = "" if is_new else _menu(shown)
+    about = "" if is_new else f" · {_twins(shown)} · {_beside(shown)}"
     return (
-        f"<header><h1>{title}</h1><p>{key}{counted}{archived} · {_twins(shown)}"
-        f'<span id="status" role="status"></span></p>{_lives(shown)}{_use(shown, limit)}{menu}</header>'
+        f'<header><div class="title"><h1>{title}</h1>{"" if is_new else _pin(shown)}</div>'
+        f'<p>{key}{counted}{archived}{about}{_tags(shown)}<span id="status" role="status"></span></p>'
+        f"{_lives(shown)}{_use(shown, limit)}{'' if is_new else _menu(shown)}</header>"
     )
+
+
+def _beside(shown: Transcript) -> str:
+    """The sessions before and behind this one in the list."""
+    return " ".join(
+        f'<a href="{escaped(links.to("beside", shown.key, step=step))}" data-step="{step}">{step}</a>'
+        for step in ("newer", "older")
+    )
+
+
+def _pin(shown: Transcript) -> str:
+    if shown.is_archived or _other(shown):
+        return ""
+    is_pinned = shown.meta.get("pinned") is True
+    look = f'aria-pressed="{"true" if is_pinned else "false"}" aria-label="Pinned" title="Pin to the top of the list"'
+    button = f'<button class="pin" {look}>{"★" if is_pinned else "☆"}</button>'
+    value = "" if is_pinned else _hidden("pinned", 1)
+    return f'<form method="post" action="{escaped(links.to("do/pin", shown.key))}">{value}{button}</form>'
+
+
+def _tags(shown: Transcript) -> str:
+    return "".join(
+        f' <a class="tag" href="{escaped(links.page("/", tag=tag))}">{escaped(one_line(tag))}</a>'
+        for tag in tags(shown)
+    )
+
+
+def tags(shown: Transcript) -> list[str]:
+    """What people have put on a session."""
+    found = shown.meta.get("tags")
+    return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
 
 
 def _twins(shown: Transcript) -> str:
@@ -102,13 +142,18 @@ def _use(shown: Transcript, limit: int) -> str:
 def _menu(shown: Transcript) -> str:
     key = shown.key
     title = "" if shown.is_archived else _form(key, "title", "Rename", _field("title", "Title", shown.title))
+    labels = "" if shown.is_archived else _form(key, "tags", "Tag", _field("tags", "Tags, with commas", _list(shown)))
     fork = _form(key, "fork", "Fork", _field("to", "Key of the fork", f"{key}-2"), _hidden("at", shown.tip))
     close = _form(key, "unarchive", "Bring back") if shown.is_archived else _form(key, "archive", "Archive")
     sure = '<label><input type="checkbox" name="sure" value="1" required> erase it for good</label>'
     return (
-        '<details class="menu"><summary>Rename, fork, archive, delete</summary>'
-        f"{title}{fork}{close}{_form(key, 'delete', 'Delete', sure, kind='danger')}</details>"
+        '<details class="menu"><summary>Rename, tag, fork, archive, delete</summary>'
+        f"{title}{labels}{fork}{close}{_form(key, 'delete', 'Delete', sure, kind='danger')}</details>"
     )
+
+
+def _list(shown: Transcript) -> str:
+    return ", ".join(map(one_line, tags(shown)))
 
 
 def _form(key: str, verb: str, words: str, *inside: str, kind: str = "") -> str:
@@ -149,7 +194,9 @@ def _covered(shown: Transcript) -> str:
     first = shown.bars[0] if shown.bars else Bar(n=0, covers=0, text="")
     one = Bar(n=first.n, covers=shown.hidden, text=first.text)
     address = links.to("s", shown.key, all=1, place=shown.hidden, g=_other(shown))
-    return articles.bar(one, is_in_force=True, more=f'; <a href="{escaped(address)}#s{one.n}">show</a>')
+    saved = plot.saved(shown.uses, one.n)
+    more = f'{f" ({saved})" if saved else ""}; <a href="{escaped(address)}#s{one.n}">show</a>'
+    return articles.bar(one, is_in_force=True, more=more)
 
 
 def _gap(shown: Transcript, side: str) -> str:

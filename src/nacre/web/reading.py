@@ -244,11 +244,16 @@ def rename(sessions: Sessions, key: str, title: str) -> shapes.Renamed:
     """Give a session a title; raises SessionNotFound, and Conflict if it is archived."""
     before = sessions.get_meta(key).get("title", "")
     title = title.strip()
+    describe(sessions, key, {"title": title or None})
+    return shapes.Renamed(key=key, title=title, previous=before if isinstance(before, str) else "")
+
+
+def describe(sessions: Sessions, key: str, fields: dict[str, object]) -> None:
+    """Change what is said of a session; raises SessionNotFound, and Conflict if it is archived."""
     # What is archived must not begin anew for the sake of its title.
-    if not backend(sessions).run(key, Unit((Describe({"title": title or None}),), creates=False)):
+    if not backend(sessions).run(key, Unit((Describe(fields),), creates=False)):
         existing(sessions.exists(key) or None, key)
         raise Conflict(f"session {key!r} is archived and cannot be changed; unarchive it first")
-    return shapes.Renamed(key=key, title=title, previous=before if isinstance(before, str) else "")
 
 
 def fork(sessions: Sessions, key: str, wanted: shapes.Fork) -> shapes.Forked:

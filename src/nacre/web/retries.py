@@ -30,17 +30,17 @@ def checked_id(headers: Headers) -> str:
     return id
 
 
-def answer_to(stand: Stand, *, id: str, content: Any) -> Message | None:
+def answer_to(stand: Stand, *, id: str, content: Any, has_tools: bool = False) -> Message | None:
     """What was answered to words under an id; None if they are new, or wait for an answer.
 
-    Raises Conflict if other words came under the same id.
+    To a client with tools of its own a call is an answer, too. Raises Conflict if other words came under the same id.
     """
     if not id:
         return None
     behind = list(dropwhile(lambda one: _id(one) != id, stand.messages))
     if behind and behind[0].content != content:
         raise Conflict(f"other words came under the id {id!r}")
-    return next(filter(is_final, behind), None)
+    return next((one for one in behind if is_final(one) or (has_tools and one.role == "assistant")), None)
 
 
 def answer_known(stand: Stand, sent: Sequence[Message], *, is_retry: bool, has_tools: bool = False) -> Message | None:

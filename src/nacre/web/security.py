@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nacre.errors import ConfigError
 from nacre.web.problems import Fault, fault_of, response
+from nacre.web.several import split
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ LARGEST_LOGIN = 4096
 BODY_PATIENCE = 30.0
 PUBLIC = frozenset(("/login", "/openapi.json", "/healthz", "/readyz"))
 PUBLIC_FOLDER = "/static/"
+TELLS_MORE = frozenset(("/readyz",))
+"""What is public, and says more to those with the token."""
 
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _RAW = ("/api/", "/v1/")
@@ -148,8 +151,13 @@ class Gate:
             _check_origin(headers)
         if _length(headers) > _most(scope):
             raise Fault("too_large", f"a request has at most {_most(scope)} bytes", headers={"connection": "close"})
-        if not _is_public(scope):
+        if not _is_public(scope) or (scope["path"] in TELLS_MORE and self._is_introduced(headers)):
             self._check_key(scope, headers)
+            scope["state"]["known"] = True
+
+    def _is_introduced(self, headers: Headers) -> bool:
+        """Tell whether somebody says who they are; a wrong token is a guess here as elsewhere."""
+        return "authorization" in headers or self._has_cookie(headers)
 
     def _check_host(self, headers: Headers) -> None:
         """A page of somebody else's whose name leads here (DNS rebinding) is told that this is not its host."""
@@ -265,6 +273,11 @@ async def _token_in(request: Request) -> tuple[str, bool]:
 # ---- reading a request's head
 
 
+def is_known(scope: Scope) -> bool:
+    """Tell whether whoever asks has shown the token, or has a cookie for it."""
+    return bool(scope["state"].get("known"))
+
+
 def media_type(headers: Headers) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
@@ -282,13 +295,13 @@ def _address(scope: Scope) -> str:
 
 
 def _prepared(scope: Scope, nonce: str) -> Scope:
-    """A request whose path, in the APIs, is still escaped: a session's key may hold a slash."""
+    """A request whose path is behind its agent's, and in the APIs still escaped: a session's key may hold a slash."""
     state = {**scope.get("state", {}), "nonce": nonce}
-    path = scope["path"]
+    root, path = split(scope["path"])
     if path.startswith(_RAW):
-        raw = scope.get("raw_path") or quote(path).encode()
-        path = raw.partition(b"?")[0].decode("latin-1")
-    return {**scope, "path": path, "state": state}
+        raw = (scope.get("raw_path") or quote(scope["path"]).encode()).partition(b"?")[0].decode("latin-1")
+        path = raw.removeprefix(root)
+    return {**scope, "path": path, "root_path": root, "state": state}
 
 
 def _is_public(scope: Scope) -> bool:
@@ -362,5 +375,5 @@ def _is_page(scope: Scope) -> bool:
 
 def _to_login(scope: Scope) -> Response:
     query = scope["query_string"].decode("latin-1")
-    wanted = scope["path"] + (f"?{query}" if query else "")
+    wanted = scope["root_path"] + scope["path"] + (f"?{query}" if query else "")
     return RedirectResponse(f"/login?next={quote(wanted, safe='')}", status_code=303)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,36 +23,54 @@ from starlette.routing import BaseRoute
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nacre.app import App
+from nacre.app.gateway import Gateway
+from nacre.config import MAIN
 from nacre.errors import ConfigError
-from nacre.web import api, completions
+from nacre.web import api, completions, health
+from nacre.web.changes import Changes
+from nacre.web.metrics import Parts
 from nacre.web.problems import fault_of, response
 from nacre.web.security import LONGEST_HEAD, Gate, Keys, login_routes
+from nacre.web.several import Several, Sites
 from nacre.web.turns import Turns
 
 _PAGES = "nacre.web.pages"
 _HEAD_PATIENCE = 10.0
 _IDLE_PATIENCE = 15
-_GRACE = 5
+_GRACE = 8
 _MOST_CONNECTIONS = 4096
 
 
-def application(app: App, *, token: str, hosts: Sequence[str]) -> Starlette:
+def application(
+    app: App,
+    *,
+    token: str,
+    hosts: Sequence[str],
+    agents: Mapping[str, App] | None = None,
+    gateways: Sequence[Gateway] = (),
+) -> Starlette:
     """Everything that the web has of an agent; `hosts` are the names, without ports, that it goes by.
 
-    In its `state`, `agent` is the agent, `turns` what is under way, and `closing` an event that ends streams.
-    Raises ConfigError if there is no token.
+    `agents` and `gateways` are all that run, this one among them; both may change as agents start and end. In
+    its `state`, `agent` is the agent, `turns` what is under way, and `closing` an event that ends streams; each
+    further agent has a state of its own. Raises ConfigError if there is no token.
     """
     keys = Keys(token)
     made = Starlette(
-        routes=[*login_routes(keys), *api.routes, *completions.routes, *_pages()],
-        middleware=[Middleware(Gate, keys=keys, hosts=hosts)],
+        routes=[*login_routes(keys), *api.routes, *completions.routes, *health.routes, *_pages()],
+        middleware=[Middleware(Gate, keys=keys, hosts=hosts), Middleware(Several)],
         exception_handlers={HTTPException: _refused},
     )
     made.router.redirect_slashes = False
     made.state.agent = app
     made.state.turns = Turns()
     made.state.closing = anyio.Event()
+    made.state.changes = Changes(made.state.closing)
     made.state.began = time.time()
+    agents = agents or {MAIN: app}
+    made.state.parts = Parts(agents=agents, gateways=gateways, http=made.state.turns.traffic, began=made.state.began)
+    made.state.sites = Sites(made, agents)
+    made.state.check = health.Check(made.state.parts)
     return made
 
 
@@ -62,7 +80,7 @@ async def serve(application: Starlette, *, host: str, port: int, ready: Callable
     Once cancelled, streams of records end at once, and other requests have a few seconds. Signals are the
     caller's. Raises ConfigError if it cannot listen there.
     """
-    sockets = _listening(host, port)
+    sockets = listening(host, port)
     server = _Server(_config(application), application.state.closing, lambda: ready(sockets[0].getsockname()[1]))
     serving = asyncio.create_task(server.serve(sockets))
     try:
@@ -102,8 +120,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     return response(fault_of(error), request.url.path)
 
 
-def _listening(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of a host."""
+def listening(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of a host; raises ConfigError if it cannot listen there."""
     sockets: list[socket.socket] = []
     try:
         for family, _, _, _, address in dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):

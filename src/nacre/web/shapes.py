@@ -44,9 +44,10 @@ class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From which record on."""
+    """From which record on, and whether to wait for those to come."""
 
     after: Number = 0
+    wait: Literal["yes", "no"] = "yes"
 
 
 class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +75,137 @@ class Fork(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     title: Annotated[str, Meta(max_length=1000)] = ""
 
 
+# ---- what OpenAI's clients ask for
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_TEXT = {"type": ["string", "null"]}
+_FUNCTION = {"type": "object", "properties": {"name": {"type": "string"}}}
+_CALL = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "type": {"const": "function"}, "function": _FUNCTION},
+}
+_MESSAGE = {
+    "properties": {
+        "role": {"enum": list(ROLES)},
+        "content": {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "null"}]},
+        "name": _TEXT,
+        "tool_call_id": _TEXT,
+        "tool_calls": {"type": ["array", "null"], "items": _CALL},
+    },
+    "required": ["role"],
+}
+Given = Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE)]
+
+
+class StreamOptions(Struct, frozen=True):
+    """What a client wants of a stream."""
+
+    include_usage: bool = False
+
+
+class Function(Struct, frozen=True):
+    """A function that the client runs."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ClientTool(Struct, frozen=True):
+    """A tool of the client's."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class Chat(Struct, frozen=True, kw_only=True):
+    """A request; what is not here is not looked at. The last message is the user's, or a tool's result."""
+
+    model: str
+    messages: Annotated[list[Given], Meta(min_length=1)]
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    tools: list[ClientTool] | None = None
+    tool_choice: Any = None
+    n: int | None = None
+    response_format: dict[str, Any] | None = None
+    logprobs: bool | None = None
+    session_id: str | None = None
+    user: str | None = None
+
+
+# ---- … and are given
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """Something that answers, by one of its names."""
+
+    id: str
+    object: Literal["model"]
+    created: Count
+    owned_by: str
+
+
+class ModelList(Struct, frozen=True, kw_only=True):
+    """What may be asked for."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """The answer; there is always one."""
+
+    index: Literal[0]
+    message: dict[str, Any]
+    logprobs: None
+    finish_reason: Literal["stop", "tool_calls", "length"]
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """What an answer cost, in tokens."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+    prompt_tokens_details: dict[str, Count]
+
+
+class Completion(Struct, frozen=True, kw_only=True):
+    """A whole answer."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: Count
+    model: str
+    choices: Annotated[list[Choice], Meta(min_length=1, max_length=1)]
+    usage: Cost
+
+
+class OpenAIReason(Struct, frozen=True, kw_only=True):
+    """What went wrong, as OpenAI's clients expect it."""
+
+    message: str
+    type: str
+    param: None
+    code: str
+
+
+class OpenAIError(Struct, frozen=True, kw_only=True):
+    """Something that went wrong."""
+
+    error: OpenAIReason
+
+
 # ---- what is given
+
+
+class Readiness(Struct, frozen=True, kw_only=True):
+    """Whether words that come now can be stored and answered; what fails, and why for those with the token."""
+
+    ready: bool
+    failing: list[Literal["store", "channels"]]
+    reasons: list[str]
 
 
 class Session(Struct, frozen=True, kw_only=True):

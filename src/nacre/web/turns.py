@@ -11,10 +11,13 @@ from typing import Generic, TypeVar
 import anyio
 
 from nacre.agent.ports import Emit, Event
+from nacre.app.counts import Traffic
 from nacre.errors import Busy, Stopped
 
 T = TypeVar("T")
 MOST_WAITING = 64
+CHANNEL = "http"
+"""What this way in is called where channels are counted."""
 
 
 class Running(Generic[T]):
@@ -81,6 +84,18 @@ class Running(Generic[T]):
     def has_failed(self) -> bool:
         return self._error is not None
 
+    def count(self, traffic: Traffic) -> None:
+        """Count what came of it."""
+        match self._error:
+            case None:
+                traffic.answered[CHANNEL] += 1
+            case Busy():
+                traffic.refused[CHANNEL, "full"] += 1
+            case Stopped():
+                pass
+            case _:
+                traffic.failed[CHANNEL] += 1
+
     def _emit(self, event: Event) -> None:
         if self._is_watched:
             self._events.append(event)
@@ -93,12 +108,15 @@ class Turns:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._lines: dict[str, _Line] = {}
+        self.traffic = Traffic()
 
     def start(self, work: Callable[[Emit], Awaitable[T]]) -> Running[T]:
+        self.traffic.accepted[CHANNEL] += 1
         running = Running[T]()
         running.task = asyncio.create_task(running.run(work))
         self._tasks.add(running.task)
         running.task.add_done_callback(self._tasks.discard)
+        running.task.add_done_callback(lambda _: running.count(self.traffic))
         return running
 
     @asynccontextmanager

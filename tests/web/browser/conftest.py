@@ -6,7 +6,7 @@ import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
@@ -45,13 +45,34 @@ def visit(browser: Browser) -> Iterator[Visit]:
     complaints: list[str] = []
     contexts = []
 
-    def visited(url: str, path: str, *, width: int = 1000, height: int = 800, scheme: str = "light") -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+    def visited(
+        url: str,
+        path: str,
+        *,
+        width: int = 1000,
+        height: int = 800,
+        scheme: str = "light",
+        forgiven: str = "",
+        **options: Any,
+    ) -> Page:
+        """Open a page; `forgiven` is a complaint that is to be expected."""
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            **options,
+        )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(8000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        page.on(
+            "console",
+            lambda said: (
+                complaints.append(said.text)
+                if said.type == "error" and not (forgiven and forgiven in said.text)
+                else None
+            ),
+        )
         page.on(
             "request", lambda asked: complaints.append(asked.url) if not asked.url.startswith((url, "data:")) else None
         )

@@ -73,7 +73,9 @@ def posted(sessions: Sessions, path: str, steps: Iterable[Step] = (), **fields: 
 
 
 @contextmanager
-def served(root: Path, steps: Iterable[Step] = ()) -> Iterator[str]:
+def served(
+    root: Path, steps: Iterable[Step] = (), *, tools: dict[str, Tool] | None = None, port: int = 0
+) -> Iterator[str]:
     """The address of a real server over a store."""
     ready, found = threading.Event(), []
 
@@ -83,10 +85,10 @@ def served(root: Path, steps: Iterable[Step] = ()) -> Iterator[str]:
 
     async def run(stopping: anyio.Event) -> None:
         with nacre.open(str(root)) as sessions:
-            app = made(sessions, steps)
+            app = made(sessions, steps, tools)
             async with app.kernel, anyio.create_task_group() as tasks:
                 web = application(app, token=TOKEN, hosts=HOSTS)
-                tasks.start_soon(lambda: serve(web, host="127.0.0.1", port=0, ready=told))
+                tasks.start_soon(lambda: serve(web, host="127.0.0.1", port=port, ready=told))
                 await stopping.wait()
                 tasks.cancel_scope.cancel()
 

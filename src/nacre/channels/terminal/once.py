@@ -26,7 +26,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Once:
-    """A turn that ends with its answer, or with Ctrl-C."""
+    """A turn that ends with its answer, or with Ctrl-C; a process that is told to end leaves it as it is."""
 
     def __init__(self, kernel: Kernel, inbound: Inbound, *, emit: Emit, ask: Ask | None, ticker: Ticker) -> None:
         self._kernel = kernel
@@ -53,7 +53,9 @@ class Once:
     async def _signals(self, tasks: TaskGroup) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for number in signals:
-                if self._signal:
+                if self._signal or number != signal.SIGINT:
+                    # Nobody stopped the turn: whoever resumes the session goes on with it.
+                    self._signal = self._signal or int(number)
                     tasks.cancel_scope.cancel()
                 else:
                     self._signal = int(number)

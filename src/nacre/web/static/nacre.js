@@ -3,16 +3,19 @@
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const base = document.documentElement.dataset.base;
 const main = $("#transcript");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const tell = words => { const status = $("#status"); if (status) status.textContent = words ? ` · ${words}` : ""; };
-const local = href => href && href.startsWith("/") && !/^\/[/\\]/.test(href) ? href : "/";
+const local = href => href && href.startsWith("/") && !/^\/[/\\]/.test(href) ? href : `${base}/`;
+const at = (address, query) => `${address}${address.includes("?") ? "&" : "?"}${query}`;
+const parsed = html => { const holder = document.createElement("template"); holder.innerHTML = html; return holder.content; };
 
 // ---- logging in: the token may stand behind the address, where no server sees it
 
 const login = async token => {
-  const answer = await fetch("/login", {
+  const answer = await fetch($("#login").action, {
     method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify({token}),
   });
   if (answer.ok) location.replace(local(new URLSearchParams(location.search).get("next")));
@@ -40,7 +43,9 @@ all("[data-act]").forEach(button => {
   button.hidden = false;
   button.addEventListener("click", acts[button.dataset.act]);
 });
-all("time[datetime]").forEach(one => { one.title = new Date(one.dateTime).toLocaleString(); });
+addEventListener("pointerover", ({target}) => {
+  if (target.matches?.("time")) target.title = new Date(target.dateTime).toLocaleString();
+});
 
 // ---- a transcript: a run of chunks between two gaps, which are as high as what is not there
 
@@ -95,6 +100,7 @@ class Scroller {
       gap.style.height = `${this.span(from, to)}px`;
       gap.classList.toggle("drawn", to > from);
     }
+    this.changed?.();
   }
 
   // Change what is there without moving what is seen.
@@ -149,20 +155,19 @@ class Scroller {
   }
 
   async get(chunk, isFresh = false) {
-    if (!isFresh && chunk !== this.last && this.kept.has(chunk)) return this.parsed(this.kept.get(chunk));
-    const {part, query} = main.dataset;
-    const answer = await fetch(`${part}${part.includes("?") ? "&" : "?"}chunk=${chunk}&${query}`);
+    if (!isFresh && chunk !== this.last && this.kept.has(chunk)) return this.section(this.kept.get(chunk));
+    const answer = await fetch(at(main.dataset.part, `chunk=${chunk}&${main.dataset.query}`));
     if (!answer.ok) throw new Error(answer.statusText);
     const text = await answer.text();
     this.kept.set(chunk, text);
     if (this.kept.size > 40) this.kept.delete(this.kept.keys().next().value);
-    return this.parsed(text);
+    return this.section(text);
   }
 
-  parsed(text) {
-    const holder = document.createElement("template");
-    holder.innerHTML = text;
-    return holder.content.querySelector("section");
+  section(text) {
+    const found = $("section", parsed(text));
+    if (found && this.isUnfolded) all("details", found).forEach(one => { one.open = true; });
+    return found;
   }
 
   async add(chunk) {
@@ -223,41 +228,58 @@ class Scroller {
     this.soon();
   }
 
+  // What is as it was stays the very same; what was opened, marked or shown raw stays so.
   merge(old, fresh) {
     if (!old) return this.after.before(fresh);
+    const raws = all(".raw", old).map(one => [one.parentElement.id, one]);
+    raws.forEach(([, one]) => one.remove());
+    let was = old.firstElementChild;
     for (const one of [...fresh.children]) {
-      const was = one.id && document.getElementById(one.id);
-      if (!was || was.parentElement !== old) { if (one.matches("article") && !was) old.append(one); continue; }
-      const opened = all("details", was);
-      all("details", one).forEach((each, at) => { if (opened[at]) each.open = opened[at].open; });
-      one.className = was.className;
-      if (!was.isEqualNode(one)) was.replaceWith(one);
+      this.restore(one);
+      if (was?.isEqualNode(one)) { was = was.nextElementSibling; continue; }
+      const next = was?.nextElementSibling;
+      if (was) was.replaceWith(one); else old.append(one);
+      was = next;
+    }
+    while (was) { const next = was.nextElementSibling; was.remove(); was = next; }
+    raws.forEach(([id, one]) => document.getElementById(id)?.append(one));
+  }
+
+  restore(fresh) {
+    for (const one of [fresh, ...all("[id], .thinking", fresh)]) {
+      const was = one.id ? document.getElementById(one.id) : $(".thinking", document.getElementById(one.closest("article")?.id));
+      if (one.matches("details") && was?.matches("details")) one.open = was.open;
+      if (was && one.matches("article, .run")) for (const kind of ["here", "unseen", "flash"]) one.classList.toggle(kind, was.classList.contains(kind));
     }
   }
 }
 
 // ---- one message after the other
 
-const near = y => document.elementFromPoint(innerWidth / 2, y)?.closest("article");
-const marked = () => $("article.here");
-const inView = one => { const box = one.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; };
-const here = () => { const one = marked(); return one && inView(one) ? one : near(24) || near(96) || near(innerHeight / 2); };
+// What keys go to: messages that are in view when one scrolls there, and runs of calls.
+const ITEMS = "article, section > .run";
+const stops = () => all(`#transcript :is(${ITEMS})`).filter(one => !one.parentElement.closest("details:not([open])"));
+const near = y => document.elementFromPoint(innerWidth / 2, y)?.closest(ITEMS);
+const marked = () => $("#transcript .here");
+const inView = one => { const box = one.getBoundingClientRect(); return box.bottom > 60 && box.top < innerHeight; };
+const here = () => { const one = marked(); return one && inView(one) ? one : near(80) || near(140) || near(innerHeight / 2); };
+const number = one => one?.id.replace(/^r/, "");
 
 const mark = (one, {block = "start"} = {}) => {
   marked()?.classList.remove("here");
   one.classList.add("here");
   one.scrollIntoView({block, behavior: "instant"});
-  one.focus({preventScroll: true});
-  if (one.id) history.replaceState(null, "", `#${one.id}`);
+  (one.matches("article") ? one : $("summary", one)).focus({preventScroll: true});
+  if (one.id) history.replaceState(null, "", `#${number(one)}`);
 };
 
 // The next or the previous of a kind; from nowhere, the first that is in view counts too.
 const step = async (on, kind) => {
   const from = marked() && inView(marked()) ? marked() : null;
   for (;;) {
-    const many = all("#transcript article");
-    const at = from ? many.indexOf(from) : many.findIndex(one => one.getBoundingClientRect().bottom > 24);
-    const beyond = on ? many.slice(from ? at + 1 : at) : many.slice(0, Math.max(at, 0)).reverse();
+    const many = stops();
+    const place = from ? many.indexOf(from) : many.findIndex(one => one.getBoundingClientRect().bottom > 60);
+    const beyond = on ? many.slice(from ? place + 1 : place) : many.slice(0, Math.max(place, 0)).reverse();
     const found = beyond.find(one => one.matches(kind));
     if (found) return mark(found);
     const chunk = on ? scroller.to + 1 : scroller.from - 1;
@@ -275,7 +297,7 @@ const goTo = async id => {
   if (!/^\d+$/.test(id)) return false;
   if (!document.getElementById(id)) {
     const {part, query} = main.dataset;
-    const answer = await fetch(`${part}${part.includes("?") ? "&" : "?"}at=${id}&${query}`);
+    const answer = await fetch(at(part, `at=${id}&${query}`));
     if (!answer.ok) return false;
     const found = await answer.json();
     if (!found.place) return false;
@@ -292,34 +314,58 @@ const goTo = async id => {
   }
   const one = document.getElementById(id);
   if (!one) return false;
-  if (one.matches("details")) one.open = true;
-  mark(one.closest("article"), {block: "start"});
-  if (one.matches("details")) one.scrollIntoView({block: "center", behavior: "instant"});
+  for (let fold = one.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  const item = one.closest("article");
+  mark(item, {block: "start"});
+  if (one !== item) one.scrollIntoView({block: "center", behavior: "instant"});
+  all(".flash").forEach(each => each.classList.remove("flash"));
+  item.classList.add("flash");
   return true;
 };
 
+const stored = async one => {
+  const answer = await fetch(at(main.dataset.raw, `n=${number(one)}&${main.dataset.query}`));
+  if (!answer.ok) throw new Error(answer.statusText);
+  return (await answer.json()).items[0];
+};
+
 const raw = async one => {
-  if (!one) return;
+  if (!one?.matches("article")) return;
   const shown = $(".raw", one);
   if (shown) { shown.remove(); return; }
-  const {raw: address} = main.dataset;
-  const answer = await fetch(`${address}${address.includes("?") ? "&" : "?"}n=${one.id}&${main.dataset.query}`);
   const pre = document.createElement("pre");
   pre.className = "raw";
-  pre.textContent = answer.ok ? JSON.stringify((await answer.json()).items[0], null, 2) : answer.statusText;
+  try { pre.textContent = JSON.stringify(await stored(one), null, 2); } catch (error) { pre.textContent = error.message; }
   one.append(pre);
 };
 
 const fold = one => {
-  const many = one ? all("details", one) : [];
+  const many = one ? [...(one.matches("details") ? [one] : []), ...all("details", one)] : [];
   const open = many.some(each => !each.open);
   many.forEach(each => { each.open = open; });
 };
 
-const copy = async one => {
-  const link = location.origin + main.dataset.page + (one ? `#${one.id}` : "");
-  try { await navigator.clipboard.writeText(link); tell("link copied"); } catch { tell(link); }
+const foldAll = () => scroller.hold(() => {
+  const many = all("details", main);
+  scroller.isUnfolded = many.some(one => !one.open);
+  many.forEach(one => { one.open = scroller.isUnfolded; });
+  scroller.heights.clear();
+  scroller.measure();
+  scroller.fill();
+});
+
+const put = async (text, words) => {
+  try { await navigator.clipboard.writeText(text); tell(words); } catch { tell("the browser does not let pages copy here"); }
 };
+const copyLink = one => put(location.origin + main.dataset.page + (one ? `#${number(one)}` : ""), "link copied");
+const copyText = async one => {
+  if (!one?.matches("article")) return;
+  const {message: {content}} = await stored(one);
+  const parts = Array.isArray(content) ? content : [content];
+  const text = parts.map(part => part?.text ?? part).filter(part => typeof part === "string").join("\n");
+  await put(text || one.innerText, "message copied");
+};
+const beside = way => location.assign(at(main.dataset.beside, `step=${way}&${sessionStorage.getItem(`list ${base}`) || ""}`));
 
 const follow = () => {
   scroller.isFollowing = !scroller.isFollowing;
@@ -336,28 +382,74 @@ const row = on => {
   many.at(at < 0 ? 0 : Math.min(Math.max(at + (on ? 1 : -1), 0), many.length - 1))?.focus();
 };
 
+// ---- what is offered for the message or the block of text that one points at
+
+const float = (kind, ...buttons) => {
+  const holder = document.createElement("div");
+  holder.className = `float ${kind}`;
+  holder.hidden = true;
+  for (const [words, label, act] of buttons) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = words;
+    button.setAttribute("aria-label", label);
+    button.addEventListener("click", () => act(holder.of));
+    holder.append(button);
+  }
+  document.body.append(holder);
+  return holder;
+};
+const place = (holder, one) => {
+  holder.of = one;
+  holder.hidden = !one;
+  if (!one) return;
+  const box = one.getBoundingClientRect();
+  holder.style.top = `${box.top + scrollY + 4}px`;
+  holder.style.left = `${box.right - holder.offsetWidth - 4}px`;
+};
+const forkAt = async one => {
+  const answer = await fetch(main.dataset.fork, {method: "POST", body: new URLSearchParams({at: number(one)})});
+  if (answer.ok) location.assign(answer.url); else tell(answer.statusText);
+};
+const floats = () => {
+  const tools = float("tools", ["copy", "Copy the message", copyText], ["link", "Copy a link to the message", copyLink],
+    ["raw", "Show the message as it is stored", raw], ["fork", "Fork the session behind this message", forkAt]);
+  const text = float("text", ["copy", "Copy this text", one => put(one.textContent, "copied")]);
+  main.addEventListener("pointerover", ({target}) => {
+    place(tools, target.closest("article"));
+    place(text, target.closest("pre"));
+  });
+  scroller.changed = () => [tools, text].forEach(one => place(one, one.of?.isConnected ? one.of : null));
+};
+
 const keys = {
-  j: () => main ? step(true, "article") : row(true),
-  k: () => main ? step(false, "article") : row(false),
+  j: () => main ? step(true, "*") : row(true),
+  k: () => main ? step(false, "*") : row(false),
   n: () => main && step(true, ".user"),
   p: () => main && step(false, ".user"),
   g: () => main && begin(),
   G: () => main && end(),
   e: () => main && fold(here()),
+  E: () => main && foldAll(),
   r: () => main && raw(here()),
+  c: () => main && copyText(here()),
   f: () => main && follow(),
-  y: () => main && copy(here()),
+  y: () => main && copyLink(here()),
+  "[": () => main && beside("newer"),
+  "]": () => main && beside("older"),
   i: () => $("#say textarea")?.focus(),
   "/": () => $("[type=search]")?.focus(),
   "?": () => acts.help(),
 };
 addEventListener("keydown", event => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.closest("input, textarea, select, dialog")) {
+  const arrow = !main && {ArrowDown: "j", ArrowUp: "k"}[event.key];
+  if (event.target.closest("input, textarea, select, dialog") && !(arrow && event.target.matches("[type=search]"))) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
-  const act = Object.hasOwn(keys, event.key) && keys[event.key];
+  const key = arrow || event.key;
+  const act = Object.hasOwn(keys, key) && keys[key];
   if (act) { event.preventDefault(); act(); }
 });
 
@@ -365,7 +457,7 @@ addEventListener("keydown", event => {
 
 let scroller = null;
 let source = null;
-let isRefreshing = false, isStale = false;
+let isRefreshing = false, isStale = false, isAway = false;
 
 const refresh = async () => {
   if (isRefreshing) { isStale = true; return; }
@@ -376,7 +468,7 @@ const refresh = async () => {
       await scroller.refresh();
       $("#live .user")?.remove();
     } while (isStale);
-  } catch { tell("not reached; trying again"); } finally { isRefreshing = false; }
+  } catch { isStale = true; tell("not reached; trying again"); } finally { isRefreshing = false; }
 };
 
 const listen = () => {
@@ -387,8 +479,17 @@ const listen = () => {
     source.addEventListener(kind, () => tell("the history was changed; reload to see it"));
   }
   source.addEventListener("deleted", () => { source.close(); tell("deleted"); });
-  source.addEventListener("open", () => tell(""));
-  source.addEventListener("error", () => tell(source.readyState === EventSource.CLOSED ? "not following" : "connecting"));
+  source.addEventListener("open", () => {
+    if (isAway) tell("");
+    isAway = false;
+    if (isStale) refresh();
+  });
+  source.addEventListener("error", () => {
+    isAway = true;
+    tell("connecting");
+    // The browser itself goes on from the last number that it had; where it has given up, we do.
+    if (source.readyState === EventSource.CLOSED) { source = null; setTimeout(listen, 3000); }
+  });
 };
 
 // ---- writing
@@ -441,24 +542,25 @@ const say = async form => {
     if (name === "text") { answer.textContent += data.text; doing.textContent = ""; }
     if (name === "thought") doing.textContent = "thinking …";
     if (name === "notice") doing.textContent = data.text;
-    if (name === "called") { answer.textContent = ""; doing.textContent = `${data.call.function?.name ?? "tool"} …`; }
-    if (name === "returned") doing.textContent = "…";
+    if (name === "called") { answer.textContent = ""; doing.replaceChildren(parsed(data.html), " …"); }
+    if (name === "question") { answer.textContent = ""; live.append(parsed(data.html)); doing.textContent = "waiting for you"; }
+    if (name === "returned") { all(".ask", live).forEach(one => one.remove()); doing.textContent = "…"; }
     if (name === "problem") throw new Error(data.detail);
     listen();
     if (follows) scroller.toEnd();
   };
   try {
-    const response = await fetch(`${main.dataset.api}/messages`, {
-      method: "POST",
-      headers: {"content-type": "application/json", "idempotency-key": form.id.value},
-      body: JSON.stringify({content, stream: true}),
+    if (form.said !== content) form.id.value = crypto.getRandomValues(new Uint32Array(4)).join("-");
+    form.said = content;
+    const response = await fetch(main.dataset.turn, {
+      method: "POST", body: new URLSearchParams({content, id: form.id.value}),
     });
     if (!response.ok) throw new Error((await response.json()).detail);
     for await (const event of events(response.body)) hear(event);
-    form.id.value = crypto.randomUUID().replaceAll("-", "");
+    form.said = null;
     await refresh();
     live.textContent = "";
-    if (location.pathname === "/new") history.replaceState(null, "", main.dataset.page);
+    if (location.pathname === `${base}/new`) history.replaceState(null, "", main.dataset.page);
   } catch (error) {
     doing.textContent = error.message;
     doing.classList.add("wrong");
@@ -470,6 +572,34 @@ const say = async form => {
     listen();
   }
 };
+
+// ---- the list: what there was no time for is fetched when the page is there, unless somebody is using it
+
+const list = $("main.list");
+if (list) {
+  sessionStorage.setItem(`list ${base}`, location.search.slice(1));
+  const complete = async () => {
+    const answer = await fetch(list.dataset.full);
+    const fresh = answer.ok && $("main.list", parsed(await answer.text()));
+    if (!fresh || list.contains(document.activeElement)) return;
+    delete list.dataset.full;
+    $("details.more", fresh)?.toggleAttribute("open", Boolean($("details.more", list)?.open));
+    list.replaceChildren(...fresh.children);
+  };
+  if (list.dataset.full) complete();
+}
+
+// ---- questions that wait for a person
+
+addEventListener("submit", async event => {
+  const form = event.target;
+  if (!form.matches(".ask")) return;
+  event.preventDefault();
+  const answer = await fetch(form.action, {
+    method: "POST", body: new URLSearchParams(new FormData(form, event.submitter)), redirect: "manual",
+  });
+  if (answer.type === "opaqueredirect") form.remove(); else tell((await answer.json()).detail);
+});
 
 if (main) {
   history.scrollRestoration = "manual";
@@ -486,7 +616,8 @@ if (main) {
 
   const seen = `seen ${main.dataset.page}`;
   const since = +localStorage.getItem(seen);
-  if (since) all("#transcript article").find(one => +one.id > since)?.classList.add("unseen");
+  const unseen = since && all("#transcript article").find(one => +one.id > since);
+  if (unseen) (unseen.closest(".run:not([open])") || unseen).classList.add("unseen");
   addEventListener("pagehide", () => { if (+main.dataset.n) localStorage.setItem(seen, main.dataset.n); });
 
   const wanted = location.hash.slice(1) || (+main.dataset.anchor ? main.dataset.anchor : "");
@@ -502,6 +633,10 @@ if (main) {
   form?.content.addEventListener("keydown", event => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
   });
+  all("[data-step]").forEach(one => {
+    one.addEventListener("click", event => { event.preventDefault(); beside(one.dataset.step); });
+  });
+  floats();
   $("#stop")?.addEventListener("click", () => fetch(`${main.dataset.api}/stop`, {method: "POST"}));
   if (!calm.matches) document.documentElement.classList.add("moves");
 }

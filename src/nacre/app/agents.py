@@ -1,0 +1,188 @@
+"""Several agents in one process: each is started, ended and started anew for itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from itertools import combinations
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from nacre.app.gateway import Gateway
+from nacre.app.retention import Rules
+from nacre.app.running import App, running, store_of
+from nacre.app.serving import FOLDER, channels_of, serving
+from nacre.config import MAIN, Settings
+from nacre.errors import ConfigError, NacreError
+from nacre.opening import default_place
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 8.0
+"""Seconds that turns have to come to their end when an agent ends."""
+_TICK = 0.05
+
+
+class Agents:
+    """The agents of a configuration, each with its own store and channels.
+
+    `apps` and `gateways` are always those that run now. `told` gets what a person should know of an agent that
+    has started. `store` is the main agent's, in which the others' are, and `model` is who answers for it.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: str | None = None,
+        model: str | None = None,
+        told: Callable[[App], None] = lambda _: None,
+    ) -> None:
+        self.apps: dict[str, App] = {}
+        self.gateways: list[Gateway] = []
+        self._root = str(Path(store or default_place()).expanduser().absolute())
+        self._model = model
+        self._told = told
+        self._units: dict[str, _Unit] = {}
+        self._tasks: TaskGroup | None = None
+        self._changing = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is None:
+            return None
+        tasks.cancel_scope.cancel()
+        return await tasks.__aexit__(kind, error, trace)
+
+    async def start(self, settings: Settings) -> None:
+        """Start every agent; raises what keeps one from starting."""
+        await self.check(settings)
+        for name in settings.agents:
+            await self._start(name, settings)
+
+    async def change(self, settings: Settings) -> list[str]:
+        """Take over other settings; the names of the agents that ended or started, while all others ran on.
+
+        Raises ConfigError, and changes nothing, if the settings cannot be used. An agent that does not start
+        with them goes on with those that it had; if it does not start with those either, the next change tries again.
+        """
+        await self.check(settings)
+        async with self._changing, anyio.create_task_group() as tasks:
+            changed = [
+                name for name in {**self._units, **dict.fromkeys(settings.agents)} if self._differs(name, settings)
+            ]
+            for name in changed:
+                tasks.start_soon(self._renew, name, settings)
+        return changed
+
+    async def end(self) -> None:
+        """End every agent; turns that run have a while to come to their end, and else are for the next start."""
+        async with anyio.create_task_group() as tasks:
+            for name in list(self._units):
+                tasks.start_soon(self._end, name)
+
+    async def check(self, settings: Settings) -> None:
+        """Raise ConfigError if the agents, their channels or their retention cannot be as they are set up."""
+        check_workspaces(settings)
+        for name in settings.agents:
+            Rules.of(settings.for_agent(name))
+            async with AsyncExitStack() as stack:
+                for channel in channels_of(settings.for_agent(name), Path(store_of(self._root, name)) / FOLDER):
+                    stack.push_async_callback(channel.close)
+
+    def _differs(self, name: str, settings: Settings) -> bool:
+        unit = self._units.get(name)
+        if unit is None or name not in settings.agents:
+            return True
+        return unit.settings.for_agent(name) != settings.for_agent(name)
+
+    async def _renew(self, name: str, settings: Settings) -> None:
+        old = self._units.get(name)
+        if old is not None:
+            await self._end(name)
+        if name not in settings.agents:
+            self.apps.pop(name, None)
+            return
+        for wanted in [settings, *([old.settings] if old is not None else [])]:
+            try:
+                await self._start(name, wanted)
+            except (NacreError, OSError):
+                logger.exception("an agent does not start", extra={"agent": name})
+            else:
+                return
+
+    async def _start(self, name: str, settings: Settings) -> None:
+        if self._tasks is None:
+            raise NacreError("the agents are not running")
+        unit = _Unit(name, settings, store=store_of(self._root, name), model=self._model if name == MAIN else None)
+        app, gateway = await self._tasks.start(unit.run, name=f"agent {name}")
+        self._units[name], self.apps[name] = unit, app
+        self.gateways.append(gateway)
+        self._told(app)
+        logger.info("an agent runs", extra={"agent": name, "model": app.model})
+
+    async def _end(self, name: str) -> None:
+        unit = self._units[name]
+        await unit.end()
+        self._units.pop(name, None)
+        self.gateways[:] = [gateway for gateway in self.gateways if gateway is not unit.gateway]
+        logger.info("an agent has ended", extra={"agent": name})
+
+
+class _Unit:
+    """One agent with its channels, from its start to its end."""
+
+    def __init__(self, name: str, settings: Settings, *, store: str, model: str | None) -> None:
+        self.settings = settings
+        self.gateway: Gateway | None = None
+        self._name, self._store, self._model = name, store, model
+        self._app: App | None = None
+        self._scope = anyio.CancelScope()
+        self._over = anyio.Event()
+
+    async def run(self, *, task_status: TaskStatus[tuple[App, Gateway]]) -> None:
+        try:
+            with self._scope:
+                running_ = running(self.settings, store=self._store, agent=self._name, model=self._model)
+                async with running_ as app, serving(app) as gateway:
+                    self._app, self.gateway = app, gateway
+                    await gateway.run(ready=lambda: task_status.started((app, gateway)))
+                    await _settled(app)
+        finally:
+            self._over.set()
+
+    async def end(self) -> None:
+        """Take no more words; turns may end for a while, and are cut then, for the next start to go on with."""
+        if self._app is not None and self.gateway is not None:
+            self._app.is_ending = True
+            self.gateway.end()
+        with anyio.move_on_after(PATIENCE):
+            await self._over.wait()
+        self._scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._over.wait()
+
+
+async def _settled(app: App) -> None:
+    """Wait until no turn runs, also of those that came over HTTP."""
+    while app.work.running:  # noqa: ASYNC110 - it says by no event that it ends
+        await anyio.sleep(_TICK)
+
+
+def check_workspaces(settings: Settings) -> None:
+    """Raise ConfigError if one agent's files could be reached by another."""
+    wanted = {name: settings.for_agent(name).text("agent.workspace") for name in settings.agents}
+    found = {name: Path(place).expanduser().resolve() for name, place in wanted.items() if place}
+    for (one, its), (other, others) in combinations(found.items(), 2):
+        if its.is_relative_to(others) or others.is_relative_to(its):
+            raise ConfigError(f"the agents {one!r} and {other!r} would share the workspace {its}; give each its own")

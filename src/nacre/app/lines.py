@@ -1,0 +1,45 @@
+"""Words that wait for somebody to answer them: in order within a session, and sessions one after the other."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from nacre.channels.channel import Arrived
+
+
+class Lines:
+    """A line per session; of each only the first is taken, and the next when that one was answered."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[Arrived]] = {}
+        self._next: deque[str] = deque()
+        self._taken: set[str] = set()
+
+    def length(self, key: str) -> int:
+        """How many words wait in a session."""
+        return len(self._waiting.get(key, ()))
+
+    def add(self, key: str, arrived: Arrived) -> None:
+        """Let words wait behind all others of their session."""
+        line = self._waiting.setdefault(key, deque())
+        line.append(arrived)
+        if len(line) == 1 and key not in self._taken:
+            self._next.append(key)
+
+    def take(self) -> tuple[str, Arrived] | None:
+        """The words whose session has waited longest; None if there are none that may be taken."""
+        if not self._next:
+            return None
+        key = self._next.popleft()
+        line = self._waiting[key]
+        arrived = line.popleft()
+        if not line:
+            del self._waiting[key]
+        self._taken.add(key)
+        return key, arrived
+
+    def answered(self, key: str) -> None:
+        """Let the next words of a session be taken, behind those of others."""
+        self._taken.discard(key)
+        if key in self._waiting:
+            self._next.append(key)

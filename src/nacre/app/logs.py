@@ -1,0 +1,170 @@
+"""The daemon's log: one line per event, as JSON or for people, without secrets and without what anybody said."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import PurePath
+from traceback import extract_tb
+from typing import Any, Literal, TextIO
+
+from nacre import errors
+
+Form = Literal["json", "text"]
+LEVELS = ("debug", "info", "warning", "error")
+
+_OURS = "nacre"
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_SPEAK = (
+    OSError,
+    errors.Busy,
+    errors.ChannelError,
+    errors.ConfigError,
+    errors.DurabilityUnknown,
+    errors.FormatTooNew,
+    errors.LogDamaged,
+    errors.ProviderError,
+    errors.Refused,
+    errors.SessionBusy,
+    errors.SessionNotFound,
+    errors.Stopped,
+)
+"""Errors whose sentences are about the machine; those of all others may quote what somebody said."""
+_QUOTING = re.compile(
+    r"(answered \d{3}|in the middle of its answer|refuses the key|wants a key|not JSON):? .*|(?<=sent) b['\"].*",
+    re.DOTALL,
+)
+"""Where the words of a server begin, which may repeat what it was sent."""
+_SHORTEST_SECRET = 8
+_SECRET = re.compile(r"TOKEN|KEY|PASSWORD|SECRET")
+
+
+@contextmanager
+def logged(stream: TextIO, *, form: Form, level: str = "info", secrets: Iterable[str] = ()) -> Iterator[None]:
+    """Write the log to a stream; of what is not ours, warnings alone, whatever the level.
+
+    The values in `secrets` are not written, wherever they turn up.
+    """
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_Json(secrets) if form == "json" else _Text(secrets))
+    least = logging.getLevelNamesMapping()[level.upper()]
+    handler.addFilter(lambda record: record.levelno >= (least if _is_ours(record) else logging.WARNING))
+    ours, root = logging.getLogger(_OURS), logging.getLogger()
+    before = ours.level
+    ours.setLevel(least)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        ours.setLevel(before)
+
+
+def secrets_in(environ: Mapping[str, str]) -> list[str]:
+    """The values of variables that are called keys, tokens or passwords."""
+    return [value for name, value in environ.items() if _SECRET.search(name)]
+
+
+class _Line(logging.Formatter):
+    """A record as one line, without secrets."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        super().__init__()
+        # The longest first: one may be the beginning of another.
+        self._secrets = sorted({text for text in secrets if len(text) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._written(record, self._clean(_fields(record)))
+
+    def _written(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
+        raise NotImplementedError
+
+    def _clean(self, value: Any) -> Any:
+        match value:
+            case str():
+                for secret in self._secrets:
+                    value = value.replace(secret, "…")
+                return _QUOTING.sub(lambda found: f"{found[1] or ''}: …", value)
+            case dict():
+                return {str(name): self._clean(one) for name, one in value.items()}
+            case list() | tuple():
+                return [self._clean(one) for one in value]
+            case None | bool() | int() | float():
+                return value
+            case _:
+                return self._clean(str(value))
+
+
+class _Json(_Line):
+    """A JSON object per line."""
+
+    def _written(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
+        head = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
+        return json.dumps({**head, **fields}, ensure_ascii=False)
+
+
+class _Text(_Line):
+    """A line for people: when, how bad, what, and about what."""
+
+    def _written(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
+        about = " ".join(f"{name}={_shown(value)}" for name, value in fields.items() if name != "message")
+        message = f"{_time(record)} {record.levelname.lower():<7} {_printable(fields['message'])}"
+        return f"{message} ({about})" if about else message
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """The message, what it is about, and the exception that led to it, if any."""
+    extra = {name: value for name, value in vars(record).items() if name not in _USUAL}
+    found: dict[str, Any] = {"message": _message(record), **extra}
+    if record.exc_info and record.exc_info[1] is not None:
+        found |= {"exception": _chain(record.exc_info[1]), "trace": _trace(record.exc_info[1])}
+    return found
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message; of what is not ours the first line, behind which others show values."""
+    text = record.getMessage()
+    return text if _is_ours(record) else text.partition("\n")[0]
+
+
+def _chain(error: BaseException | None) -> str:
+    """An exception and those behind it, with their sentences where these are about the machine."""
+    told: list[str] = []
+    while error is not None:
+        told.append(_told(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "; from ".join(told)
+
+
+def _told(error: BaseException) -> str:
+    name = type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        return f"{name} of {', '.join(map(_chain, error.exceptions))}"
+    return f"{name}: {error}" if isinstance(error, _SPEAK) else name
+
+
+def _trace(error: BaseException) -> list[str]:
+    """Where it happened, without the lines of source: a name of a file, a number, a function."""
+    return [f"{PurePath(at.filename).name}:{at.lineno} {at.name}" for at in extract_tb(error.__traceback__)]
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{datetime.fromtimestamp(record.created, UTC).isoformat(timespec='milliseconds')[:-6]}Z"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value if value.isprintable() and value and " " not in value else json.dumps(value)
+    return json.dumps(value)
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else json.dumps(text)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name == _OURS or record.name.startswith(f"{_OURS}.")

@@ -1,0 +1,100 @@
+"""Waiting for what is written to a session, by whichever process, without looking again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+
+from nacre.log.names import stem
+from nacre.log.watch import Watch
+
+_LOOK, _LOOK_AGAIN = 2.0, 0.2
+"""How often to look, in seconds: where changes are told, as those made on other machines are not; where none are."""
+
+
+class Bell:
+    """Rings when a session may have changed; one ring counts, however many were missed."""
+
+    def __init__(self, closing: anyio.Event, *, patience: float) -> None:
+        self._closing = closing
+        self._patience = patience
+        self._rang = anyio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """True when nobody should wait any more."""
+        return self._closing.is_set()
+
+    def ring(self) -> None:
+        self._rang.set()
+
+    async def rung(self, most: float) -> None:
+        """Wait until it has rung since the last time, or all is over, or it is time to look anyway."""
+        with anyio.move_on_after(min(self._patience, most)):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_ending, self._closing, tasks.cancel_scope)
+                await self._rang.wait()
+                tasks.cancel_scope.cancel()
+        self._rang = anyio.Event()
+
+
+async def _ending(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+class Changes:
+    """Tells of changes in stores; each is watched for as long as somebody waits, by one descriptor."""
+
+    def __init__(self, closing: anyio.Event) -> None:
+        self._closing = closing
+        self._watched: dict[str, _Folder] = {}
+
+    @contextmanager
+    def of(self, location: str, key: str) -> Iterator[Bell]:
+        """A bell for a session of the store at a place; what changes from now on rings it."""
+        folder = self._watched.get(location) or self._watched.setdefault(location, _Folder(f"{location}/sessions"))
+        bell = Bell(self._closing, patience=_LOOK if folder.tells else _LOOK_AGAIN)
+        bells = folder.bells.setdefault(f"{stem(key)}.jsonl", set())
+        bells.add(bell)
+        try:
+            yield bell
+        finally:
+            bells.discard(bell)
+            if not bells:
+                folder.bells.pop(f"{stem(key)}.jsonl", None)
+            if not folder.bells and self._watched.pop(location, None) is not None:
+                folder.close()
+
+
+class _Folder:
+    """A directory of logs, and those who wait for changes in it, by the name of the log."""
+
+    def __init__(self, path: str) -> None:
+        self.bells: dict[str, set[Bell]] = {}
+        self._watch = Watch(path)
+        self._loop = asyncio.get_running_loop()
+        if self.tells:
+            os.set_blocking(self._watch.fd, False)
+            self._loop.add_reader(self._watch.fd, self._told)
+
+    @property
+    def tells(self) -> bool:
+        return self._watch.fd >= 0
+
+    def close(self) -> None:
+        if self.tells:
+            self._loop.remove_reader(self._watch.fd)
+        self._watch.__exit__(None, None, None)
+
+    def _told(self) -> None:
+        names = self._watch.changed()
+        # An empty name: too much has changed to be told, and it may be anything.
+        chosen = self.bells if "" in names else names & self.bells.keys()
+        for name in chosen:
+            for bell in self.bells[name]:
+                bell.ring()

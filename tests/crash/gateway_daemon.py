@@ -1,0 +1,185 @@
+"""A warm process that forks `nacre serve` again and again; each life may end by SIGKILL at a step of the test's choice.
+
+A step is a call of the store to the operating system, or the beginning or the end of one of `ACTS`.
+Run as a program, with the number of a socket, it takes one order at a time: JSON, and a pipe for all output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from msgspec import Struct, to_builtins
+
+PROJECT = Path(__file__).resolve().parents[2]
+STORE = "a call of the store"
+ACTS = (
+    "nacre.app.gateway:Gateway.accept",
+    "nacre.channels.http:Api.call",
+    "nacre.channels.irc:Irc.send",
+    "nacre.channels.irc_link:Link._write",
+    "nacre.channels.matrix:Matrix.send",
+    "nacre.channels.position:Position.write",
+    "nacre.channels.waiting:Waiting.done",
+    "nacre.channels.waiting:Waiting.put",
+    "nacre.providers.ollama:Ollama.complete",
+    "uvicorn.protocols.http.h11_impl:RequestResponseCycle.send",
+)
+STEPS = (STORE, *(f"{moment} {act.partition(':')[2]}" for act in ACTS for moment in ("before", "after")))
+_WARM = ("nacre.app.serving", "nacre.cli.serve", "nacre.index", "nacre.store.files", "nacre.web.server")
+_DIES_WITH_ITS_PARENT = 1
+
+
+class Death(Struct, frozen=True):
+    """When a life ends: at its nth step of a kind, or of any kind; never, at step 0."""
+
+    nth: int = 0
+    step: str = ""
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """One life: where, with which environment, how long the inbox may get before it is begun anew, and until when."""
+
+    room: str
+    environment: dict[str, str]
+    inbox: int
+    death: Death
+
+
+class Launcher:
+    """The test's end of the warm process."""
+
+    def __enter__(self) -> Self:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.gateway_daemon", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def launch(self, order: Order) -> int:
+        """Begin a life; returns a pipe with all that it says, which ends with it."""
+        reading, writing = os.pipe()
+        try:
+            socket.send_fds(self._socket, [json.dumps(to_builtins(order)).encode()], [writing])
+        finally:
+            os.close(writing)
+        return reading
+
+
+# ---- in the warm process
+
+
+class Steps:
+    """Counts steps, and ends the process at the one that was chosen."""
+
+    def __init__(self, death: Death) -> None:
+        self.count = 0
+        self._death, self._left = death, death.nth
+
+    def __call__(self, step: str) -> None:
+        self.count += 1
+        if self._death.step in ("", step):
+            self._left -= 1
+            if not self._left:
+                os.write(1, json.dumps({"killed": step, "nth": self._death.nth}).encode() + b"\n")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _arm(steps: Steps) -> None:
+    """Let every step of the daemon be counted."""
+    from nacre.log.ops import Ops  # noqa: PLC0415 - loaded before the first fork, with all else
+    from nacre.store import files  # noqa: PLC0415
+
+    class Counted(Ops):
+        def __getattribute__(self, name: str) -> Any:
+            if not name.startswith("_"):
+                steps(STORE)
+            return super().__getattribute__(name)
+
+    class Files(files.Files):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{"ops": Counted(), **options})
+
+    files.Files = Files  # type: ignore[misc] # so that `nacre.open` makes these
+    for act in ACTS:
+        module, _, path = act.partition(":")
+        kind, _, method = path.partition(".")
+        owner = getattr(importlib.import_module(module), kind)
+        setattr(owner, method, _counted(getattr(owner, method), path, steps))
+
+
+def _counted(act: Callable[..., Any], name: str, steps: Steps) -> Callable[..., Any]:
+    async def later(*args: Any, **options: Any) -> Any:
+        steps(f"before {name}")
+        found = await act(*args, **options)
+        steps(f"after {name}")
+        return found
+
+    def now(*args: Any, **options: Any) -> Any:
+        steps(f"before {name}")
+        found = act(*args, **options)
+        steps(f"after {name}")
+        return found
+
+    return later if inspect.iscoroutinefunction(act) else now
+
+
+def _live(order: dict[str, Any], output: int) -> NoReturn:
+    from nacre.app import inbox  # noqa: PLC0415
+    from nacre.cli import main  # noqa: PLC0415
+
+    code = 1
+    try:
+        ctypes.CDLL(None).prctl(_DIES_WITH_ITS_PARENT, signal.SIGKILL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        # What the streams know of where they lead was learned in the warm process.
+        sys.stdout, sys.stderr = (open(fd, "w", encoding="utf-8", closefd=False) for fd in (1, 2))  # noqa: SIM115
+        os.chdir(order["room"])
+        os.environ.update(order["environment"])
+        steps = Steps(Death(**order["death"]))
+        _arm(steps)
+        inbox._MOST_RECORDS = order["inbox"]
+        code = main(["serve", "--port", "0", "--json"])
+        os.write(1, json.dumps({"steps": steps.count}).encode() + b"\n")
+    finally:
+        os._exit(code)
+
+
+def _serve(orders: socket.socket) -> None:
+    for module in (*_WARM, *(act.partition(":")[0] for act in ACTS)):
+        importlib.import_module(module)
+    # Whoever ends is gone at once: the pipe tells the test, and nobody asks for the exit code.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        text, pipes, _, _ = socket.recv_fds(orders, 1 << 16, 1)
+        if not text:
+            return
+        if not os.fork():
+            orders.close()
+            _live(json.loads(text), pipes[0])
+        os.close(pipes[0])
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))

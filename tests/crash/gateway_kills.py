@@ -1,0 +1,335 @@
+"""Conversations with a gateway that is killed again and again, and what must be true of each when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+from msgspec import Struct, field
+
+import nacre
+from nacre.agent.conversation import is_final
+from nacre.app.gateway import AGAIN
+from nacre.app.inbox import Inbox
+from nacre.channels.channel import Arrived, key_of
+from nacre.entries import Message
+from tests.channels.servers import Server
+from tests.channels.test_matrix import Person, person, registered
+from tests.crash.gateway_daemon import STEPS, STORE, Death, Launcher, Order
+from tests.crash.gateway_people import MODEL, TOKEN, Change, OnIrc, OverHttp, on_irc, talk_on_matrix, words_in
+
+GROUPS = (("one",), ("two?", "three"), ("four",))
+"""What each person says: the words of a group at once."""
+LONGEST = 120.0
+"""How long a conversation may take, in seconds."""
+SHORT = 7
+"""How many records the inbox gets before it is begun anew: few, so that this comes to be killed, too."""
+_SLOWLY = 0.02
+
+
+class Servers(Struct, frozen=True):
+    """What all conversations share."""
+
+    irc: Server
+    matrix: Server
+    model: str
+    launcher: Launcher
+    workspace: Path
+
+
+class Tally(Struct):
+    """What came of conversations."""
+
+    conversations: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    words: Counter[str] = field(default_factory=Counter)
+    repeats: Counter[str] = field(default_factory=Counter)
+    joined: int = 0
+    lost_on_irc: int = 0
+    steps: int = 0
+
+    def add(self, other: Tally) -> None:
+        self.conversations += other.conversations
+        self.kills += other.kills
+        self.words += other.words
+        self.repeats += other.repeats
+        self.joined += other.joined
+        self.lost_on_irc += other.lost_on_irc
+        self.steps = max(self.steps, other.steps)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.conversations} conversations, {self.kills.total()} kills at {len(self.kills)} kinds of step; "
+            f"messages answered: {dict(self.words)}, {self.joined} times two by one answer; "
+            f"delivered again: {dict(self.repeats)}; "
+            f"said to a bot that was killed before it had them: {self.lost_on_irc}"
+        )
+
+
+def deaths(number: int, of: int, steps: int) -> list[Death]:
+    """How the lives of one conversation of many end: the first ends go evenly through all steps of a whole life."""
+    rng = random.Random(number)
+    spread = Death(1 + number * steps // of)
+    kind = [step for step in STEPS if step != STORE][number % (len(STEPS) - 1)]
+    chosen = [spread, Death(rng.randint(1, 3), kind), Death(rng.randint(1, max(1, steps // 2)))]
+    rng.shuffle(chosen)
+    return chosen
+
+
+# ---- the daemon
+
+
+class Daemon:
+    """`nacre serve` through all its lives."""
+
+    def __init__(self, launcher: Launcher, room: Path, environment: dict[str, str], ends: Sequence[Death]) -> None:
+        self.kills: list[str] = []
+        self.steps = 0
+        self._launcher, self._room, self._environment, self._ends = launcher, room, environment, ends
+        self._life, self._port, self._pid = 0, 0, 0
+        self._is_ending, self._is_over = False, False
+        self._change = Change()
+
+    async def run(self) -> None:
+        for death in (*self._ends, Death()):
+            self._life += 1
+            await self._live(death)
+            if self._is_ending:
+                break
+        self._is_over = True
+        self._change.happens()
+
+    async def __call__(self, *, after: int) -> tuple[int, int]:
+        """Wait until it is up in a later life."""
+        await self._change.until(lambda: bool(self._port) and self._life > after)
+        return self._life, self._port
+
+    async def end(self) -> None:
+        """Stop it as an administrator does, and wait for its end."""
+        await self(after=0)
+        self._is_ending = True
+        os.kill(self._pid, signal.SIGTERM)
+        await self._change.until(lambda: self._is_over)
+
+    async def _live(self, death: Death) -> None:
+        said, kills = "", len(self.kills)
+        order = Order(room=str(self._room), environment=self._environment, inbox=SHORT, death=death)
+        async with _lines(self._launcher.launch(order)) as lines:
+            async for line in lines:
+                said += line.decode(errors="replace")
+                if line.startswith(b"{"):
+                    self._told(json.loads(line))
+        self._port = 0
+        assert self._is_ending or len(self.kills) > kills, f"the daemon ended by itself: {said}"
+        assert "Traceback" not in said, said
+
+    def _told(self, facts: dict[str, Any]) -> None:
+        if "killed" in facts:
+            self.kills.append(facts["killed"])
+        if "port" in facts:
+            self._port, self._pid = facts["port"], facts["pid"]
+        self.steps = facts.get("steps", self.steps)
+        self._change.happens()
+
+
+@asynccontextmanager
+async def _lines(pipe: int) -> AsyncIterator[asyncio.StreamReader]:
+    reader = asyncio.StreamReader()
+    end = os.fdopen(pipe, "rb", 0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), end)
+    try:
+        yield reader
+    finally:
+        transport.close()
+
+
+# ---- one conversation
+
+
+class Scene(Struct, frozen=True, kw_only=True):
+    """Everybody in a conversation, and where the daemon keeps things."""
+
+    name: str
+    store: Path
+    daemon: Daemon
+    talker: OnIrc
+    writer: Person
+    room: str
+    bot: str
+    clients: dict[str, OverHttp]
+
+
+async def converse(servers: Servers, room: Path, name: str, ends: Sequence[Death]) -> Tally:
+    """Hold one conversation on every channel while the daemon is killed, and look at what is left."""
+    with anyio.fail_after(LONGEST):
+        async with _scene(servers, room, name, ends) as scene, anyio.create_task_group() as tasks:
+            tasks.start_soon(scene.daemon.run)
+            await _talk(scene)
+            await _drained(scene.store)
+            await scene.daemon.end()
+            await scene.talker.hear_all()
+            history = await scene.writer.all(scene.room)
+    return _checked(scene, history)
+
+
+@asynccontextmanager
+async def _scene(servers: Servers, room: Path, name: str, ends: Sequence[Death]) -> AsyncIterator[Scene]:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=LONGEST))
+        writer = await stack.enter_async_context(person(servers.matrix, f"writer{name}"))
+        bot, secrets = await _bot(servers.matrix, name, room)
+        talker = await stack.enter_async_context(on_irc(servers.irc.port, f"t{name}", f"#{name}"))
+        environment = _configured(servers, room, name, secrets)
+        daemon = Daemon(servers.launcher, room, environment, ends)
+        clients = {
+            "api::desk::": OverHttp(daemon, client, has_keys=False),
+            "rest": OverHttp(daemon, client, has_keys=True),
+        }
+        chat = await writer.room(bot)
+        yield Scene(
+            name=name,
+            store=room / "store",
+            daemon=daemon,
+            talker=talker,
+            writer=writer,
+            room=chat,
+            bot=bot,
+            clients=clients,
+        )
+
+
+async def _bot(server: Server, name: str, room: Path) -> tuple[str, dict[str, str]]:
+    """A bot on Matrix: every other one logs in with a password each time, the rest have a token."""
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, timeout=60) as client:
+        token, user = await registered(client, f"bot{name}")
+    has_token = len(name) % 2 == 0
+    (room / "secret").write_text(token if has_token else f"bot{name}")
+    file = str(room / "secret")
+    return user, {"token_file": file} if has_token else {"user": user, "password_file": file}
+
+
+def _configured(servers: Servers, room: Path, name: str, secrets: dict[str, str]) -> dict[str, str]:
+    """The environment of the daemon, with its configuration in a file."""
+    tables: dict[str, dict[str, Any]] = {
+        "agent": {"provider": "ollama", "model": MODEL, "workspace": str(servers.workspace)},
+        "ollama": {"host": servers.model},
+        "memory": {"enabled": False},
+        "channels.irc": {
+            "host": "127.0.0.1",
+            "port": servers.irc.port,
+            "tls": False,
+            "nick": f"b{name}",
+            "channels": [f"#{name}"],
+        },
+        "channels.matrix": {"homeserver": f"http://127.0.0.1:{servers.matrix.port}", **secrets},
+    }
+    lines = [line for table, keys in tables.items() for line in (f"[{table}]", *_settings(keys))]
+    (room / "config" / "nacre").mkdir(parents=True)
+    (room / "config" / "nacre" / "config.toml").write_text("\n".join(lines) + "\n")
+    homes = {
+        "HOME": room,
+        "XDG_CONFIG_HOME": room / "config",
+        "XDG_CACHE_HOME": room / "cache",
+        "NACRE_HOME": room / "store",
+    }
+    return {"NACRE_SERVE_TOKEN": TOKEN, **{name: str(path) for name, path in homes.items()}}
+
+
+def _settings(keys: dict[str, Any]) -> list[str]:
+    """Settings as TOML, which writes these values as JSON does."""
+    return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+
+
+async def _talk(scene: Scene) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scene.talker.talk, GROUPS)
+        tasks.start_soon(talk_on_matrix, scene.writer, scene.room, GROUPS)
+        for client in scene.clients.values():
+            tasks.start_soon(client.talk, GROUPS)
+
+
+async def _drained(store: Path) -> None:
+    """Wait until the daemon has nothing left to answer."""
+    deadline = time.monotonic() + LONGEST
+    while _open(store):
+        assert time.monotonic() < deadline, f"never answered: {_open(store)}"
+        await anyio.sleep(_SLOWLY)
+
+
+def _open(store: Path) -> list[Arrived]:
+    with nacre.open(store) as sessions:
+        return Inbox(sessions).read()
+
+
+# ---- what must be true
+
+
+def _checked(scene: Scene, history: list[str]) -> Tally:
+    """Check a conversation that is over; raises AssertionError."""
+    on_irc = Arrived(
+        channel="irc",
+        account=f"b{scene.name}@127.0.0.1",
+        chat=f"t{scene.name}",
+        sender=f"t{scene.name}",
+        id="",
+        text="",
+    )
+    on_matrix = Arrived(channel="matrix", account=scene.bot, chat=scene.room, sender=scene.writer.user, id="", text="")
+    words = [word for group in GROUPS for word in group]
+    with nacre.open(scene.store) as sessions:
+        assert sessions.verify().ok
+        assert answered(sessions, key_of(on_matrix)) == words
+        for key in scene.clients:
+            assert answered(sessions, key) == words, key
+        heard = answered(sessions, key_of(on_irc))
+    assert heard == [word for word in scene.talker.said if word in heard], "out of order"
+    kills = len(scene.daemon.kills)
+    assert len(scene.talker.said) - len(heard) <= 2 * kills, "lost on IRC, and nobody was killed"
+    assert [word for text in history for word in words_in(text)] == words, history
+    for client in scene.clients.values():
+        assert {word for word, text in client.heard.items() if word in words_in(text)} == set(words), client.heard
+    tally = Tally(conversations=1, kills=Counter(scene.daemon.kills), steps=scene.daemon.steps)
+    tally.repeats["irc"] = repeats(scene.talker.heard, heard, kills)
+    tally.words.update(irc=len(heard), matrix=len(words), http=len(words) * len(scene.clients))
+    tally.joined = sum(len(words_in(text)) > 1 for text in (*history, *scene.talker.heard))
+    tally.lost_on_irc = len(scene.talker.said) - len(heard)
+    return tally
+
+
+def answered(sessions: nacre.Sessions, key: str) -> list[str]:
+    """What was said in a session, in order, each with exactly one answer behind it."""
+    messages = sessions.get_history(key)
+    said = [str(one.content) for one in messages if one.role == "user"]
+    answers = [word for one in messages if is_final(one) for word in words_in(str(one.content))]
+    assert said == answers == list(dict.fromkeys(said)), f"{key}: {said} were answered by {answers}"
+    assert all(words_in(str(one.content)) for one in messages if is_final(one)), f"{key}: {_texts(messages)}"
+    return said
+
+
+def _texts(messages: Sequence[Message]) -> list[str]:
+    return [f"{one.role}: {one.content}" for one in messages]
+
+
+def repeats(heard: Sequence[str], words: Sequence[str], kills: int) -> int:
+    """How often an answer came again on IRC: each time it says so, and for each kill there is one at most."""
+    seen: set[str] = set()
+    repeats = 0
+    for text in heard:
+        plain = text.removeprefix(AGAIN)
+        assert plain not in seen or text != plain, f"came again and does not say so: {heard}"
+        repeats += plain in seen
+        seen.add(plain)
+    assert sorted(word for text in seen for word in words_in(text)) == sorted(words), heard
+    assert sum(text.startswith(AGAIN) for text in heard) <= kills, heard
+    return repeats

@@ -1,0 +1,112 @@
+"""The gateway is killed at every step, on real IRC and Matrix servers: each message has one answer, shown once."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import anyio
+import pytest
+
+import nacre
+from nacre.app.gateway import AGAIN
+from nacre.testing.ollama_server import serving
+from tests.channels.servers import Server, ngircd, synapse
+from tests.conftest import SHARED_MEMORY
+from tests.crash.gateway_daemon import Launcher
+from tests.crash.gateway_kills import Servers, Tally, answered, converse, deaths, repeats
+from tests.crash.gateway_people import Parrot
+
+AT_ONCE = 4
+CONVERSATIONS, IN_A_CAMPAIGN = 20, 500
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[Path]:
+    where = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="nacre-", dir=where) as made:
+        yield Path(made)
+
+
+@pytest.fixture(scope="module")
+def chat_servers(request: pytest.FixtureRequest, room: Path) -> Iterator[tuple[Server, Server]]:
+    with ExitStack() as stack:
+        made = []
+        for name, server in (("irc", ngircd), ("matrix", lambda place: synapse(request.config, place))):
+            (room / name).mkdir()
+            made.append(stack.enter_context(server(room / name).running()))
+        yield made[0], made[1]
+
+
+def test_killed_at_every_step_each_message_has_one_answer_and_it_is_shown_once(
+    chat_servers: tuple[Server, Server], room: Path, tmp_path: Path, campaign: bool
+) -> None:
+    # Any other number, for whoever looks for something rare.
+    count = int(os.environ.get("NACRE_CONVERSATIONS") or (IN_A_CAMPAIGN if campaign else CONVERSATIONS))
+    tally = anyio.run(held, chat_servers, room, tmp_path, count)
+    sys.stdout.write(f"{tally}\n")
+    assert tally.conversations == count
+    assert tally.kills.total() >= count
+
+
+async def held(chat_servers: tuple[Server, Server], room: Path, workspace: Path, count: int) -> Tally:
+    """Hold conversations, some at once; the first is left alone, to see how many steps there are."""
+    tally, limit = Tally(), anyio.CapacityLimiter(AT_ONCE)
+    with Launcher() as launcher:
+        async with serving(Parrot()) as model:
+            servers = Servers(*chat_servers, model.host, launcher, workspace)
+
+            async def one(number: int) -> None:
+                ends = deaths(number, count, tally.steps) if number else []
+                async with limit:
+                    (room / str(number)).mkdir()
+                    try:
+                        tally.add(await converse(servers, room / str(number), f"c{number}", ends))
+                    except Exception as error:
+                        error.add_note(f"This was conversation {number} of {count}, with {ends}.")
+                        raise
+
+            await one(0)
+            async with anyio.create_task_group() as tasks:
+                for number in range(1, count):
+                    tasks.start_soon(one, number)
+    return tally
+
+
+# That it would be noticed
+
+
+@pytest.mark.parametrize(
+    ("heard", "kills"),
+    [
+        (["re:a", "re:b", "re:a"], 1),
+        (["re:a", f"{AGAIN}re:a", "re:b", f"{AGAIN}re:b"], 1),
+        (["re:a"], 1),
+        (["re:a", "re:b", "re:c"], 1),
+    ],
+    ids=["not marked", "two for one kill", "lost", "never said"],
+)
+def test_a_wrong_answer_on_irc_is_noticed(heard: list[str], kills: int) -> None:
+    assert repeats(["re:a", "re:b", f"{AGAIN}re:b"], ["a", "b"], 1) == 1
+    with pytest.raises(AssertionError):
+        repeats(heard, ["a", "b"], kills)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["user a, user b, assistant re:a", "user a, assistant re:a, assistant re:a", "user a, assistant re:a, user a"],
+    ids=["without an answer", "answered twice", "said twice"],
+)
+def test_a_wrong_session_is_noticed(said: str) -> None:
+    with nacre.open(":memory:") as sessions:
+        for role, text in (("user", "a"), ("user", "b?"), ("assistant", "re:a re:b?")):
+            sessions.add_message("right", role, text)
+        assert answered(sessions, "right") == ["a", "b?"]
+        for role, text in (line.split() for line in said.split(", ")):
+            sessions.add_message("wrong", role, text)
+        with pytest.raises(AssertionError):
+            answered(sessions, "wrong")

@@ -1,0 +1,205 @@
+"""The list and the search in their details: what is counted, pinned, tagged, narrowed, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+import nacre
+from nacre.entries import Past
+from nacre.sessions import Sessions
+from nacre.web import glances, listing
+from nacre.web.listing import Filters
+from nacre.web.server import application
+from tests.web.browser.site import HEADERS, HOSTS, TOKEN, called, fill, got, made, posted, returned, said
+
+
+@pytest.fixture
+def sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sessions]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with nacre.open(str(tmp_path / "store")) as found:
+        yield found
+
+
+def keys(html: str) -> list[str]:
+    return re.findall(r'<li class="row \w+"><a href="/s/([^"]+)"', html)
+
+
+def worked(sessions: Sessions, key: str, *, model: str = "m1") -> None:
+    sessions.add_messages(
+        key, [said("user", "go"), called("a", "shell", command="ls"), called("b", "shell", command="x")]
+    )
+    sessions.add_messages(key, [returned("a", "shell", "x"), returned("b", "shell", "no", failed=True)])
+    sessions.add_messages(key, [said("assistant", "done", model=model)])
+    sessions.append(key, "use", {"prompt": 1200, "completion": 300})
+
+
+def test_a_row_counts_calls_failures_tokens_and_branches(sessions: Sessions) -> None:
+    sessions.add_message("web:a", "user", "begin")
+    worked(sessions, "web:a")
+    sessions.rewind("web:a", 2)
+    sessions.add_message("web:a", "user", "otherwise")
+    html = got(sessions, "/")
+    assert '2 tool calls, <em class="wrong">1 failed</em> · 1.5k tokens · 2 branches' in html
+    [row] = json.loads(got(sessions, "/index.json"))["items"]
+    assert (row["calls"], row["failed"], row["tokens"], row["branches"]) == (2, 1, 1500, 2)
+
+
+def test_what_was_counted_goes_on_from_where_it_was(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    worked(sessions, "k")
+    app = made(sessions)
+    listing.listed(app, Filters())
+    monkeypatch.setattr("nacre.log.past.LogPast.all", None)
+    worked(sessions, "k")
+    [row] = listing.listed(app, Filters()).rows
+    assert row.tally is not None
+    assert (row.tally.calls, row.tally.failed, row.tally.given) == (4, 2, 2400)
+
+
+def test_pinned_sessions_come_first(sessions: Sessions) -> None:
+    for key in ("a", "b", "c"):
+        sessions.add_message(key, "user", "hi")
+    assert posted(sessions, "/do/pin/a", pinned="1").headers["location"] == "/s/a"
+    assert sessions.get_meta("a")["pinned"] is True
+    assert keys(got(sessions, "/"))[0] == "a"
+    assert keys(got(sessions, "/?pinned=1")) == ["a"]
+    posted(sessions, "/do/pin/a")
+    assert "pinned" not in sessions.get_meta("a")
+
+
+def test_tags_are_set_and_filtered_by(sessions: Sessions) -> None:
+    sessions.add_message("a", "user", "hi")
+    sessions.add_message("b", "user", "hi")
+    posted(sessions, "/do/tags/a", tags="work, <b>, work,")
+    assert sessions.get_meta("a")["tags"] == ["work", "<b>"]
+    assert keys(got(sessions, "/?tag=work")) == ["a"]
+    assert '<a class="tag" href="/?tag=%3Cb%3E">&lt;b&gt;</a>' in got(sessions, "/s/a")
+    posted(sessions, "/do/tags/a", tags="")
+    assert "tags" not in sessions.get_meta("a")
+
+
+def test_an_archived_session_is_not_begun_anew_by_a_tag(sessions: Sessions) -> None:
+    sessions.add_message("a", "user", "hi")
+    sessions.archive("a")
+    assert posted(sessions, "/do/tags/a", tags="x").status_code == 409
+    assert [info.key for info in sessions.list()] == []
+
+
+def test_facets_count_what_the_other_filters_leave(sessions: Sessions) -> None:
+    worked(sessions, "web:a", model="m1")
+    worked(sessions, "web:b", model="m2")
+    sessions.add_message("irc:c", "user", "hi")
+    html = got(sessions, "/?model=m1&prefix=web:")
+    assert keys(html) == ["web:a"]
+    counts = {name: int(number) for name, number in re.findall(r">([^<>]+) <i>(\d+)</i></a>", html)}
+    assert counts == {"web": 1, "idle": 1, "m1": 1, "m2": 1}
+    assert '<a href="/?prefix=web%3A&amp;model=m1" aria-current="true">web' in html
+    assert keys(got(sessions, "/?state=unanswered")) == ["irc:c"]
+
+
+def test_a_filter_keeps_the_others(sessions: Sessions) -> None:
+    sessions.add_message("a", "user", "hi")
+    html = got(sessions, "/?state=unanswered&text=a&tag=x")
+    assert '<input type="hidden" name="state" value="unanswered"><input type="hidden" name="tag" value="x">' in html
+
+
+def test_the_sessions_beside_one_are_those_of_the_filtered_list(sessions: Sessions) -> None:
+    for key in ("irc:a", "web:b", "irc:c"):
+        sessions.add_message(key, "user", "hi")
+    app = made(sessions)
+    first, second, third = keys(got(sessions, "/"))
+    assert listing.beside(app, Filters(), first, 1) == second
+    assert listing.beside(app, Filters(), third, -1) == second
+    assert listing.beside(app, Filters(), first, -1) == ""
+    newest = next(key for key in (first, second) if key != "web:b")
+    oldest = "irc:a" if newest == "irc:c" else "irc:c"
+    assert listing.beside(app, Filters(prefix="irc:"), newest, 1) == oldest
+    assert got(sessions, f"/beside/{newest}?step=older&prefix=irc:", status=303) == ""
+
+
+def test_a_list_of_many_is_not_kept_waiting_by_what_it_has_to_read(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(60):
+        sessions.add_message(f"k{at}", "user", "hi")
+    app = made(sessions)
+    read = counted(monkeypatch)
+    monkeypatch.setattr(listing, "_HURRY", -1.0)
+    found = listing.listed(app, Filters())
+    assert (found.is_pending, len(found.rows), len(read)) == (True, 50, 50)
+    assert 'data-full="/?page=1&amp;full=1"' in listing.html(found)
+    assert not listing.listed(app, Filters(is_full=True)).is_pending
+    read.clear()
+    assert not listing.listed(app, Filters()).is_pending
+    assert read == []
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Every look into a session, from now on."""
+    read: list[int] = []
+    glance: Callable[[Past], Any] = glances._glance
+
+    def counting(past: Past) -> Any:
+        read.append(past.n)
+        return glance(past)
+
+    monkeypatch.setattr(glances, "_glance", counting)
+    return read
+
+
+def test_a_large_session_is_counted_only_where_there_is_time(sessions: Sessions) -> None:
+    fill(sessions, "large", 2000)
+    app = made(sessions)
+    [row] = listing.listed(app, Filters()).rows
+    assert row.tally is None
+    [row] = listing.listed(app, Filters(is_full=True)).rows
+    assert row.tally is not None
+    assert row.tally.calls == 500
+
+
+# ---- search
+
+
+def test_calls_that_failed_are_found(sessions: Sessions) -> None:
+    worked(sessions, "web:a")
+    html = got(sessions, "/search?q=has:error")
+    assert re.findall(r'href="(/s/web:a\?[^"]+)"', html) == ["/s/web:a?at=6#6"]
+    assert got(sessions, "/search?q=has:error+nothing").count("<li ") == 0
+    assert json.loads(got(sessions, "/search.json?q=no+has:error"))["items"][0]["n"] == 6
+
+
+def test_a_search_is_narrowed_and_widened_by_a_click(sessions: Sessions) -> None:
+    sessions.add_message("a", "user", "needle")
+    html = got(sessions, "/search?q=needle+since:7d")
+    assert '<a href="/search?q=needle" aria-current="true">last week</a>' in html
+    assert '<a href="/search?q=needle+since%3A1d">last day</a>' in html
+    assert '<a href="/search?q=needle+since%3A7d+has%3Aerror">failed calls</a>' in html
+
+
+# ---- below another address
+
+
+def test_every_address_of_a_further_agent_is_below_it(sessions: Sessions) -> None:
+    worked(sessions, "web:a")
+
+    async def visited() -> list[str]:
+        app = made(sessions)
+        web = application(app, token=TOKEN, hosts=HOSTS, agents={"main": app, "ops": app})
+        transport = httpx.ASGITransport(app=web)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=HEADERS) as client:
+            paths = ("/", "/s/web:a", "/search?q=go", "/new", "/use/web:a", "/login")
+            return [(await client.get(f"/agents/ops{path}")).text for path in paths]
+
+    for page in anyio.run(visited):
+        html = re.sub('<nav class="agents".*?</nav>', "", page)
+        assert 'data-base="/agents/ops"' in html
+        found = re.findall(r'(?:href|src|action|data-(?:page|raw|part|turn|fork|beside|api))="(/[^"]*)"', html)
+        assert [one for one in found if not one.startswith("/agents/ops/")] == []
+        assert len(found) >= 3
