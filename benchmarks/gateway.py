@@ -19,8 +19,9 @@ from benchmarks.scene import Scene
 from benchmarks.turns import answering
 from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
-from nacre.app.gateway import Gateway, Manners, Room
+from nacre.app.gateway import Gateway, Room
 from nacre.app.inbox import Inbox
+from nacre.app.manners import Manners
 from nacre.app.turnstile import Turnstile
 from nacre.channels.channel import Accept, Arrived, key_of
 from nacre.providers.scripted import Pause

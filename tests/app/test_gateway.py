@@ -17,8 +17,9 @@ import nacre
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.app import gateway
-from nacre.app.gateway import AGAIN, TOO_FAST, Gateway, Manners, Room
+from nacre.app.gateway import AGAIN, TOO_FAST, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox
+from nacre.app.manners import Manners
 from nacre.channels.channel import Accept, Arrived, key_of
 from nacre.entries import Message
 from nacre.errors import ChannelError, ProviderError

@@ -11,7 +11,8 @@ import pytest
 import nacre
 from nacre.app import running
 from nacre.app.gateway import Gateway, Room
-from nacre.app.serving import channels_of, manners_of, serving
+from nacre.app.manners import manners_of
+from nacre.app.serving import channels_of, serving
 from nacre.channels.channel import Arrived, key_of
 from nacre.config import Settings
 from nacre.testing.ollama_server import OllamaServer

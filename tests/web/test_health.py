@@ -18,8 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import nacre
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.app.counts import Spread, Traffic, Work
-from nacre.app.gateway import Gateway, Manners, Room
+from nacre.app.gateway import Gateway, Room
 from nacre.app.inbox import Inbox
+from nacre.app.manners import Manners
 from nacre.channels.channel import Accept, Arrived
 from nacre.errors import ChannelError, DurabilityUnknown, ProviderError
 from nacre.history.live import RULES

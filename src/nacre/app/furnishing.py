@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -33,15 +33,17 @@ _PERSONA = "You are nacre, an assistant that works in its user's workspace. Be b
 _PERSONA_FILE, _PROJECT_FILE = "PERSONA.md", "AGENTS.md"
 _OURS = ("tools", "memory")
 _READ_ONLY = ("skills", _PERSONA_FILE)
+_FOR_GUESTS = ("search_sessions", "use_skill", "web_fetch")
 
 
 class Furniture(NamedTuple):
-    """The tools by name, the skills, the system prompt, and what a person should be told of them."""
+    """The tools by name, the skills, the system prompt, what a person should be told of them, and tools for guests."""
 
     tools: dict[str, Tool]
     skills: Catalogue
     system: str
     notes: list[str]
+    for_guests: Mapping[str, Tool] = {}
 
 
 class Makings(NamedTuple):
@@ -52,11 +54,12 @@ class Makings(NamedTuple):
     children: Children
     memory: Memory | None
     root: str | None
+    is_guest: Callable[[str], bool]
 
 
 async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
     """Find and make all of it, for a workspace."""
-    settings, sessions, children, memory, root = makings
+    settings, sessions, children, memory, root, is_guest = makings
     found = find_skills(usual_places(workspace=place, home=Path.home(), project=Path.cwd()))
     skills = Catalogue(entry.skill for entry in found.skills)
     notes = list(found.warnings)
@@ -67,7 +70,7 @@ async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
     tools += await _shell(settings, place, hidden, notes)
     tools += [web_tool(allow=settings.text("web.allow").split()), delegate_tool(children)]
     if root is not None:
-        tools.append(search_tool(sessions.search))
+        tools.append(search_tool(sessions.search, sees=lambda one, other: one == other or not is_guest(one)))
     if memory is not None:
         tools += remembering_tools(*_remembering(memory))
     if skills.names:
@@ -77,7 +80,13 @@ async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
     notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
     by_name = {tool.spec.name: tool for tool in [*tools, *loaded.tools]}
     allowed = _allowed(by_name, settings.text("agent.only").split(), notes)
-    return Furniture(allowed, skills, _system(settings, place, skills), notes)
+    return Furniture(allowed, skills, _system(settings, place, skills), notes, _for_guests(allowed))
+
+
+def _for_guests(tools: dict[str, Tool]) -> dict[str, Tool]:
+    """What may be used by somebody whose agent it is not: nothing of the owner's files, memory and private hosts."""
+    theirs = {**tools, "web_fetch": web_tool()}
+    return {name: theirs[name] for name in _FOR_GUESTS if name in tools}
 
 
 def _allowed(tools: dict[str, Tool], only: list[str], notes: list[str]) -> dict[str, Tool]:

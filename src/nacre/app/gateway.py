@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -14,36 +14,35 @@ from msgspec import Struct
 
 from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Event
 from nacre.app.counts import Refusal, Traffic
 from nacre.app.inbox import Inbox, name_of
 from nacre.app.leftovers import Leftovers
 from nacre.app.lines import Lines
+from nacre.app.manners import Manners
 from nacre.app.rates import Rates
 from nacre.app.turnstile import Turnstile
 from nacre.channels.channel import Arrived, Channel, key_of
 from nacre.channels.lost import Gone
 from nacre.entries import Message
-from nacre.errors import Busy, ChannelError, NacreError, SessionBusy, Stopped
+from nacre.errors import Busy, ChannelError, NacreError, SessionBusy, Stopped, StoreError
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _AT_ONCE = ("/stop", "/status")
 _MOST_WAITING = 64
-TOO_FAST = "You write faster than I can answer; please wait a minute. Your last message was not taken."
+_MOST_FAILURES = 5
+_CLOCK = "schedule"
+TOO_FAST = "You write faster than I can answer; please wait a minute. What you write until then is not taken."
 TOO_MUCH = "There is too much waiting here; please try again in a moment. Your last message was not taken."
+NOTHING = "I have nothing to say to that."
+BROKEN = "I cannot answer now: something went wrong here. Whoever runs me finds it in the log."
 AGAIN = "(again, after a restart) "
 """What an answer begins with that may have been seen already."""
-
-
-class Manners(Struct, frozen=True, kw_only=True, rename={"keeps": "session_persistence"}):
-    """How a channel is served: who may write, how often, whose session it is, and whether anything is kept."""
-
-    allow: Sequence[str] = ("*",)
-    per_minute: int = 30
-    per: Literal["sender", "chat"] = "sender"
-    keeps: bool = True
 
 
 class Room(Struct, frozen=True):
@@ -79,9 +78,10 @@ class Gateway:
         self._commands = commands
         self._earlier = earlier
         self._sending: dict[tuple[str, str], anyio.Lock] = {}
-        self._rates = Rates()
+        self._rates, self._refusals = Rates(), Rates()
         self._lines = Lines()
         self._leftovers = Leftovers()
+        self._ours: dict[str, str] = {}
         self._idle = turns
         self._turnstile = turnstile or Turnstile()
         self._tasks: TaskGroup | None = None
@@ -133,11 +133,11 @@ class Gateway:
             # They are not acknowledged, so that they come again.
             await anyio.sleep_forever()
         manners = self._manners(arrived.channel)
-        if not _is_allowed(arrived, manners):
+        if not manners.lets(arrived.sender) and arrived.channel != "schedule":
             logger.info("words of a stranger were left unanswered", extra={"channel": arrived.channel})
             self.traffic.refused[arrived.channel, "stranger"] += 1
             return
-        if not self._rates.allow(arrived, manners.per_minute):
+        if arrived.channel != _CLOCK and not self._rates.allow(arrived, manners.per_minute):
             self._refuse(arrived, "rate", TOO_FAST)
         elif self._lines.length(self._key(arrived)) >= _MOST_WAITING:
             self._refuse(arrived, "full", TOO_MUCH)
@@ -155,7 +155,9 @@ class Gateway:
 
     def _refuse(self, arrived: Arrived, why: Refusal, text: str) -> None:
         self.traffic.refused[arrived.channel, why] += 1
-        self._start(self._sent, arrived, text, "slow")
+        if why != "rate" or self._refusals.allow(arrived, 1):
+            # A flood is told once a minute that it is one; more would be a flood of our own.
+            self._start(self._sent, arrived, text, "slow")
 
     def _begin(self, arrived: Arrived) -> None:
         """Have words answered: at once if a turn can hear them, else when it is their turn."""
@@ -182,24 +184,22 @@ class Gateway:
                     text = await self._answered(key, arrived)
                 finally:
                     self._lines.answered(key)
-                if text is not None:
-                    self._start(self._told, arrived, text)
+                self._start(self._told, arrived, text)
         finally:
             self._idle += 1
 
     async def _served(self, key: str, arrived: Arrived) -> None:
-        text = await self._answered(key, arrived)
-        if text is not None:
-            await self._told(arrived, text)
+        await self._told(arrived, await self._answered(key, arrived))
 
-    async def _answered(self, key: str, arrived: Arrived) -> str | None:
-        """The answer to words; None if they stay open for the next start."""
+    async def _answered(self, key: str, arrived: Arrived) -> str:
+        """What to say to words; nothing if somebody else is told."""
         try:
             return await self._answer(key, arrived)
         except Exception:
-            # A bug with one message must not end the service of all others.
+            # A bug with one message must not end the service of all others, nor come again with every start.
             logger.exception("words could not be answered", extra={"channel": arrived.channel})
-            return None
+            self.traffic.failed[arrived.channel] += 1
+            return BROKEN
 
     async def _told(self, arrived: Arrived, text: str) -> None:
         """Tell whoever sent words what the answer is, and close them; what befalls one is nobody else's."""
@@ -241,7 +241,7 @@ class Gateway:
 
     async def _marked(self, arrived: Arrived, text: str) -> str:
         """An answer as it is sent: where a repeat would be seen, one that an earlier run began to send says so."""
-        is_repeat = not self._is_exact(arrived) and await self._inbox.sending(arrived)
+        is_repeat = not self._is_exact(arrived) and await _patiently(lambda: self._inbox.sending(arrived), StoreError)
         return f"{AGAIN}{text}" if is_repeat else text
 
     def _key(self, arrived: Arrived) -> str:
@@ -252,11 +252,11 @@ class Gateway:
 
     async def _answer(self, key: str, arrived: Arrived) -> str:
         room, command = self._room(arrived.channel), self._command(arrived)
-        if command is not None:
-            return await command(key, room)
         inbound = Inbound(key=key, content=arrived.text, id=_id(arrived), sender=arrived.sender)
         try:
-            answer = await _delivered(room.kernel, inbound)
+            if command is not None:
+                return await self._obeyed(arrived, lambda: command(key, room))
+            answer = await self._delivered(room.kernel, inbound)
             return "" if self._leftovers.is_told(room.sessions, key, inbound.id) else _text(answer)
         except Stopped:
             return ""
@@ -266,12 +266,39 @@ class Gateway:
         except NacreError as error:
             logger.warning("a turn failed", extra={"session": key, "error": str(error)})
             self.traffic.failed[arrived.channel] += 1
-            return f"I cannot answer now: {str(error).splitlines()[0]}"
+            return f"I cannot answer now: {str(error).partition(chr(10))[0] or type(error).__name__}"
+
+    async def _obeyed(self, arrived: Arrived, command: Callable[[], Awaitable[str]]) -> str:
+        """What a command led to; once that is noted, it is not carried out again after a restart."""
+        text = self._inbox.result(arrived)
+        if text is None:
+            text = await _patiently(command, SessionBusy)
+            await self._inbox.led_to(arrived, text)
+        return text
+
+    async def _delivered(self, kernel: Kernel, inbound: Inbound) -> Message | None:
+        """The answer to words, also where they join a turn of somebody who is elsewhere; None if that is one of ours.
+
+        While another process is at a turn of their session they wait.
+        """
+        key, id = inbound.key, inbound.id
+
+        def speaks(_: Event) -> None:
+            self._ours[key] = id
+
+        try:
+            while True:
+                answer = await _patiently(lambda: kernel.deliver(inbound, emit=speaks), SessionBusy)
+                if answer is not None or key in self._ours:
+                    return answer
+        finally:
+            if self._ours.get(key) == id:
+                del self._ours[key]
 
     async def _sent(self, arrived: Arrived, text: str, what: str) -> bool:
         """Send an answer, again and again while the channel is away; False if it cannot be sent at all."""
         channel = self._channels.get(arrived.channel)
-        wait = _FIRST_WAIT
+        wait, failures = _FIRST_WAIT, 0
         while channel is not None:
             try:
                 await channel.send(arrived, text, id=f"{_id(arrived)}.{what}")
@@ -281,21 +308,28 @@ class Gateway:
             except ChannelError as error:
                 logger.warning("an answer could not be sent yet", extra={"error": str(error)})
                 self._away.add(arrived.channel)
-                await anyio.sleep(wait)
-                wait = min(2 * wait, _LONGEST_WAIT)
+            except Exception:
+                # A bug of the channel: it may be one with these words alone, which must not come with every start.
+                logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
+                failures += 1
+                if failures >= _MOST_FAILURES:
+                    return True
             else:
                 self._away.discard(arrived.channel)
                 return True
+            await anyio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
         return False
 
 
-async def _delivered(kernel: Kernel, inbound: Inbound) -> Message | None:
-    """Deliver words; while another process is at a turn of their session they wait."""
+async def _patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError]) -> T:
+    """Do something, again and again while there is trouble that passes."""
     wait = _FIRST_WAIT
     while True:
         try:
-            return await kernel.deliver(inbound)
-        except SessionBusy:
+            return await act()
+        except trouble as error:
+            logger.info("something has to wait", extra={"error": str(error)})
             await anyio.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
 
@@ -308,7 +342,8 @@ def _text(answer: Message | None) -> str:
     if answer is None:
         # They came in the middle of a turn, and its answer is theirs too.
         return ""
-    return answer.content if isinstance(answer.content, str) else str(answer.content or "")
+    text = answer.content if isinstance(answer.content, str) else str(answer.content or "")
+    return text if text.strip() else NOTHING
 
 
 def _id(arrived: Arrived) -> str:
@@ -316,7 +351,3 @@ def _id(arrived: Arrived) -> str:
     from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along
 
     return blake2b(name_of(arrived).encode(), digest_size=16).hexdigest()
-
-
-def _is_allowed(arrived: Arrived, manners: Manners) -> bool:
-    return "*" in manners.allow or arrived.sender in manners.allow or arrived.channel == "schedule"

@@ -17,7 +17,7 @@ from nacre.sessions import Sessions
 logger = logging.getLogger(__name__)
 
 KEYS = ("nacre:inbox", "nacre:inbox:2")
-_ARRIVED, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.sending", "x.answered", "x.anew"
+_ARRIVED, _DONE, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.done", "x.sending", "x.answered", "x.anew"
 _MOST_RECORDS = 5_000
 
 
@@ -33,6 +33,7 @@ class Inbox:
         self._open: dict[str, Arrived] = {}
         self._known: dict[str, None] = {}
         self._begun: set[str] = set()
+        self._results: dict[str, str] = {}
         self._young, self._old = KEYS
         self._count = 0
         self._turns = 0
@@ -71,6 +72,17 @@ class Inbox:
             await self._turn()
         return True
 
+    def result(self, arrived: Arrived) -> str | None:
+        """What a command led to; None if it was not carried out yet."""
+        return self._results.get(name_of(arrived))
+
+    async def led_to(self, arrived: Arrived, text: str) -> None:
+        """Note what a command led to; durable when it returns."""
+        name = name_of(arrived)
+        if name in self._open:
+            self._results[name] = text
+            await self._noted(_DONE, {"of": name, "text": text})
+
     async def sending(self, arrived: Arrived) -> bool:
         """Note that the answer is about to be sent; durable when it returns. True if that was noted before."""
         name = name_of(arrived)
@@ -87,6 +99,7 @@ class Inbox:
         if self._open.pop(name, None) is None:
             return None
         self._begun.discard(name)
+        self._results.pop(name, None)
         return self._noted(_ANSWERED, {"of": name})
 
     def _noted(self, kind: str, data: Any) -> Awaitable[int]:
@@ -98,11 +111,14 @@ class Inbox:
             arrived = msgspec.convert(entry.data, Arrived)
             self._open[name_of(arrived)] = arrived
             self._remember(name_of(arrived))
+        elif entry.kind == _DONE:
+            self._results[entry.data["of"]] = entry.data["text"]
         elif entry.kind == _SENDING:
             self._begun.add(entry.data["of"])
         elif entry.kind == _ANSWERED:
             self._open.pop(entry.data["of"], None)
             self._begun.discard(entry.data["of"])
+            self._results.pop(entry.data["of"], None)
 
     def _remember(self, name: str) -> None:
         """Know words again; what a channel may still repeat is only the last of it, which its own position tells."""
@@ -117,6 +133,7 @@ class Inbox:
         self._is_turning = True
         try:
             carried = [Note(_ARRIVED, msgspec.to_builtins(arrived)) for arrived in self._open.values()]
+            carried += [Note(_DONE, {"of": name, "text": text}) for name, text in self._results.items()]
             carried += [Note(_SENDING, {"of": name}) for name in self._begun]
             await self._sessions.submit(self._young, carried)
             await anyio.to_thread.run_sync(self._sessions.delete, self._old)

@@ -20,6 +20,7 @@ from nacre.app.closing import Closing
 from nacre.app.compacting import Compactor
 from nacre.app.counts import Work
 from nacre.app.furnishing import Furniture, Makings, furnish, workspace
+from nacre.app.manners import Guests
 from nacre.app.models import provider_for
 from nacre.app.turnstile import Turnstile
 from nacre.config import MAIN, Settings
@@ -51,6 +52,7 @@ class App:
         self.kernel = Kernel(sessions, self.agent_for, pace=self.turnstile.step)
         self.children = Delegated(sessions, self._deliver)
         self.furniture = Furniture({}, Catalogue(()), "", [])
+        self.is_guest: Callable[[str], bool] = lambda _: False
         self.memory: Memory | None = None
         limits = Limits(tokens=self.budget.limit(provider), messages=self.most)
         self.compactor = Compactor(sessions, lambda: self.provider, limits=limits)
@@ -102,16 +104,16 @@ class App:
 
     def agent_for(self, key: str) -> Agent:
         """Who answers in a session."""
-        tally = self.children.running.get(key)
+        tally, is_guest = self.children.running.get(key), self.is_guest(key)
         return Agent(
             provider=lambda: self._answering(key, tally),
-            tools=self.tools,
+            tools=self.furniture.for_guests if is_guest else self.tools,
             system=lambda: self.furniture.system,
             guard=self._guard,
             tokens=lambda: self.tokens,
             most=self.most,
             steps=self.settings.number("agent.max_steps") if tally is None else tally.task.steps,
-            recall=self._recalled,
+            recall=_nothing if is_guest else self._recalled,
             after=self._over,
         )
 
@@ -183,19 +185,22 @@ async def running(  # noqa: PLR0913 - each is one thing that a person may say
     no model to talk to.
     """
     settings = settings.for_agent(agent)
+    is_guest = Guests(settings)
     closing = Closing()
     try:
         sessions = nacre.open(":memory:" if incognito else store)
         closing.add("store", _later(sessions.close))
         app = App(settings, sessions, await provider_for(settings, model), name=agent)
         closing.add("model", app.close)
+        app.is_guest = is_guest
         root = None if incognito else sessions.location
         place = workspace(settings, root)
         if root is not None and settings.flag("memory.enabled"):
             embedding = usual_embedding if settings.text("memory.embeddings") == "auto" else lambda: None
-            app.memory = Memory(sessions, place, provider=await _reader(app, closing), embedding=embedding)
+            reader = await _reader(app, closing)
+            app.memory = Memory(sessions, place, provider=reader, embedding=embedding, skips=app.is_guest)
             closing.add("memory", _later(app.memory.close))
-        makings = Makings(settings, sessions, app.children, app.memory, _outermost(root, agent))
+        makings = Makings(settings, sessions, app.children, app.memory, _outermost(root, agent), app.is_guest)
         app.furniture = await furnish(place, makings, closing)
         for note in app.notes:
             emit(Notice(note))
@@ -222,7 +227,7 @@ async def _beside(app: App) -> AsyncIterator[None]:
             yield
             return
         async with Consolidator(app.memory) as consolidator:
-            app.after.append(consolidator.post)
+            app.after.append(lambda key: None if app.is_guest(key) else consolidator.post(key))
             yield
 
 
@@ -234,6 +239,11 @@ async def _reader(app: App, closing: Closing) -> Callable[[], Provider]:
     reader = await provider_for(app.settings, model)
     closing.add("memory's model", reader.close)
     return lambda: reader
+
+
+def _nothing(_: str) -> str:
+    """What guests are reminded of: what was learned is the owner's."""
+    return ""
 
 
 def _later(close: Callable[[], None]) -> Callable[[], Any]:

@@ -10,12 +10,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 import nacre
 from nacre.agent.kernel import Kernel
-from nacre.app.gateway import Command, Gateway, Manners, Room
+from nacre.app.gateway import Command, Gateway, Room
 from nacre.app.inbox import Inbox
+from nacre.app.manners import Manners, manners_of, tables_of
 from nacre.app.running import App
 from nacre.channels.channel import Arrived, Channel
 from nacre.channels.table import parsed
@@ -31,6 +30,7 @@ _OWN = ("irc", "matrix", "telegram")
 _TAKEN = ("api", "schedule")
 FOLDER = "channels"
 """Where in a store its channels keep how far they have read."""
+_MOST_KNOWN = 4096
 _EARLIER = ("{channel}_{thread}_{sender}", "{channel}_{sender}", "{channel}:{chat}", "agent:main:{channel}:{chat}")
 
 
@@ -84,7 +84,7 @@ def channels_by_name(
     settings: Settings, folder: Path, manners: Callable[[str], Manners]
 ) -> Mapping[str, Callable[[], Channel]]:
     """What makes each channel; it raises ConfigError if that cannot be made."""
-    return {name: partial(_made, name, table, folder, manners) for name, table in _tables(settings).items()}
+    return {name: partial(_made, name, table, folder, manners) for name, table in tables_of(settings).items()}
 
 
 def schedule_of(
@@ -101,11 +101,6 @@ def schedule_of(
     from nacre.channels.schedule import Schedule  # noqa: PLC0415 - each channel only where it is configured
 
     return Schedule(schedules, state=folder / "schedule.json", forward=forward)
-
-
-def _tables(settings: Settings) -> Mapping[str, dict[str, Any]]:
-    """The tables of channels; what else is in their section is about all of them."""
-    return {name: table for name, table in settings.table("channels").items() if isinstance(table, dict)}
 
 
 def _made(name: str, table: Mapping[str, Any], folder: Path, manners: Callable[[str], Manners]) -> Channel:
@@ -134,29 +129,11 @@ def _own(kind: str, name: str, table: Mapping[str, Any], state: Path, manners: C
             from nacre.channels import matrix  # noqa: PLC0415
 
             config = parsed(matrix.Config, table, section=section)
-            return matrix.Matrix(config, name=name, state=state, welcome=lambda one: _welcomes(manners(name), one))
+            return matrix.Matrix(config, name=name, state=state, welcome=manners(name).lets)
         case _:
             from nacre.channels import telegram  # noqa: PLC0415
 
             return telegram.Telegram(parsed(telegram.Config, table, section=section), name=name, state=state)
-
-
-def _welcomes(manners: Manners, sender: str) -> bool:
-    return "*" in manners.allow or sender in manners.allow
-
-
-def manners_of(settings: Settings) -> Callable[[str], Manners]:
-    """How each channel is served; what the configuration says of keeping holds unless the channel's table says else."""
-    kept = "session_persistence"
-    usual = settings.flag(f"channels.{kept}")
-    found: dict[str, Manners] = {}
-    for name, table in _tables(settings).items():
-        own = {key: value for key, value in table.items() if key in Manners.__struct_encode_fields__}
-        try:
-            found[name] = msgspec.convert({kept: usual, **own}, Manners)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"[channels.{name}] cannot be used: {error}") from error
-    return lambda channel: found.get(channel) or Manners(keeps=usual)
 
 
 class _Forward:

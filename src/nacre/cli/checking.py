@@ -9,9 +9,10 @@ from pathlib import Path
 
 from nacre.app.agents import check_workspaces
 from nacre.app.furnishing import workspace_of
+from nacre.app.manners import manners_of
 from nacre.app.models import provider_for
 from nacre.app.running import store_of
-from nacre.app.serving import FOLDER, channels_by_name, manners_of, schedule_of
+from nacre.app.serving import FOLDER, channels_by_name, schedule_of
 from nacre.cli.doctor import Check
 from nacre.cli.failures import FAILED, OK, USAGE
 from nacre.cli.place import root_of

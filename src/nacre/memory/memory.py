@@ -73,12 +73,14 @@ class Memory:
         *,
         provider: Callable[[], Provider] | None = None,
         embedding: Callable[[], Embedding | None] = usual_embedding,
+        skips: Callable[[str], bool] = lambda _: False,
         ops: Ops | None = None,
         patience: float = _PATIENCE,
     ) -> None:
         self._sessions = sessions
         self._provider = provider
         self._make_embedding = embedding
+        self._skips = skips
         self._embedding: Embedding | None = None
         self._is_warm = False
         self._patience = patience
@@ -129,7 +131,7 @@ class Memory:
         for info in self._sessions.list():
             cursor = state.cursors.get(info.key)
             mark = cursor.at if cursor is not None else state.begun
-            if moment(info.updated) > mark and not info.key.startswith(OURS):
+            if moment(info.updated) > mark and not info.key.startswith(OURS) and not self._skips(info.key):
                 found.append((info.updated, info.key))
         return [key for _, key in sorted(found)]
 

@@ -1,0 +1,82 @@
+"""How a channel is served, and who in it is the agent's owner and who a guest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from nacre.config import Settings
+from nacre.errors import ConfigError
+
+_ALL = "*"
+_PARTS = 5
+
+
+class Manners(Struct, frozen=True, kw_only=True, rename={"keeps": "session_persistence"}):
+    """Who may write in a channel, how often, whose session it is, whether anything is kept, and whose agent it is."""
+
+    allow: Sequence[str] = (_ALL,)
+    owners: Sequence[str] | None = None
+    per_minute: int = 30
+    per: Literal["sender", "chat"] = "sender"
+    keeps: bool = True
+
+    def lets(self, sender: str) -> bool:
+        """Tell whether somebody may write."""
+        return _ALL in self.allow or sender in self.allow
+
+    def is_owner(self, sender: str) -> bool:
+        """Tell whether the agent is somebody's own: where nobody is named, it is if nobody else may write."""
+        only = self.allow if len(self.allow) == 1 and _ALL not in self.allow else ()
+        owners = self.owners if self.owners is not None else only
+        return _ALL in owners or sender in owners
+
+
+def tables_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
+    """The tables of channels; what else is in their section is about all of them."""
+    return {name: table for name, table in settings.table("channels").items() if isinstance(table, dict)}
+
+
+def manners_of(settings: Settings) -> Callable[[str], Manners]:
+    """How each channel is served; what the configuration says of keeping holds unless the channel's table says else."""
+    kept = "session_persistence"
+    usual = settings.flag(f"channels.{kept}")
+    found: dict[str, Manners] = {}
+    for name, table in tables_of(settings).items():
+        own = {key: value for key, value in table.items() if key in Manners.__struct_encode_fields__}
+        try:
+            found[name] = msgspec.convert({kept: usual, **own}, Manners)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"[channels.{name}] cannot be used: {error}") from error
+    return lambda channel: found.get(channel) or Manners(keeps=usual)
+
+
+class Guests:
+    """Tells by its key whether a session is a guest's, who must not reach what is the owner's or another guest's.
+
+    It is if it came through a channel, and not from its owner alone.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        manners = manners_of(settings)
+        self._manners = {name: manners(name) for name in tables_of(settings)}
+
+    def __call__(self, key: str) -> bool:
+        for name, manners in self._manners.items():
+            # The later ones are how earlier agents named their sessions, in which the sender cannot be told.
+            if key.startswith((f"{name}:", f"{name}_", f"agent:main:{name}:")):
+                return not (_are_all_owners(manners) or manners.is_owner(_sender(key)))
+        return False
+
+
+def _are_all_owners(manners: Manners) -> bool:
+    return all(map(manners.is_owner, manners.allow))
+
+
+def _sender(key: str) -> str:
+    """Who writes in a session; "" if several do, or its key does not say."""
+    parts = key.split(":")
+    return parts[-1].replace("%3A", ":").replace("%25", "%") if len(parts) == _PARTS else ""

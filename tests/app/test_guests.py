@@ -1,0 +1,104 @@
+"""Owners and guests: who writes through a channel reaches what is theirs, and nothing of the owner's or another's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nacre.agent.actor import Inbound
+from nacre.agent.ports import Scene
+from nacre.app import App
+from nacre.app.manners import Guests, Manners
+from nacre.config import Settings
+from nacre.entries import Message, ToolCall
+from nacre.testing.ollama_server import called, said
+from tests.app.test_running import answer, play
+
+ANN, BOB = "irc:bot@net:ann::ann", "irc:bot@net:bob::bob"
+CHANNELS = {"channels": {"irc": {"host": "irc.test"}}}
+
+
+def is_guest(key: str, **table: Any) -> bool:
+    return Guests(Settings({"channels": {"irc": {"host": "irc.test", **table}}}, {}))(key)
+
+
+@pytest.mark.parametrize(
+    ("table", "guest"),
+    [
+        ({}, True),
+        ({"allow": ["ann"]}, False),
+        ({"allow": ["ann", "bob"]}, True),
+        ({"allow": ["ann", "bob"], "owners": ["ann"]}, False),
+        ({"owners": ["*"]}, False),
+        ({"allow": ["ann"], "owners": []}, True),
+    ],
+)
+def test_an_owner_is_named_or_the_only_one_who_may_write(table: dict[str, Any], guest: bool) -> None:
+    assert is_guest(ANN, **table) is guest
+
+
+@pytest.mark.parametrize(
+    "key", ["irc:bot@net:#c::", "irc_ann", "irc_t_ann", "irc:#c", "agent:main:irc:#c", f"{ANN}/call_1"]
+)
+def test_a_session_that_several_may_write_to_is_a_guests(key: str) -> None:
+    assert is_guest(key, owners=["ann"])
+    assert not is_guest(key, allow=["ann"])
+    assert not is_guest(key, owners=["*"])
+
+
+@pytest.mark.parametrize("key", ["cli:1", "k", "schedule:::x:", "ircx:a:b:c:d"])
+def test_what_came_through_no_channel_is_the_owners(key: str) -> None:
+    assert not is_guest(key)
+
+
+def test_a_sender_whose_name_is_escaped_is_known() -> None:
+    assert not is_guest("irc:bot:c::a%3Ab%25", owners=["a:b%"])
+
+
+def test_who_may_write_is_not_who_owns() -> None:
+    manners = Manners(allow=["ann", "bob"], owners=["ann"])
+    assert [manners.lets(name) for name in ("ann", "bob", "eve")] == [True, True, False]
+    assert [manners.is_owner(name) for name in ("ann", "bob", "eve")] == [True, False, False]
+
+
+def test_a_guest_gets_no_tools_that_reach_what_is_the_owners(home: Path) -> None:
+    async def act(app: App) -> None:
+        (home / "nacre_home" / "workspace" / "a.txt").write_text("pearl")
+        await app.kernel.deliver(Inbound(key=ANN, content="read it"))
+        assert "there is no tool 'read_file'" in str(app.sessions.get_history(ANN)[2].content)
+        assert set(app.agent_for(ANN).tools) <= {"search_sessions", "use_skill", "web_fetch"}
+        assert app.agent_for("cli:1").tools is app.tools
+
+    play([answer(called("read_file", {"path": "a.txt"})), answer(said("no"))], act, CHANNELS)
+
+
+def test_a_guest_finds_only_what_was_said_in_the_same_session(home: Path) -> None:
+    async def found(app: App, key: str) -> str:
+        call = ToolCall(id="1", name="search_sessions", arguments={"query": "pearl"})
+        tool = app.agent_for(key).tools["search_sessions"]
+        return (await tool.run({"query": "pearl"}, Scene(key=key, call=call, emit=lambda _: None))).text
+
+    async def act(app: App) -> None:
+        for key in (ANN, BOB, "cli:1"):
+            app.sessions.add_message(key, "user", f"a pearl of {key}")
+        assert [ANN in line for line in (await found(app, ANN)).splitlines()] == [True]
+        assert len((await found(app, "cli:1")).splitlines()) == 3
+
+    play([], act, CHANNELS)
+
+
+def test_a_guest_is_reminded_of_nothing_and_teaches_nothing(home: Path) -> None:
+    async def act(app: App) -> None:
+        assert app.memory is not None
+        app.memory.begin()
+        app.memory.remember("The safe opens with 1234.", subject="user", key="cli:1")
+        await app.kernel.deliver(Inbound(key=ANN, content="What opens the safe?"))
+        await app.kernel.deliver(Inbound(key="cli:1", content="What opens the safe?"))
+        assert "1234" not in str(app.sessions.get_history(ANN)[0].extra)
+        assert "1234" in str(app.sessions.get_history("cli:1")[0].extra)
+        app.sessions.add_full_message(BOB, Message(role="user", content="I am Bob."))
+        assert set(app.memory.begin()) == {"cli:1"}
+
+    play([answer(said("x"))] * 6, act, CHANNELS)
