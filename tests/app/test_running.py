@@ -215,3 +215,14 @@ def _unwrapped(act: Play) -> None:
                 await act(app)
 
     anyio.run(run)
+
+
+def test_a_model_that_was_asked_for_is_not_replaced_by_another(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.providers.weights.is_installed", lambda: True)
+
+    async def run() -> None:
+        async with running(settings(), model="nosuch/x"):
+            pass
+
+    with pytest.raises(nacre.ProviderError, match="nosuch/x cannot be asked: Ollama does not answer"):
+        anyio.run(run)

@@ -13,6 +13,7 @@ import nacre
 from nacre.agent.actor import Agent, Ask
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Effect, Guard, Output, Provider, Scene, Spec, Tool
+from nacre.app.compacting import Compactor
 from nacre.history.window import Window, window
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Policy
@@ -49,6 +50,7 @@ class App:
         self._guards: dict[str, Approvals] = {}
         agent = Agent(provider=lambda: provider, tools=self.tools, guard=self._guard, system=lambda: system)
         self.kernel = Kernel(sessions, lambda _: agent)
+        self.compactor = Compactor(sessions, lambda: self.provider)
 
     def _guard(self, key: str, ask: Ask | None) -> Guard:
         before = self._guards.get(key)

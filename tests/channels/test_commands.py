@@ -83,7 +83,7 @@ def said(root: Path, key: str = KEY) -> list[Any]:
 def test_every_command_is_explained(root: Path) -> None:
     text = talked(root, "/help").text
     assert all(f"/{name}" in text for name in COMMANDS)
-    wanted = "help new sessions resume fork rewind undo tools skills model attach export archive exit"
+    wanted = "help new sessions resume fork rewind undo compact tools skills model attach export archive exit"
     assert list(COMMANDS) == wanted.split()
 
 
@@ -93,6 +93,28 @@ def test_undo_takes_the_last_turn_back_and_rewind_back_brings_it_again(root: Pat
     assert ended.drafts[-1] == "second"
     talked(root, "third", "/undo", "/rewind back")
     assert said(root) == ["first", "One.", "third", "One."]
+
+
+SUMMARY = "The user said first, and was answered with One. Nothing else has happened since then."
+
+
+def test_compact_summarises_all_but_the_last_turn_and_is_undone(root: Path) -> None:
+    ended = talked(root, "first", "second", "/compact the first", answers=("One.", "Two.", SUMMARY))
+    assert SUMMARY in ended.text
+    assert "tokens became" in ended.text
+    assert said(root) == ["second", "Two."]
+    assert "2 messages are shown to the model again" in talked(root, "/compact --undo").text
+    assert said(root) == ["first", "One.", "second", "Two."]
+
+
+def test_compact_preview_changes_nothing(root: Path) -> None:
+    ended = talked(root, "first", "second", "/compact --preview", answers=("One.", "Two.", SUMMARY))
+    assert "tokens would become" in ended.text
+    assert said(root) == ["first", "One.", "second", "Two."]
+
+
+def test_compact_says_if_there_is_nothing_to_do(root: Path) -> None:
+    assert "nothing to summarise" in talked(root, "first", "/compact").text
 
 
 def test_rewind_goes_to_before_a_message(root: Path) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import subprocess
+import sys
+
 import pytest
 
 import nacre as library
 from nacre.cli import command
+from nacre.cli.failures import failure_of
+from nacre.cli.notices import tell_warnings
 from tests.cli.conftest import Nacre
 
 
@@ -146,3 +152,24 @@ def test_colour_is_for_who_wants_it(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert ("\x1b[" in nacre("s", "list", *words).out) is colored
+
+
+def test_a_warning_that_has_no_reason_does_not_end_in_a_colon(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_warnings()
+    logging.getLogger("nacre.test").warning("it did not work", extra={"key": "one", "error": ""})
+    assert capsys.readouterr().err == "nacre: it did not work: one\n"
+
+
+@pytest.mark.parametrize("line", [("chat", "hi"), ("setup", "embedded", "--dry-run"), ("s", "summarize", "one")])
+def test_what_is_not_installed_is_one_clear_line(nacre: Nacre, line: tuple[str, ...]) -> None:
+    nacre.fill("one")
+    program = "import sys; sys.modules['anyio'] = None; from nacre.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *line], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 1
+    assert done.stderr == "nacre: this needs anyio, which is not installed\n  pip install 'nacre[agent]'\n"
+
+
+def test_any_other_missing_module_is_a_mistake_of_ours() -> None:
+    assert failure_of(ModuleNotFoundError("No module named 'nacre.nope'", name="nacre.nope")) is None

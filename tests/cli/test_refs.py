@@ -101,6 +101,14 @@ def test_rows_of_another_store_are_not_taken(store: Nacre, tmp_path_factory: pyt
     assert refused(store, "@1").code == 3
 
 
+def test_a_list_of_another_store_leaves_the_rows_as_they_were(
+    store: Nacre, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store("sessions", "list", "--sort", "key")
+    store("sessions", "list", "--store", str(tmp_path_factory.mktemp("other")))
+    assert found(store, "@1").key == "irc:general"
+
+
 def test_a_path_names_the_session_in_it(store: Nacre) -> None:
     log = next(path for path in (store.root / "sessions").iterdir() if path.name.startswith("irc"))
     assert found(store, str(log)).key == "irc:general"

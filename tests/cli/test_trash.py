@@ -250,3 +250,7 @@ def test_emptying_after_a_restore_that_was_cut_short_leaves_the_session(
     with nacre.sessions() as sessions:
         assert sessions.verify("one").ok
     assert {name: data for name, data in nacre.files().items() if name in before and data != before[name]} == {}
+
+
+def test_who_misses_something_in_the_trash_is_told_where_to_look(nacre: Nacre) -> None:
+    assert "nacre sessions trash list" in nacre("s", "restore", "nobody").err

@@ -19,6 +19,10 @@ _NO_MODEL = (
     "there is no model to talk to: Ollama does not answer ({reason}), and the embedded model is not installed.\n"
     "Start Ollama and `ollama pull {model}`, or run `nacre setup embedded`, or set agent.provider in {config}."
 )
+_NO_SUCH = (
+    "{model} cannot be asked: Ollama does not answer ({reason}).\n"
+    "Start Ollama, or name a model as `provider/model`, or none to talk to the embedded one."
+)
 
 
 async def provider_for(settings: Settings, model: str | None) -> Provider:
@@ -28,12 +32,12 @@ async def provider_for(settings: Settings, model: str | None) -> Provider:
     if named in _MAKERS and (rest or named == "embedded"):
         kind, name = named, rest
     if kind == "auto":
-        return await _found(settings, name)
+        return await _found(settings, name, is_asked=model is not None)
     return _MAKERS[kind](settings, name)
 
 
-async def _found(settings: Settings, model: str) -> Provider:
-    """Ollama if it answers, else the embedded model if it is installed."""
+async def _found(settings: Settings, model: str, *, is_asked: bool) -> Provider:
+    """Ollama if it answers, else the embedded model if it is installed and nobody has just asked for another."""
     ollama = _ollama(settings, model)
     try:
         await ollama.models()
@@ -41,9 +45,11 @@ async def _found(settings: Settings, model: str) -> Provider:
         await ollama.close()
         from nacre.providers.weights import is_installed  # noqa: PLC0415 - only where there is no server
 
+        reason = str(error).splitlines()[0]
+        if is_installed() and is_asked:
+            raise ProviderError(_NO_SUCH.format(model=model, reason=reason)) from error
         if is_installed():
             return _embedded(settings, "")
-        reason = str(error).splitlines()[0]
         raise ProviderError(_NO_MODEL.format(reason=reason, model=model or _OLLAMA_MODEL, config=path())) from error
     return ollama
 

@@ -16,6 +16,7 @@ from nacre.cli.text import clean, cut, several
 EXAMPLES = ()
 _FLAGS = ("--store", "--agent", "--color", "--no-color", *SWITCHES, *HELPS)
 _REFS = ("ref", "refs", "session")
+_TAGS = ("tag", "tags")
 _MOST = 500
 
 
@@ -83,6 +84,8 @@ def _values(parser: ArgumentParser, rest: list[str], last: str, flags: Flags, ve
         yield from _in_trash(flags, last)
     elif action.dest in _REFS:
         yield from _sessions(flags, last)
+    elif action.dest in _TAGS:
+        yield from _tags(flags, last)
 
 
 def _action(parser: ArgumentParser, rest: list[str]) -> Action | None:
@@ -107,6 +110,16 @@ def _sessions(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
         found = [*sessions.list(prefix=last), *sessions.list(archived=True, prefix=last)]
     found.sort(key=lambda info: info.updated, reverse=True)
     yield from ((info.key, info.title or several(info.messages, "message")) for info in found[:_MOST])
+
+
+def _tags(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
+    """The tags that the newest sessions have."""
+    from nacre.cli.labels import known_tags  # noqa: PLC0415 - only for tags
+
+    with opened(Namespace(store=flags.store)) as sessions:
+        newest = sorted(sessions.list(), key=lambda info: info.updated, reverse=True)[:_MOST]
+        found = known_tags(sessions.location, newest)
+    yield from ((tag, "") for tag in found if tag.startswith(last))
 
 
 def _in_trash(flags: Flags, last: str) -> Iterator[tuple[str, str]]:

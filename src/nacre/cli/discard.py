@@ -74,7 +74,8 @@ def named(root: str, ref: str) -> Item:
     found = items(root)
     if ref == "@last" and found:
         return found[0]
-    key = choose(ref, {item.key: (item.key, "") for item in found}.values(), "session in the trash")
+    candidates = {item.key: (item.key, "") for item in found}.values()
+    key = choose(ref, candidates, "session in the trash", hint="`nacre sessions trash list` shows what is in it")
     return next(item for item in found if item.key == key)
 
 

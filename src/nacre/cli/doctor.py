@@ -66,7 +66,9 @@ def _checks(args: Namespace, root: str) -> Iterator[Check]:
         yield _writable(root)
         yield _unfinished(root)
     else:
-        yield Check("store", "warn", f"{root} is not there yet", "the first message makes it; is --store right?")
+        yield Check(
+            "store", "warn", f"{root} is not there yet", "the first message makes it; is --store or --agent right?"
+        )
     yield _space(root)
     yield _index(root)
     yield _settings()

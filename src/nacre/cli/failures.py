@@ -41,6 +41,14 @@ _KINDS = {
     "ConfigError": ("config", "`nacre config check` looks at the settings"),
 }
 
+# What packages bring that are installed only where they are wanted, and the extra that wants them.
+_EXTRAS = {
+    **dict.fromkeys(("anyio", "httpx2", "prompt_toolkit", "yaml"), "agent"),
+    **dict.fromkeys(("h11", "starlette", "uvicorn"), "serve"),
+    **dict.fromkeys(("numpy", "safetensors", "tokenizers"), "embeddings"),
+    "xllamacpp": "embedded",
+}
+
 
 class Failure(Exception):
     """An error to be told to people, or to a program as JSON; `kind` decides the exit code."""
@@ -85,4 +93,13 @@ def failure_of(error: Exception) -> Failure | None:
             return Failure("failed", str(error))
     if isinstance(error, OSError):
         return Failure("failed", str(error), hint="`nacre doctor` looks at space and permissions")
-    return None
+    return _uninstalled(error) if isinstance(error, ModuleNotFoundError) else None
+
+
+def _uninstalled(error: ModuleNotFoundError) -> Failure | None:
+    extra = _EXTRAS.get((error.name or "").partition(".")[0])
+    if extra is None:
+        return None
+    return Failure(
+        "unavailable", f"this needs {error.name}, which is not installed", hint=f"pip install 'nacre[{extra}]'"
+    )

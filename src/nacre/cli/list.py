@@ -6,9 +6,11 @@ import gc
 import os
 import re
 from argparse import ArgumentParser, Namespace
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
+from itertools import repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nacre.cli import rows, table
 from nacre.cli.failures import OK, Failure
@@ -20,20 +22,34 @@ from nacre.cli.times import rfc3339
 
 if TYPE_CHECKING:
     from nacre.entries import SessionInfo
+    from nacre.history.labels import Labels
     from nacre.index.warm import Listed
 
     Info = SessionInfo | Listed
+    Known = Callable[[Info], Labels]
 
 EXAMPLES = (
     ("the ten newest", "nacre sessions list -n 10"),
     ("everything of one channel, archived too", "nacre sessions list --all --prefix telegram:"),
     ("the largest first", "nacre sessions list --sort size"),
+    ("what was tagged so and is kept", "nacre sessions list --tag work --pinned"),
     ("keys alone, for a script", "nacre sessions list --format '{key}'"),
 )
 
 _SORTS = {"updated": "updated", "created": "created", "size": "bytes", "messages": "messages", "key": "key"}
 _FIELD = re.compile(r"\{(\w+)\}|\\([tn\\])")
 _BREAKS = {"t": "\t", "n": "\n", "\\": "\\"}
+# Labels are read from each log, which takes a tenth of a millisecond: a longer list does not wait for them unasked.
+_MOST_LABELLED = 500
+
+
+class _Page(NamedTuple):
+    """What is shown of the list: sessions, their labels (None where nobody looked), and how it goes on."""
+
+    infos: list[Info]
+    labels: list[Labels | None]
+    total: int
+    cursor: str | None
 
 
 def add(parser: ArgumentParser) -> None:
@@ -41,13 +57,15 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="active and archived sessions")
     parser.add_argument("--archived", action="store_true", help="archived sessions only")
     parser.add_argument("--prefix", default="", help="only keys that begin so")
+    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="only with this tag; again: and this")
+    parser.add_argument("--pinned", action="store_true", help="only pinned ones")
     parser.add_argument("--sort", choices=tuple(_SORTS), default="updated", help="what comes first: the newest, …")
     parser.add_argument("--reverse", action="store_true", help="the other way round")
     parser.add_argument("--cursor", metavar="C", help="go on behind the last list (its next_cursor)")
     parser.add_argument(
         "--format",
         metavar="TEXT",
-        help="a line per session: {key} {title} {messages} {updated} {created} {bytes} {archived}, \\t",
+        help="a line per session: {key} {title} {messages} {updated} {created} {bytes} {archived} {pinned} {tags}, \\t",
     )
 
 
@@ -62,21 +80,23 @@ def run(args: Namespace, out: Out) -> int:
 
 def _run(args: Namespace, out: Out) -> int:
     location = root_of(args)
-    chosen = _sorted(_chosen(args, location), args)
+    known = lru_cache(None)(partial(_labels, location))
+    chosen = _sorted(_labelled(_chosen(args, location), args, out, known), args)
     shown = _behind(chosen, args.cursor)
     rest = len(shown)
     if args.limit is not None:
         shown = shown[: _positive(args.limit)]
     cursor = _cursor(shown[-1]) if shown and len(shown) < rest else None
     rows.remember(location, [info.key for info in shown])
-    _print(out, shown, args, total=len(chosen), cursor=cursor)
+    labels = map(known, shown) if _are_labels_wanted(shown, args) else repeat(None, len(shown))
+    _print(out, _Page(shown, list(labels), len(chosen), cursor), args)
     if not (args.all or args.archived):
         _hint_at_archived(out, location)
     return OK
 
 
-def as_item(info: Info) -> dict[str, Any]:
-    """A session as JSON lists it."""
+def as_item(info: Info, labels: Labels | None) -> dict[str, Any]:
+    """A session as JSON lists it; without its labels where nobody looked."""
     return {
         "key": info.key,
         "title": info.title,
@@ -85,7 +105,38 @@ def as_item(info: Info) -> dict[str, Any]:
         "updated": rfc3339(info.updated),
         "bytes": info.bytes,
         "archived": info.archived,
+        "pinned": None if labels is None else labels.pinned,
+        "tags": None if labels is None else labels.tags,
     }
+
+
+def _labels(root: str, info: Info) -> Labels:
+    from nacre.cli.labels import labels_of  # noqa: PLC0415 - a long list opens no log
+
+    return labels_of(root, info)
+
+
+def _labelled(infos: list[Info], args: Namespace, out: Out, known: Known) -> list[Info]:
+    """The sessions that have the labels that are wanted."""
+    if not args.tag and not args.pinned:
+        return infos
+    from nacre.history.labels import tags_in  # noqa: PLC0415 - the same
+
+    tags = set(tags_in(",".join(args.tag)))
+    found: list[Info] = []
+    with out.progress("reading labels", total=len(infos), unit="sessions") as step:
+        for info in infos:
+            labels = known(info)
+            if tags.issubset(labels.tags) and (labels.pinned or not args.pinned):
+                found.append(info)
+            step(1)
+    return found
+
+
+def _are_labels_wanted(shown: list[Info], args: Namespace) -> bool:
+    if args.format is not None:
+        return "{pinned}" in args.format or "{tags}" in args.format
+    return bool(args.tag or args.pinned) or len(shown) <= _MOST_LABELLED
 
 
 def _chosen(args: Namespace, root: str) -> list[Info]:
@@ -141,27 +192,44 @@ def _positive(limit: int) -> int:
     return limit
 
 
-def _print(out: Out, infos: list[Info], args: Namespace, *, total: int, cursor: str | None) -> None:
+def _print(out: Out, page: _Page, args: Namespace) -> None:
     if out.json:
-        out.listing(map(as_item, infos), total=total, cursor=cursor)
+        out.listing(map(as_item, page.infos, page.labels), total=page.total, cursor=page.cursor)
     elif args.format is not None:
-        for info in infos:
-            out.say(_formatted(args.format, info))
-    elif infos:
+        for item in map(as_item, page.infos, page.labels):
+            out.say(_formatted(args.format, item))
+    elif page.infos:
+        marks = [_mark(labels) for labels in page.labels]
+        columns = _columns(out, all=args.all, marked=any(marks))
         with out.pager():
-            table.show(out, _columns(out, all=args.all), _rows(out, infos, all=args.all))
+            table.show(out, columns, _rows(out, page.infos, marks, all=args.all))
     else:
-        out.note("no sessions yet" if not args.prefix else f"no session begins with {args.prefix!r}")
-    if cursor is not None:
-        out.note(f"{several(total - len(infos), 'more session')}; --limit says how many are shown")
+        out.note(_nothing(args))
+    if page.cursor is not None:
+        out.note(f"{several(page.total - len(page.infos), 'more session')}; --limit says how many are shown")
 
 
-def _columns(out: Out, *, all: bool) -> list[Column]:
+def _nothing(args: Namespace) -> str:
+    if args.tag or args.pinned:
+        return "no session has such labels"
+    return "no sessions yet" if not args.prefix else f"no session begins with {args.prefix!r}"
+
+
+def _mark(labels: Labels | None) -> str:
+    """A star if it is pinned, and its tags."""
+    if labels is None:
+        return ""
+    return " ".join(filter(None, ("★" * labels.pinned, clean(", ".join(labels.tags)))))
+
+
+def _columns(out: Out, *, all: bool, marked: bool) -> list[Column]:
+    marks = [Column("TAGS", shrinks=True, style=out.yellow)] if marked else []
     state = [Column("STATE", style=out.dim)] if all else []
     return [
         Column("#", right=True, style=out.dim),
         Column("KEY", wraps=True, style=out.bold),
         Column("TITLE", shrinks=True),
+        *marks,
         Column("MSGS", right=True),
         Column("SIZE", right=True),
         *state,
@@ -169,13 +237,14 @@ def _columns(out: Out, *, all: bool) -> list[Column]:
     ]
 
 
-def _rows(out: Out, infos: list[Info], *, all: bool) -> list[tuple[str, ...]]:
+def _rows(out: Out, infos: list[Info], marks: list[str], *, all: bool) -> list[tuple[str, ...]]:
     """The cells of the table, made column by column: that is twice as quick for thousands of rows."""
     sized, said = lru_cache(size), lru_cache("{:,}".format)
     cells = [
         map(str, range(1, len(infos) + 1)),
         [clean(info.key) for info in infos],
         [clean(info.title) for info in infos],
+        marks if any(marks) else None,
         [said(info.messages) for info in infos],
         [sized(info.bytes) for info in infos],
         ["archived" if info.archived else "active" for info in infos] if all else None,
@@ -184,15 +253,14 @@ def _rows(out: Out, infos: list[Info], *, all: bool) -> list[tuple[str, ...]]:
     return list(zip(*filter(None, cells), strict=True))
 
 
-def _formatted(template: str, info: Info) -> str:
-    item = as_item(info)
-
+def _formatted(template: str, item: dict[str, Any]) -> str:
     def fill(found: re.Match[str]) -> str:
         if found[2]:
             return _BREAKS[found[2]]
         if found[1] not in item:
             raise Failure("usage", f"--format knows no {{{found[1]}}}", hint=f"it knows {', '.join(item)}")
-        return clean(str(item[found[1]]))
+        value = item[found[1]]
+        return clean(",".join(value) if isinstance(value, tuple) else str(value))
 
     return _FIELD.sub(fill, template)
 

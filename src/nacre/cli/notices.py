@@ -17,7 +17,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         extra = [str(value) for name, value in vars(record).items() if name not in _EXPECTED and name != "message"]
-        sys.stderr.write(f"nacre: {clean(': '.join([record.getMessage(), *extra]))}\n")
+        sys.stderr.write(f"nacre: {clean(': '.join(filter(None, [record.getMessage(), *extra])))}\n")
 
 
 def tell_warnings() -> None:

@@ -29,7 +29,9 @@ def opened(args: Namespace, *, create: bool = False) -> Sessions:
         return open_sessions(root)
     if args.store:
         raise Failure(
-            "not_found", f"there is no store at {root}", hint="the first message makes one; is --store right?"
+            "not_found",
+            f"there is no store at {root}",
+            hint="the first message makes one; is --store or --agent right?",
         )
     return open_sessions(":memory:")
 
@@ -39,3 +41,11 @@ def is_active(sessions: Sessions, key: str) -> bool:
     from nacre.log.place import Place  # noqa: PLC0415 - whoever has sessions has it loaded
 
     return os.path.exists(Place.of(sessions.location, key).log)
+
+
+def changeable(sessions: Sessions, key: str) -> str:
+    """The key of a session whose meta may be changed; raises Failure for an archived one, which would begin anew."""
+    if not is_active(sessions, key):
+        hint = "`nacre sessions unarchive` opens it again"
+        raise Failure("conflict", f"session {key!r} is archived and cannot be changed", hint=hint)
+    return key

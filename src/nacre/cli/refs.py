@@ -73,7 +73,7 @@ def find(sessions: Sessions, ref: str) -> Target:
     return Target(_searched(sessions, ref))
 
 
-def choose(ref: str, candidates: Iterable[tuple[str, str]], what: str = "session") -> str:
+def choose(ref: str, candidates: Iterable[tuple[str, str]], what: str, *, hint: str) -> str:
     """The one of some keys and titles that a reference means, by exact title or unique beginning."""
     known = list(candidates)
     matches = (
@@ -85,7 +85,7 @@ def choose(ref: str, candidates: Iterable[tuple[str, str]], what: str = "session
         found = [(key, title) for key, title in known if match(key, title)]
         if found:
             return _single(ref, found)
-    raise _missing(ref, what)
+    raise _missing(ref, what, hint)
 
 
 def head_of(path: str) -> Head:
@@ -166,7 +166,7 @@ def _searched(sessions: Sessions, ref: str) -> str:
         found = [info for info in infos if info.key.startswith(ref)]
         found += _by_uid(sessions, ref, infos)
     if not found:
-        raise _missing(ref, "session")
+        raise _missing(ref, "session", "`nacre sessions list --all` shows what there is")
     return _single(ref, _different(found))
 
 
@@ -227,8 +227,6 @@ def _single(ref: str, found: list[tuple[str, str]]) -> str:
     )
 
 
-def _missing(ref: str, what: str) -> Failure:
+def _missing(ref: str, what: str, hint: str) -> Failure:
     short = f" (a beginning has {_SHORTEST} characters or more)" if len(ref) < _SHORTEST else ""
-    return Failure(
-        "not_found", f"there is no {what} {ref!r}{short}", hint="`nacre sessions list --all` shows what there is"
-    )
+    return Failure("not_found", f"there is no {what} {ref!r}{short}", hint=hint)

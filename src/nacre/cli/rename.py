@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from nacre.cli.failures import OK, Failure
+from nacre.cli.failures import OK
 from nacre.cli.output import Out
-from nacre.cli.place import is_active, opened
+from nacre.cli.place import changeable, opened
 from nacre.cli.refs import add_ref, find
 from nacre.cli.text import clean
 
@@ -25,10 +25,7 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     title = " ".join(args.title).strip()
     with opened(args) as sessions:
-        key = find(sessions, args.ref).key
-        if not is_active(sessions, key):
-            hint = "`nacre sessions unarchive` opens it again"
-            raise Failure("conflict", f"session {key!r} is archived and cannot be changed", hint=hint)
+        key = changeable(sessions, find(sessions, args.ref).key)
         before = sessions.get_meta(key).get("title", "")
         if not args.dry_run:
             sessions.set_meta(key, title=title or None)

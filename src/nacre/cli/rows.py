@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from zlib import crc32
 
 # Between the store's path and the keys: neither has it within.
 _BETWEEN = "\0"
@@ -11,7 +12,7 @@ _BETWEEN = "\0"
 
 def remember(store: str, keys: Sequence[str]) -> None:
     """Keep the rows of a list; where the cache cannot be written, `@3` will just not work."""
-    path = _path()
+    path = _path(store)
     scratch = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -24,15 +25,16 @@ def remember(store: str, keys: Sequence[str]) -> None:
 
 
 def recall(store: str) -> list[str]:
-    """The keys of the last list of a store, in order; none if the last list was of another."""
+    """The keys of the last list of a store, in order; none if there was no such list."""
     try:
-        with open(_path(), "rb") as file:
+        with open(_path(store), "rb") as file:
             listed, *keys = file.read().decode("utf-8", "surrogateescape").split(_BETWEEN)
     except OSError:
         return []
     return keys if listed == store else []
 
 
-def _path() -> str:
+def _path(store: str) -> str:
+    """One file per store, so that a list of another does not take the rows away; two may share a file, seldom."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(cache, "nacre", "rows")
+    return os.path.join(cache, "nacre", f"rows-{crc32(os.fsencode(store)):08x}")

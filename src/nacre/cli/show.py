@@ -13,8 +13,10 @@ from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import Target, add_ref, find
+from nacre.cli.text import clean
 from nacre.entries import Past, Record, Stored, message_of, time_of
 from nacre.history import live
+from nacre.history.labels import Labels, labels
 from nacre.log.format import seal
 from nacre.log.past import LogPast
 from nacre.render.conversation import Cover, Cut, Part, parts
@@ -77,6 +79,7 @@ class View(NamedTuple):
     newest: str = ""
     cut: Cut | None = None
     summary: str = ""
+    labels: Labels = Labels()
 
     def parts(self) -> Iterator[Part]:
         return parts(self.stored, live=self.live, newest=self.newest, cut=self.cut)
@@ -107,6 +110,7 @@ def live_view(sessions: Sessions, key: str, *, last: int | None = None) -> View:
             newest=uid,
             cut=Cut(summary=text, hidden=hidden) if is_whole and (text or hidden) else None,
             summary=text,
+            labels=_labels(past),
         )
 
     return _found(backend(sessions).read(key, get), key)
@@ -122,7 +126,8 @@ def whole_view(sessions: Sessions, key: str) -> View:
         text = live.summary(past, past.state)
         cut = Cut(summary=text) if text or len(numbers) < past.state.i else None
         cover = _cover(past, key, messages=len(stored), counts=True)
-        return View(cover=cover, stored=stored, live=numbers, newest=uid, cut=cut, summary=text)
+        labels = _labels(past)
+        return View(cover=cover, stored=stored, live=numbers, newest=uid, cut=cut, summary=text, labels=labels)
 
     lives = backend(sessions).generations(key, lambda generation: get(generation.past))
     newest = _found(lives[-1] if lives else None, key)
@@ -164,7 +169,7 @@ def _entry(sessions: Sessions, key: str, n: int) -> View:
         stored = [_stored(past, one) for one in (record, *_results(past, record))]
         numbers = frozenset(one.n for one in live.chain(past, past.state))
         cover = _cover(past, key, messages=past.state.live, counts=False)
-        return View(cover=cover, stored=stored, live=numbers, newest=uid)
+        return View(cover=cover, stored=stored, live=numbers, newest=uid, labels=_labels(past))
 
     return _found(backend(sessions).read(key, get), key)
 
@@ -228,6 +233,10 @@ def _cover(past: Past, key: str, *, messages: int, counts: bool) -> Cover:
     )
 
 
+def _labels(past: Past) -> Labels:
+    return labels(live.meta(past, past.state))
+
+
 def _uid(past: Past) -> str:
     return past.header.uid if isinstance(past, LogPast) else ""
 
@@ -246,8 +255,14 @@ def _print(out: Out, view: View, *, is_full: bool) -> None:
     with out.pager():
         for line in terminal.cover(view.cover, sheet, when=out.when):
             out.say(line)
+        if marks := _marks(view.labels):
+            out.say(out.yellow(marks))
         for line in terminal.conversation(view.parts(), sheet, when=out.when):
             out.say(line)
+
+
+def _marks(found: Labels) -> str:
+    return " · ".join(filter(None, ("★ pinned" * found.pinned, clean(", ".join(found.tags)))))
 
 
 def _print_json(out: Out, view: View) -> None:
@@ -258,6 +273,7 @@ def _print_json(out: Out, view: View) -> None:
     cover = view.cover
     usage = None if cover.usage is None else asdict(cover.usage)
     head = {"schema_version": 1, "key": cover.key, "title": cover.title, "created": cover.created}
+    head |= view.labels._asdict()
     found = list(items)
     out.document({**head, "summary": view.summary, "tokens": usage, "count": len(found), "items": found})
 

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from nacre.agent.actor import Inbound
 from nacre.app import App
+from nacre.history.labels import MOST_TAGS, tags_in
 from nacre.web import asking, links, reading, shapes
 from nacre.web.asking import Questions
 from nacre.web.events import HEARTBEAT, EventStream, stays
@@ -19,8 +20,7 @@ from nacre.web.problems import Fault
 from nacre.web.turns import Turns
 
 _MOST_FIELDS = 20
-_MOST_TAGS = 20
-_LONGEST_TAG = 40
+_DIGITS = 18
 
 Act = Callable[[App, str, Mapping[str, str]], str]
 """Do something to a session, given a form's fields; returns where to go."""
@@ -89,8 +89,7 @@ def _title(app: App, key: str, given: Mapping[str, str]) -> str:
 
 
 def _tags(app: App, key: str, given: Mapping[str, str]) -> str:
-    tags = dict.fromkeys(one.strip()[:_LONGEST_TAG] for one in given.get("tags", "").split(",") if one.strip())
-    reading.describe(app.sessions, key, {"tags": list(tags)[:_MOST_TAGS] or None})
+    reading.describe(app.sessions, key, {"tags": tags_in(given.get("tags", ""))[:MOST_TAGS] or None})
     return links.to("s", key)
 
 
@@ -101,7 +100,7 @@ def _pin(app: App, key: str, given: Mapping[str, str]) -> str:
 
 def _fork(app: App, key: str, given: Mapping[str, str]) -> str:
     at = given.get("at", "")
-    wanted = shapes.Fork(key=given.get("to", "").strip() or None, at=int(at) if at.isdecimal() else None)
+    wanted = shapes.Fork(key=given.get("to", "").strip() or None, at=_record(at) if at else None)
     return links.to("s", reading.fork(app.sessions, key, wanted).key)
 
 
@@ -116,11 +115,14 @@ def _unarchive(app: App, key: str, _: Mapping[str, str]) -> str:
 
 
 def _rewind(app: App, key: str, given: Mapping[str, str]) -> str:
-    to = given.get("to", "")
-    if not to.isdecimal():
-        raise Fault("usage", f"a record has a number, not {to!r:.40}")
-    app.sessions.rewind(key, int(to))
+    app.sessions.rewind(key, _record(given.get("to", "")))
     return links.to("s", key)
+
+
+def _record(number: str) -> int:
+    if not (number.isascii() and number.isdecimal() and len(number) <= _DIGITS):
+        raise Fault("usage", f"a record has a number, not {number!r:.40}")
+    return int(number)
 
 
 def _delete(app: App, key: str, given: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from nacre.entries import Stored
 from nacre.errors import Conflict, NacreError
 
 _MOST_LISTED = 20
+_PREVIEW, _UNDO = "--preview", "--undo"
 
 
 class Leave(Exception):
@@ -82,6 +83,20 @@ async def _model(talk: Talk, name: str) -> None:
     models = await talk.app.models()
     rows = [(model, "answers now" if model in {here, here.partition("/")[2]} else "") for model in models]
     talk.show(*talk.desk.rows(rows or [(here, "answers now")]), "")
+
+
+async def _compact(talk: Talk, words: str) -> None:
+    compactor = talk.app.compactor
+    if words == _UNDO:
+        count = await compactor.undo(talk.key)
+        talk.hint(f"the summary is taken back: {count} messages are shown to the model again")
+        return
+    is_preview, focus = words.startswith(_PREVIEW), words.removeprefix(_PREVIEW).strip()
+    talk.hint("summarising …")
+    draft = await (compactor.preview if is_preview else compactor.compact)(talk.key, focus)
+    talk.show(*talk.desk.safe(draft.text).split("\n"), "")
+    became = "would become" if is_preview else "became"
+    talk.hint(f"about {draft.before} tokens {became} {draft.after}; nothing is deleted")
 
 
 async def _attach(talk: Talk, path: str) -> None:
@@ -225,6 +240,11 @@ COMMANDS = {
     "fork": Command(run=_fork, meaning="go on in a new session that shares this past", takes="[KEY]"),
     "rewind": Command(run=_rewind, meaning="go back to before a message; `back` undoes it", takes="[N]"),
     "undo": Command(run=_undo, meaning="take your last message and its answer back"),
+    "compact": Command(
+        run=_compact,
+        meaning="put all but the last turn into a summary; --preview shows it, --undo takes it back",
+        takes="[FOCUS]",
+    ),
     "tools": Command(run=_tools, meaning="what the model may call", is_quiet=True),
     "skills": Command(
         run=_skills, meaning="what it was taught; with a name, that skill", takes="[SKILL]", is_quiet=True

@@ -26,6 +26,35 @@ class Skills(Protocol):
         """A skill in full; raises ToolError if there is none of that name."""
 
 
+class Draft(Protocol):
+    """A summary, and what the session costs before and after it, in tokens."""
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+
+    @property
+    def before(self) -> int:
+        """The tokens without it."""
+
+    @property
+    def after(self) -> int:
+        """The tokens with it."""
+
+
+class Compactor(Protocol):
+    """Who makes summaries; each raises NacreError if there is nothing to do, or it cannot be done."""
+
+    async def preview(self, key: str, focus: str = "") -> Draft:
+        """What the summary would be."""
+
+    async def compact(self, key: str, focus: str = "") -> Draft:
+        """Summarise all but the last turn."""
+
+    async def undo(self, key: str) -> int:
+        """Take the last summary back; gives how many messages are live again."""
+
+
 class App(Protocol):
     """The agent that runs, as far as a terminal has to do with it."""
 
@@ -52,6 +81,10 @@ class App(Protocol):
     @property
     def notes(self) -> list[str]:
         """What is to be said at the start."""
+
+    @property
+    def compactor(self) -> Compactor:
+        """Who makes summaries."""
 
     @property
     def tokens(self) -> int:

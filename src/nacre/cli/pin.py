@@ -1,0 +1,35 @@
+"""nacre sessions pin: keep sessions; retention leaves them alone."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from nacre.cli.many import Done, each
+from nacre.cli.output import Out
+from nacre.cli.place import changeable, opened
+from nacre.cli.refs import add_ref, find
+from nacre.history.labels import labels
+
+EXAMPLES = (
+    ("keep the newest session", "nacre sessions pin @last"),
+    ("what is pinned", "nacre sessions list --pinned"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    add_ref(parser, many=True)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(args: Namespace, out: Out) -> int:
+    with opened(args) as sessions:
+
+        def pin(ref: str) -> Done:
+            key = changeable(sessions, find(sessions, ref).key)
+            if labels(sessions.get_meta(key)).pinned:
+                return Done(key, "pinned", words="pinned already")
+            if not args.dry_run:
+                sessions.set_meta(key, pinned=True)
+            return Done(key, "pinned")
+
+        return each(out, "pin", args.refs, pin, dry_run=args.dry_run)

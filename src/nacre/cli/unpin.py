@@ -1,0 +1,35 @@
+"""nacre sessions unpin: take the pin off sessions."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from nacre.cli.many import Done, each
+from nacre.cli.output import Out
+from nacre.cli.place import changeable, opened
+from nacre.cli.refs import add_ref, find
+from nacre.history.labels import labels
+
+EXAMPLES = (
+    ("what is pinned", "nacre sessions list --pinned"),
+    ("take the pin off the first of that list", "nacre sessions unpin @1"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    add_ref(parser, many=True)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(args: Namespace, out: Out) -> int:
+    with opened(args) as sessions:
+
+        def unpin(ref: str) -> Done:
+            key = changeable(sessions, find(sessions, ref).key)
+            if not labels(sessions.get_meta(key)).pinned:
+                return Done(key, "unpinned", words="was not pinned")
+            if not args.dry_run:
+                sessions.set_meta(key, pinned=None)
+            return Done(key, "unpinned")
+
+        return each(out, "unpin", args.refs, unpin, dry_run=args.dry_run)

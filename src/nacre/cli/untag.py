@@ -1,0 +1,26 @@
+"""nacre sessions untag: take tags off a session."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from nacre.cli.output import Out
+from nacre.cli.tagging import retag, wanted
+
+EXAMPLES = (
+    ("take a tag off the newest session", "nacre sessions untag @last work"),
+    ("look first", "nacre sessions untag telegram:42 work taxes --dry-run"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    wanted(parser, "what to take off it; a comma separates tags too")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(args: Namespace, out: Out) -> int:
+    return retag(args, out, "untag", _without)
+
+
+def _without(before: list[str], given: list[str]) -> list[str]:
+    return [tag for tag in before if tag not in given]

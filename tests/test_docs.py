@@ -1,0 +1,81 @@
+"""What the documentation says of the project is there, and what there is it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nacre.cli import verbs
+from nacre.config import SETTINGS
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+PACKAGE = ROOT / "src" / "nacre"
+
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+BRANCH = re.compile(r"( *)([\w/]+)/ ")
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of a page may say behind its #."""
+    headings = HEADING.findall(CODE.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in LINK.findall(CODE.sub("", page.read_text())):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if ":" not in path:
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def drawn() -> set[str]:
+    """The modules in the tree of ARCHITECTURE.md, by their path below the package."""
+    tree = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1].split("src/nacre/\n")[1].split("\ntests/")[0]
+    found: set[str] = set()
+    folders: list[str] = []
+    for line in tree.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2 - 1
+        if branch := BRANCH.match(line):
+            folders[depth:] = [branch[2]]
+        # A line that goes on with what the one above began stands further to the right.
+        inside = folders[: min(depth, len(folders))]
+        found |= {"/".join((*inside, module)) for module in re.findall(r"\w+\.py\b", line)}
+    return found
+
+
+def test_the_tree_of_the_architecture_has_every_module_and_no_other() -> None:
+    modules = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if not path.name.startswith("__")}
+    assert drawn() == modules
+
+
+@pytest.mark.parametrize("verb", [*verbs.SESSIONS, *(f"nacre {verb}" for verb in verbs.TOP)])
+def test_every_verb_is_in_the_page_on_the_command_line(verb: str) -> None:
+    assert re.search(rf"`{verb}\b", (ROOT / "docs" / "cli.md").read_text())
+
+
+def test_every_setting_is_in_the_page_on_the_command_line_with_its_default() -> None:
+    rows = re.findall(r"^\| `(\w+\.\w+)` \|.*\| (.*?) ?\|$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+    defaults = {setting.key: str(setting.default) for setting in SETTINGS}
+    assert {key: text.strip("`") for key, text in rows} == {
+        key: text.lower() if text in {"True", "False"} else text for key, text in defaults.items()
+    }
+
+
+def test_every_test_that_shows_a_guarantee_is_there() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    named = set(re.findall(r"`(?:tests/)?(?:\w+/)*(test_\w+\.py)`", page))
+    assert named
+    assert named <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
+    assert sorted(numbers) == [f"{n:04}" for n in range(1, len(numbers) + 1)]
