@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -56,3 +57,9 @@ def test_every_class_has_a_style() -> None:
 
 def _classes(html: str) -> set[str]:
     return {piece.partition('"')[0] for piece in html.split('<span class="')[1:]}
+
+
+def test_a_sequence_with_very_many_codes_takes_no_longer_than_its_text() -> None:
+    began = time.process_time()
+    assert ansi(f"\x1b[{'0;' * 400_000}31mred") == '<span class="fg1">red</span>'
+    assert time.process_time() - began < 3

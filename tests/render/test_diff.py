@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from nacre.render.diff import changed, is_patch, patch, written
 
 
@@ -34,3 +36,10 @@ def test_a_patch_is_known_and_drawn() -> None:
 def test_large_texts_are_not_compared() -> None:
     many = "x\n" * 2000
     assert changed(many, many).count("<del>") == 2000
+
+
+def test_lines_that_are_all_alike_are_compared_in_no_time() -> None:
+    began = time.process_time()
+    html = changed("a\n" * 1000, "a\nb\n" * 500)
+    assert html.startswith('<pre class="diff"><span> a\n</span>')
+    assert time.process_time() - began < 2

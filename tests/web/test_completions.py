@@ -19,6 +19,7 @@ from nacre.agent.ports import Context, Effect, Emit, Output, Reply, Scene, Spec
 from nacre.entries import Message, ToolCall
 from nacre.errors import Busy, ContextOverflow, ProviderError
 from nacre.providers.scripted import Call, Pause, Scripted, Stops, Thinks
+from nacre.web import completions
 from nacre.web.reading import Stand
 from nacre.web.retries import answer_known, is_waiting
 from nacre.web.turns import MOST_WAITING, Running, Turns
@@ -518,3 +519,54 @@ def test_words_wait_only_while_they_are_the_last() -> None:
     assert is_waiting(stand(user("yes")), id="", words=yes)
     assert not is_waiting(stand(user("no")), id="", words=yes)
     assert not is_waiting(stand(*YES_OK), id="", words=yes)
+
+
+def picture(data: str) -> dict[str, Any]:
+    text = {"type": "text", "text": "What is this?"}
+    return {
+        "role": "user",
+        "content": [text, {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}],
+    }
+
+
+def test_the_same_words_with_another_picture_are_new(server: Serve) -> None:
+    site = server("hello", "a cat", "a dog")
+    history = [*HELLO, assistant("hello")]
+    with client(site) as ask:
+        answers = [
+            ask.chat.completions.create(model="nacre", messages=messages, extra_body={"session_id": "s"})
+            for messages in (HELLO, [*history, picture("Y2F0")], [*history, picture("ZG9n")])
+        ]
+    assert [answer.choices[0].message.content for answer in answers] == ["hello", "a cat", "a dog"]
+
+
+def test_a_picture_does_not_wait_for_the_answer_to_another() -> None:
+    stored, other = (Message.from_mapping(picture(data)) for data in ("Y2F0", "ZG9n"))
+    stand = Stand(n=2, live=1, messages=[stored])
+    assert is_waiting(stand, id="", words=stored)
+    assert not is_waiting(stand, id="", words=other)
+
+
+@pytest.mark.parametrize("session", ["", "s"])
+def test_a_result_that_nobody_called_for_is_refused(server: Serve, session: str) -> None:
+    site = server("never said")
+    result = {"role": "tool", "tool_call_id": "none", "content": "rain"}
+    body = {"model": "nacre", "messages": [result], "tools": [WEATHER], "session_id": session}
+    answer = site.client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "usage")
+    assert not site.sessions.exists(KEY)
+
+
+def test_a_long_history_is_read_where_nobody_else_waits(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[str] = []
+
+    def read(given: Any) -> Message:
+        readers.append(threading.current_thread().name)
+        return message_of(given)
+
+    message_of = completions._message
+    monkeypatch.setattr(completions, "_message", read)
+    answer = echo.client.post("/v1/chat/completions", json={"model": "nacre", "messages": HELLO})
+    assert answer.status_code == 200
+    assert "server" not in readers
+    assert len(readers) == 1

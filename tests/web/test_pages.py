@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ import httpx
 import pytest
 
 import nacre
-from nacre.entries import Message, Past, Record
+from nacre.entries import Message, Note, Past, Record
 from nacre.history import live
 from nacre.log.past import LogPast
 from nacre.sessions import Sessions
-from nacre.web import branch, links
+from nacre.web import articles, branch, links
 from nacre.web.highlight import marker, snippet
 from nacre.web.reading import backend
 from nacre.web.transcript import CHUNK, Wanted, opened, part
@@ -344,3 +345,84 @@ def test_marks_never_touch_tags_or_entities() -> None:
 def test_a_snippet_with_asterisks_of_its_own_is_not_marked_wrongly() -> None:
     assert snippet("a **needle** b") == "a <mark>needle</mark> b"
     assert "<mark>" not in snippet("2 ** 3")
+
+
+@pytest.mark.parametrize("key", ["a\n", "\na", "a\nb", "\n", "a\r\n", "a\u2028b"])
+def test_a_key_with_line_breaks_is_no_other(sessions: Sessions, key: str) -> None:
+    sessions.add_message("a", "user", "the other")
+    sessions.add_message(key, "user", "the one meant")
+    html = got(sessions, links.to("s", key))
+    assert ("the one meant" in html, "the other" in html) == (True, False)
+    assert posted(sessions, links.to("do/delete", key), sure="1").status_code == 303
+    assert [info.key for info in sessions.list()] == ["a"]
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "x", "-1", "1.5"])
+def test_a_record_has_a_number(sessions: Sessions, number: str) -> None:
+    sessions.add_message("k", "user", "hi")
+    assert posted(sessions, "/do/fork/k", at=number).status_code == 400
+    assert posted(sessions, "/do/rewind/k", to=number).status_code == 400
+    assert len(list(sessions.list())) == 1
+
+
+@pytest.mark.parametrize("path", ["/s/k", "/part/k?chunk=0"])
+def test_a_page_that_takes_long_to_draw_keeps_nobody_waiting(
+    sessions: Sessions, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions.add_message("k", "user", "hi")
+    drawn: list[int] = []
+
+    def draw(*_: object) -> str:
+        drawn.append(threading.get_ident())
+        return ""
+
+    monkeypatch.setattr(articles, "sections", draw)
+    got(sessions, path)
+    assert drawn != [threading.get_ident()]
+    assert len(drawn) == 1
+
+
+def test_what_a_session_used_that_is_not_there_is_not_found(sessions: Sessions) -> None:
+    got(sessions, "/use/nobody", status=404)
+
+
+def test_what_is_done_on_the_page_of_an_earlier_life_is_not_done_to_the_newest(sessions: Sessions) -> None:
+    sessions.add_message("k", "user", "first life")
+    sessions.set_meta("k", title="First")
+    sessions.archive("k")
+    sessions.add_message("k", "user", "second life")
+    first, _ = backend(sessions).generations("k", lambda life: life.uid)
+    html = got(sessions, f"/s/k?g={first}")
+    assert "first life" in html
+    assert '"/do/' not in html
+    assert '"/do/fork/k"' in got(sessions, "/s/k")
+
+
+def answered(sessions: Sessions, *answers: str) -> list[int]:
+    """Answers as a turn stores them, each together with what it cost; their numbers."""
+    for text in answers:
+        sessions.add_message("k", "user", "ask")
+        sessions.submit("k", [Message(role="assistant", content=text), Note("use", {"prompt": 1})]).result()
+    return [entry.n for entry in sessions.records("k", "msg")][1::2]
+
+
+def test_a_session_is_forked_behind_an_answer_that_was_stored_with_its_cost(sessions: Sessions) -> None:
+    first, _ = answered(sessions, "one", "two")
+    answer = posted(sessions, "/do/fork/k", at=str(first), to="new")
+    assert (answer.status_code, answer.headers.get("location")) == (303, "/s/new")
+    assert [message.content for message in sessions.get_history("new")] == ["ask", "one"]
+
+
+def test_a_branch_that_ends_with_such_an_answer_is_gone_on_from(sessions: Sessions) -> None:
+    first, second = answered(sessions, "one", "two")
+    assert posted(sessions, "/do/rewind/k", to=str(first)).status_code == 303
+    sessions.add_message("k", "user", "otherwise")
+    [tip] = re.findall(r'name="to" value="(\d+)"', got(sessions, f"/s/k?tip={second}").partition("</header>")[2])
+    assert posted(sessions, "/do/rewind/k", to=tip).status_code == 303
+    assert [message.content for message in sessions.get_history("k")] == ["ask", "one", "ask", "two"]
+
+
+def test_what_was_stored_with_other_messages_is_not_forked_in_their_middle(sessions: Sessions) -> None:
+    sessions.add_messages("k", [said("user", "a"), said("assistant", "b"), said("user", "c")])
+    first = sessions.records("k", "msg")[0].n
+    assert posted(sessions, "/do/fork/k", at=str(first)).status_code == 409

@@ -181,3 +181,29 @@ def test_words_that_wait_for_an_answer_are_not_said_twice(sessions: Sessions) ->
     assert 'data: {"joined":false}' in first
     assert 'data: {"joined":false}' in second
     assert [one.content for one in sessions.get_history("k")] == ["hi", "late answer"]
+
+
+def test_of_two_answers_the_first_counts_and_the_second_is_told() -> None:
+    answers: list[str] = []
+
+    async def run(questions: Questions, heard: list[Any], left: anyio.Event, tasks: TaskGroup) -> None:
+        async def ask() -> None:
+            answers.append(await asker(questions, heard, left)(tool(), CALL))
+
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        [question] = questions.of("k")
+        questions.answer("k", question.id, "no")
+        with pytest.raises(NacreError, match="nobody waits"):
+            questions.answer("k", question.id, "yes")
+
+    anyio.run(asked_in, run)
+    assert answers == ["no"]
+
+
+@pytest.mark.parametrize("path", [["/etc/passwd"], {"of": "/etc/passwd"}, 7])
+def test_nothing_that_a_call_is_given_is_left_out_of_the_question(path: Any) -> None:
+    call = ToolCall(id="1", name="x", arguments={"command": "rm", "path": path, "content": "c"})
+    shown = asking.html(Question("", id="i", key="k", call=call, effect="run"))
+    assert "passwd" in shown or "path=7" in shown
+    assert "content=" in shown

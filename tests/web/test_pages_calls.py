@@ -217,3 +217,14 @@ def test_broken_data_is_named(sessions: Sessions) -> None:
     html, answer = attached(sessions, {"type": "image_url", "image_url": {"url": "data:image/png;base64,&&&&"}})
     assert "[image/png, " in html
     assert answer.status_code == 404
+
+
+def test_a_files_name_is_no_longer_than_a_head_may_be(sessions: Sessions) -> None:
+    part = {"type": "file", "filename": "n" * 300_000, "file_data": "data:text/plain;base64,aGk="}
+    sessions.add_messages("k", [Message(role="user", content=[part])])
+
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.get("/blob/k?n=2&part=1")
+
+    answer = asked(sessions, ask)
+    assert (answer.status_code, len(answer.headers["content-disposition"]) < 1000) == (200, True)

@@ -203,3 +203,19 @@ def test_every_address_of_a_further_agent_is_below_it(sessions: Sessions) -> Non
         found = re.findall(r'(?:href|src|action|data-(?:page|raw|part|turn|fork|beside|api))="(/[^"]*)"', html)
         assert [one for one in found if not one.startswith("/agents/ops/")] == []
         assert len(found) >= 3
+
+
+# ---- lists that hold nothing
+
+
+@pytest.mark.parametrize("query", ["pinned=1", "state=live&tag=gone", "archived=1&model=none", "text=nobody"])
+def test_a_list_that_holds_nothing_leads_back_to_all(sessions: Sessions, query: str) -> None:
+    sessions.add_message("a", "user", "hi")
+    assert 'No session matches. <a href="/">All sessions</a>' in got(sessions, f"/?{query}")
+
+
+def test_behind_the_last_page_is_the_last_page(sessions: Sessions) -> None:
+    for at in range(51):
+        sessions.add_message(f"k{at}", "user", "hi")
+    html = got(sessions, "/?page=9")
+    assert (html.count('<li class="row'), "2 of 2" in html) == (1, True)

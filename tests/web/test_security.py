@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 
 from nacre.errors import ConfigError
@@ -92,6 +94,20 @@ def test_who_looks_at_a_page_is_sent_to_the_login(echo: Site) -> None:
         assert visitor.get("/api/sessions").status_code == 401
 
 
+def test_a_login_leads_back_to_the_very_address(echo: Site) -> None:
+    with echo.visitor({"Accept": "text/html"}) as visitor:
+        answer = visitor.get("/s/a%3Fb%0A%25?q=%23")
+        assert answer.headers["location"] == "/login?next=%2Fs%2Fa%253Fb%250A%2525%3Fq%3D%2523"
+
+
+@pytest.mark.parametrize("path", ["/login", "/healthz", "/static/nacre.css"])
+def test_a_stranger_does_not_learn_which_agents_there_are(echo: Site, path: str) -> None:
+    with echo.visitor() as visitor:
+        answers = [visitor.get(f"/agents/{name}{path}") for name in ("main", "nobody")]
+    assert [answer.status_code for answer in answers] == [401, 401]
+    assert "there are" not in answers[1].text
+
+
 # ---- the cookie
 
 
@@ -119,6 +135,19 @@ def test_a_cookie_reads_and_with_its_pages_origin_it_writes(echo: Site) -> None:
         assert visitor.post(send[0], json=send[1], headers={"Origin": echo.url}).status_code == 200
         assert visitor.post("/logout", headers={"Origin": echo.url}).status_code == 204
         assert visitor.get("/api/sessions").status_code == 401
+
+
+@pytest.mark.parametrize("other", ['seen={"a": 1}', 'half="quoted', "two words=1", "=1", "[x]=1", "ü=1"])
+def test_the_cookies_of_another_server_on_this_host_do_not_hide_ours(echo: Site, other: str) -> None:
+    ours = login(echo).headers["set-cookie"].partition(";")[0]
+    data = f"GET /api/sessions HTTP/1.1\r\nHost: localhost\r\nCookie: {other}; {ours}\r\nConnection: close\r\n\r\n"
+    assert raw(echo, data.encode())[9:12] == b"200"
+
+
+def test_behind_a_proxy_that_speaks_tls_the_cookie_does_not_go_without(echo: Site) -> None:
+    assert "Secure" not in login(echo, headers={"Origin": echo.url}).headers["set-cookie"]
+    beyond = login(echo, headers={"Origin": "https://localhost", "Host": "localhost"})
+    assert "Secure" in beyond.headers["set-cookie"]
 
 
 def test_a_cookie_that_was_changed_or_is_old_is_none() -> None:
@@ -194,6 +223,16 @@ def test_another_name_that_leads_here_is_refused(echo: Site, host: str) -> None:
     assert raw(echo, head(f"Host: {host}")).startswith(b"HTTP/1.1 421")
 
 
+def test_an_address_with_colons_is_a_host_in_brackets(echo: Site) -> None:
+    async def ask() -> int:
+        web = application(echo.app, token=TOKEN, hosts=("fd00::5",))
+        transport = httpx.ASGITransport(app=web)
+        async with httpx.AsyncClient(transport=transport, base_url="http://[fd00::5]:8080") as client:
+            return (await client.get("/healthz")).status_code
+
+    assert anyio.run(ask) == 200
+
+
 def test_two_hosts_or_none_are_refused(echo: Site) -> None:
     assert raw(echo, head("Host: 127.0.0.1", "Host: evil.example")).startswith(b"HTTP/1.1 4")
     assert raw(echo, head(start="GET /api/sessions HTTP/1.0")).startswith(b"HTTP/1.1 421")
@@ -206,6 +245,7 @@ def test_two_hosts_or_none_are_refused(echo: Site) -> None:
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:1"},
         {"Origin": "ftp://127.0.0.1"},
+        {"Origin": "http://[::1"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],
@@ -253,6 +293,46 @@ def test_a_body_that_does_not_come_is_not_waited_for(echo: Site, monkeypatch: py
     kind = "Content-Type: application/json"
     start = head("Host: localhost", kind, "Content-Length: 9", start="POST /api/sessions/k/messages HTTP/1.1")
     assert raw(echo, start + b"{").startswith(b"HTTP/1.1 408")
+
+
+def dribbled(site: Site, start: str) -> bytes:
+    """What comes back for a body that comes byte by byte until nobody takes it."""
+    data = f"{start}\r\nHost: localhost\r\nContent-Length: 4000\r\n\r\n".encode()
+    found, began = b"", time.monotonic()
+    with socket.create_connection(("127.0.0.1", site.port), timeout=0.02) as line, suppress(ConnectionError):
+        while time.monotonic() < began + 5:
+            line.sendall(data)
+            data = b" "
+            with suppress(TimeoutError):
+                piece = line.recv(65536)
+                found += piece
+                if not piece:
+                    return found
+        pytest.fail("it is still waited for")
+    return found
+
+
+@pytest.mark.parametrize("path", ["/api/sessions/k/messages", "/healthz"])
+def test_a_body_that_nobody_reads_is_not_waited_for(echo: Site, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(server, "_HEAD_PATIENCE", 0.1)
+    assert dribbled(echo, f"POST {path} HTTP/1.1")[9:12] in {b"401", b"405"}
+
+
+def test_a_body_that_comes_byte_by_byte_is_not_waited_for(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "BODY_PATIENCE", 0.2)
+    assert dribbled(echo, "POST /login HTTP/1.1")[9:12] == b"408"
+
+
+def test_what_follows_a_refused_body_is_no_failure_of_ours(echo: Site, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=20) as line:
+        line.sendall(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n")
+        found = line.recv(65536)
+        assert found[9:12] == b"401"
+        while not found.endswith(b"}"):
+            found += line.recv(65536)
+        line.sendall(b"no chunk")
+        assert line.recv(65536) == b""
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("requests", [0, 1])

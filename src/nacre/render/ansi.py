@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -119,9 +120,9 @@ def _overwritten(pieces: _Pieces) -> Iterator[tuple[str, Pen]]:
 
 def _turned(pen: Pen, sgr: str) -> Pen:
     """The pen after a sequence; codes that are unknown change nothing."""
-    codes = [int(code[:9]) if code else 0 for code in sgr.replace(":", ";").split(";")]
+    codes = deque(int(code[:9]) if code else 0 for code in sgr.replace(":", ";").split(";"))
     while codes:
-        code = codes.pop(0)
+        code = codes.popleft()
         if code == 0:
             pen = Pen()
         elif code in {38, 48}:
@@ -148,15 +149,13 @@ def _simple(pen: Pen, code: int) -> Pen:
     return pen
 
 
-def _extended(codes: list[int]) -> int:
+def _extended(codes: deque[int]) -> int:
     """A colour of 256 or of millions as the nearest of sixteen; takes its codes away."""
-    kind = codes.pop(0) if codes else 0
+    kind = codes.popleft() if codes else 0
     if kind == 5 and codes:  # noqa: PLR2004 - SGR
-        return _of_256(codes.pop(0))
+        return _of_256(codes.popleft())
     if kind == 2 and len(codes) >= 3:  # noqa: PLR2004 - SGR
-        red, green, blue = codes[:3]
-        del codes[:3]
-        return _nearest(red, green, blue)
+        return _nearest(codes.popleft(), codes.popleft(), codes.popleft())
     return -1
 
 

@@ -40,7 +40,8 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
         yield from (_line("-", line) for line in before)
         yield from (_line("+", line) for line in after)
         return
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    # Lines that are everywhere do not count as matches: with them, a thousand lines may take ten seconds.
+    matcher = SequenceMatcher(None, before, after)
     for kind, start, end, first, last in matcher.get_opcodes():
         if kind == "equal":
             yield from _same(before[start:end], is_first=start == 0, is_last=end == len(before))

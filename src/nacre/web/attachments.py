@@ -76,7 +76,7 @@ def sent(message: Message, at: int) -> Response:
     kind = _kind(data)
     if kind:
         return Response(data, media_type=kind, headers=_ALONE)
-    name = quote(one_line(payload.name) or "attachment", safe="")
+    name = quote(clip(one_line(payload.name), _LONGEST_LINE) or "attachment", safe="")
     headers = {**_ALONE, "content-disposition": f"attachment; filename*=UTF-8''{name}"}
     return Response(data, media_type="application/octet-stream", headers=headers)
 

@@ -145,7 +145,7 @@ def _mapping(given: ToolCall) -> Any:
 
 def _rest(arguments: Mapping[Any, object]) -> str:
     """Arguments that are not shown otherwise; the path stands in the line above."""
-    left = {name: value for name, value in arguments.items() if name != "path"}
+    left = {name: value for name, value in arguments.items() if name != "path" or not isinstance(value, str)}
     return f"<pre>{escaped(cut(arguments_of(ToolCall(arguments=left))))}</pre>" if left else ""
 
 

@@ -82,7 +82,8 @@ async def chat(request: Request) -> Response:
         request.scope["app"] = request.app.state.sites.of(wanted.model)
     app = agent(request)
     _check(wanted, [*_names(app), app.name, *_further(request)])
-    asked = _understood(wanted, request)
+    # A client may send a very long history, and nobody else is to wait for its being read.
+    asked = await to_thread.run_sync(_understood, wanted, request)
     turns: Turns = request.app.state.turns
     running = turns.start(_work(app, turns, asked))
     headers = {"x-session-key": quote(asked.key, safe=":")} if asked.key else {}
@@ -192,16 +193,20 @@ def _work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[An
         if not asked.key:
             return await (_by_agent(app, asked, emit) if asked.tools is None else _by_model(app, asked, emit))
         async with turns.alone(asked.key):
-            stand = await to_thread.run_sync(reading.stand, app.sessions, asked.key)
-            has_tools = asked.tools is not None
-            known = answer_to(stand, id=asked.id, content=asked.messages[-1].content, has_tools=has_tools)
-            known = known or answer_known(stand, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
+            stand, known = await to_thread.run_sync(_known, app, asked)
             if known is not None:
                 return Answer(message=known, usage=Usage(), finish="calls" if known.tool_calls else "stop")
             answer = _in_session if asked.tools is None else _by_model_in_session
             return await answer(app, asked, stand, emit)
 
     return work
+
+
+def _known(app: App, asked: Asked) -> tuple[reading.Stand, Message | None]:
+    """Where the session stands, and what was answered if this was said before."""
+    stand, has_tools = reading.stand(app.sessions, asked.key), asked.tools is not None
+    known = answer_to(stand, id=asked.id, content=asked.messages[-1].content, has_tools=has_tools)
+    return stand, known or answer_known(stand, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
 
 
 async def _in_session(app: App, asked: Asked, stand: reading.Stand, emit: Emit) -> Answer:
@@ -259,6 +264,7 @@ _NOWHERE = "api"
 
 async def _by_model(app: App, asked: Asked, emit: Emit) -> Answer:
     """The model alone, with the client's tools, which the client runs."""
+    _check_results(asked.messages, asked.messages)
     shown = Context(system=asked.system, messages=paired(asked.messages), tools=asked.tools or ())
     return _answer(await app.agent_for("").provider().complete(shown, emit=emit))
 
@@ -267,6 +273,7 @@ async def _by_model_in_session(app: App, asked: Asked, stand: reading.Stand, emi
     """The model alone, with what the session holds: the newest words and results are stored first, then the answer."""
     who = app.agent_for(asked.key)
     new, waiting = _behind_answers(asked.messages), _behind_answers(stand.messages)
+    _check_results(new, stand.messages)
     hold = app.sessions.hold(asked.key)
     await to_thread.run_sync(hold.take)
     try:
@@ -281,6 +288,13 @@ async def _by_model_in_session(app: App, asked: Asked, stand: reading.Stand, emi
         hold.close()
         who.after(asked.key)
     return _answer(reply)
+
+
+def _check_results(new: Sequence[Message], before: Sequence[Message]) -> None:
+    """Refuse results of calls that were never made: without its call, a model cannot be shown one."""
+    calls = {call.id for one in before for call in one.tool_calls}
+    if alien := [one.tool_call_id for one in new if one.role == "tool" and one.tool_call_id not in calls]:
+        raise Fault("usage", f"there is a result of the call {alien[0]!r:.100}, and no such call before it")
 
 
 def _marked(words: Message, id: str) -> Message:

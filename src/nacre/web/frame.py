@@ -28,7 +28,7 @@ def framed(  # noqa: PLR0913 - what a page is made of
         f'<!doctype html>\n<html lang="en" data-base="{escaped(links.base())}"{_theme(request)}>\n<head>\n'
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{escaped(one_line(title))} · nacre</title>\n{_files(request)}{_alternates(twins)}"
-        f'<link rel="icon" href="data:,">\n</head>\n<body class="{kind}">\n{body}\n{_HELP}</body>\n</html>\n'
+        f'<link rel="icon" href="data:,">\n</head>\n<body class="{kind}">\n{body}\n{_help()}</body>\n</html>\n'
     )
     return HTMLResponse(html, status_code=status, headers=_HEADERS)
 
@@ -117,8 +117,12 @@ _KEYS = (
     ("/", "search"),
     ("?", "this help"),
 )
-_HELP = (
-    '<dialog id="help" aria-label="Keys"><h2>Keys</h2><dl>'
-    + "".join(f"<dt><kbd>{key}</kbd></dt><dd>{what}</dd>" for key, what in _KEYS)
-    + '</dl><form method="dialog"><button>Close</button></form></dialog>\n'
-)
+_KEY_LIST = "".join(f"<dt><kbd>{key}</kbd></dt><dd>{what}</dd>" for key, what in _KEYS)
+
+
+def _help() -> str:
+    return (
+        f'<dialog id="help" aria-label="Keys"><h2>Keys</h2><dl>{_KEY_LIST}</dl>'
+        '<form method="dialog"><button>Close</button></form>'
+        f'<form method="post" action="{links.page("/logout")}"><button>Log out</button></form></dialog>\n'
+    )

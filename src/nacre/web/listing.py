@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nacre.app import App
 from nacre.entries import SessionInfo
@@ -101,6 +102,7 @@ def listed(app: App, filters: Filters) -> Listing:
     """Read a page of the list; most of it comes from the index, the rest as far as there is time."""
     found = _Found(app, filters)
     chosen = found.chosen()
+    filters = replace(filters, page=min(filters.page, max(-(-len(chosen) // PER_PAGE), 1)))
     shown = chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE]
     rows = found.rows(shown)
     is_pending = found.is_late or any(row.tally is None for row in rows if not row.info.archived)
@@ -189,7 +191,7 @@ def html(listing: Listing) -> str:
     filters, now = listing.filters, datetime.now(UTC)
     rows = "".join(_item(row, now) for row in listing.rows)
     is_narrowed = filters.text or filters.prefix or filters.is_deep
-    nothing = "No session matches." if is_narrowed else "No sessions yet."
+    nothing = f'No session matches. <a href="{links.page("/")}">All sessions</a>' if is_narrowed else "No sessions yet."
     title = "Archived sessions" if filters.archived else "Sessions"
     shown = f"<ol>{rows}</ol>" if rows else f'<p class="none">{nothing}</p>'
     full = f' data-full="{escaped(filters.address(page=filters.page, full=1))}"' if listing.is_pending else ""
@@ -259,7 +261,7 @@ def _item(row: Row, now: datetime) -> str:
         f"<strong>{pin}{title}</strong> {key}"
         f'<span class="when"><time datetime="{info.updated:%Y-%m-%dT%H:%M:%SZ}">{ago(info.updated, now)}</time></span>'
         f'<span class="last">{who}{escaped(glance.last)}</span>'
-        f'<span class="facts">{" · ".join(_facts(row))}</span></a></li>\n'
+        f'<span class="facts">{" · ".join(_facts(row))}{_tags(row)}</span></a></li>\n'
     )
 
 
@@ -276,7 +278,10 @@ def _facts(row: Row) -> Iterator[str]:
     yield size(info.bytes)
     if row.glance.model:
         yield escaped(one_line(row.glance.model))
-    yield from (f'<span class="tag">{escaped(one_line(tag))}</span>' for tag in row.glance.tags)
+
+
+def _tags(row: Row) -> str:
+    return "".join(f' <span class="tag">{escaped(one_line(tag))}</span>' for tag in row.glance.tags)
 
 
 def _many(number: int, word: str) -> str:

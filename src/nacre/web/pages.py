@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from anyio import to_thread
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -32,6 +33,7 @@ from nacre.web import (
 from nacre.web.asking import Questions
 from nacre.web.highlight import marker
 from nacre.web.problems import Fault, fault_of
+from nacre.web.reading import existing
 from nacre.web.transcript import Wanted
 from nacre.web.turns import Turns
 
@@ -75,8 +77,9 @@ async def session(request: Request) -> Response:
     if dot and suffix in _TWINS and not await to_thread.run_sync(app.sessions.exists, key):
         return await _twin(stem, suffix, request)
     shown = await to_thread.run_sync(transcript.opened, app.sessions, key, wanted)
-    asked = _questions(request).of(key)
-    body = reader.html(shown, query=request.query_params.get("q", ""), limit=app.tokens, questions=asked)
+    asked, query = _questions(request).of(key), request.query_params.get("q", "")
+    # Long messages take long to draw, and nobody else is to wait for it.
+    body = await to_thread.run_sync(lambda: reader.html(shown, query=query, limit=app.tokens, questions=asked))
     return frame.framed(request, shown.title or key, body, twins=links.to("s", key), kind="reader")
 
 
@@ -87,7 +90,8 @@ async def part(request: Request) -> Response:
         return twins.json(_where(await to_thread.run_sync(transcript.opened, stored, key, wanted)), [])
     number = _number(request.query_params, "chunk")
     shown = await to_thread.run_sync(transcript.part, stored, key, number, wanted)
-    return frame.fragment(articles.sections(shown, marker(request.query_params.get("q", ""))))
+    mark = marker(request.query_params.get("q", ""))
+    return frame.fragment(await to_thread.run_sync(lambda: articles.sections(shown, mark)))
 
 
 async def blob(request: Request) -> Response:
@@ -110,6 +114,8 @@ async def beside(request: Request) -> Response:
 async def use(request: Request) -> Response:
     """What a whole session used."""
     app, key = _agent(request), _key(request)
+    is_there: bool = await to_thread.run_sync(app.sessions.exists, key)
+    existing(is_there or None, key)
     found = await to_thread.run_sync(transcript.uses, app.sessions, key)
     drawn = plot.drawing(found, limit=app.tokens, base=links.to("s", key))
     words = plot.legend(found, limit=app.tokens)
@@ -238,6 +244,19 @@ def _number(query: Mapping[str, str], name: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else 0
 
 
+class _Key(Convertor[str]):
+    """A key in a path: whatever there is, line breaks too, which Starlette's own paths do not take."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return links.quoted(value)
+
+
+register_url_convertor("key", _Key())
 _PAGES: Mapping[str, Handler] = {
     "/": sessions,
     "/index.{suffix}": sessions,
@@ -245,14 +264,14 @@ _PAGES: Mapping[str, Handler] = {
     "/search.{suffix}": search,
     "/new": new,
     "/login": login,
-    "/s/{key:path}": session,
-    "/part/{key:path}": part,
-    "/use/{key:path}": use,
-    "/blob/{key:path}": blob,
-    "/beside/{key:path}": beside,
+    "/s/{key:key}": session,
+    "/part/{key:key}": part,
+    "/use/{key:key}": use,
+    "/blob/{key:key}": blob,
+    "/beside/{key:key}": beside,
     "/static/{name}": static,
 }
-_FORMS: Mapping[str, Handler] = {"/say/{key:path}": say, "/turn/{key:path}": turn, "/do/{verb}/{key:path}": do}
+_FORMS: Mapping[str, Handler] = {"/say/{key:key}": say, "/turn/{key:key}": turn, "/do/{verb}/{key:key}": do}
 routes = [
     *(Route(path, _told(page), methods=["GET"]) for path, page in _PAGES.items()),
     *(Route(path, _told(form), methods=["POST"]) for path, form in _FORMS.items()),

@@ -39,7 +39,7 @@ def _facts(shown: Transcript, query: str) -> str:
         "key": shown.key,
         "page": links.to("s", shown.key),
         "raw": links.to("s", shown.key, ".json"),
-        "fork": links.to("do/fork", shown.key),
+        "fork": "" if _other(shown) else links.to("do/fork", shown.key),
         "turn": links.to("turn", shown.key),
         "beside": links.to("beside", shown.key),
         "part": links.to("part", shown.key),
@@ -49,6 +49,7 @@ def _facts(shown: Transcript, query: str) -> str:
         "high": shown.high,
         "chunk": CHUNK,
         "n": shown.n,
+        "generation": shown.generation,
         "anchor": shown.anchor,
         "tip": shown.tip,
     }
@@ -140,6 +141,9 @@ def _use(shown: Transcript, limit: int) -> str:
 
 
 def _menu(shown: Transcript) -> str:
+    """What can be done to the session; on the page of an earlier life nothing, since it would be done to the newest."""
+    if _other(shown):
+        return ""
     key = shown.key
     title = "" if shown.is_archived else _form(key, "title", "Rename", _field("title", "Title", shown.title))
     labels = "" if shown.is_archived else _form(key, "tags", "Tag", _field("tags", "Tags, with commas", _list(shown)))

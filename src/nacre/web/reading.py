@@ -18,7 +18,7 @@ from nacre.log.tail import Header
 from nacre.render.usage import summed
 from nacre.sessions import Sessions
 from nacre.store.base import Backend
-from nacre.web import shapes
+from nacre.web import branch, shapes
 from nacre.web.problems import Fault
 
 T = TypeVar("T")
@@ -260,10 +260,27 @@ def fork(sessions: Sessions, key: str, wanted: shapes.Fork) -> shapes.Forked:
     """Begin a session that shares a past; raises SessionNotFound and Conflict."""
     existing(sessions.exists(key) or None, key)
     new = wanted.key or next(free for i in count(2) if not sessions.exists(free := f"{key}-{i}"))
-    sessions.fork(key, new, at=wanted.at)
+    sessions.fork(key, new, at=None if wanted.at is None else behind(sessions, key, wanted.at))
     if wanted.title:
         sessions.set_meta(new, title=wanted.title)
     return shapes.Forked(source=key, at=wanted.at, key=new)
+
+
+def behind(sessions: Sessions, key: str, n: int) -> int:
+    """The record to go back to for what was said up to record `n`: the last that was stored with it.
+
+    An answer is stored together with what it cost, and only what is behind both can be gone on from. Where another
+    message was stored with it, there is no such record, and it is `n` itself.
+    """
+
+    def get(past: Past) -> int:
+        record = branch.found(past, n)
+        if record is None or record.tx is None:
+            return n
+        last = branch.found(past, record.tx[0] + record.tx[1] - 1)
+        return last.n if last is not None and last.st.hd == record.st.hd else n
+
+    return backend(sessions).read(key, get) or n
 
 
 def archived(sessions: Sessions, key: str) -> bool:

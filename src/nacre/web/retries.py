@@ -17,7 +17,7 @@ from nacre.web.reading import Stand
 
 _ID = re.compile(r"[!-~]{1,256}\Z")
 
-Said = tuple[str, str, str | None]
+Said = tuple[str, str, list[Any], str | None]
 
 
 def checked_id(headers: Headers) -> str:
@@ -66,7 +66,7 @@ def is_waiting(stand: Stand, *, id: str, words: Message) -> bool:
     if id:
         return any(_id(one) == id for one in stand.messages)
     last = next((one for one in reversed(stand.messages) if one.role == "user"), None)
-    return last is not None and text_of(last) == text_of(words)
+    return last is not None and _words(last) == _words(words)
 
 
 def _id(message: Message) -> object:
@@ -77,7 +77,14 @@ def _id(message: Message) -> object:
 def _said(messages: Iterable[Message], *, has_tools: bool) -> list[Said]:
     """Who said what; without tools, words of people and answers alone."""
     chosen = [one for one in messages if has_tools or one.role == "user" or is_final(one)]
-    return [(one.role, text_of(one), one.tool_call_id) for one in chosen]
+    return [(one.role, *_words(one), one.tool_call_id) for one in chosen]
+
+
+def _words(message: Message) -> tuple[str, list[Any]]:
+    """What a message says, and what it shows: the same words about another picture are others."""
+    content = message.content if isinstance(message.content, list) else []
+    shown = [part for part in content if not (isinstance(part, dict) and isinstance(part.get("text"), str))]
+    return text_of(message), [*shown, *message.media]
 
 
 def text_of(message: Message) -> str:

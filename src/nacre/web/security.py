@@ -9,13 +9,12 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import anyio
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,6 +29,8 @@ LONGEST_HEAD = 32 * 1024
 LARGEST_BODY = 16 * 1024 * 1024
 LARGEST_LOGIN = 4096
 BODY_PATIENCE = 30.0
+SLOWEST_BODY = 1000
+"""Bytes in a second that a body must have on the whole, when it has taken longer than that patience."""
 PUBLIC = frozenset(("/login", "/openapi.json", "/healthz", "/readyz"))
 PUBLIC_FOLDER = "/static/"
 TELLS_MORE = frozenset(("/readyz",))
@@ -37,6 +38,7 @@ TELLS_MORE = frozenset(("/readyz",))
 
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _RAW = ("/api/", "/v1/")
+_FORM = "application/x-www-form-urlencoded"
 _COOKIE_DAYS = 30
 _DAY = 86_400
 _MOST_WRONG = 10
@@ -127,7 +129,7 @@ class Gate:
     def __init__(self, app: ASGIApp, *, keys: Keys, hosts: Sequence[str]) -> None:
         self._app = app
         self._keys = keys
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._hosts = frozenset((f"[{host}]" if _is_ipv6(host) else host).lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -177,7 +179,8 @@ class Gate:
             raise Fault("forbidden", "a request with a cookie must say which page sends it (Origin)")
 
     def _has_cookie(self, headers: Headers) -> bool:
-        value = _cookies(headers).get(self._keys.cookie)
+        # The library's own reader gives up at the first cookie that it does not understand, and that may be another's.
+        value = cookie_parser(headers.get("cookie", "")).get(self._keys.cookie)
         return value is not None and self._keys.is_cookie(value, time.time())
 
 
@@ -188,16 +191,19 @@ class _Receiving:
         self._receive = receive
         self._left = most
         self._is_complete = False
+        self._until = anyio.current_time() + BODY_PATIENCE
 
     async def __call__(self) -> Message:
         if self._is_complete:
             return await self._receive()
         try:
-            with anyio.fail_after(BODY_PATIENCE):
+            with anyio.fail_after(max(self._until - anyio.current_time(), 0)):
                 message = await self._receive()
         except TimeoutError:
             raise Fault("timeout", "the request did not come to its end", headers={"connection": "close"}) from None
-        self._left -= len(message.get("body", b""))
+        size = len(message.get("body", b""))
+        self._until = min(self._until + size / SLOWEST_BODY, anyio.current_time() + BODY_PATIENCE)
+        self._left -= size
         if self._left < 0:
             raise Fault("too_large", "the request is too large", headers={"connection": "close"})
         self._is_complete = not message.get("more_body", False)
@@ -236,7 +242,8 @@ def login_routes(keys: Keys) -> list[Route]:
         return answer
 
     async def logout(request: Request) -> Response:
-        answer = Response(status_code=204)
+        is_form = media_type(request.headers) == _FORM
+        answer = RedirectResponse("/login", status_code=303) if is_form else Response(status_code=204)
         _set_cookie(answer, keys.cookie, "", request)
         return answer
 
@@ -250,7 +257,8 @@ def _set_cookie(answer: Response, name: str, value: str, request: Request) -> No
         max_age=_COOKIE_DAYS * _DAY if value else 0,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        # Behind a proxy only the browser knows that it speaks TLS, and it says so.
+        secure="https" in {request.url.scheme, request.headers.get("origin", "").partition(":")[0]},
     )
 
 
@@ -261,7 +269,7 @@ class _Login(msgspec.Struct):
 async def _token_in(request: Request) -> tuple[str, bool]:
     """The token of a login, and whether it came in a form."""
     body = await request.body()
-    if media_type(request.headers) == "application/x-www-form-urlencoded":
+    if media_type(request.headers) == _FORM:
         fields = dict(part.partition("=")[::2] for part in body.decode("latin-1").split("&"))
         return unquote(fields.get("token", "").replace("+", " ")), True
     try:
@@ -299,13 +307,19 @@ def _prepared(scope: Scope, nonce: str) -> Scope:
     state = {**scope.get("state", {}), "nonce": nonce}
     root, path = split(scope["path"])
     if path.startswith(_RAW):
-        raw = (scope.get("raw_path") or quote(scope["path"]).encode()).partition(b"?")[0].decode("latin-1")
-        path = raw.removeprefix(root)
+        path = _raw_path(scope).removeprefix(root)
     return {**scope, "path": path, "root_path": root, "state": state}
 
 
+def _raw_path(scope: Scope) -> str:
+    """A request's whole path as it was sent, escaped."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    return raw.partition(b"?")[0].decode("latin-1")
+
+
 def _is_public(scope: Scope) -> bool:
-    path = scope["path"]
+    """Tell whether everybody may ask for it; below an agent's name nobody may, who need not know that there is one."""
+    path = scope["root_path"] + scope["path"]
     return path in PUBLIC or (path.startswith(PUBLIC_FOLDER) and scope["method"] in _SAFE)
 
 
@@ -320,9 +334,14 @@ def _check_origin(headers: Headers) -> None:
         raise Fault("forbidden", "another page may not do this")
     if origin is None:
         return
-    parts = urlsplit(origin) if origin.isascii() else None
-    if parts is None or parts.scheme not in {"http", "https"} or parts.netloc.lower() != headers["host"].lower():
+    host = headers["host"].lower()
+    if origin.lower() not in {f"http://{host}", f"https://{host}"}:
         raise Fault("forbidden", "another page may not do this")
+
+
+def _is_ipv6(host: str) -> bool:
+    """Tell whether a host is an address that stands in brackets where it is named."""
+    return ":" in host and not host.startswith("[")
 
 
 def _name(host: str) -> str:
@@ -339,14 +358,6 @@ def _head(scope: Scope) -> int:
 def _length(headers: Headers) -> int:
     text = headers.get("content-length", "0")
     return int(text) if text.isdecimal() else 0
-
-
-def _cookies(headers: Headers) -> dict[str, str]:
-    try:
-        jar = SimpleCookie(headers.get("cookie", ""))
-    except CookieError:
-        return {}
-    return {name: morsel.value for name, morsel in jar.items()}
 
 
 def _digest(text: str) -> bytes:
@@ -375,5 +386,5 @@ def _is_page(scope: Scope) -> bool:
 
 def _to_login(scope: Scope) -> Response:
     query = scope["query_string"].decode("latin-1")
-    wanted = scope["root_path"] + scope["path"] + (f"?{query}" if query else "")
+    wanted = _raw_path(scope) + (f"?{query}" if query else "")
     return RedirectResponse(f"/login?next={quote(wanted, safe='')}", status_code=303)

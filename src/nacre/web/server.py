@@ -182,8 +182,12 @@ class _Protocol(H11Protocol):
         self._hurry = self.loop.call_later(_HEAD_PATIENCE, transport.close)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:
+            # Nonsense that follows an answer, and that uvicorn wants to answer once more.
+            self.transport.close()
+        if not self._is_awaited():
             self._unhurried()
         elif self._hurry is None:
             self._hurry = self.loop.call_later(_HEAD_PATIENCE, self.transport.close)
@@ -191,6 +195,11 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unhurried()
         super().connection_lost(exc)
+
+    def _is_awaited(self) -> bool:
+        """Tell whether all that the line is kept for is a head, or the rest of a body that was answered already."""
+        theirs, ours = self.conn.their_state, self.conn.our_state
+        return theirs is h11.IDLE or (theirs is h11.SEND_BODY and ours in {h11.DONE, h11.MUST_CLOSE})
 
     def _unhurried(self) -> None:
         if self._hurry is not None:

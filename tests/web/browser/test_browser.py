@@ -8,15 +8,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
 import nacre
 from nacre.entries import Message
-from tests.web.browser.site import called, fill, returned, said, served
+from tests.web.browser.site import TOKEN, called, fill, returned, said, served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 Visit = Callable[..., "Page"]
 KEY = "telegram:bot:42::ada"
@@ -233,3 +234,45 @@ def test_a_deep_link_opens_in_the_middle(large: str, visit: Visit) -> None:
     assert page.locator("article.here").get_attribute("id") == "50002"
     page.keyboard.press("p")
     page.wait_for_selector("article.here[id='49998']")
+
+
+@pytest.mark.parametrize("next", ["/\t/evil.example", "/\\evil.example", "//evil.example", "javascript:alert(1)"])
+def test_a_login_leads_nowhere_else(site: str, browser: Browser, next: str) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{site}/login?next={quote(next, safe='')}#token={quote(TOKEN)}")
+        page.wait_for_url(lambda address: "/login" not in address)
+        assert page.url == f"{site}/"
+
+
+def test_long_tags_fit(tmp_path: Path, visit: Visit) -> None:
+    with nacre.open(str(tmp_path / "store")) as sessions:
+        sessions.add_message("k", "user", "hi")
+        sessions.set_meta("k", title="T", tags=["W" * 40, "w" * 300])
+    with served(tmp_path / "store") as url:
+        page = visit(url, "/s/k", width=360)
+        assert wide(page) == 360
+        page.goto(url)
+        assert wide(page) == 360
+
+
+def test_a_session_that_was_begun_anew_says_so(tmp_path: Path, visit: Visit) -> None:
+    with nacre.open(str(tmp_path / "store")) as sessions:
+        sessions.add_messages("k", [said("user", "hi"), said("assistant", "hello")])
+        with served(tmp_path / "store") as url:
+            page = visit(url, "/s/k")
+            with page.expect_request("**/events?after=3"):
+                page.reload()
+            sessions.archive("k")
+            sessions.add_message("k", "user", "from the start")
+            page.wait_for_selector("#status >> text=begun anew")
+            page.context.close()
+
+
+def test_who_is_done_logs_out(site: str, visit: Visit) -> None:
+    page = visit(site, PAGE)
+    page.keyboard.press("?")
+    page.click("dialog >> text=Log out")
+    page.wait_for_url(f"{site}/login")
+    page.goto(f"{site}{PAGE}")
+    assert "/login?next=" in page.url

@@ -129,3 +129,59 @@ def test_calls_that_come_become_a_run_and_what_was_opened_stays_open(tmp_path: P
         assert page.locator("details[id='4']").get_attribute("open") is not None
         assert page.evaluate("document.getElementById('2').isTheSame")
         page.context.close()
+
+
+def turned_away(page: Page, *, hidden: bool) -> None:
+    value = "true" if hidden else "false"
+    page.evaluate(f"Object.defineProperty(document, 'hidden', {{get: () => {value}, configurable: true}})")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_more_tabs_than_a_browser_has_lines_to_a_server(tmp_path: Path, visit: Visit) -> None:
+    root = store(tmp_path)
+    with served(root) as url:
+        first = visit(url, "/s/web:k")
+        turned_away(first, hidden=True)
+        for _ in range(7):
+            page = first.context.new_page()
+            page.goto(f"{url}/s/web:k", timeout=8000)
+            page.wait_for_selector("article")
+            turned_away(page, hidden=True)
+        with nacre.open(str(root)) as other:
+            other.add_message("web:k", "user", "meanwhile")
+        turned_away(first, hidden=False)
+        first.wait_for_selector("#transcript >> text=meanwhile")
+        first.context.close()
+
+
+def test_a_question_that_was_answered_elsewhere_goes_when_it_is_answered_again(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path), [Call("wipe", {"path": "a.txt"}), "Done."], tools=TOOLS) as url:
+        page = visit(url, "/s/web:k", forgiven="409")
+        write(page, "wipe it")
+        page.wait_for_selector(".ask")
+        other = page.context.new_page()
+        other.goto(f"{url}/s/web:k")
+        other.wait_for_selector(".ask")
+        page.click(".ask >> text=No")
+        page.wait_for_selector("#transcript article >> text=Done.")
+        other.click(".ask >> text=Yes")
+        other.wait_for_selector(".ask", state="detached")
+        assert "nobody waits" in other.inner_text("#status")
+        page.context.close()
+    with nacre.open(str(tmp_path / "store")) as sessions:
+        assert "said no" in str(sessions.get_history("web:k")[-2].content)
+
+
+def test_the_second_click_of_two_does_not_answer_the_next_question(tmp_path: Path, visit: Visit) -> None:
+    steps: list[Step] = [Call("wipe", {"path": "a.txt"}), Call("wipe", {"path": "b.txt"}), "Both?"]
+    with served(store(tmp_path), steps, tools=TOOLS) as url:
+        page = visit(url, "/s/web:k")
+        write(page, "wipe them")
+        page.click(".ask:has-text('a.txt') >> text=Yes")
+        page.wait_for_selector(".ask:has-text('b.txt')")
+        box = page.evaluate("document.querySelector('.ask button').getBoundingClientRect().toJSON()")
+        page.mouse.click(box["x"] + 5, box["y"] + 5)
+        page.click(".ask:has-text('b.txt') >> text=No", timeout=4000)
+        page.wait_for_selector("#transcript article >> text=Both?")
+        assert page.locator("#transcript summary", has_text="the user said no").count() == 1
+        page.context.close()

@@ -8,7 +8,7 @@ const main = $("#transcript");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const tell = words => { const status = $("#status"); if (status) status.textContent = words ? ` · ${words}` : ""; };
-const local = href => href && href.startsWith("/") && !/^\/[/\\]/.test(href) ? href : `${base}/`;
+const local = href => href && URL.canParse(href, origin) && new URL(href, origin).origin === origin ? href : `${base}/`;
 const at = (address, query) => `${address}${address.includes("?") ? "&" : "?"}${query}`;
 const parsed = html => { const holder = document.createElement("template"); holder.innerHTML = html; return holder.content; };
 
@@ -409,11 +409,12 @@ const place = (holder, one) => {
 };
 const forkAt = async one => {
   const answer = await fetch(main.dataset.fork, {method: "POST", body: new URLSearchParams({at: number(one)})});
-  if (answer.ok) location.assign(answer.url); else tell(answer.statusText);
+  if (answer.ok) location.assign(answer.url); else tell((await answer.json()).detail);
 };
 const floats = () => {
   const tools = float("tools", ["copy", "Copy the message", copyText], ["link", "Copy a link to the message", copyLink],
-    ["raw", "Show the message as it is stored", raw], ["fork", "Fork the session behind this message", forkAt]);
+    ["raw", "Show the message as it is stored", raw],
+    ...(main.dataset.fork ? [["fork", "Fork the session behind this message", forkAt]] : []));
   const text = float("text", ["copy", "Copy this text", one => put(one.textContent, "copied")]);
   main.addEventListener("pointerover", ({target}) => {
     place(tools, target.closest("article"));
@@ -457,7 +458,7 @@ addEventListener("keydown", event => {
 
 let scroller = null;
 let source = null;
-let isRefreshing = false, isStale = false, isAway = false;
+let isRefreshing = false, isStale = false, isAway = false, isOver = false;
 
 const refresh = async () => {
   if (isRefreshing) { isStale = true; return; }
@@ -471,15 +472,21 @@ const refresh = async () => {
   } catch { isStale = true; tell("not reached; trying again"); } finally { isRefreshing = false; }
 };
 
+const over = words => { isOver = true; source.close(); tell(words); };
+
 const listen = () => {
-  if (source || +main.dataset.tip || !$("#say")) return;
+  if (source || isOver || document.hidden || +main.dataset.tip || !$("#say")) return;
   source = new EventSource(`${main.dataset.api}/events?after=${main.dataset.n}`);
   source.addEventListener("msg", refresh);
   for (const kind of ["sum", "trunc", "head"]) {
     source.addEventListener(kind, () => tell("the history was changed; reload to see it"));
   }
-  source.addEventListener("deleted", () => { source.close(); tell("deleted"); });
-  source.addEventListener("open", () => {
+  source.addEventListener("deleted", () => over("deleted"));
+  source.addEventListener("open", ({data}) => {
+    // The first record of a session has the same name.
+    const {generation} = data ? JSON.parse(data) : main.dataset;
+    main.dataset.generation ||= generation;
+    if (generation !== main.dataset.generation) { over("begun anew; reload to see it"); return; }
     if (isAway) tell("");
     isAway = false;
     if (isStale) refresh();
@@ -490,6 +497,13 @@ const listen = () => {
     // The browser itself goes on from the last number that it had; where it has given up, we do.
     if (source.readyState === EventSource.CLOSED) { source = null; setTimeout(listen, 3000); }
   });
+};
+
+// A browser has six lines to a server, for all its tabs: one that is hidden keeps none.
+const lookedAt = () => {
+  if (!document.hidden) { if (+main.dataset.n) listen(); return; }
+  source?.close();
+  source = null;
 };
 
 // ---- writing
@@ -598,7 +612,8 @@ addEventListener("submit", async event => {
   const answer = await fetch(form.action, {
     method: "POST", body: new URLSearchParams(new FormData(form, event.submitter)), redirect: "manual",
   });
-  if (answer.type === "opaqueredirect") form.remove(); else tell((await answer.json()).detail);
+  if (answer.type !== "opaqueredirect") tell((await answer.json()).detail);
+  if (answer.type === "opaqueredirect" || answer.status === 409) form.remove();
 });
 
 if (main) {
@@ -637,6 +652,7 @@ if (main) {
     one.addEventListener("click", event => { event.preventDefault(); beside(one.dataset.step); });
   });
   floats();
+  document.addEventListener("visibilitychange", lookedAt);
   $("#stop")?.addEventListener("click", () => fetch(`${main.dataset.api}/stop`, {method: "POST"}));
   if (!calm.matches) document.documentElement.classList.add("moves");
 }
