@@ -13,8 +13,9 @@ import pytest
 
 import nacre
 from nacre.agent.actor import STOPPED, Agent
+from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
-from nacre.errors import Busy, Stopped
+from nacre.errors import Busy, Refused, Stopped
 from nacre.providers.scripted import Pause, Scripted
 from nacre.sessions import Sessions
 from tests.agent.scene import Echo, agent, call, lines, words
@@ -305,3 +306,60 @@ def test_of_many_idle_actors_the_oldest_make_way_and_are_heard_again(sessions: S
 
     anyio.run(play)
     assert [message.content for message in sessions.get_history("k0")] == ["hi", "hello", "ho", "hello"]
+
+
+def test_whoever_counts_turns_hears_of_the_end_of_one_that_failed_by_a_bug(sessions: Sessions) -> None:
+    over: list[str] = []
+
+    def broken(key: str, ask: Any) -> Any:
+        raise RuntimeError
+
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(Scripted(["x"]), guard=broken, after=over.append)) as kernel:
+            with pytest.raises(RuntimeError):
+                await kernel.deliver(words("hi"))
+
+    logging.disable()
+    anyio.run(play)
+    logging.disable(logging.NOTSET)
+    assert over == ["k"]
+
+
+def test_words_that_cannot_be_stored_in_the_middle_of_a_turn_do_not_wait_for_ever(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals, commit, told = [Refused("disk full")], Conversation.commit, []
+
+    async def full(conversation: Conversation, entries: Any, **options: Any) -> int:
+        if refusals and any(getattr(entry, "content", "") == "second" for entry in entries):
+            raise refusals.pop()
+        return await commit(conversation, entries, **options)
+
+    async def play() -> None:
+        gate = Gate()
+
+        async def wait(_: str) -> str:
+            gate.reached.set()
+            await gate.opened.wait()
+            return "ran"
+
+        async def first(kernel: Kernel) -> None:
+            with pytest.raises(Refused):
+                await kernel.deliver(words("first"))
+
+        async def second(kernel: Kernel) -> None:
+            answer = await kernel.deliver(words("second"))
+            told.append(None if answer is None else answer.content)
+
+        kernel = Kernel(sessions, lambda _: agent(Scripted([call(), "both"]), Echo(act=wait)))
+        with anyio.fail_after(5):
+            async with kernel, anyio.create_task_group() as tasks:
+                tasks.start_soon(first, kernel)
+                await gate.reached.wait()
+                tasks.start_soon(second, kernel)
+                await anyio.wait_all_tasks_blocked()
+                gate.opened.set()
+
+    monkeypatch.setattr(Conversation, "commit", full)
+    anyio.run(play)
+    assert told == ["both"]

@@ -433,3 +433,16 @@ def test_two_at_once_leave_one_summary_that_covers_everything(sessions: Sessions
 async def _quietly(made: Compactor) -> None:
     with suppress(NacreError):
         await made.compact(KEY)
+
+
+def test_of_sessions_that_need_no_summary_nothing_is_remembered(sessions: Sessions) -> None:
+    async def play() -> None:
+        async with Compactor(sessions, lambda: Scripted([])) as made:
+            for number in range(50):
+                sessions.add_message(f"s{number}", "user", "hi")
+                made.post(f"s{number}")
+            while made._running:
+                await anyio.lowlevel.checkpoint()
+            assert made._breakers == {}
+
+    anyio.run(play)

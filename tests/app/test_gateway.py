@@ -342,6 +342,27 @@ def test_words_that_had_joined_a_turn_before_a_crash_share_its_answer(root: Path
     assert served(root, [words("third")], enough=2).sent == [("ann", "to both"), ("ann", "re: third")]
 
 
+def test_words_that_had_joined_a_turn_whose_answer_was_sent_are_not_answered_again(root: Path) -> None:
+    first, second = words("first"), words("second")
+
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            inbox = Inbox(sessions)
+            for arrived in (first, second):
+                await inbox.add(arrived)
+                extra = {"origin": {"id": gateway._id(arrived)}}
+                sessions.add_messages(key_of(arrived), [Message(role="user", content=arrived.text, extra=extra)])
+            sessions.add_message(key_of(first), "assistant", "to both")
+            closed = inbox.done(first)
+            assert closed is not None
+            await closed
+
+    anyio.run(crash)
+    assert served(root, [words("third")], enough=1).sent == [("ann", "re: third")]
+    with nacre.open(root) as sessions:
+        assert Inbox(sessions).read() == []
+
+
 # Killed at any call
 
 

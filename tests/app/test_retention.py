@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -83,7 +84,7 @@ def test_nothing_is_set_and_so_nothing_is_due(sessions: Sessions, calendar: Cale
     assert (bool(rules), due(sessions, rules)) == (False, [])
 
 
-@pytest.mark.parametrize("text", ["90", "0d", "d", "-1d", "90 days", "1.5d", "9999999d", "90D"])
+@pytest.mark.parametrize("text", ["90", "0d", "d", "-1d", "90 days", "1.5d", "9999999d", "90D", "1001y", "99999w"])
 def test_what_is_no_span_of_time_is_said(text: str) -> None:
     with pytest.raises(ConfigError, match=r"retention.archive_after is a span of time such as 12h, 90d, 8w or 1y"):
         Rules.of(Settings({"retention": {"archive_after": text}}, {}))
@@ -383,3 +384,16 @@ def test_the_daemon_does_it_some_minutes_after_its_start_and_every_day(home: Pat
 def test_the_daemon_does_nothing_if_nothing_is_set(home: Path, calendar: Calendar) -> None:
     calendar.turn(91)
     assert looked_after()[0] == []
+
+
+def test_the_daemon_goes_on_whatever_is_wrong_with_a_session(
+    home: Path, calendar: Calendar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(retention, "due", broken)
+    logging.disable()
+    found = looked_after(archive_after="90d")
+    logging.disable(logging.NOTSET)
+    assert found == ([], [300.0, 86_400.0])

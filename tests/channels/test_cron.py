@@ -157,3 +157,9 @@ def test_intervals_are_the_same_moments_after_every_restart() -> None:
     moment = datetime(2026, 1, 1, 0, 7, 13, 5, tzinfo=UTC)
     assert Every(900).after(moment) == datetime(2026, 1, 1, 0, 15, tzinfo=UTC)
     assert Every(900).before(datetime(2026, 1, 1, 0, 15, tzinfo=UTC)) == datetime(2026, 1, 1, 0, 15, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["9s", "99999999999d", "600w", "1h and more"])
+def test_what_is_no_interval_is_said(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no interval"):
+        interval(text)

@@ -18,6 +18,7 @@ from nacre.channels.channel import Arrived
 from nacre.channels.irc import Config, Irc, Pace
 from nacre.channels.irc_lines import Incoming, Line, fold, outgoing, parse, plain
 from nacre.channels.lost import Gone, Patience
+from nacre.channels.table import parsed
 from nacre.errors import ConfigError
 from tests.channels.servers import HASTY, PATIENT, Heard, Server, ended, ngircd, running
 
@@ -292,6 +293,72 @@ def test_nobody_there_is_gone(server: Server, tmp_path: Path) -> None:
                     await channel.send(to, "hello?", id="a")
 
     anyio.run(run)
+
+
+def test_people_who_left_do_not_hold_up_all_others(server: Server, tmp_path: Path) -> None:
+    """Somebody who writes under many nicks and goes would else cost a minute for each of them."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await anyio.sleep(0.001)
+
+    async def run() -> None:
+        patience = Patience(first=0.01, most=0.02, outage=0.3, sleep=sleep)
+        channel = bot(server.port, tmp_path, "eleven", patience=patience)
+        async with running(channel, Heard()):
+            with pytest.raises(Gone):
+                await channel.send(_to("gone0"), "hello", id="0")
+            assert waits
+            waits.clear()
+            for number in range(1, 20):
+                with pytest.raises(Gone):
+                    await channel.send(_to(f"gone{number}"), "hello", id=str(number))
+            assert waits == []
+
+    anyio.run(run)
+
+
+def test_somebody_who_shares_a_session_with_nobody_else_is_found_by_the_chat(server: Server, tmp_path: Path) -> None:
+    async def run() -> None:
+        channel = bot(server.port, tmp_path, "twelve")
+        async with running(channel, Heard()), person("Judy", server.port) as judy:
+            await channel.send(Arrived(channel="irc", chat="judy", sender="", id="", text=""), "morning", id="1")
+            assert await judy.hears() == ["morning"]
+            assert channel._link is not None
+            assert channel._link._turns == {}
+
+    anyio.run(run)
+
+
+def test_a_nick_is_taken_back_soon(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart the server may still have the connection of before."""
+    monkeypatch.setattr("nacre.channels.irc_link._SOON", 0.05)
+
+    async def run() -> None:
+        channel = bot(server.port, tmp_path, "fourteen", pace=Pace(every=0.0, quiet=3600))
+        async with person("mike", server.port) as mike, AsyncExitStack() as stack:
+            async with person("fourteen", server.port):
+                await stack.enter_async_context(running(channel, Heard()))
+                await mike.meets("fourteen1")
+            with anyio.fail_after(PATIENT):
+                there = "fourteen1"
+                while there:
+                    mike.write("ISON fourteen1")
+                    there = (await mike.line("303")).param(-1).strip()
+            await mike.meets("fourteen")
+
+    anyio.run(run)
+
+
+@pytest.mark.parametrize("table", [{"port": 65536}, {"port": -1}, {"channels": [" "]}])
+def test_what_no_server_could_take_is_said_at_once(table: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"\[channels.irc\] cannot be used"):
+        parsed(Config, {"host": "irc.example.org", **table}, section="channels.irc")
+
+
+def _to(nick: str) -> Arrived:
+    return Arrived(channel="irc", chat=nick, sender=nick, id="", text="")
 
 
 def test_a_password_that_is_refused_ends_the_channel(tmp_path: Path) -> None:

@@ -496,6 +496,35 @@ def test_events_of_any_shape_do_no_harm(tmp_path: Path, caplog: pytest.LogCaptur
     assert "httpx2" in caplog.text or "HTTP Request" in caplog.text
 
 
+def test_a_room_that_the_server_refuses_to_tell_of_does_not_stop_all_others(tmp_path: Path) -> None:
+    def said(number: int) -> list[Any]:
+        content = {"msgtype": "m.text", "body": f"words {number}"}
+        return [{"type": "m.room.message", "sender": "@a:b", "event_id": f"${number}", "content": content}]
+
+    def answer(request: Request) -> Reply:
+        path, _, query = request.path.partition("?")
+        if "%21r%3Ab" in path or ("%21q%3Ab" in path and "messages" in path):
+            return Reply({"errcode": "M_FORBIDDEN"}, status=403)
+        if path.endswith("whoami"):
+            return Reply({"user_id": "@bot:b"})
+        if path.endswith("joined_members"):
+            return Reply({"joined": {}})
+        gap = {"events": said(2), "limited": True, "prev_batch": "p"}
+        rooms = {"!r:b": {"timeline": {"events": said(1)}}, "!q:b": {"timeline": gap}}
+        rooms |= {"!s:b": {"timeline": {"events": said(3)}}}
+        if "since=s1" in query:
+            return Reply({"next_batch": "s2", "rooms": {"join": rooms}})
+        return Reply(how="hold") if "since=s2" in query else Reply({"next_batch": "s1"})
+
+    async def run() -> None:
+        heard = Heard()
+        async with scripted(answer) as server, running(simple(server.address, tmp_path), heard):
+            await heard.saw("words 3")
+        assert heard.texts == ["words 2", "words 3"]
+
+    anyio.run(run)
+
+
 def test_a_server_in_trouble_is_asked_again_with_the_same_transaction(tmp_path: Path) -> None:
     troubles = iter([
         Reply(b"<html>", status=502),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nacre.entries import Message, Note
 from tests.cli.conftest import Nacre
 
 
@@ -47,6 +48,17 @@ def test_an_archived_session_is_not_renamed_into_a_new_one(nacre: Nacre) -> None
     before = nacre.files()
     assert nacre("s", "rename", "one", "x").code == 1
     assert nacre.files() == before
+
+
+def test_a_fork_at_an_answer_takes_along_what_it_cost(nacre: Nacre) -> None:
+    with nacre.sessions() as sessions:
+        answer = Message(role="assistant", content="Hello.")
+        sessions.submit("talk", [Message(role="user", content="Hi.")]).result()
+        number = sessions.submit("talk", [answer, Note("use", {"prompt": 1})]).result()
+        sessions.add_message("talk", "user", "And now?")
+    assert nacre("s", "fork", f"talk@{number - 1}", "two").code == 0
+    with nacre.sessions() as sessions:
+        assert [message.content for message in sessions.get_history("two")] == ["Hi.", "Hello."]
 
 
 def test_a_fork_shares_the_past_up_to_a_record(nacre: Nacre) -> None:

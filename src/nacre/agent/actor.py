@@ -133,7 +133,8 @@ class Actor:
                 self._hold.close()
         except NacreError as error:
             letter.settle(error=error)
-        self._agent.after(self._conversation.key)
+        finally:
+            self._agent.after(self._conversation.key)
 
     async def _turned(self, letter: Letter) -> Message | None:
         """Commit the words of a letter and run the turn that answers them, unless they have been answered before."""
@@ -201,10 +202,11 @@ class Actor:
     async def _hear(self) -> None:
         """Commit words that came during the turn, so that the model sees them at its next step."""
         while self._mailbox:
-            letter = self._mailbox.popleft()
+            letter = self._mailbox[0]
             if letter.inbound is not None:
                 await self._conversation.commit([_message(letter.inbound, self._agent.recall)], id=letter.inbound.id)
-            letter.settle()
+            # Only now: what cannot be stored ends this turn, and is the next one's.
+            self._mailbox.popleft().settle()
 
 
 def _message(inbound: Inbound, recall: Callable[[str], str]) -> Message:

@@ -13,6 +13,7 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from nacre.app.furnishing import workspace_of
 from nacre.app.gateway import Gateway
 from nacre.app.retention import Rules
 from nacre.app.running import App, running, store_of
@@ -93,9 +94,9 @@ class Agents:
 
     async def check(self, settings: Settings) -> None:
         """Raise ConfigError if the agents, their channels or their retention cannot be as they are set up."""
-        check_workspaces(settings)
+        check_workspaces(settings, self._root)
+        check_limits(settings)
         for name in settings.agents:
-            Rules.of(settings.for_agent(name))
             async with AsyncExitStack() as stack:
                 for channel in channels_of(settings.for_agent(name), Path(store_of(self._root, name)) / FOLDER):
                     stack.push_async_callback(channel.close)
@@ -179,10 +180,22 @@ async def _settled(app: App) -> None:
         await anyio.sleep(_TICK)
 
 
-def check_workspaces(settings: Settings) -> None:
-    """Raise ConfigError if one agent's files could be reached by another."""
-    wanted = {name: settings.for_agent(name).text("agent.workspace") for name in settings.agents}
-    found = {name: Path(place).expanduser().resolve() for name, place in wanted.items() if place}
+def check_limits(settings: Settings) -> None:
+    """Raise ConfigError if an agent could answer nobody, or its sessions are kept for no span of time."""
+    for name in settings.agents:
+        own = settings.for_agent(name)
+        Rules.of(own)
+        if own.number("agent.max_turns") < 1:
+            raise ConfigError("agent.max_turns is at least 1: with less nobody in a channel is ever answered")
+
+
+def check_workspaces(settings: Settings, root: str) -> None:
+    """Raise ConfigError if one agent's files could be reached by another; `root` is where the main one's store is."""
+    own = {name: settings.for_agent(name) for name in settings.agents}
+    found = {name: workspace_of(own[name], store_of(root, name)).resolve() for name in own}
+    # What is around a store may be somebody's workspace, since no tool sees a store.
+    usual = {name for name in own if not own[name].text("agent.workspace")}
     for (one, its), (other, others) in combinations(found.items(), 2):
-        if its.is_relative_to(others) or others.is_relative_to(its):
+        is_below = its.is_relative_to(others) and one not in usual
+        if is_below or (others.is_relative_to(its) and other not in usual):
             raise ConfigError(f"the agents {one!r} and {other!r} would share the workspace {its}; give each its own")

@@ -152,7 +152,7 @@ class Compactor:
             self._running.discard(key)
 
     async def _looked_after(self, key: str) -> None:
-        breaker = self._breakers.setdefault(key, _Breaker())
+        breaker = self._breakers.get(key) or _Breaker()
         async with self._one:
             if not await self._is_due(key) or breaker.is_resting():
                 return
@@ -160,9 +160,10 @@ class Compactor:
                 await self._compacted(key, "", everything=False)
             except NacreError as error:
                 breaker.fail()
+                self._breakers[key] = breaker
                 logger.warning("a session was not summarised: %s", error, extra={"session": key})
             else:
-                del self._breakers[key]
+                self._breakers.pop(key, None)
 
     async def _is_due(self, key: str) -> bool:
         last = self._limits.messages

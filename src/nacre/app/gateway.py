@@ -25,7 +25,7 @@ from nacre.app.turnstile import Turnstile
 from nacre.channels.channel import Arrived, Channel, key_of
 from nacre.channels.lost import Gone
 from nacre.entries import Message
-from nacre.errors import Busy, ChannelError, NacreError, SessionBusy, Stopped, StoreError
+from nacre.errors import Busy, ChannelError, ConfigError, NacreError, SessionBusy, Stopped, StoreError
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -82,6 +82,7 @@ class Gateway:
         self._lines = Lines()
         self._leftovers = Leftovers()
         self._ours: dict[str, str] = {}
+        self._failed: set[str] = set()
         self._idle = turns
         self._turnstile = turnstile or Turnstile()
         self._tasks: TaskGroup | None = None
@@ -94,14 +95,20 @@ class Gateway:
         """Answer what an earlier run left open, and then serve until it is to end, and what is begun has ended."""
         async with anyio.create_task_group() as receiving:
             async with anyio.create_task_group() as self._tasks:
-                for arrived in self._inbox.read():
-                    self._leftovers.add(_id(arrived))
-                    self._begin(arrived)
+                self._take_up(self._inbox.read())
                 for channel in self._channels.values():
                     receiving.start_soon(self._run, channel, name=f"channel {channel.name}")
                 ready()
                 await self._over.wait()
             receiving.cancel_scope.cancel()
+
+    def _take_up(self, left: Sequence[Arrived]) -> None:
+        """Answer what an earlier run left open, unless it was for a turn whose answer was sent."""
+        for name in self._inbox.answered:
+            self._leftovers.tell(_id_of(name))
+        for arrived in left:
+            self._leftovers.add(_id(arrived))
+            self._begin(arrived)
 
     def end(self) -> None:
         """Take no more words, and begin no more turns; what waits, or comes now, is for the next start."""
@@ -118,14 +125,21 @@ class Gateway:
         return len(self._inbox)
 
     async def _run(self, channel: Channel) -> None:
-        self._running.add(channel.name)
-        try:
-            await channel.run(self.accept)
-        except Exception:
-            # One channel's trouble, such as a password that its server refuses, is not that of the others.
-            logger.exception("a channel ended", extra={"channel": channel.name})
-        finally:
-            self._running.discard(channel.name)
+        """Run a channel to its end; one channel's trouble is not that of the others."""
+        wait = _FIRST_WAIT
+        while True:
+            self._running.add(channel.name)
+            try:
+                return await channel.run(self.accept)
+            except ConfigError:
+                # Such as a password that its server refuses: it would be refused again.
+                return logger.exception("a channel ended", extra={"channel": channel.name})
+            except Exception:
+                logger.exception("a channel failed, and is run again", extra={"channel": channel.name})
+            finally:
+                self._running.discard(channel.name)
+            await anyio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
 
     async def accept(self, arrived: Arrived) -> None:
         """Take words in; they are durable when it returns, unless nobody is to answer them."""
@@ -141,7 +155,7 @@ class Gateway:
             self._refuse(arrived, "rate", TOO_FAST)
         elif self._lines.length(self._key(arrived)) >= _MOST_WAITING:
             self._refuse(arrived, "full", TOO_MUCH)
-        elif not manners.keeps or await self._kept(arrived):
+        elif await self._kept(arrived) if manners.keeps else self._inbox.is_new(arrived):
             self.traffic.accepted[arrived.channel] += 1
             self._begin(arrived)
 
@@ -198,7 +212,7 @@ class Gateway:
         except Exception:
             # A bug with one message must not end the service of all others, nor come again with every start.
             logger.exception("words could not be answered", extra={"channel": arrived.channel})
-            self.traffic.failed[arrived.channel] += 1
+            self._fail(arrived)
             return BROKEN
 
     async def _told(self, arrived: Arrived, text: str) -> None:
@@ -217,7 +231,9 @@ class Gateway:
 
     async def _closed(self, arrived: Arrived) -> None:
         """Close words; durably before anything else is sent where a repeat would be seen."""
-        closed = self._inbox.done(arrived)
+        name = name_of(arrived)
+        closed = self._inbox.done(arrived, failed=name in self._failed)
+        self._failed.discard(name)
         if closed is not None and not self._is_exact(arrived):
             # Once it is sent nothing comes between: a shutdown here would have it sent again.
             with anyio.CancelScope(shield=True):
@@ -265,8 +281,12 @@ class Gateway:
             return TOO_MUCH
         except NacreError as error:
             logger.warning("a turn failed", extra={"session": key, "error": str(error)})
-            self.traffic.failed[arrived.channel] += 1
+            self._fail(arrived)
             return f"I cannot answer now: {str(error).partition(chr(10))[0] or type(error).__name__}"
+
+    def _fail(self, arrived: Arrived) -> None:
+        self.traffic.failed[arrived.channel] += 1
+        self._failed.add(name_of(arrived))
 
     async def _obeyed(self, arrived: Arrived, command: Callable[[], Awaitable[str]]) -> str:
         """What a command led to; once that is noted, it is not carried out again after a restart."""
@@ -329,7 +349,7 @@ async def _patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError])
         try:
             return await act()
         except trouble as error:
-            logger.info("something has to wait", extra={"error": str(error)})
+            logger.warning("something has to wait", extra={"error": str(error)})
             await anyio.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
 
@@ -348,6 +368,10 @@ def _text(answer: Message | None) -> str:
 
 def _id(arrived: Arrived) -> str:
     """A name for words that fits an idempotency key, however long the channel's own is."""
+    return _id_of(name_of(arrived))
+
+
+def _id_of(name: str) -> str:
     from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along
 
-    return blake2b(name_of(arrived).encode(), digest_size=16).hexdigest()
+    return blake2b(name.encode(), digest_size=16).hexdigest()

@@ -34,6 +34,7 @@ class Inbox:
         self._known: dict[str, None] = {}
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
+        self._failed: set[str] = set()
         self._young, self._old = KEYS
         self._count = 0
         self._turns = 0
@@ -54,6 +55,18 @@ class Inbox:
                 self._take(entry)
         self._count = len(logs[self._young])
         return list(self._open.values())
+
+    @property
+    def answered(self) -> list[str]:
+        """The names of words that are known, not open, and were not closed with a failure instead of an answer."""
+        return [name for name in self._known if name not in self._open and name not in self._failed]
+
+    def is_new(self, arrived: Arrived) -> bool:
+        """Tell whether words come for the first time, and remember them; nothing of them is kept."""
+        name = name_of(arrived)
+        is_new = name not in self._known
+        self._remember(name)
+        return is_new
 
     async def add(self, arrived: Arrived) -> bool:
         """Take words in; durable when it returns. False if they came before."""
@@ -93,14 +106,17 @@ class Inbox:
             self._begun.add(name)
         return False
 
-    def done(self, arrived: Arrived) -> Awaitable[int] | None:
-        """Close words that were answered: durable when what it returns was awaited, or a little later if it is not."""
+    def done(self, arrived: Arrived, *, failed: bool = False) -> Awaitable[int] | None:
+        """Close words that were answered: durable when what it returns was awaited, or a little later if it is not.
+
+        Those of a turn that `failed` got no answer, and those that came after them in their session wait for it.
+        """
         name = name_of(arrived)
         if self._open.pop(name, None) is None:
             return None
         self._begun.discard(name)
         self._results.pop(name, None)
-        return self._noted(_ANSWERED, {"of": name})
+        return self._noted(_ANSWERED, {"of": name, **({"failed": True} if failed else {})})
 
     def _noted(self, kind: str, data: Any) -> Awaitable[int]:
         self._count += 1
@@ -116,6 +132,8 @@ class Inbox:
         elif entry.kind == _SENDING:
             self._begun.add(entry.data["of"])
         elif entry.kind == _ANSWERED:
+            if entry.data.get("failed"):
+                self._failed.add(entry.data["of"])
             self._open.pop(entry.data["of"], None)
             self._begun.discard(entry.data["of"])
             self._results.pop(entry.data["of"], None)

@@ -20,7 +20,12 @@ class Leftovers:
         self._told: set[str] = set()
 
     def add(self, id: str) -> None:
+        """Take in words that are open."""
         self._open.add(id)
+
+    def tell(self, id: str) -> None:
+        """Take in words whose answer was sent."""
+        self._told.add(id)
 
     def is_told(self, sessions: Sessions, key: str, id: str) -> bool:
         """Whether the answer to words went to somebody whose turn they had joined; if not, it goes to theirs now."""

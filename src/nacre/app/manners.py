@@ -48,10 +48,23 @@ def manners_of(settings: Settings) -> Callable[[str], Manners]:
     for name, table in tables_of(settings).items():
         own = {key: value for key, value in table.items() if key in Manners.__struct_encode_fields__}
         try:
-            found[name] = msgspec.convert({kept: usual, **own}, Manners)
+            made = msgspec.convert({kept: usual, **own}, Manners)
         except msgspec.ValidationError as error:
             raise ConfigError(f"[channels.{name}] cannot be used: {error}") from error
+        has_nicks = table.get("kind", name) == "irc" and table.get("identify", "nick") == "nick"
+        found[name] = _folded(made) if has_nicks else made
     return lambda channel: found.get(channel) or Manners(keeps=usual)
+
+
+def _folded(manners: Manners) -> Manners:
+    """The same, with nicks as servers compare them."""
+    from nacre.channels.irc_lines import fold  # noqa: PLC0415 - each channel only where it is configured
+
+    def folded(nicks: Sequence[str]) -> list[str]:
+        return [fold(nick, "ascii") for nick in nicks]
+
+    owners = manners.owners if manners.owners is None else folded(manners.owners)
+    return msgspec.structs.replace(manners, allow=folded(manners.allow), owners=owners)
 
 
 class Guests:

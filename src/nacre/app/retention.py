@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 RECEIPTS = "receipts/retention.jsonl"
 _SPAN = re.compile(r"(\d{1,5})([hdwy])\Z")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
+_LONGEST = 1000 * _HOURS["y"]
 _OWN = "nacre:"
 _FIRST, _EVERY = 300.0, 86_400.0
 
@@ -64,9 +65,10 @@ def span(text: str, name: str) -> timedelta | None:
     if not text:
         return None
     found = _SPAN.match(text)
-    if found is None or not int(found[1]):
+    hours = 0 if found is None else int(found[1]) * _HOURS[found[2]]
+    if not 0 < hours <= _LONGEST:
         raise ConfigError(f"{name} is a span of time such as 12h, 90d, 8w or 1y, or nothing; not {text!r}")
-    return timedelta(hours=int(found[1]) * _HOURS[found[2]])
+    return timedelta(hours=hours)
 
 
 class Act(Struct, frozen=True, kw_only=True):
@@ -332,7 +334,8 @@ def _look_after(name: str, app: App, discard: Discard) -> None:
             for act in acts:
                 from_thread.check_cancelled()
                 done[act.act] += _is_kept(keeper, act)
-    except (NacreError, OSError):
+    except Exception:
+        # What is wrong with an old session must not end the service of all others.
         logger.exception("old sessions could not be looked after", extra={"agent": name})
     logger.info("old sessions were looked after", extra={"agent": name, **done})
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 import nacre
+from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
 from nacre.app.gateway import Command, Gateway, Room
-from nacre.app.inbox import Inbox
+from nacre.app.inbox import KEYS, Inbox
 from nacre.app.manners import Manners, manners_of, tables_of
 from nacre.app.running import App
 from nacre.channels.channel import Arrived, Channel
 from nacre.channels.table import parsed
 from nacre.config import Settings, is_name
-from nacre.errors import ConfigError, NacreError, SessionNotFound
+from nacre.errors import ConfigError, InvalidKey, NacreError, SessionBusy, SessionNotFound, StoreError
 from nacre.sessions import Sessions
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
 
 GROUP = "nacre.channels"
 _OWN = ("irc", "matrix", "telegram")
-_TAKEN = ("api", "schedule")
+_TAKEN = ("api", "nacre", "schedule")
+_WORK = "delegate"
 FOLDER = "channels"
 """Where in a store its channels keep how far they have read."""
 _MOST_KNOWN = 4096
@@ -36,8 +40,12 @@ _EARLIER = ("{channel}_{thread}_{sender}", "{channel}_{sender}", "{channel}:{cha
 
 @asynccontextmanager
 async def serving(app: App) -> AsyncIterator[Gateway]:
-    """A gateway for the channels of the configuration; raises ConfigError for one that cannot be made."""
+    """A gateway for the channels of the configuration; raises ConfigError for one that cannot be made.
+
+    Raises SessionBusy if another gateway serves the store: two would answer the same words.
+    """
     async with AsyncExitStack() as stack:
+        stack.enter_context(_alone(app.sessions))
         rooms = await _rooms(app, stack)
         manners = manners_of(app.settings)
         gateway = Gateway(
@@ -53,10 +61,31 @@ async def serving(app: App) -> AsyncIterator[Gateway]:
         yield gateway
 
 
+@contextmanager
+def _alone(sessions: Sessions) -> Iterator[None]:
+    """Keep others from serving a store."""
+    hold = sessions.hold(KEYS[0])
+    try:
+        hold.take()
+    except SessionBusy as error:
+        where = f"{sessions.location} is served already: {error}"
+        raise SessionBusy(f"{where}; end that, or name another store with --store") from error
+    try:
+        yield
+    finally:
+        hold.close()
+
+
 async def _rooms(app: App, stack: AsyncExitStack) -> Mapping[bool, Room]:
     """Where sessions live: on disk, and in RAM for channels that keep nothing."""
     passing = stack.enter_context(nacre.open(":memory:"))
-    kernel = await stack.enter_async_context(Kernel(passing, app.agent_for))
+
+    def agent_for(key: str) -> Agent:
+        # Whoever works for a session has one of their own, and it would be on disk.
+        found = app.agent_for(key)
+        return replace(found, tools={name: tool for name, tool in found.tools.items() if name != _WORK})
+
+    kernel = await stack.enter_async_context(Kernel(passing, agent_for))
     return {True: Room(app.sessions, app.kernel), False: Room(passing, kernel)}
 
 
@@ -106,7 +135,8 @@ def schedule_of(
 def _made(name: str, table: Mapping[str, Any], folder: Path, manners: Callable[[str], Manners]) -> Channel:
     """A channel from its table, without what is not for itself; several of one kind have different names."""
     if not is_name(name) or name in _TAKEN:
-        raise ConfigError(f"[channels.{name}]: a channel is named by lower-case letters, digits and dashes")
+        named = f"lower-case letters, digits and dashes, and not {', '.join(_TAKEN)}"
+        raise ConfigError(f"[channels.{name}]: a channel is named by {named}")
     kind = table.get("kind", name)
     own = {key: value for key, value in table.items() if key not in {*Manners.__struct_encode_fields__, "kind"}}
     state = folder / f"{name}.json"
@@ -158,12 +188,24 @@ class _Earlier:
 
     def __call__(self, arrived: Arrived) -> str | None:
         who = (arrived.channel, arrived.chat, arrived.thread, arrived.sender)
-        if who not in self._known:
-            self._known[who] = next(filter(self._is_there, _forms(arrived)), None)
-        return self._known[who]
+        if who in self._known:
+            return self._known[who]
+        for key in _forms(arrived):
+            try:
+                if self._sessions.exists(key):
+                    return self._remember(who, key)
+            except InvalidKey:
+                continue
+            except StoreError:
+                # It is there, and cannot be read now; whoever has it is told why when they are answered.
+                return key
+        return self._remember(who, None)
 
-    def _is_there(self, key: str) -> bool:
-        return self._sessions.exists(key)
+    def _remember(self, who: tuple[str, str, str, str], key: str | None) -> str | None:
+        if len(self._known) >= _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[who] = key
+        return key
 
 
 def _forms(arrived: Arrived) -> list[str]:
@@ -178,10 +220,14 @@ def _commands(app: App) -> Mapping[str, Command]:
     began = time.monotonic()
 
     async def new(key: str, room: Room) -> str:
+        hold = room.sessions.hold(key)
+        hold.take()
         try:
             room.sessions.archive(key)
         except SessionNotFound:
             return "This conversation is new already."
+        finally:
+            hold.close()
         return "A new conversation begins. The old one is kept in the archive."
 
     async def status(key: str, room: Room) -> str:

@@ -22,7 +22,7 @@ _SHORT = {
     "@hourly": "0 * * * *",
 }
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_SHORTEST = 10
+_SHORTEST, _LONGEST = 10, 10 * 366 * 86_400
 _FIELDS = 5
 # The 29th of February may be eight years away.
 _FARTHEST = 9 * 366
@@ -120,9 +120,10 @@ def interval(text: str) -> Every:
     """What `15m`, `1h30m` or `2d` means; raises ConfigError."""
     parts = re.findall(r"(\d+)\s*([smhdw])", text)
     seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
-    if not re.fullmatch(r"\s*(\d+\s*[smhdw]\s*)+", text) or seconds < _SHORTEST:
+    if not re.fullmatch(r"\s*(\d+\s*[smhdw]\s*)+", text) or not _SHORTEST <= seconds <= _LONGEST:
         raise ConfigError(
             f"{text!r} is no interval: write it like '15m', '1h30m' or '2d', at least {_SHORTEST} seconds"
+            " and at most ten years"
         )
     return Every(seconds)
 

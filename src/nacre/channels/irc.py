@@ -57,6 +57,7 @@ class Irc:
         self._numbers = itertools.count()
         self._link: Link | None = None
         self._change = anyio.Event()
+        self._waited = float("-inf")
 
     async def run(self, accept: Accept) -> None:
         """Hear people until cancelled; raises ConfigError if the server will not have the bot as it is set up."""
@@ -76,7 +77,7 @@ class Irc:
         if _is_channel(to.chat):
             target, text = to.chat, f"{to.shown}: {text}" if to.shown else text
         else:
-            target = to.shown or to.sender
+            target = to.shown or to.sender or to.chat
         if not target or not target.isprintable() or " " in target or target.startswith(":"):
             raise Gone(f"{target!r} is nobody's name on IRC")
         await self._insist(text, target)
@@ -88,7 +89,7 @@ class Irc:
 
     async def _insist(self, text: str, target: str) -> None:
         """Say it; somebody who is not there is waited for, since people come back after an outage as we do."""
-        attempts, deadline = Attempts(self._patience), time.monotonic() + self._patience.outage
+        attempts = Attempts(self._patience)
         while True:
             link = await self._linked()
             try:
@@ -96,9 +97,16 @@ class Irc:
             except Lost as error:
                 raise ChannelError(f"{self._config.host} {error}; what of it was said is not known") from error
             except Gone:
-                if time.monotonic() > deadline:
+                if not self._may_wait():
                     raise
             await attempts.wait()
+
+    def _may_wait(self) -> bool:
+        """Whether there is still time to wait for people: all answers wait meanwhile, so it is a while in ten."""
+        now, outage = time.monotonic(), self._patience.outage
+        if now > self._waited + 10 * outage:
+            self._waited = now
+        return now < self._waited + outage
 
     async def _linked(self) -> Link:
         with anyio.move_on_after(self._patience.outage):

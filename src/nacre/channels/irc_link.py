@@ -7,12 +7,13 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import Literal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Literal
 
 import anyio
 from anyio.abc import ByteStream
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from nacre.channels.irc_lines import Incoming, Line, fold, outgoing, plain
 from nacre.channels.lost import Gone, Lost
@@ -26,17 +27,18 @@ _NOT_SENT = frozenset({"401", "403", "404"})
 _SASL_FAILED = frozenset({"902", "904", "905", "906", "908"})
 _NICKS = 9
 _CHUNK = 400
+_SOON = 10.0
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[channels.irc]`: where the server is, who the bot is there, and how people are told apart."""
 
     host: str
-    port: int = 0
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
     tls: bool = True
     ca_file: str = ""
     nick: str = "nacre"
-    channels: tuple[str, ...] = ()
+    channels: tuple[Annotated[str, Meta(pattern=r"\S")], ...] = ()
     identify: Literal["nick", "account"] = "nick"
     login: str = ""
     password_file: str = ""
@@ -92,7 +94,8 @@ class Link:
             await self.registered.wait()
         while self.registered.is_set():
             self._spoke = False
-            await anyio.sleep(self._pace.quiet)
+            # Whoever has our nick may be what is left of the connection before this one, and soon gone.
+            await anyio.sleep(min(self._pace.quiet, _SOON) if self._has_another_nick() else self._pace.quiet)
             with anyio.move_on_after(self._pace.answer):
                 await self._tend()
             if not self._spoke:
@@ -103,7 +106,7 @@ class Link:
     async def say(self, text: str, target: str) -> None:
         """Say something to somebody; when it returns, the server has it. Raises Lost, or Gone if nobody is there."""
         name = self._folded(target)
-        async with self._turns.setdefault(name, anyio.Lock()):
+        async with self._turn_of(name):
             self._refused.pop(name, None)
             for line in outgoing(text, target, self.nick):
                 await self._turn()
@@ -111,6 +114,17 @@ class Link:
             await self._fence()
             if reason := self._refused.pop(name, ""):
                 raise Gone(f"{target!r} on {self._config.host} cannot be written to: {reason}")
+
+    @asynccontextmanager
+    async def _turn_of(self, name: str) -> AsyncIterator[None]:
+        """One text at a time for each, so that a refusal can be told to belong to it."""
+        lock = self._turns.setdefault(name, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._turns.pop(name, None)
 
     def is_me(self, nick: str) -> bool:
         return self._folded(nick) == self._folded(self.nick)
@@ -237,8 +251,13 @@ class Link:
         number = 1 if self.nick == wanted else int(self.nick[-1]) + 1
         if number > _NICKS:
             raise Lost(f"has somebody under the nick {wanted!r} and all that are like it")
-        self.nick = f"{wanted[:8]}{number}"
+        self.nick = _numbered(wanted, number)
         await self._write(f"NICK {self.nick}")
+
+    def _has_another_nick(self) -> bool:
+        return self.nick != self._config.nick and self.nick in {
+            _numbered(self._config.nick, n) for n in range(1, _NICKS + 1)
+        }
 
     def _end(self, reason: str) -> None:
         # Some servers have no better word for a wrong password.
@@ -287,6 +306,10 @@ class Link:
     def _passed(self, token: str) -> None:
         if token in self._fences:
             self._fences[token].set()
+
+
+def _numbered(nick: str, number: int) -> str:
+    return f"{nick[:8]}{number}"
 
 
 async def _alive(doing: Awaitable[bytes | None]) -> bytes:

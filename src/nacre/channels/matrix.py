@@ -20,7 +20,7 @@ from nacre.channels.lost import Attempts, Gone, Lost, Patience
 from nacre.channels.matrix_events import Event, Room, answer, batch, events, said, since_invited
 from nacre.channels.pieces import split, utf8
 from nacre.channels.position import Position
-from nacre.channels.table import needed, secret, variable
+from nacre.channels.table import address, needed, secret, variable
 from nacre.errors import ChannelError, ConfigError, NacreError
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,8 @@ class Matrix:
         self._patience = patience or Patience()
         self._position = Position(state)
         self._token, self._password = _secrets(config, name)
-        self._api = Api(config.homeserver, secret=self._token)
+        server = address(config.homeserver, section=f"channels.{name}", key="homeserver")
+        self._api = Api(server, secret=self._token)
         self._me = ""
         self._entered = anyio.Event()
         self._told: set[str] = set()
@@ -220,7 +221,7 @@ class Matrix:
         shape = json.dumps({"types": _TYPES})
         for _ in range(_PAGES):
             query = {"dir": "b", "from": before, "to": since, "limit": str(_PAGE), "filter": shape}
-            page = await self._ask("GET", f"/rooms/{quote(room, safe='')}/messages", query=query)
+            page = await self._told_of(room, "messages", query)
             found += events(page.get("chunk"))
             before = str(page.get("end") or "")
             if not before or not page.get("chunk"):
@@ -247,9 +248,21 @@ class Matrix:
     async def _is_crowded(self, room: str) -> bool:
         """Whether there are others beside the bot and one person; there, only what is said to the bot is for it."""
         if room not in self._crowded:
-            found = await self._ask("GET", f"/rooms/{quote(room, safe='')}/joined_members")
+            found = await self._told_of(room, "joined_members")
+            if "joined" not in found:
+                return True
             self._crowded[room] = len(found.get("joined") or ()) > _ALONE_TOGETHER
         return self._crowded[room]
+
+    async def _told_of(self, room: str, what: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """What the server tells of a room; nothing if it refuses, so that one room does not stop all others."""
+        try:
+            return await self._ask("GET", f"/rooms/{quote(room, safe='')}/{what}", query=query)
+        except Refusal as refusal:
+            if refusal.status in {_UNAUTHORIZED, _TOO_MANY}:
+                raise
+            logger.warning("a Matrix room is not told of", extra={"chat": room, "reason": str(refusal)})
+            return {}
 
     async def _keep(self, since: str, invited: Mapping[str, str] | None = None) -> None:
         """Note how far was read, and who invited us where as long as we have not gone there."""

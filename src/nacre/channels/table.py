@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -39,6 +40,18 @@ def secret(file: str, variable: str, *, section: str, key: str) -> str:
     if not text or not text.isprintable():
         raise ConfigError(f"{section}.{key} names {file!r}, which must hold one line and nothing else")
     return text
+
+
+def address(text: str, *, section: str, key: str) -> str:
+    """The address of a server, without a slash at its end; raises ConfigError if it is none."""
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ConfigError(f"{section}.{key} is an address such as https://example.org, not {text!r}")
+    return text.rstrip("/")
 
 
 def needed(value: str, *, section: str, key: str, variable: str) -> str:

@@ -16,7 +16,7 @@ from nacre.channels.http import Api, Refusal
 from nacre.channels.lost import Attempts, Gone, Lost, Patience, Unsent
 from nacre.channels.pieces import FENCE_ROOM, fenced, split, utf16
 from nacre.channels.position import Position
-from nacre.channels.table import needed, secret, variable
+from nacre.channels.table import address, needed, secret, variable
 from nacre.channels.telegram_text import Bot, Update, marked_up, updates, words
 from nacre.errors import ChannelError, ConfigError, NacreError
 
@@ -61,7 +61,8 @@ class Telegram:
         section, known = f"channels.{name}", variable(name, "TOKEN")
         found = secret(config.token_file, known, section=section, key="token_file")
         token = needed(found, section=section, key="token_file", variable=known)
-        self._api = Api(f"{config.address.rstrip('/')}/bot{token}", secret=token)
+        server = address(config.address, section=section, key="address")
+        self._api = Api(f"{server}/bot{token}", secret=token)
         self._bot = Bot()
         self._shown: dict[str, int] = {}
 

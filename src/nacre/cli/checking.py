@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from nacre.app.agents import check_workspaces
+from nacre.app.agents import check_limits, check_workspaces
 from nacre.app.furnishing import workspace_of
 from nacre.app.manners import manners_of
 from nacre.app.models import provider_for
@@ -30,7 +30,8 @@ async def checks(args: Namespace) -> AsyncIterator[Check]:
     yield _token(args)
     try:
         settings = load()
-        check_workspaces(settings)
+        check_workspaces(settings, root_of(args))
+        check_limits(settings)
     except ConfigError as error:
         yield Check("config", "fail", str(error), f"edit {path()}; `nacre config show` lists what there is")
         return

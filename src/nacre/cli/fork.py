@@ -11,6 +11,7 @@ from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
 from nacre.cli.text import clean
+from nacre.history.live import behind
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
@@ -34,15 +35,22 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
         source = find(sessions, args.ref)
+        at = None if source.n is None else _behind(sessions, source.key, source.n)
         key = args.key or _free(sessions, source.key)
         if sessions.exists(key):
             raise Failure("conflict", f"there is a session {key!r} already", hint="choose another key")
         if not args.dry_run:
-            sessions.fork(source.key, key, at=source.n)
+            sessions.fork(source.key, key, at=at)
             if args.name:
                 sessions.set_meta(key, title=args.name)
-    _tell(out, source.key, key, args, at=source.n)
+    _tell(out, source.key, key, args, at=at)
     return OK
+
+
+def _behind(sessions: Sessions, key: str, n: int) -> int:
+    """The record to fork at for what was said up to record `n`."""
+    store = sessions._store  # noqa: SLF001 - records that were stored together have no other way up
+    return store.read(key, lambda past: behind(past, n)) or n
 
 
 def _free(sessions: Sessions, key: str) -> str:

@@ -129,8 +129,13 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
     from nacre.app.retention import keep  # noqa: PLC0415
     from nacre.cli.discard import discard_archived  # noqa: PLC0415
     from nacre.config import MAIN, load  # noqa: PLC0415
-    from nacre.web.server import application, serve  # noqa: PLC0415
+    from nacre.web.server import application, listening, serve  # noqa: PLC0415
 
+    # Until it is up there is nothing to read anew, and that is no reason to end.
+    signal.signal(signal.SIGHUP, lambda *_: None)
+    for one in listening(args.host, args.port):
+        # Words are not begun to be answered by a daemon that then has no place to listen.
+        one.close()
     async with Agents(store=args.store, model=args.model, told=lambda app: _tell_notes(args, out, app)) as agents:
         await agents.start(load())
         hosts = [args.host, *_LOOPBACK, *args.name]
@@ -186,6 +191,9 @@ async def _reload(agents: Agents) -> None:
         changed = await agents.change(load())
     except ConfigError as error:
         logger.warning("the configuration cannot be used; all goes on as it was", extra={"reason": str(error)})
+    except Exception:
+        # Whatever a package's channel does with its table: those who are being served have nothing to do with it.
+        logger.exception("the configuration cannot be used; all goes on as it was")
     else:
         logger.info("the configuration was read anew", extra={"changed": ", ".join(changed) or "nothing"})
     systemd.notify("READY=1")

@@ -148,6 +148,17 @@ def keep(past: Past) -> set[int]:
     return (live | {past.state.sp, past.state.mp, past.state.br}) - {0}
 
 
+def behind(past: Past, n: int) -> int:
+    """The record to go back to for what was said up to record `n`: the last that was stored with it.
+
+    An answer is stored together with what it cost, and only what is behind both can be gone on from. Where another
+    message was stored with it there is no such record, and it is `n` itself.
+    """
+    record = past.find(n)
+    last = past.find(record.tx[0] + record.tx[1] - 1) if record is not None and record.tx is not None else None
+    return last.n if record is not None and last is not None and last.st.hd == record.st.hd else n
+
+
 def needed(past: Past, to: int) -> set[int]:
     """The records that must be at hand to go back to the state after record `to`."""
     whole = Recalled(past.all())

@@ -1,0 +1,294 @@
+"""The gateway in trouble: hostile words, channels and models that fail, and what a restart finds half done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import nacre
+from nacre.agent.actor import Inbound
+from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Context, Emit, Reply
+from nacre.app.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
+from nacre.app.inbox import Inbox
+from nacre.app.manners import Manners
+from nacre.channels.channel import Accept, Arrived, key_of
+from nacre.entries import Message, ToolCall
+from nacre.errors import ProviderError, Refused, SessionBusy
+from nacre.sessions import Sessions
+from tests.agent.scene import agent
+from tests.app.test_gateway import Line, Parrot, serve, served, texts, words
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("nacre.app.gateway._FIRST_WAIT", 0)
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def left_open(root: Path) -> list[str]:
+    with nacre.open(root) as sessions:
+        return [arrived.text for arrived in Inbox(sessions).read()]
+
+
+class Odd(Parrot):
+    """A model that may say nothing, or fail in a way that nobody thought of."""
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        words = str(context.messages[-1].content)
+        if words == "nothing":
+            return Reply(message=Message(role="assistant", content=" \n"))
+        if words in ("bug", "wordless"):
+            raise RuntimeError if words == "bug" else ProviderError
+        return await super().complete(context, emit=emit)
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.app.test_gateway.Parrot", Odd)
+
+
+@pytest.mark.usefixtures("odd")
+@pytest.mark.parametrize(
+    ("said", "told"), [("nothing", NOTHING), ("bug", BROKEN), ("wordless", "I cannot answer now: ProviderError")]
+)
+def test_whatever_a_model_does_somebody_hears_of_it_once(root: Path, said: str, told: str) -> None:
+    assert served(root, [words(said)], enough=1).sent == [("ann", told)]
+    assert left_open(root) == []
+
+
+def test_words_after_a_turn_that_failed_are_answered_after_a_crash(root: Path) -> None:
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            inbox = Inbox(sessions)
+            inbox.read()
+            await inbox.add(words("hi"))
+
+    served(root, [words("fail")], enough=1)
+    anyio.run(crash)
+    assert served(root, [], enough=1).sent == [("ann", "re: hi")]
+
+
+def test_a_command_that_fails_is_said_once(root: Path) -> None:
+    async def status(_: str, room: Room) -> str:
+        raise Refused(f"{room.sessions.location} is no disk")
+
+    assert served(root, [words("/status")], enough=1, status=status).sent[0][1].startswith("I cannot answer now: ")
+    assert left_open(root) == []
+
+
+# ---- channels that fail
+
+
+class Raising(Line):
+    """A channel with a bug: it fails with some words, in a way that nobody thought of."""
+
+    def __init__(self, arriving: list[Arrived], *, enough: int) -> None:
+        super().__init__(arriving, enough=enough)
+        self.tried = 0
+
+    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        if to.sender == "ann":
+            self.tried += 1
+            raise UnicodeError
+        await super().send(to, text, id=id)
+
+
+@pytest.mark.parametrize("per_minute", [0, 30])
+def test_a_channel_that_cannot_say_something_says_all_else(root: Path, per_minute: int) -> None:
+    line = Raising([words("hi"), words("ho", "bob")], enough=1)
+
+    async def run() -> None:
+        with nacre.open(root) as sessions:
+            await serve(sessions, line, Manners(per_minute=per_minute))
+
+    anyio.run(run)
+    assert [who for who, _ in line.sent] == ["bob"]
+    assert left_open(root) == []
+
+
+def test_a_channel_that_fails_is_run_again(root: Path) -> None:
+    class Failing(Line):
+        failures = 3
+
+        async def run(self, accept: Accept) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise RuntimeError
+            await super().run(accept)
+
+    async def run() -> Line:
+        with nacre.open(root) as sessions:
+            line = Failing([words("hi")], enough=1)
+            await serve(sessions, line)
+        return line
+
+    assert anyio.run(run).sent == [("ann", "re: hi")]
+
+
+def test_an_answer_waits_for_a_disk_that_is_full(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = [Refused("disk full")] * 3
+    sending = Inbox.sending
+
+    async def full(inbox: Inbox, arrived: Arrived) -> bool:
+        if refusals:
+            raise refusals.pop()
+        return await sending(inbox, arrived)
+
+    monkeypatch.setattr(Inbox, "sending", full)
+    assert served(root, [words("hi")], enough=1).sent == [("ann", "re: hi")]
+
+
+# ---- floods and clocks
+
+
+def test_a_flood_is_told_once_that_it_is_one(root: Path) -> None:
+    flood = [words(str(number)) for number in range(200)]
+    line = served(root, [*flood, words("ho", "bob")], enough=3, manners=Manners(per_minute=1))
+    assert sorted(line.sent) == [("ann", TOO_FAST), ("ann", "re: 0"), ("bob", "re: ho")]
+
+
+def test_a_clock_is_not_too_fast(root: Path) -> None:
+    class Clock(Line):
+        name = "schedule"
+
+    planned = [Arrived(channel="schedule", chat=str(n), sender="clock", id=str(n), text=str(n)) for n in range(9)]
+    line = Clock(planned, enough=9)
+
+    async def run() -> None:
+        with nacre.open(root) as sessions:
+            await serve(sessions, line, Manners(per_minute=2))
+
+    anyio.run(run)
+    assert sorted(text for _, text in line.sent) == [f"re: {number}" for number in range(9)]
+
+
+def test_words_that_come_twice_are_answered_once_where_nothing_is_kept_too(root: Path) -> None:
+    arriving = [words("hi"), words("hi"), words("ho")]
+    assert served(root, arriving, enough=2, manners=Manners(keeps=False)).sent == [("ann", "re: hi"), ("ann", "re: ho")]
+    assert left_open(root) == []
+
+
+# ---- commands
+
+
+def test_a_command_that_was_carried_out_is_not_carried_out_again(root: Path) -> None:
+    """The line is down, so nothing is closed; the next start must not archive what came after the command."""
+    done: list[str] = []
+
+    async def new(key: str, room: Room) -> str:
+        done.append(key)
+        if room.sessions.exists(key):
+            room.sessions.archive(key)
+        return "anew"
+
+    class Down(Line):
+        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+            self.sent.append((to.sender, text))
+            if len(self.sent) == 1:
+                self.done.set()
+            await anyio.sleep_forever()
+
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            await serve(sessions, Down([words("/new"), words("hi")], enough=9), new=new)
+
+    anyio.run(crash)
+    assert texts(root, words("hi")) == ["hi", "re: hi"]
+    line = served(root, [], enough=2, new=new)
+    assert (len(done), [text.removeprefix("(again, after a restart) ") for _, text in line.sent]) == (
+        1,
+        ["anew", "re: hi"],
+    )
+    assert texts(root, words("hi")) == ["hi", "re: hi"]
+
+
+def test_a_command_waits_for_whoever_is_at_work(root: Path) -> None:
+    tries = iter([SessionBusy("a turn runs"), None])
+
+    async def new(_: str, __: Room) -> str:
+        if (trouble := next(tries)) is not None:
+            raise trouble
+        return "anew"
+
+    assert served(root, [words("/new")], enough=1, new=new).sent == [("ann", "anew")]
+
+
+def test_what_a_command_led_to_is_kept_when_the_inbox_is_begun_anew(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
+
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions)
+        await inbox.add(words("/new"))
+        await inbox.led_to(words("/new"), "anew")
+        for number in range(20):
+            await inbox.add(words(str(number)))
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        inbox = Inbox(sessions)
+        inbox.read()
+        assert (inbox.result(words("/new")), inbox.result(words("3"))) == ("anew", None)
+
+
+# ---- turns that somebody else began
+
+
+class Stepping(Parrot):
+    """A model that calls a tool which is not there, waits, and answers."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = anyio.Event(), anyio.Event()
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        if context.messages[-1].content == "begin":
+            self.asked.set()
+            await self.go_on.wait()
+            calls = (ToolCall(id="1", name="none", arguments={}),)
+            return Reply(message=Message(role="assistant", content="", tool_calls=calls))
+        return Reply(message=Message(role="assistant", content="to all"))
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_words_that_join_a_turn_are_answered_where_nobody_else_there_is(root: Path, is_ours: bool) -> None:
+    """A turn that began on the web answers there; whoever joins it from a channel is there alone."""
+    first, second = words("begin"), words("too")
+
+    async def run(sessions: Sessions) -> list[Any]:
+        model = Stepping()
+        async with Kernel(sessions, lambda _: agent(model)) as kernel:
+            line = Line([first] if is_ours else [], enough=1)
+            made = Gateway(
+                [line],
+                inbox=Inbox(sessions),
+                room=lambda _: Room(sessions, kernel),
+                manners=lambda _: Manners(),
+                commands={},
+            )
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(made.run)
+                if not is_ours:
+                    tasks.start_soon(kernel.deliver, Inbound(key=key_of(first), content="begin"))
+                await model.asked.wait()
+                await made.accept(second)
+                await anyio.wait_all_tasks_blocked()
+                model.go_on.set()
+                with anyio.fail_after(20):
+                    await line.done.wait()
+                await anyio.wait_all_tasks_blocked()
+                tasks.cancel_scope.cancel()
+        return line.sent
+
+    with nacre.open(root) as sessions:
+        assert anyio.run(run, sessions) == [("ann", "to all")]
+    assert texts(root, first)[-2:] == ["too", "to all"]
+    assert left_open(root) == []

@@ -1,0 +1,19 @@
+"""Where to go back to for what was said up to a record."""
+
+from __future__ import annotations
+
+import pytest
+
+import nacre
+from nacre.entries import Message, Note
+from nacre.history.live import behind
+
+
+@pytest.mark.parametrize(("n", "to"), [(2, 2), (3, 4), (4, 4), (5, 5), (6, 6), (99, 99)])
+def test_it_is_behind_what_was_stored_along_and_no_other_message(n: int, to: int) -> None:
+    sessions = nacre.open(":memory:")
+    said = Message(role="user", content="x")
+    sessions.add_full_message("k", said)
+    sessions.submit("k", [said, Note("use", {})]).result()
+    sessions.submit("k", [said, said]).result()
+    assert sessions._store.read("k", lambda past: behind(past, n)) == to
