@@ -89,6 +89,8 @@ def test_a_last_turn_that_is_too_long_is_all_that_stays() -> None:
         ([user(), asks("a"), user(), result(None), answer(), user()], [5]),
         ([user(), asks("a"), user(), result("b"), answer(), user()], [2, 5]),
         ([user(), result(None), user(), answer(), user()], [2, 4]),
+        ([user(), asks("a"), user(), asks("a"), result(None), result(None), answer(), user()], [7]),
+        ([asks("a"), Message(role="user", tool_calls=asks("b").tool_calls), result(None), answer(), user()], [4]),
         ([user(), asks("a"), answer(), user(), result(), answer(), user()], [3, 6]),
         ([user(), Message(role="user", extra={SAID_AS: "system"}), answer(), user()], [3]),
         ([user(), user(), answer(), user()], [1, 3]),

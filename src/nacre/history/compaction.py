@@ -182,21 +182,24 @@ def _earliest_call(messages: Sequence[Message]) -> list[int]:
 
 
 def _owners(messages: Sequence[Message]) -> list[int]:
-    """For each result the place of its call, for everything else its own."""
+    """For each result the place of its call, for everything else its own.
+
+    One that names no call belongs to any since the model last answered, so it counts for the first of them.
+    """
     owners: list[int] = []
     calls: dict[str, int] = {}
-    latest = -1
+    first = -1
     for at, message in enumerate(messages):
         owner = at
         if message.role == "tool":
-            owner = calls.get(message.tool_call_id, at) if message.tool_call_id else latest
-        elif message.tool_calls:
+            owner = calls.get(message.tool_call_id, at) if message.tool_call_id else first
+        elif message.role == "assistant" and message.tool_calls:
             calls.update((call.id, at) for call in message.tool_calls)
-            latest = at
+            first = at if first < 0 else first
         elif message.role == "assistant":
             # A model that has answered waits for nothing that was called before.
             calls.clear()
-            latest = -1
+            first = -1
         owners.append(owner if owner >= 0 else at)
     return owners
 
