@@ -153,15 +153,13 @@ def _words(last: Message) -> str:
 
 
 def _tally(past: Past, before: Tally) -> Tally:
-    header = getattr(past, "header", None)
-    uid = str(header.uid) if header is not None else ""
-    goes_on = before.n and before.uid == uid
+    goes_on = before.n and before.uid == past.uid
     counts = [before.calls, before.failed, before.given, before.made] if goes_on else [0, 0, 0, 0]
     for record in _behind(past, before.n) if goes_on else past.all():
         counts = [count + more for count, more in zip(counts, _counted(record), strict=True)]
     branches = sum(one.end.hd != one.parent for one in branch.segments(past)) if past.state.br else 1
     calls, failed, given, made = counts
-    return Tally(uid=uid, n=past.n, calls=calls, failed=failed, given=given, made=made, branches=max(branches, 1))
+    return Tally(uid=past.uid, n=past.n, calls=calls, failed=failed, given=given, made=made, branches=max(branches, 1))
 
 
 def _behind(past: Past, n: int) -> Iterable[Record]:
