@@ -49,7 +49,7 @@ class End(NamedTuple):
 
 def end(sessions: Sessions, key: str) -> End:
     """Where a session ends; number 0 if there is none."""
-    return backend(sessions).read(key, lambda past: End(_uid(past), past.n)) or End()
+    return backend(sessions).read(key, lambda past: End(past.uid, past.n)) or End()
 
 
 def used_since(sessions: Sessions, key: str, after: int) -> Usage:
@@ -176,7 +176,7 @@ def _live_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
 
     def get(past: Past) -> _Page:
         uid, before = _place(query.cursor)
-        if query.cursor and uid != _uid(past):
+        if query.cursor and uid != past.uid:
             raise _lost(query.cursor)
         older = dropwhile(lambda record: bool(before) and record.n >= before, live.chain(past, past.state))
         records = list(islice(older, query.limit + 1))
@@ -227,7 +227,7 @@ def _past(item: shapes.Item) -> shapes.Item:
 
 def _item(past: Past, record: Record, *, is_live: bool) -> shapes.Item:
     message = message_of(record, past).to_mapping()
-    return shapes.Item(generation=_uid(past), n=record.n, ts=rfc3339(time_of(record)), live=is_live, message=message)
+    return shapes.Item(generation=past.uid, n=record.n, ts=rfc3339(time_of(record)), live=is_live, message=message)
 
 
 def _tokens(past: Past) -> shapes.Tokens:
@@ -317,10 +317,6 @@ def existing(value: T | None, key: str) -> T:
     if value is None:
         raise SessionNotFound(f"there is no session {key!r}")
     return value
-
-
-def _uid(past: Past) -> str:
-    return _header(past).uid
 
 
 def _header(past: Past) -> Header:

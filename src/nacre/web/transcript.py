@@ -170,7 +170,7 @@ def _transcript(  # noqa: PLR0913 - what a part of a branch is made of
     shown = [number for number in numbers if number * CHUNK < state.i and (number + 1) * CHUNK >= low and number >= 0]
     return Transcript(
         key=key,
-        generation=_uid(past),
+        generation=past.uid,
         meta=live.meta(past, past.state),
         n=past.n,
         low=low,
@@ -230,13 +230,13 @@ def _recent_uses(past: Past) -> list[Entry]:
         if record.n <= past.n - _FOR_PLOT:
             break
         if record.t in {"use", "sum"}:
-            found.append(Entry(generation=_uid(past), n=record.n, ts=time_of(record), kind=record.t, data=record.data))
+            found.append(Entry(generation=past.uid, n=record.n, ts=time_of(record), kind=record.t, data=record.data))
     found.reverse()
     return found
 
 
 def _stored(past: Past, record: Record) -> Stored:
-    return Stored(generation=_uid(past), n=record.n, ts=time_of(record), message=message_of(record, past))
+    return Stored(generation=past.uid, n=record.n, ts=time_of(record), message=message_of(record, past))
 
 
 def _read(sessions: Sessions, key: str, get: Callable[[Past], T], generation: str) -> T | None:
@@ -251,8 +251,3 @@ def _read(sessions: Sessions, key: str, get: Callable[[Past], T], generation: st
 def _is_archived(past: Past) -> bool:
     place = getattr(past, "_place", None)  # a log's own; a session in RAM is not asked
     return bool(place is not None and place.archived)
-
-
-def _uid(past: Past) -> str:
-    header = getattr(past, "header", None)
-    return str(header.uid) if header is not None else ""
