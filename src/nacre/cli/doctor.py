@@ -76,7 +76,7 @@ def _checks(args: Namespace, root: str) -> Iterator[Check]:
 
 def tell(out: Out, check: Check) -> None:
     paint = {"ok": out.green, "warn": out.yellow, "fail": out.red}[check.status]
-    out.say(f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<13}')}{clean(check.detail)}")
+    out.say(f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<12}')} {clean(check.detail)}")
     if check.hint:
         out.say(f"      {'':<13}{out.dim('→')} {clean(check.hint)}")
 
