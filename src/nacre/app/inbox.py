@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 KEYS = ("nacre:inbox", "nacre:inbox:2")
 _ARRIVED, _DONE, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.done", "x.sending", "x.answered", "x.anew"
 _MOST_RECORDS = 5_000
+_MOST_CARRIED = 100
 
 
 class Inbox:
@@ -134,6 +135,7 @@ class Inbox:
         elif entry.kind == _ANSWERED:
             if entry.data.get("failed"):
                 self._failed.add(entry.data["of"])
+            self._remember(entry.data["of"])
             self._open.pop(entry.data["of"], None)
             self._begun.discard(entry.data["of"])
             self._results.pop(entry.data["of"], None)
@@ -142,10 +144,15 @@ class Inbox:
         """Know words again; what a channel may still repeat is only the last of it, which its own position tells."""
         self._known[name] = None
         if len(self._known) > 2 * _MOST_RECORDS:
-            del self._known[next(iter(self._known))]
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self._failed.discard(oldest)
 
     async def _turn(self) -> None:
-        """Write everything that is open to the younger log again, and begin the older one anew as the younger."""
+        """Write everything that is open to the younger log again, and begin the older one anew as the younger.
+
+        So is what was answered last: words that are open may have joined a turn of those.
+        """
         if self._is_turning:
             return
         self._is_turning = True
@@ -153,6 +160,7 @@ class Inbox:
             carried = [Note(_ARRIVED, msgspec.to_builtins(arrived)) for arrived in self._open.values()]
             carried += [Note(_DONE, {"of": name, "text": text}) for name, text in self._results.items()]
             carried += [Note(_SENDING, {"of": name}) for name in self._begun]
+            carried += [Note(_ANSWERED, {"of": name}) for name in self.answered[-min(_MOST_RECORDS, _MOST_CARRIED) :]]
             await self._sessions.submit(self._young, carried)
             await anyio.to_thread.run_sync(self._sessions.delete, self._old)
             self._old, self._young, self._count = self._young, self._old, 0
