@@ -87,9 +87,15 @@ def words(text: str, sender: str = "ann", id: str = "", **fields: Any) -> Arrive
 
 
 async def serve(
-    sessions: Sessions, line: Line, manners: Manners | None = None, turns: int = 32, **commands: Any
+    sessions: Sessions,
+    line: Line,
+    manners: Manners | None = None,
+    *,
+    turns: int = 32,
+    until_closed: bool = False,
+    **commands: Any,
 ) -> None:
-    """Run a gateway until the line has had enough."""
+    """Run a gateway until the line has had enough, or until nothing is open either."""
     async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
         gateway = Gateway(
             [line],
@@ -103,6 +109,8 @@ async def serve(
             tasks.start_soon(gateway.run)
             with anyio.fail_after(20):
                 await line.done.wait()
+                while until_closed and gateway.open:  # noqa: ASYNC110 - it has no event for that
+                    await anyio.sleep(0.005)
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
         # A daemon has other things to close before its kernel.

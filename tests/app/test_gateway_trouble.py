@@ -107,7 +107,7 @@ def test_a_channel_that_cannot_say_something_says_all_else(root: Path, per_minut
 
     async def run() -> None:
         with nacre.open(root) as sessions:
-            await serve(sessions, line, Manners(per_minute=per_minute))
+            await serve(sessions, line, Manners(per_minute=per_minute), until_closed=True)
 
     anyio.run(run)
     assert [who for who, _ in line.sent] == ["bob"]
