@@ -117,6 +117,7 @@ class Inbox:
             return None
         self._begun.discard(name)
         self._results.pop(name, None)
+        self._remember(name)
         return self._noted(_ANSWERED, {"of": name, **({"failed": True} if failed else {})})
 
     def _noted(self, kind: str, data: Any) -> Awaitable[int]:
@@ -142,6 +143,7 @@ class Inbox:
 
     def _remember(self, name: str) -> None:
         """Know words again; what a channel may still repeat is only the last of it, which its own position tells."""
+        self._known.pop(name, None)
         self._known[name] = None
         if len(self._known) > 2 * _MOST_RECORDS:
             oldest = next(iter(self._known))
