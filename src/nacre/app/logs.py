@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -69,7 +70,7 @@ def secrets_in(environ: Mapping[str, str]) -> list[str]:
     return [value for name, value in environ.items() if _SECRET.search(name)]
 
 
-class _Line(logging.Formatter):
+class _Line(logging.Formatter, ABC):
     """A record as one line, without secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -80,8 +81,9 @@ class _Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return self._written(record, self._clean(_fields(record)))
 
+    @abstractmethod
     def _written(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
-        raise NotImplementedError
+        """The line."""
 
     def _clean(self, value: Any) -> Any:
         match value:

@@ -18,7 +18,7 @@ from nacre.log.tail import Header
 from nacre.render.usage import summed
 from nacre.sessions import Sessions
 from nacre.store.base import Backend
-from nacre.web import branch, shapes
+from nacre.web import shapes
 from nacre.web.problems import Fault
 
 T = TypeVar("T")
@@ -267,20 +267,8 @@ def fork(sessions: Sessions, key: str, wanted: shapes.Fork) -> shapes.Forked:
 
 
 def behind(sessions: Sessions, key: str, n: int) -> int:
-    """The record to go back to for what was said up to record `n`: the last that was stored with it.
-
-    An answer is stored together with what it cost, and only what is behind both can be gone on from. Where another
-    message was stored with it, there is no such record, and it is `n` itself.
-    """
-
-    def get(past: Past) -> int:
-        record = branch.found(past, n)
-        if record is None or record.tx is None:
-            return n
-        last = branch.found(past, record.tx[0] + record.tx[1] - 1)
-        return last.n if last is not None and last.st.hd == record.st.hd else n
-
-    return backend(sessions).read(key, get) or n
+    """The record to go back to for what was said up to record `n`: the last that was stored with it."""
+    return backend(sessions).read(key, lambda past: live.behind(past, n)) or n
 
 
 def archived(sessions: Sessions, key: str) -> bool:
