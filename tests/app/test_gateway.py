@@ -222,6 +222,21 @@ def test_the_inbox_does_not_grow_for_ever(root: Path, monkeypatch: pytest.Monkey
         assert anyio.run(_is_repeat, sessions)
 
 
+def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 3)
+    arriving = [words(str(number)) for number in range(20)]
+
+    async def work(sessions: Sessions, arrived: Arrived) -> list[Arrived]:
+        inbox = Inbox(sessions)
+        left = inbox.read()
+        await inbox.add(arrived)
+        return left
+
+    for number, arrived in enumerate(arriving):
+        with nacre.open(root) as sessions:
+            assert anyio.run(work, sessions, arrived) == arriving[:number]
+
+
 def test_a_clock_that_goes_back_opens_nothing_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
     seconds = itertools.count(2_000_000_000, -1)

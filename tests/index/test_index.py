@@ -349,6 +349,15 @@ def test_while_a_writer_is_at_it_the_last_batch_waits(root: Path, sessions: Sess
     ops.close(fd)
 
 
+def test_other_readers_are_not_taken_for_a_writer(root: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    ops = Ops()
+    fd = ops.open(str(log_of(root, "k")), os.O_RDONLY)
+    assert ops.share(fd)
+    assert found(index, "word") == [("k", 2)]
+    ops.close(fd)
+
+
 def test_a_log_that_was_replaced_is_read_anew(root: Path, sessions: Sessions, index: Index) -> None:
     sessions.add_message("k", "user", "word one")
     assert found(index, "one") == [("k", 2)]

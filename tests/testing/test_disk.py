@@ -454,6 +454,7 @@ def test_lock_belongs_to_one_open_file_description(disk: Disk) -> None:
     assert ops.flock(first, wait=False)
     assert ops.flock(first, wait=True)
     assert not ops.flock(second, wait=False)
+    assert not ops.share(second)
     ops.unlock(second)
     assert not ops.flock(second, wait=False)
     ops.close(first)

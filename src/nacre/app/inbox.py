@@ -127,6 +127,8 @@ class Inbox:
     def _take(self, entry: Entry) -> None:
         if entry.kind == _ARRIVED:
             arrived = msgspec.convert(entry.data, Arrived)
+            # What was carried over was so with all else that was open: its place is there, not where it was first.
+            self._open.pop(name_of(arrived), None)
             self._open[name_of(arrived)] = arrived
             self._remember(name_of(arrived))
         elif entry.kind == _DONE:

@@ -64,6 +64,14 @@ class Ops:
             return False
         return True
 
+    def share(self, fd: int) -> bool:
+        """Take the lock together with other readers; False if a writer has it."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
     def unlock(self, fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
 

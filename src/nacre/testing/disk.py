@@ -239,6 +239,10 @@ class Process(Ops):
             raise WouldBlockForever(f"the lock of {description.path!r} is held through another descriptor")
         return owner is description
 
+    def share(self, fd: int) -> bool:
+        """Take the lock to read; here one reader at a time is enough."""
+        return self.flock(fd, wait=False)
+
     def unlock(self, fd: int) -> None:
         """Release the lock, if it is held through this descriptor."""
         if self._killed:
