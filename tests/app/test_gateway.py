@@ -17,10 +17,10 @@ import nacre
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.app import gateway
-from nacre.app.gateway import AGAIN, TOO_FAST, Gateway, Room
+from nacre.app.gateway import TOO_FAST, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox, name_of
 from nacre.app.manners import Manners
-from nacre.channels.channel import Accept, Arrived, key_of
+from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
 from nacre.entries import Message
 from nacre.errors import ChannelError, ProviderError
 from nacre.history.live import RULES
@@ -54,6 +54,7 @@ class Line:
 
     name = "line"
     is_exact = False
+    is_up = True
 
     def __init__(self, arriving: Sequence[Arrived], *, enough: int, broken: int = 0) -> None:
         self.sent: list[tuple[str, str]] = []

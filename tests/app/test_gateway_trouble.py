@@ -17,7 +17,7 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.app.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
 from nacre.app.inbox import Inbox
 from nacre.app.manners import Manners
-from nacre.channels.channel import Accept, Arrived, key_of
+from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
 from nacre.entries import Message, ToolCall
 from nacre.errors import ProviderError, Refused, SessionBusy
 from nacre.sessions import Sessions
@@ -203,7 +203,7 @@ def test_a_command_that_was_carried_out_is_not_carried_out_again(root: Path) -> 
     anyio.run(crash)
     assert texts(root, words("hi")) == ["hi", "re: hi"]
     line = served(root, [], enough=2, new=new)
-    assert (len(done), [text.removeprefix("(again, after a restart) ") for _, text in line.sent]) == (
+    assert (len(done), [text.removeprefix(AGAIN) for _, text in line.sent]) == (
         1,
         ["anew", "re: hi"],
     )

@@ -44,6 +44,7 @@ class Post:
 
     name = "telegram"
     is_exact = True
+    is_up = True
 
     def __init__(self) -> None:
         self.answered = anyio.Event()

@@ -36,7 +36,7 @@ def play(act: Any, *answers: Any, **sections: Any) -> None:
 
 
 async def ask(gateway: Gateway, arrived: Arrived) -> str:
-    return await gateway._answer(gateway._key(arrived), arrived)
+    return (await gateway._answer(gateway._key(arrived), arrived)).text
 
 
 def test_a_channel_that_there_is_not_is_said(home: Path) -> None:

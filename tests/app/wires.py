@@ -51,6 +51,7 @@ class Wire:
     """A channel of any name; a test says words on it, and reads what was sent."""
 
     is_exact = True
+    is_up = True
 
     def __init__(self, table: Mapping[str, Any], *, name: str, state: Path) -> None:
         self.name, self.table, self.state = name, table, state

@@ -19,7 +19,7 @@ from nacre.channels.irc import Config, Irc, Pace
 from nacre.channels.irc_lines import Incoming, Line, fold, outgoing, parse, plain
 from nacre.channels.lost import Gone, Patience
 from nacre.channels.table import parsed
-from nacre.errors import ConfigError
+from nacre.errors import ChannelError, ConfigError
 from tests.channels.servers import HASTY, PATIENT, Heard, Server, ended, ngircd, running
 
 RIGHT = "right"
@@ -508,6 +508,35 @@ def test_a_server_that_falls_silent_or_hangs_up_is_left_for_a_new_connection(tmp
                 await heard.until(1)
 
     anyio.run(run)
+
+
+def test_an_answer_that_may_have_been_heard_says_so_when_it_is_said_again(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def talk(client: Person) -> None:
+        await welcome(client)
+        while True:
+            said.extend(await client.hears())
+            if len(said) == 1:
+                client.write("ERROR :Closing Link")
+                return
+            client.write(f"PONG :{(await client.line('PING')).param(-1)}")
+
+    async def run() -> None:
+        async with saying(talk) as port:
+            channel = bot(port, tmp_path, "nacre", pace=Pace(every=0.0, answer=5))
+            assert not channel.is_up
+            async with running(channel, Heard()):
+                with pytest.raises(ChannelError, match="not known"):
+                    await channel.send(_to("ann"), "words", id="a")
+                while channel.is_up:
+                    await anyio.lowlevel.checkpoint()
+                await channel.send(_to("ann"), "words", id="a")
+                await channel.send(_to("ann"), "more", id="b")
+                assert channel.is_up
+
+    anyio.run(run)
+    assert said == ["words", "(again) words", "more"]
 
 
 def test_a_line_without_end_is_left_out_and_the_next_is_heard(tmp_path: Path) -> None:

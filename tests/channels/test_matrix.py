@@ -548,6 +548,7 @@ def test_a_server_in_trouble_is_asked_again_with_the_same_transaction(tmp_path: 
         async with scripted(answer) as server, running(channel := simple(server.address, tmp_path, patience), Heard()):
             to = Arrived(channel="matrix", chat="!r/ü:b", sender="@a:b", id="$1", text="?")
             await channel.send(to, "words", id="a/1")
+            assert channel.is_up
         sent = [request.path for request in server.asked if "/send/" in request.path]
         assert sent == [f"{API}/rooms/%21r%2F%C3%BC%3Ab/send/m.room.message/a%2F1"] * 5
 
@@ -562,5 +563,6 @@ def test_a_server_that_is_away_for_too_long_is_a_channel_error(tmp_path: Path) -
         async with running(channel, Heard()):
             with pytest.raises(ChannelError, match=":9"):
                 await channel.send(to, "words", id="a")
+            assert not channel.is_up
 
     anyio.run(run)

@@ -20,9 +20,8 @@ from msgspec import Struct, field
 
 import nacre
 from nacre.agent.conversation import is_final
-from nacre.app.gateway import AGAIN
 from nacre.app.inbox import Inbox
-from nacre.channels.channel import Arrived, key_of
+from nacre.channels.channel import AGAIN, Arrived, key_of
 from nacre.entries import Message
 from tests.channels.servers import Server
 from tests.channels.test_matrix import Person, person, registered

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 import nacre
-from nacre.app.gateway import AGAIN
+from nacre.channels.channel import AGAIN
 from nacre.testing.ollama_server import serving
 from tests.channels.servers import Server, ngircd, synapse
 from tests.conftest import SHARED_MEMORY

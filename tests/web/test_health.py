@@ -195,6 +195,7 @@ class Line:
 
     name = "line"
     is_exact = True
+    is_up = True
 
     def __init__(self) -> None:
         self.is_cut = False

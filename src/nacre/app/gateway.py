@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,6 +15,7 @@ from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Event
 from nacre.app.counts import Refusal, Traffic
+from nacre.app.delivery import Answer, Delivery, id_of, patiently
 from nacre.app.inbox import Inbox, name_of
 from nacre.app.leftovers import Leftovers
 from nacre.app.lines import Lines
@@ -23,26 +23,20 @@ from nacre.app.manners import Manners
 from nacre.app.rates import Rates
 from nacre.app.turnstile import Turnstile
 from nacre.channels.channel import Arrived, Channel, key_of
-from nacre.channels.lost import Gone
 from nacre.entries import Message
-from nacre.errors import Busy, ChannelError, ConfigError, NacreError, SessionBusy, Stopped, StoreError
+from nacre.errors import Busy, ConfigError, NacreError, SessionBusy, Stopped
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _AT_ONCE = ("/stop", "/status")
 _MOST_WAITING = 64
-_MOST_FAILURES = 5
 _CLOCK = "schedule"
 TOO_FAST = "You write faster than I can answer; please wait a minute. What you write until then is not taken."
 TOO_MUCH = "There is too much waiting here; please try again in a moment. Your last message was not taken."
 NOTHING = "I have nothing to say to that."
 BROKEN = "I cannot answer now: something went wrong here. Whoever runs me finds it in the log."
-AGAIN = "(again, after a restart) "
-"""What an answer begins with that may have been seen already."""
 
 
 class Room(Struct, frozen=True):
@@ -77,19 +71,17 @@ class Gateway:
         self._manners = manners
         self._commands = commands
         self._earlier = earlier
-        self._sending: dict[tuple[str, str], anyio.Lock] = {}
         self._rates, self._refusals = Rates(), Rates()
         self._lines = Lines()
         self._leftovers = Leftovers()
         self._ours: dict[str, str] = {}
-        self._failed: set[str] = set()
         self._idle = turns
         self._turnstile = turnstile or Turnstile()
         self._tasks: TaskGroup | None = None
         self._over = anyio.Event()
         self._running: set[str] = set()
-        self._away: set[str] = set()
         self.traffic = Traffic()
+        self._delivery = Delivery(self._channels, inbox, self.traffic)
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
         """Answer what an earlier run left open, and then serve until it is to end, and what is begun has ended."""
@@ -105,7 +97,7 @@ class Gateway:
     def _take_up(self, left: Sequence[Arrived]) -> None:
         """Answer what an earlier run left open, unless it was for a turn whose answer was sent."""
         for name in self._inbox.answered:
-            self._leftovers.tell(_id_of(name))
+            self._leftovers.tell(id_of(name))
         for arrived in left:
             self._leftovers.add(_id(arrived))
             self._begin(arrived)
@@ -116,8 +108,8 @@ class Gateway:
 
     @property
     def channels(self) -> Mapping[str, bool]:
-        """Every channel, and whether it is up: it runs, and the last answer could be sent."""
-        return {name: name in self._running and name not in self._away for name in self._channels}
+        """Every channel, and whether it is up: it runs, is connected, and the last answer could be sent."""
+        return {name: name in self._running and self._delivery.reaches(name) for name in self._channels}
 
     @property
     def open(self) -> int:
@@ -171,7 +163,7 @@ class Gateway:
         self.traffic.refused[arrived.channel, why] += 1
         if why != "rate" or self._refusals.allow(arrived, 1):
             # A flood is told once a minute that it is one; more would be a flood of our own.
-            self._start(self._sent, arrived, text, "slow")
+            self._start(self._delivery.send, arrived, text, "slow")
 
     def _begin(self, arrived: Arrived) -> None:
         """Have words answered: at once if a turn can hear them, else when it is their turn."""
@@ -195,70 +187,23 @@ class Gateway:
             while not self._over.is_set() and (found := self._lines.take()) is not None:
                 key, arrived = found
                 try:
-                    text = await self._answered(key, arrived)
+                    answer = await self._answered(key, arrived)
                 finally:
                     self._lines.answered(key)
-                self._start(self._told, arrived, text)
+                self._start(self._delivery.tell, arrived, answer)
         finally:
             self._idle += 1
 
     async def _served(self, key: str, arrived: Arrived) -> None:
-        await self._told(arrived, await self._answered(key, arrived))
+        await self._delivery.tell(arrived, await self._answered(key, arrived))
 
-    async def _answered(self, key: str, arrived: Arrived) -> str:
-        """What to say to words; nothing if somebody else is told."""
+    async def _answered(self, key: str, arrived: Arrived) -> Answer:
         try:
             return await self._answer(key, arrived)
         except Exception:
             # A bug with one message must not end the service of all others, nor come again with every start.
             logger.exception("words could not be answered", extra={"channel": arrived.channel})
-            self._fail(arrived)
-            return BROKEN
-
-    async def _told(self, arrived: Arrived, text: str) -> None:
-        """Tell whoever sent words what the answer is, and close them; what befalls one is nobody else's."""
-        try:
-            if not text:
-                await self._closed(arrived)
-                return
-            async with self._in_turn(arrived):
-                if not await self._sent(arrived, await self._marked(arrived, text), "answer"):
-                    return
-                await self._closed(arrived)
-            self.traffic.answered[arrived.channel] += 1
-        except Exception:
-            logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
-
-    async def _closed(self, arrived: Arrived) -> None:
-        """Close words; durably before anything else is sent where a repeat would be seen."""
-        name = name_of(arrived)
-        closed = self._inbox.done(arrived, failed=name in self._failed)
-        self._failed.discard(name)
-        if closed is not None and not self._is_exact(arrived):
-            # Once it is sent nothing comes between: a shutdown here would have it sent again.
-            with anyio.CancelScope(shield=True):
-                await closed
-
-    @asynccontextmanager
-    async def _in_turn(self, arrived: Arrived) -> AsyncIterator[None]:
-        """One answer at a time: in a chat, for their order; where a repeat is seen, so that a crash makes only one."""
-        where = (arrived.channel, arrived.chat if self._is_exact(arrived) else "")
-        lock = self._sending.setdefault(where, anyio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked():
-                self._sending.pop(where, None)
-
-    def _is_exact(self, arrived: Arrived) -> bool:
-        channel = self._channels.get(arrived.channel)
-        return channel is not None and channel.is_exact
-
-    async def _marked(self, arrived: Arrived, text: str) -> str:
-        """An answer as it is sent: where a repeat would be seen, one that an earlier run began to send says so."""
-        is_repeat = not self._is_exact(arrived) and await _patiently(lambda: self._inbox.sending(arrived), StoreError)
-        return f"{AGAIN}{text}" if is_repeat else text
+            return self._failure(arrived, BROKEN)
 
     def _key(self, arrived: Arrived) -> str:
         return self._earlier(arrived) or key_of(arrived, per=self._manners(arrived.channel).per)
@@ -266,33 +211,33 @@ class Gateway:
     def _command(self, arrived: Arrived) -> Command | None:
         return self._commands.get(_first_word(arrived))
 
-    async def _answer(self, key: str, arrived: Arrived) -> str:
+    async def _answer(self, key: str, arrived: Arrived) -> Answer:
         room, command = self._room(arrived.channel), self._command(arrived)
         inbound = Inbound(key=key, content=arrived.text, id=_id(arrived), sender=arrived.sender)
         try:
             if command is not None:
-                return await self._obeyed(arrived, lambda: command(key, room))
-            answer = await self._delivered(room.kernel, inbound)
-            return "" if self._leftovers.is_told(room.sessions, key, inbound.id) else _text(answer)
+                return Answer(await self._obeyed(arrived, lambda: command(key, room)))
+            message = await self._delivered(room.kernel, inbound)
+            return Answer("" if self._leftovers.is_told(room.sessions, key, inbound.id) else _text(message))
         except Stopped:
-            return ""
+            return Answer("")
         except Busy:
             self.traffic.refused[arrived.channel, "full"] += 1
-            return TOO_MUCH
+            return Answer(TOO_MUCH)
         except NacreError as error:
             logger.warning("a turn failed", extra={"session": key, "error": str(error)})
-            self._fail(arrived)
-            return f"I cannot answer now: {str(error).partition(chr(10))[0] or type(error).__name__}"
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            return self._failure(arrived, f"I cannot answer now: {reason}")
 
-    def _fail(self, arrived: Arrived) -> None:
+    def _failure(self, arrived: Arrived, text: str) -> Answer:
         self.traffic.failed[arrived.channel] += 1
-        self._failed.add(name_of(arrived))
+        return Answer(text, failed=True)
 
     async def _obeyed(self, arrived: Arrived, command: Callable[[], Awaitable[str]]) -> str:
         """What a command led to; once that is noted, it is not carried out again after a restart."""
         text = self._inbox.result(arrived)
         if text is None:
-            text = await _patiently(command, SessionBusy)
+            text = await patiently(command, SessionBusy)
             await self._inbox.led_to(arrived, text)
         return text
 
@@ -308,50 +253,12 @@ class Gateway:
 
         try:
             while True:
-                answer = await _patiently(lambda: kernel.deliver(inbound, emit=speaks), SessionBusy)
+                answer = await patiently(lambda: kernel.deliver(inbound, emit=speaks), SessionBusy)
                 if answer is not None or key in self._ours:
                     return answer
         finally:
             if self._ours.get(key) == id:
                 del self._ours[key]
-
-    async def _sent(self, arrived: Arrived, text: str, what: str) -> bool:
-        """Send an answer, again and again while the channel is away; False if it cannot be sent at all."""
-        channel = self._channels.get(arrived.channel)
-        wait, failures = _FIRST_WAIT, 0
-        while channel is not None:
-            try:
-                await channel.send(arrived, text, id=f"{_id(arrived)}.{what}")
-            except Gone:
-                logger.warning("nobody is there to take an answer", extra={"channel": arrived.channel})
-                return True
-            except ChannelError as error:
-                logger.warning("an answer could not be sent yet", extra={"error": str(error)})
-                self._away.add(arrived.channel)
-            except Exception:
-                # A bug of the channel: it may be one with these words alone, which must not come with every start.
-                logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
-                failures += 1
-                if failures >= _MOST_FAILURES:
-                    return True
-            else:
-                self._away.discard(arrived.channel)
-                return True
-            await anyio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
-        return False
-
-
-async def _patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError]) -> T:
-    """Do something, again and again while there is trouble that passes."""
-    wait = _FIRST_WAIT
-    while True:
-        try:
-            return await act()
-        except trouble as error:
-            logger.warning("something has to wait", extra={"error": str(error)})
-            await anyio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
 
 
 def _first_word(arrived: Arrived) -> str:
@@ -367,11 +274,4 @@ def _text(answer: Message | None) -> str:
 
 
 def _id(arrived: Arrived) -> str:
-    """A name for words that fits an idempotency key, however long the channel's own is."""
-    return _id_of(name_of(arrived))
-
-
-def _id_of(name: str) -> str:
-    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along
-
-    return blake2b(name.encode(), digest_size=16).hexdigest()
+    return id_of(name_of(arrived))

@@ -36,14 +36,32 @@ class Channel(Protocol):
     def is_exact(self) -> bool:
         """True if an answer that is sent again under its id is shown once."""
 
+    @property
+    def is_up(self) -> bool:
+        """False while it runs and cannot reach its server."""
+
     async def run(self, accept: Accept) -> None:
         """Receive until cancelled; a connection that is lost is made again."""
 
     async def send(self, to: Arrived, text: str, *, id: str) -> None:
-        """Answer words; the same `id` after a crash means the same answer. Raises ChannelError if it cannot be sent."""
+        """Answer words; the same `id` after a crash means the same answer. Raises ChannelError if it cannot be sent.
+
+        What may have been sent and is sent again under its id by the same run says so, unless `is_exact`.
+        """
 
     async def close(self) -> None:
         """Release everything; twice is harmless."""
+
+
+AGAIN = "(again) "
+
+
+def again(text: str) -> str:
+    """An answer that may have been seen already, and says so."""
+    if text.startswith(AGAIN):
+        return text
+    # Code in a fence begins on a line of its own.
+    return f"{AGAIN}\n{text}" if text.startswith("```") else f"{AGAIN}{text}"
 
 
 def key_of(arrived: Arrived, *, per: Literal["sender", "chat"] = "sender") -> str:

@@ -15,10 +15,10 @@ import anyio
 from anyio.abc import ByteStream
 
 from nacre.channels.addressing import addressed
-from nacre.channels.channel import Accept, Arrived
+from nacre.channels.channel import Accept, Arrived, again
 from nacre.channels.irc_lines import Line, fold, plain
 from nacre.channels.irc_link import Config, Link, Pace
-from nacre.channels.lost import Attempts, Gone, Lost, Patience
+from nacre.channels.lost import Attempts, Doubtful, Gone, Lost, Patience
 from nacre.channels.table import needed, secret, variable
 from nacre.channels.waiting import Waiting
 from nacre.errors import ChannelError, ConfigError, NacreError
@@ -58,6 +58,12 @@ class Irc:
         self._link: Link | None = None
         self._change = anyio.Event()
         self._waited = float("-inf")
+        self._doubtful: set[str] = set()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the server knows the bot."""
+        return self._link is not None
 
     async def run(self, accept: Accept) -> None:
         """Hear people until cancelled; raises ConfigError if the server will not have the bot as it is set up."""
@@ -72,15 +78,22 @@ class Irc:
         if failure is not None:
             raise failure
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:  # noqa: ARG002 - IRC has no such ids
+    async def send(self, to: Arrived, text: str, *, id: str) -> None:
         """Say it where it was asked, in a channel to whoever asked; the server has it when this returns."""
+        if id in self._doubtful:
+            text = again(text)
         if _is_channel(to.chat):
             target, text = to.chat, f"{to.shown}: {text}" if to.shown else text
         else:
             target = to.shown or to.sender or to.chat
         if not target or not target.isprintable() or " " in target or target.startswith(":"):
             raise Gone(f"{target!r} is nobody's name on IRC")
-        await self._insist(text, target)
+        try:
+            await self._insist(text, target)
+        except Doubtful:
+            self._doubtful.add(id)
+            raise
+        self._doubtful.discard(id)
 
     async def close(self) -> None:
         """Nothing is open but while it runs."""
@@ -95,7 +108,7 @@ class Irc:
             try:
                 return await link.say(text, target)
             except Lost as error:
-                raise ChannelError(f"{self._config.host} {error}; what of it was said is not known") from error
+                raise Doubtful(f"{self._config.host} {error}; what of it was said is not known") from error
             except Gone:
                 if not self._may_wait():
                     raise

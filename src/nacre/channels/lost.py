@@ -23,6 +23,10 @@ class Gone(ChannelError):
     """There is nobody to send the words to, and another attempt would not find anybody either."""
 
 
+class Doubtful(ChannelError):
+    """It is not known whether the words were sent."""
+
+
 class Patience(Struct, frozen=True, kw_only=True):
     """How long to wait, in seconds: after the first failure, at most, and with words for a server that is away."""
 

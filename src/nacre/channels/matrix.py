@@ -74,6 +74,7 @@ class Matrix:
         self._token, self._password = _secrets(config, name)
         server = address(config.homeserver, section=f"channels.{name}", key="homeserver")
         self._api = Api(server, secret=self._token)
+        self.is_up = False
         self._me = ""
         self._entered = anyio.Event()
         self._told: set[str] = set()
@@ -93,6 +94,7 @@ class Matrix:
                 raise
             except (Lost, NacreError, OSError) as error:
                 logger.warning("Matrix is interrupted", extra={"reason": str(error)})
+            self.is_up = False
             await attempts.wait()
 
     async def send(self, to: Arrived, text: str, *, id: str) -> None:
@@ -113,6 +115,7 @@ class Matrix:
             await self._log_in()
         found = await self._ask("GET", "/account/whoami")
         self._me = str(found.get("user_id") or "")
+        self.is_up = True
         self._entered.set()
 
     async def _log_in(self) -> None:

@@ -63,6 +63,7 @@ class Schedule:
 
     name = "schedule"
     is_exact = False
+    is_up = True
 
     def __init__(
         self,

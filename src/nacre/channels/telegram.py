@@ -11,9 +11,9 @@ from typing import Any
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from nacre.channels.channel import Accept, Arrived
+from nacre.channels.channel import Accept, Arrived, again
 from nacre.channels.http import Api, Refusal
-from nacre.channels.lost import Attempts, Gone, Lost, Patience, Unsent
+from nacre.channels.lost import Attempts, Doubtful, Gone, Lost, Patience, Unsent
 from nacre.channels.pieces import FENCE_ROOM, fenced, split, utf16
 from nacre.channels.position import Position
 from nacre.channels.table import address, needed, secret, variable
@@ -22,7 +22,7 @@ from nacre.errors import ChannelError, ConfigError, NacreError
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_TEXT = 4096
+_LONGEST_PIECE = 4096 - len(again("```")) + len("```")
 _POLL = 50
 _SOON = 1.0
 _REMEMBERED = 1000
@@ -63,8 +63,10 @@ class Telegram:
         token = needed(found, section=section, key="token_file", variable=known)
         server = address(config.address, section=section, key="address")
         self._api = Api(f"{server}/bot{token}", secret=token)
+        self.is_up = False
         self._bot = Bot()
         self._shown: dict[str, int] = {}
+        self._doubtful: set[str] = set()
 
     async def run(self, accept: Accept) -> None:
         """Hear people until cancelled; raises ConfigError if Telegram does not know the bot."""
@@ -72,6 +74,7 @@ class Telegram:
         while True:
             try:
                 self._bot = Bot.of(await self._ask("getMe", {}))
+                self.is_up = True
                 await self._follow(accept, attempts)
             except Refusal as refusal:
                 if refusal.status in _UNKNOWN:
@@ -79,19 +82,27 @@ class Telegram:
                         f"{self._config.address} does not know the token of channels.{self.name}"
                     ) from None
                 logger.warning("Telegram refuses", extra={"reason": str(refusal)})
+                self.is_up = False
                 await self._patience.sleep(_asked_wait(refusal))
             except ConfigError:
                 raise
             except (Lost, NacreError, OSError) as error:
                 logger.warning("Telegram is interrupted", extra={"reason": str(error)})
+                self.is_up = False
             await attempts.wait()
 
     async def send(self, to: Arrived, text: str, *, id: str) -> None:
         """Answer in the chat; what of an answer was sent is not sent again under the same `id` by this process."""
         pieces = self._pieces(text)
         for number in range(self._shown.get(id, 0), len(pieces)):
-            await self._say(to, pieces[number], first=number == 0)
+            piece = again(pieces[number]) if id in self._doubtful else pieces[number]
+            try:
+                await self._say(to, piece, first=number == 0)
+            except Doubtful:
+                self._doubtful.add(id)
+                raise
             self._shown[id] = number + 1
+            self._doubtful.discard(id)
         while len(self._shown) > _REMEMBERED:
             del self._shown[next(iter(self._shown))]
 
@@ -150,8 +161,8 @@ class Telegram:
 
     def _pieces(self, text: str) -> list[str]:
         if not self._config.markdown:
-            return split(text, _LONGEST_TEXT, size=utf16)
-        return fenced(split(text, _LONGEST_TEXT - 2 * FENCE_ROOM, size=utf16))
+            return split(text, _LONGEST_PIECE, size=utf16)
+        return fenced(split(text, _LONGEST_PIECE - 2 * FENCE_ROOM, size=utf16))
 
     async def _say(self, to: Arrived, text: str, *, first: bool) -> None:
         body: dict[str, Any] = {"chat_id": to.chat, "text": text, "link_preview_options": {"is_disabled": True}}
@@ -181,7 +192,7 @@ class Telegram:
                 if time.monotonic() > deadline:
                     raise ChannelError(f"{self._config.address} {error}, and nothing was sent") from error
             except Lost as error:
-                raise ChannelError(f"{self._config.address} {error}; it is not known whether it was sent") from error
+                raise Doubtful(f"{self._config.address} {error}; it is not known whether it was sent") from error
             except Refusal as refusal:
                 await self._obey(refusal)
             else:

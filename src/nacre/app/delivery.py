@@ -1,0 +1,131 @@
+"""Delivery: answers on their way back, each in its turn, again and again while a channel is away."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple, TypeVar
+
+import anyio
+
+from nacre.app.counts import Traffic
+from nacre.app.inbox import Inbox, name_of
+from nacre.channels.channel import Arrived, Channel, again
+from nacre.channels.lost import Gone
+from nacre.errors import ChannelError, NacreError, StoreError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
+_MOST_FAILURES = 5
+
+
+class Answer(NamedTuple):
+    """What to say to words; nothing if somebody else is told. `failed` if it is only why there is no answer."""
+
+    text: str
+    failed: bool = False
+
+
+class Delivery:
+    """Tells people what the answer is, and closes their words in the inbox."""
+
+    def __init__(self, channels: Mapping[str, Channel], inbox: Inbox, traffic: Traffic) -> None:
+        self._channels, self._inbox, self._traffic = channels, inbox, traffic
+        self._sending: dict[tuple[str, str], anyio.Lock] = {}
+        self._away: set[str] = set()
+
+    def reaches(self, channel: str) -> bool:
+        """Whether a channel is connected, and the last answer could be sent over it."""
+        return self._channels[channel].is_up and channel not in self._away
+
+    async def tell(self, arrived: Arrived, answer: Answer) -> None:
+        """Tell whoever sent words what the answer is, and close them; what befalls one is nobody else's."""
+        try:
+            if not answer.text:
+                await self._close(arrived, answer)
+                return
+            async with self._in_turn(arrived):
+                if not await self.send(arrived, await self._marked(arrived, answer.text), "answer"):
+                    return
+                await self._close(arrived, answer)
+            self._traffic.answered[arrived.channel] += 1
+        except Exception:
+            logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
+
+    async def send(self, arrived: Arrived, text: str, what: str) -> bool:
+        """Send something, again and again while the channel is away; False if it cannot be sent at all."""
+        channel = self._channels.get(arrived.channel)
+        wait, failures = _FIRST_WAIT, 0
+        while channel is not None:
+            try:
+                await channel.send(arrived, text, id=f"{id_of(name_of(arrived))}.{what}")
+            except Gone:
+                logger.warning("nobody is there to take an answer", extra={"channel": arrived.channel})
+                return True
+            except ChannelError as error:
+                logger.warning("an answer could not be sent yet", extra={"error": str(error)})
+                self._away.add(arrived.channel)
+            except Exception:
+                # A bug of the channel: it may be one with these words alone, which must not come with every start.
+                logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
+                failures += 1
+                if failures >= _MOST_FAILURES:
+                    return True
+            else:
+                self._away.discard(arrived.channel)
+                return True
+            await anyio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+        return False
+
+    @asynccontextmanager
+    async def _in_turn(self, arrived: Arrived) -> AsyncIterator[None]:
+        """One answer at a time: in a chat, for their order; where a repeat is seen, so that a crash makes only one."""
+        where = (arrived.channel, arrived.chat if self._is_exact(arrived) else "")
+        lock = self._sending.setdefault(where, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._sending.pop(where, None)
+
+    async def _marked(self, arrived: Arrived, text: str) -> str:
+        """An answer as it is sent: where a repeat would be seen, one that an earlier run began to send says so."""
+        is_repeat = not self._is_exact(arrived) and await patiently(lambda: self._inbox.sending(arrived), StoreError)
+        return again(text) if is_repeat else text
+
+    async def _close(self, arrived: Arrived, answer: Answer) -> None:
+        """Close words; durably before anything else is sent where a repeat would be seen."""
+        closed = self._inbox.done(arrived, failed=answer.failed)
+        if closed is not None and not self._is_exact(arrived):
+            # Once it is sent nothing comes between: a shutdown here would have it sent again.
+            with anyio.CancelScope(shield=True):
+                await closed
+
+    def _is_exact(self, arrived: Arrived) -> bool:
+        channel = self._channels.get(arrived.channel)
+        return channel is not None and channel.is_exact
+
+
+async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError]) -> T:
+    """Do something, again and again while there is trouble that passes."""
+    wait = _FIRST_WAIT
+    while True:
+        try:
+            return await act()
+        except trouble as error:
+            logger.warning("something has to wait", extra={"error": str(error)})
+            await anyio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def id_of(name: str) -> str:
+    """A name for words that fits an idempotency key, however long the channel's own is."""
+    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along
+
+    return blake2b(name.encode(), digest_size=16).hexdigest()
