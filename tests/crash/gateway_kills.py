@@ -10,7 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +115,13 @@ class Daemon:
         return self._life, self._port
 
     async def end(self) -> None:
-        """Stop it as an administrator does, and wait for its end."""
-        await self(after=0)
-        self._is_ending = True
-        os.kill(self._pid, signal.SIGTERM)
+        """Stop it as an administrator does, and wait for its end; if it is killed just now, in its next life."""
+        life = 0
+        while not self._is_ending:
+            life, _ = await self(after=life)
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGTERM)
+                self._is_ending = True
         await self._change.until(lambda: self._is_over)
 
     async def _live(self, death: Death) -> None:
