@@ -99,6 +99,8 @@ def test_a_channel_with_a_strange_name_is_not_made(home: Path, tmp_path: Path, n
         ("/stop", "There is nothing to stop."),
         ("/new", "A new conversation begins. The old one is kept in the archive."),
         ("/compact", "It was not summarised"),
+        ("/help", "Write to me as you would to a person."),
+        ("/start", "Write to me as you would to a person."),
     ],
 )
 def test_commands_work_in_every_channel(home: Path, command: str, told: str) -> None:
@@ -119,10 +121,13 @@ def test_a_new_conversation_keeps_the_old_one_listed(home: Path) -> None:
     play(act, answer(spoken("hello")))
 
 
-def test_in_ram_there_is_nothing_to_summarise(home: Path) -> None:
+def test_in_ram_there_is_nothing_to_summarise_and_nothing_kept(home: Path) -> None:
     async def act(app: Any, gateway: Gateway) -> None:
         with nacre.open(":memory:") as passing:
-            told = await gateway._commands["/compact"]("k", Room(passing, app.kernel))
+            passing.add_message("k", "user", "hi")
+            room = Room(passing, app.kernel)
+            told = await gateway._commands["/compact"]("k", room)
+            assert await gateway._commands["/new"]("k", room) == "A new conversation begins."
         assert told.startswith("Nothing of this conversation is kept")
 
     play(act)

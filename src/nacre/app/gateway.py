@@ -30,7 +30,7 @@ from nacre.sessions import Sessions
 logger = logging.getLogger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
-_AT_ONCE = ("/stop", "/status")
+_AT_ONCE = ("/help", "/start", "/status", "/stop")
 _MOST_WAITING = 64
 _CLOCK = "schedule"
 TOO_FAST = "You write faster than I can answer; please wait a minute. What you write until then is not taken."

@@ -35,6 +35,12 @@ _WORK = "delegate"
 FOLDER = "channels"
 """Where in a store its channels keep how far they have read."""
 _MOST_KNOWN = 4096
+_HELP = """\
+Write to me as you would to a person. Beside that I know:
+/new: begin a new conversation
+/status: which model answers, and whether it is at work
+/stop: stop what I am doing
+/compact: summarise what was said so far"""
 _EARLIER = ("{channel}_{thread}_{sender}", "{channel}_{sender}", "{channel}:{chat}", "agent:main:{channel}:{chat}")
 
 
@@ -228,7 +234,8 @@ def _commands(app: App) -> Mapping[str, Command]:
             return "This conversation is new already."
         finally:
             hold.close()
-        return "A new conversation begins. The old one is kept in the archive."
+        kept = " The old one is kept in the archive." if room.sessions is app.sessions else ""
+        return f"A new conversation begins.{kept}"
 
     async def status(key: str, room: Room) -> str:
         now = room.sessions.snapshot(key, last=0)
@@ -248,4 +255,8 @@ def _commands(app: App) -> Mapping[str, Command]:
             return f"It was not summarised: {error}"
         return f"Summarised: about {draft.before} tokens became {draft.after}."
 
-    return {"/new": new, "/status": status, "/stop": stop, "/compact": compact}
+    async def help(_: str, __: Room) -> str:
+        return _HELP
+
+    # The button under which Telegram's clients begin a chat says /start.
+    return {"/new": new, "/status": status, "/stop": stop, "/compact": compact, "/help": help, "/start": help}
