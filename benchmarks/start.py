@@ -136,6 +136,6 @@ def _cpu_once(python: Path, program: str, *words: str, **variables: str) -> floa
 
 def _run(python: Path, program: str, *words: str, **variables: str) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NACRE"))}
-    command = [python, "-c", program, *words]
+    command = [str(python), "-c", program, *words]
     done = subprocess.run(command, env=clean | variables, capture_output=True, check=True, text=True)  # noqa: S603
     return done.stdout

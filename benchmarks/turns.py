@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ async def _turns(scene: Scene) -> Mapping[str, list[float]]:
         async with Kernel(sessions, lambda _: answering(rounds + 10)) as kernel:
             for turn in range(rounds + 10):
                 taken = await _timed(kernel)
-                bare = measure.timed(lambda: [_flush(raw, size) for size in (190, 330)])
+                bare = measure.timed(partial(_flush, raw, (190, 330)))
                 if turn >= 10:
                     samples["turn"].append(taken)
                     samples["flushes"].append(bare)
@@ -84,9 +84,10 @@ async def _timed(kernel: Kernel) -> float:
     return time.perf_counter() - started
 
 
-def _flush(fd: int, size: int) -> None:
-    os.write(fd, b"x" * size)
-    os.fdatasync(fd)
+def _flush(fd: int, sizes: Sequence[int]) -> None:
+    for size in sizes:
+        os.write(fd, b"x" * size)
+        os.fdatasync(fd)
 
 
 def answering(count: int, *, pause: Pause | None = None) -> Agent:
