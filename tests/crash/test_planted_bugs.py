@@ -12,7 +12,7 @@ import pytest
 
 import nacre
 from nacre.entries import Record, Rules, State
-from nacre.log import blobs, cold, erase, file, format, ids, successor, tail
+from nacre.log import blobs, cold, erase, file, format, ids, successor, tail, writer
 from nacre.log.batch import Batch
 from nacre.log.file import LogFile
 from nacre.log.ops import Ops
@@ -49,7 +49,8 @@ def no_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_directory_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(file, "settle_names", lambda ops, folder: None)
+    for module in (file, writer):
+        patch.setattr(module, "settle_names", lambda ops, folder: None)
 
 
 def no_sync_before_rename(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def states_not_redone(patch: pytest.MonkeyPatch) -> None:
         kept = [piece for piece in found.kept if piece.record is not None]
         return [piece.raw + b"\n" for piece in kept], tail.state_of(kept[-1].record if kept else found.before)
 
-    patch.setattr(file, "redone", redone)
+    patch.setattr(writer, "redone", redone)
 
 
 def nothing_settled_before_building_on_it(patch: pytest.MonkeyPatch) -> None:
@@ -151,7 +152,8 @@ def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
         settle_names(ops, place.folder)
         erase.erase_rest(ops, place, upto=upto)
 
-    patch.setattr(file, "erase_rest", rest)
+    for module in (file, writer):
+        patch.setattr(module, "erase_rest", rest)
 
 
 def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import msgspec
 
 from nacre.entries import Message, Record
 from nacre.index.text import body_of
-from nacre.log.file import open_log
 from nacre.log.lines import Lines
+from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from nacre.log.file import open_log
 from nacre.log.lines import Lines
+from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place

@@ -14,10 +14,11 @@ from typing import Any, Literal, TypeVar
 from nacre.entries import Finding, Founding, Past, Receipt, Record, Report, Rules, Unit
 from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
 from nacre.log.commit import Pending
-from nacre.log.file import LogFile, open_log
+from nacre.log.file import LogFile
 from nacre.log.forking import unshare
 from nacre.log.lines import Lines
 from nacre.log.names import key_of, stem
+from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in, unlink_if_there
