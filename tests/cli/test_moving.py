@@ -17,6 +17,15 @@ def test_several_are_archived_and_one_that_fails_does_not_stop_the_others(nacre:
     assert result.json["results"][1]["error"]["type"] == "not_found"
 
 
+@pytest.mark.parametrize("verb", ["archive", "pin", "compact", "repair"])
+def test_what_several_references_mean_is_settled_before_anything_is_done(nacre: Nacre, verb: str) -> None:
+    # In the order of their names, too: all of it may be written within a millisecond.
+    for key in ("charlie", "bravo", "alpha"):
+        nacre.fill(key)
+    result = nacre("s", verb, "@last", "@last~1", "alpha", "--json")
+    assert [item["key"] for item in result.json["results"]] == ["alpha", "bravo"]
+
+
 def test_archive_and_unarchive_undo_each_other(nacre: Nacre) -> None:
     nacre.fill("one")
     before = nacre.files()

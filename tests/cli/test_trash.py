@@ -8,6 +8,19 @@ from nacre.log.ops import Ops
 from tests.cli.conftest import Nacre
 
 
+class Terminal:
+    """Somebody at a keyboard, with one answer."""
+
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return self._answer
+
+
 def words_of(nacre: Nacre, key: str) -> list[object]:
     with nacre.sessions() as sessions:
         return [stored.message.content for stored in sessions.transcript(key)]
@@ -86,6 +99,46 @@ def test_delete_erases_the_trash_too(nacre: Nacre) -> None:
     assert nacre.files() == {}
 
 
+@pytest.mark.parametrize("options", [(), ("--permanent", "--yes")], ids=["rm", "rm --permanent"])
+def test_what_goes_is_what_was_meant_before_anything_went(nacre: Nacre, options: tuple[str, ...]) -> None:
+    # In the order of their names, too: all of it may be written within a millisecond.
+    for key in ("delta", "charlie", "bravo", "alpha"):
+        nacre.fill(key)
+    named = [nacre("s", "rm", "@last", "@last~1", *options, *more, "--json").json for more in (("--dry-run",), ())]
+    assert [[item["key"] for item in one["results"]] for one in named] == [["alpha", "bravo"]] * 2
+    assert {item["key"] for item in nacre("s", "list", "--json").json["items"]} == {"charlie", "delta"}
+
+
+def test_a_beginning_that_becomes_unique_on_the_way_is_still_ambiguous(
+    nacre: Nacre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nacre.fill("telegram:42", "telegram:43")
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    result = nacre("s", "rm", "telegram:42", "tele", "--permanent")
+    assert (result.code, result.out) == (9, "telegram:42: erased\n")
+    assert "Erase telegram:42 for good?" in result.err
+    assert [item["key"] for item in nacre("s", "list", "--json").json["items"]] == ["telegram:43"]
+
+
+def test_a_session_with_two_names_is_asked_about_and_erased_once(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    nacre.fill("one")
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    result = nacre("s", "rm", "one", "@last", "--permanent")
+    assert (result.code, result.out) == (0, "one: erased\n")
+    assert "Erase one for good?" in result.err
+
+
+def test_nobody_is_asked_about_nothing(nacre: Nacre) -> None:
+    assert nacre("s", "rm", "nobody", "--permanent").code == 3
+
+
+def test_what_comes_back_is_what_was_meant_before_anything_came(nacre: Nacre) -> None:
+    nacre.fill("telegram:42", "telegram:43")
+    nacre("s", "rm", "telegram:42", "telegram:43")
+    assert nacre("s", "restore", "telegram:42", "tele").code == 9
+    assert [item["key"] for item in nacre("s", "trash", "--json").json["items"]] == ["telegram:43"]
+
+
 def test_permanent_needs_a_yes_where_nobody_can_be_asked(nacre: Nacre) -> None:
     nacre.fill("one")
     before = nacre.files()
@@ -99,15 +152,8 @@ def test_permanent_needs_a_yes_where_nobody_can_be_asked(nacre: Nacre) -> None:
 def test_on_a_terminal_it_asks_once(
     nacre: Nacre, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, is_left: bool
 ) -> None:
-    class Terminal:
-        def isatty(self) -> bool:
-            return True
-
-        def readline(self) -> str:
-            return answer
-
     nacre.fill("one")
-    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
     result = nacre("s", "rm", "one", "--permanent")
     assert result.code == code
     assert result.err.count("[y/N]") == 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from nacre.cli.failures import Failure
-from nacre.cli.many import Done, each
+from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_ref
 
 EXAMPLES = (
     ("close the newest session", "nacre sessions archive @last"),
@@ -24,12 +24,11 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
 
-        def archive(ref: str) -> Done:
-            key = find(sessions, ref).key
+        def archive(key: str) -> Done:
             if not is_active(sessions, key):
                 raise Failure("conflict", f"session {key!r} is archived already")
             if not args.dry_run:
                 sessions.archive(key)
             return Done(key, "archived")
 
-        return each(out, "archive", args.refs, archive, dry_run=args.dry_run)
+        return each(out, "archive", keys_of(sessions, args.refs), archive, dry_run=args.dry_run)

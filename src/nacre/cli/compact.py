@@ -6,10 +6,10 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import Failure
-from nacre.cli.many import Done, each
+from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_ref
 from nacre.cli.show import backend
 from nacre.cli.text import size
 from nacre.entries import Past
@@ -41,11 +41,10 @@ def run(args: Namespace, out: Out) -> int:
     if bool(args.refs) == args.all:
         raise Failure("usage", "say which sessions, or --all", hint="`nacre sessions compact --help` has examples")
     with opened(args) as sessions:
-        keys = [info.key for info in sessions.list()] if args.all else args.refs
+        keys = {info.key: info.key for info in sessions.list()} if args.all else keys_of(sessions, args.refs)
         with out.progress("compacting", total=len(keys), unit="sessions") as step:
 
-            def compact(ref: str) -> Done:
-                key = ref if args.all else find(sessions, ref).key
+            def compact(key: str) -> Done:
                 step()
                 return _compacted(sessions, key, dry_run=args.dry_run)
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nacre.cli.failures import FAILED, OK, PARTIAL, Failure, failure_of
 from nacre.cli.output import Out, candidate_lines
+from nacre.cli.refs import find
 from nacre.cli.text import clean
+
+if TYPE_CHECKING:
+    from nacre.sessions import Sessions
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Done(NamedTuple):
@@ -20,26 +27,56 @@ class Done(NamedTuple):
     words: str = ""
 
 
-def each(out: Out, operation: str, refs: Iterable[str], work: Callable[[str], Done], *, dry_run: bool = False) -> int:
-    """Do something to each; prints what became of it and returns the exit code."""
+def keys_of(sessions: Sessions, refs: Iterable[str]) -> dict[str, str | Failure]:
+    """The sessions that references name, as `meant` gives them."""
+    return meant(refs, lambda ref: find(sessions, ref).key)
+
+
+def meant(refs: Iterable[str], look_up: Callable[[str], T]) -> dict[str, T | Failure]:
+    """What references mean, each thing once; a Failure where that is none or not only one.
+
+    All are looked up before anything is done: what is done to one session may change what the next reference means.
+    """
+    found: dict[str, T | Failure] = {}
+    known: set[T | Failure] = set()
+    for ref in refs:
+        one = _outcome(look_up, ref)
+        if one not in known:
+            known.add(one)
+            found[ref] = one
+    return found
+
+
+def each(
+    out: Out, operation: str, things: Mapping[str, T | Failure], work: Callable[[T], Done], *, dry_run: bool = False
+) -> int:
+    """Do something to each, by its reference; prints what became of it and returns the exit code."""
     results: list[dict[str, Any]] = []
     failures: list[Failure] = []
-    for ref in refs:
-        try:
-            done = work(ref)
+    for ref, thing in things.items():
+        done = thing if isinstance(thing, Failure) else _outcome(work, thing)
+        if isinstance(done, Failure):
+            failures.append(done)
+            results.append({"ref": ref, "ok": False, "error": done.to_mapping()})
+            _complain(out, done)
+        else:
             results.append({"ref": ref, "key": done.key, "ok": True, "status": done.status, **done.more})
             _tell(out, done, dry_run=dry_run)
-        except Exception as error:
-            failure = failure_of(error)
-            if failure is None or isinstance(error, BrokenPipeError):
-                raise
-            failures.append(failure)
-            results.append({"ref": ref, "ok": False, "error": failure.to_mapping()})
-            _complain(out, failure)
     code = _code(failures, len(results))
     if out.json:
         _document(out, operation, results, failures, dry_run=dry_run)
     return code
+
+
+def _outcome(act: Callable[[T], U], what: T) -> U | Failure:
+    """What comes of it, or the failure that it ended with; raises what nobody foresaw."""
+    try:
+        return act(what)
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None or isinstance(error, BrokenPipeError):
+            raise
+        return failure
 
 
 def _document(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from nacre.cli.many import Done, each
+from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import changeable, opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_ref
 from nacre.history.labels import labels
 
 EXAMPLES = (
@@ -24,12 +24,12 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
 
-        def pin(ref: str) -> Done:
-            key = changeable(sessions, find(sessions, ref).key)
+        def pin(key: str) -> Done:
+            changeable(sessions, key)
             if labels(sessions.get_meta(key)).pinned:
                 return Done(key, "pinned", words="pinned already")
             if not args.dry_run:
                 sessions.set_meta(key, pinned=True)
             return Done(key, "pinned")
 
-        return each(out, "pin", args.refs, pin, dry_run=args.dry_run)
+        return each(out, "pin", keys_of(sessions, args.refs), pin, dry_run=args.dry_run)

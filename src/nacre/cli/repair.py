@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from nacre.cli.failures import OK, UNRECOVERABLE, Failure
-from nacre.cli.many import Done, each
+from nacre.cli.many import Done, each, keys_of
 from nacre.cli.notices import hushed
 from nacre.cli.output import Out
 from nacre.cli.place import opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_ref
 from nacre.cli.strangers import KIND as STRANGER
 from nacre.cli.strangers import named
 from nacre.cli.text import clean, several
@@ -47,16 +47,15 @@ def run(args: Namespace, out: Out) -> int:
     lost = 0
     with opened(args) as sessions:
 
-        def repair(ref: str) -> Done:
+        def repair(key: str) -> Done:
             nonlocal lost
-            key = find(sessions, ref).key
             if args.dry_run:
                 return _looked_at(sessions, key)
             done = _repaired(sessions, key)
             lost += done.more["set_aside"]
             return done
 
-        code = each(out, "repair", args.refs, repair, dry_run=args.dry_run)
+        code = each(out, "repair", keys_of(sessions, args.refs), repair, dry_run=args.dry_run)
     return UNRECOVERABLE if code == OK and lost else code
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from nacre.cli import discard
-from nacre.cli.many import Done, each
+from nacre.cli.discard import Item
+from nacre.cli.many import Done, each, meant
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 
@@ -24,10 +25,10 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
 
-        def restore(ref: str) -> Done:
-            item = discard.named(sessions.location, ref)
+        def restore(item: Item) -> Done:
             if not args.dry_run:
                 discard.restore(sessions.location, item)
             return Done(item.key, "restored")
 
-        return each(out, "restore", args.refs, restore, dry_run=args.dry_run)
+        items = meant(args.refs, lambda ref: discard.named(sessions.location, ref))
+        return each(out, "restore", items, restore, dry_run=args.dry_run)

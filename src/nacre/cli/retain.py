@@ -13,7 +13,7 @@ from nacre.cli.output import Out
 from nacre.cli.place import opened
 
 if TYPE_CHECKING:
-    from nacre.app.retention import Rules
+    from nacre.app.retention import Act, Rules
 
 EXAMPLES = (
     ("look first", "nacre sessions retain --dry-run"),
@@ -40,8 +40,8 @@ def run(args: Namespace, out: Out) -> int:
         acts = {f"{act.key}.{act.uid}": act for act in due(sessions, rules)} if rules else {}
         keeper = None if args.dry_run or not acts else stack.enter_context(Keeper(sessions, discard_archived))
 
-        def keep(ref: str) -> Done:
-            act, status = acts[ref], _STATUS[acts[ref].act]
+        def keep(act: Act) -> Done:
+            status = _STATUS[act.act]
             more = {"uid": act.uid, "why": act.why, "bytes": act.bytes}
             if keeper is None:
                 return Done(act.key, status, more, f"would be {status}: {act.why}")

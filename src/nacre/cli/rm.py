@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nacre.cli.discard import discard
 from nacre.cli.failures import OK, Failure
-from nacre.cli.many import Done, each
+from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_ref
 from nacre.cli.text import clean, several
 
 if TYPE_CHECKING:
@@ -36,29 +35,26 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
-        if args.permanent and not args.dry_run:
-            out.confirm(f"Erase {_named(sessions, args.refs)} for good?", yes=args.yes)
+        found = keys_of(sessions, args.refs)
+        keys = [key for key in found.values() if not isinstance(key, Failure)]
+        if args.permanent and keys and not args.dry_run:
+            out.confirm(f"Erase {_named(keys)} for good?", yes=args.yes)
         work = _erasing(sessions) if args.permanent else _discarding(sessions)
 
-        def remove(ref: str) -> Done:
-            key = find(sessions, ref).key
+        def remove(key: str) -> Done:
             if not args.dry_run:
                 work(key)
             return Done(key, "erased" if args.permanent else "in the trash")
 
-        code = each(out, "rm", args.refs, remove, dry_run=args.dry_run)
+        code = each(out, "rm", found, remove, dry_run=args.dry_run)
     if code == OK and not args.permanent and not args.dry_run:
         out.note("`nacre sessions restore` brings back what is in the trash")
     return code
 
 
-def _named(sessions: Sessions, refs: list[str]) -> str:
-    """What would be erased, by key while there are few; a reference that names nothing is told later."""
-    keys: list[str] = []
-    for ref in refs:
-        with suppress(Failure):
-            keys.append(find(sessions, ref).key)
-    return clean(", ".join(keys)) if 0 < len(keys) <= _MOST_NAMED else several(len(keys), "session")
+def _named(keys: list[str]) -> str:
+    """What would be erased, by key while there are few."""
+    return clean(", ".join(keys)) if len(keys) <= _MOST_NAMED else several(len(keys), "session")
 
 
 def _erasing(sessions: Sessions) -> Callable[[str], None]:

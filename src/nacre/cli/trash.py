@@ -69,15 +69,15 @@ def _empty(args: Namespace, out: Out) -> int:
         if doomed and not args.dry_run:
             room = size(sum(item.bytes for item in doomed))
             out.confirm(f"Erase {several(len(doomed), 'session')} ({room}) for good?", yes=args.yes)
-        by_ref = {f"{item.key}.{item.stamp}": item for item in doomed}
 
-        def erase(ref: str) -> Done:
+        def erase(item: Item) -> Done:
             if not args.dry_run:
-                discard.empty(root, by_ref[ref])
-            return Done(by_ref[ref].key, "erased", {"bytes": by_ref[ref].bytes})
+                discard.empty(root, item)
+            return Done(item.key, "erased", {"bytes": item.bytes})
 
         if not doomed:
             out.note("nothing to erase")
+        by_ref = {f"{item.key}.{item.stamp}": item for item in doomed}
         return each(out, "trash empty", by_ref, erase, dry_run=args.dry_run)
 
 

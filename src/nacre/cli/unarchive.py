@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from nacre.cli.failures import Failure
-from nacre.cli.many import Done, each
+from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_ref
 
 EXAMPLES = (
     ("what is archived", "nacre sessions list --archived"),
@@ -24,8 +24,7 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
 
-        def unarchive(ref: str) -> Done:
-            key = find(sessions, ref).key
+        def unarchive(key: str) -> Done:
             if is_active(sessions, key):
                 hint = "archive the active one first to bring an earlier one back"
                 raise Failure("conflict", f"session {key!r} is active", hint=hint)
@@ -33,4 +32,4 @@ def run(args: Namespace, out: Out) -> int:
                 sessions.unarchive(key)
             return Done(key, "active again")
 
-        return each(out, "unarchive", args.refs, unarchive, dry_run=args.dry_run)
+        return each(out, "unarchive", keys_of(sessions, args.refs), unarchive, dry_run=args.dry_run)

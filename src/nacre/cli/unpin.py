@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from nacre.cli.many import Done, each
+from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import changeable, opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_ref
 from nacre.history.labels import labels
 
 EXAMPLES = (
@@ -24,12 +24,12 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
 
-        def unpin(ref: str) -> Done:
-            key = changeable(sessions, find(sessions, ref).key)
+        def unpin(key: str) -> Done:
+            changeable(sessions, key)
             if not labels(sessions.get_meta(key)).pinned:
                 return Done(key, "unpinned", words="was not pinned")
             if not args.dry_run:
                 sessions.set_meta(key, pinned=None)
             return Done(key, "unpinned")
 
-        return each(out, "unpin", args.refs, unpin, dry_run=args.dry_run)
+        return each(out, "unpin", keys_of(sessions, args.refs), unpin, dry_run=args.dry_run)
