@@ -91,6 +91,15 @@ def test_raw_gives_the_lines_of_the_log(talk: Nacre) -> None:
     assert talk("sessions", "show", "talk", "--raw", "--entry", "99").code == 3
 
 
+def test_the_line_of_a_record_is_as_it_is_where_a_session_went_back(nacre: Nacre) -> None:
+    with nacre.sessions() as sessions:
+        number = sessions.add_message("k", "user", "one")
+        sessions.add_message("k", "user", "two")
+        sessions.rewind("k", number)
+    log = (nacre.root / "sessions" / "k.jsonl").read_text()
+    assert nacre("sessions", "show", "k", "--raw", "--entry", "4").out == log.splitlines(keepends=True)[-1]
+
+
 def test_json_is_one_document(talk: Nacre) -> None:
     found = talk("sessions", "show", "talk", "--all", "--json").json
     assert (found["schema_version"], found["key"], found["title"], found["summary"]) == (

@@ -14,7 +14,7 @@ from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
-from nacre.cli.show import View, backend, lines_of, live_view, whole_view
+from nacre.cli.show import View, backend, live_view, whole_view, written
 from nacre.cli.text import clean, several, size
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _refuse_existing(path: Path) -> None:
 
 def _pieces(sessions: Sessions, key: str, chosen: str, args: Namespace, out: Out) -> Iterator[bytes]:
     if chosen.startswith("json"):
-        lives = backend(sessions).generations(key, lambda life: (life.uid, lines_of(life.past)))
+        lives = backend(sessions).generations(key, lambda life: (life.uid, [line for _, line in written(life.past)]))
         return _json(key, lives) if chosen == "json" else (line for _, lines in lives for line in lines)
     view = whole_view(sessions, key) if args.all else live_view(sessions, key)
     _hint_at_hidden(out, view)

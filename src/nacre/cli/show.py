@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
@@ -137,11 +137,11 @@ def whole_view(sessions: Sessions, key: str) -> View:
     return newest._replace(stored=stored, cover=cover)
 
 
-def lines_of(past: Past) -> list[bytes]:
-    """Every line of a log, moved-out ones too, as it was written."""
+def written(past: Past) -> Iterator[tuple[Record, bytes]]:
+    """Every record of a log, moved-out ones too, with its line as it was written."""
     if isinstance(past, LogPast):
-        return [piece.raw + b"\n" for piece in past.pieces() if piece.record is not None]
-    return [seal(record) for record in past.all()]
+        return ((piece.record, piece.raw + b"\n") for piece in past.pieces() if piece.record is not None)
+    return ((record, seal(replace(record, br=None))) for record in past.all())
 
 
 def _view(sessions: Sessions, target: Target, args: Namespace) -> View:
@@ -198,18 +198,22 @@ def _raw(sessions: Sessions, key: str, args: Namespace) -> list[bytes]:
     if args.entry is not None:
         return [_found(backend(sessions).read(key, lambda past: _line(past, key, args.entry)), key)]
     if args.all:
-        lives = backend(sessions).generations(key, lambda generation: lines_of(generation.past))
+        lives = backend(sessions).generations(key, lambda generation: _lines(generation.past))
         lines = [line for life in lives for line in life]
     else:
-        lines = _found(backend(sessions).read(key, lines_of), key)
+        lines = _found(backend(sessions).read(key, _lines), key)
     return lines if args.last is None else lines[-args.last :]
 
 
+def _lines(past: Past) -> list[bytes]:
+    return [line for _, line in written(past)]
+
+
 def _line(past: Past, key: str, n: int) -> bytes:
-    record = past.find(n)
-    if record is None:
-        raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all there are")
-    return seal(record)
+    for record, line in written(past):
+        if record.n == n:
+            return line
+    raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all there are")
 
 
 def _found(value: T | None, key: str) -> T:
