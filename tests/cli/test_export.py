@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import stat
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from nacre.cli.export import write
 from nacre.cli.failures import Failure
+from nacre.log.format import unseal
 from tests.cli.conftest import Nacre
 
 
@@ -75,6 +77,62 @@ def test_records_that_were_moved_out_are_exported_too(nacre: Nacre) -> None:
         sessions.save("k")
     found = nacre("sessions", "export", "k", "--jsonl").out.splitlines()
     assert sum(json.loads(line)["t"] == "msg" for line in found) == 200
+
+
+LONG = "needle " + "x" * 100_000 + " end"
+
+
+@pytest.fixture
+def large(nacre: Nacre) -> Nacre:
+    """A store with a session that went back, and texts too long for its log."""
+    with nacre.sessions() as sessions:
+        number = sessions.add_message("k", "user", "short")
+        sessions.add_message("k", "user", "other")
+        sessions.rewind("k", number)
+        sessions.add_full_message("k", {"role": "user", "content": [{"type": "text", "text": LONG}], "odd": [1]})
+        sessions.append("k", "x.mine", {"note": LONG, "n": 1})
+    return nacre
+
+
+@pytest.mark.parametrize("chosen", ["json", "jsonl"])
+def test_large_payloads_are_in_the_export(large: Nacre, chosen: str) -> None:
+    result = large("sessions", "export", "k", "--format", chosen)
+    assert result.code == 0
+    lines = [line.lstrip(" ,").removesuffix("]}]}") for line in result.out.splitlines()]
+    lines = [line for line in lines if line.startswith('{"v":1')]
+    log = [json.loads(line) for line in (large.root / "sessions" / "k.jsonl").read_text().splitlines()]
+    log[-2]["m"]["content"][0]["text"] = log[-1]["data"]["note"] = LONG
+    for record in log[-2:]:
+        del record["blobs"]
+    assert [without_crc(json.loads(line)) for line in lines] == [without_crc(record) for record in log]
+    assert all(unseal(line.encode()) is not None for line in lines)
+
+
+def without_crc(record: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in record.items() if name != "crc"}
+
+
+def test_a_lost_payload_is_told_and_the_rest_exported(large: Nacre, tmp_path: Path) -> None:
+    with large.sessions() as sessions:
+        sessions.append("k", "x.mine", {"note": LONG, "other": f"other {LONG}"})
+    other = sha256(f"other {LONG}".encode()).hexdigest()
+    for path in (large.root / "blobs").glob(f"*{other}"):
+        path.unlink()
+    path = tmp_path / "k.jsonl"
+    result = large("sessions", "export", "k", "--format", "jsonl", "-o", str(path))
+    assert result.code == 6
+    assert "session 'k' has lost 1 large payload" in result.err
+    last = json.loads(path.read_text().splitlines()[-1])
+    assert last["data"] == {"note": LONG, "other": f"blob:{other}"}
+    assert last["blobs"] == ["/data/note", "/data/other"]
+    receipt = large("sessions", "export", "k", "--format", "jsonl", "-o", str(path), "--force", "--json").json
+    assert (receipt["ok"], receipt["error"]["type"]) == (False, "damaged")
+
+
+def test_a_large_text_that_looks_like_a_reference_is_not_lost(nacre: Nacre) -> None:
+    with nacre.sessions() as sessions:
+        sessions.add_message("k", "user", f"blob:{LONG}")
+    assert nacre("sessions", "export", "k", "--format", "jsonl").code == 0
 
 
 def test_an_existing_file_is_kept(talk: Nacre, tmp_path: Path) -> None:

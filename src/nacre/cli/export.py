@@ -6,19 +6,24 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from nacre.cli.failures import OK, Failure
+from nacre.cli.failures import DAMAGED, OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
 from nacre.cli.show import View, backend, live_view, whole_view, written
 from nacre.cli.text import clean, several, size
+from nacre.entries import Past, Record
+from nacre.log import blobs
+from nacre.log.format import fields, sealed_fields
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
+    from nacre.store.base import Generation
 
 EXAMPLES = (
     ("one page to read or to send, needing nothing else", "nacre sessions export @last --format html -o talk.html"),
@@ -49,14 +54,19 @@ def run(args: Namespace, out: Out) -> int:
         _refuse_existing(path)
     with opened(args) as sessions:
         key = find(sessions, args.ref).key
-        pieces = _pieces(sessions, key, chosen, args, out)
+        is_json = chosen.startswith("json")
+        lives = _lives(sessions, key) if is_json else []
+        pieces = _records(key, lives, chosen) if is_json else _pages(sessions, key, chosen, args, out)
+    damage = _damage(key, lives)
     if to_stdout and not args.dry_run:
         for block in _blocks(pieces):
             out.raw(block)
-        return OK
-    count = sum(map(len, _blocks(pieces))) if args.dry_run else write(path, _blocks(pieces), force=args.force)
-    _tell(out, args, key=key, chosen=chosen, count=count)
-    return OK
+    else:
+        count = sum(map(len, _blocks(pieces))) if args.dry_run else write(path, _blocks(pieces), force=args.force)
+        _tell(out, args, _receipt(args, key=key, chosen=chosen, count=count, damage=damage))
+    if damage is not None:
+        out.warn(f"nacre: {clean(damage.message)}\n  {damage.hint}")
+    return OK if damage is None else DAMAGED
 
 
 def write(path: Path, blocks: Iterable[bytes], *, force: bool) -> int:
@@ -110,10 +120,49 @@ def _refuse_existing(path: Path) -> None:
 # ---- what is written
 
 
-def _pieces(sessions: Sessions, key: str, chosen: str, args: Namespace, out: Out) -> Iterator[bytes]:
-    if chosen.startswith("json"):
-        lives = backend(sessions).generations(key, lambda life: (life.uid, [line for _, line in written(life.past)]))
-        return _json(key, lives) if chosen == "json" else (line for _, lines in lives for line in lines)
+class _Life(NamedTuple):
+    """One generation of a session: a line for each record, and the names of large payloads that are lost."""
+
+    uid: str
+    lines: list[bytes]
+    lost: set[str]
+
+
+def _lives(sessions: Sessions, key: str) -> list[_Life]:
+    def get(generation: Generation) -> _Life:
+        found = [_whole(generation.past, record, line) for record, line in written(generation.past)]
+        return _Life(generation.uid, [line for line, _ in found], {name for _, lost in found for name in lost})
+
+    return backend(sessions).generations(key, get)
+
+
+def _whole(past: Past, record: Record, line: bytes) -> tuple[bytes, set[str]]:
+    """The line of a record with the large payloads in it that the log only names; and those of them that are lost."""
+    if record.blobs is None:
+        return line, set()
+    whole = past.whole(record)
+    lost = set(blobs.names(record)).intersection(blobs.names(replace(whole, blobs=record.blobs)))
+    part = "m" if record.m is not None else "data"
+    found = fields(line) | {part: getattr(whole, part)}
+    if not lost:
+        del found["blobs"]
+    return sealed_fields(found, st=record.st), lost
+
+
+def _damage(key: str, lives: Iterable[_Life]) -> Failure | None:
+    """What an export lacks; None if that is nothing."""
+    lost = len(set().union(*(life.lost for life in lives)))
+    if not lost:
+        return None
+    what = f"session {key!r} has lost {several(lost, 'large payload')}, of which the export has only the name"
+    return Failure("damaged", what, hint="`nacre sessions verify` says where")
+
+
+def _records(key: str, lives: list[_Life], chosen: str) -> Iterator[bytes]:
+    return _json(key, lives) if chosen == "json" else (line for life in lives for line in life.lines)
+
+
+def _pages(sessions: Sessions, key: str, chosen: str, args: Namespace, out: Out) -> Iterator[bytes]:
     view = whole_view(sessions, key) if args.all else live_view(sessions, key)
     _hint_at_hidden(out, view)
     return (piece.encode() for piece in _readable(view, chosen))
@@ -129,10 +178,10 @@ def _readable(view: View, chosen: str) -> Iterator[str]:
     return document(view.cover, view.parts())
 
 
-def _json(key: str, lives: list[tuple[str, list[bytes]]]) -> Iterator[bytes]:
-    """One document: the generations of a session, oldest first, each with its records as the log has them."""
+def _json(key: str, lives: list[_Life]) -> Iterator[bytes]:
+    """One document: the generations of a session, oldest first, each with its records."""
     yield b'{"schema_version":1,"key":' + _text(key) + b',"generations":['
-    for place, (uid, lines) in enumerate(lives):
+    for place, (uid, lines, _) in enumerate(lives):
         yield (b"," if place else b"") + b'\n{"uid":' + _text(uid) + b',"records":[\n'
         for at, line in enumerate(lines):
             yield (b"," if at else b" ") + line
@@ -168,10 +217,16 @@ def _hint_at_hidden(out: Out, view: View) -> None:
         out.note(f"{several(view.cut.hidden, 'message')} before the summary or the cut left out, use --all")
 
 
-def _tell(out: Out, args: Namespace, *, key: str, chosen: str, count: int) -> None:
+def _receipt(args: Namespace, *, key: str, chosen: str, count: int, damage: Failure | None) -> dict[str, Any]:
+    path = None if args.output == "-" else args.output
+    receipt = {"ok": damage is None, "operation": "export", "dry_run": args.dry_run, "key": key, "format": chosen}
+    receipt |= {"path": path, "bytes": count}
+    return receipt if damage is None else {**receipt, "error": damage.to_mapping()}
+
+
+def _tell(out: Out, args: Namespace, receipt: dict[str, Any]) -> None:
     if out.json:
-        receipt = {"ok": True, "operation": "export", "dry_run": args.dry_run, "key": key, "format": chosen}
-        out.document({**receipt, "path": None if args.output == "-" else args.output, "bytes": count})
+        out.document(receipt)
         return
     name = "stdout" if args.output == "-" else clean(args.output)
-    out.say(f"{name}: {size(count)}{' would be written' if args.dry_run else ''}")
+    out.say(f"{name}: {size(receipt['bytes'])}{' would be written' if args.dry_run else ''}")
