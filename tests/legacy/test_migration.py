@@ -157,6 +157,44 @@ def test_both_went_on_and_neither_is_lost(root: Path) -> None:
     assert (outcomes(found), said(sessions, "k")) == ([("k", "appended")], ["a", "ours", "theirs"])
 
 
+def test_what_was_appended_before_comes_only_once_wherever_it_stands(root: Path) -> None:
+    for texts in ("12", "1234", "12345"):
+        put(root, a__json=document("k", *texts))
+        started(root)[1].add_message("k", "user", f"ours {len(texts)}")
+    put(root, a__json=document("k", *"12345", other=1))
+    found, sessions = started(root)
+    assert outcomes(found) == [("k", "finished")]
+    assert said(sessions, "k") == ["1", "2", "ours 2", "3", "4", "ours 4", "5", "ours 5"]
+
+
+def test_what_came_from_another_file_meanwhile_is_passed_over(root: Path) -> None:
+    for name, texts in (("a", "1"), ("b", "1b"), ("a", "1a")):
+        put(root, **{f"{name}__json": document("k", *texts)})
+        started(root)
+    put(root, a__json=document("k", *"1a2"))
+    _, sessions = started(root)
+    assert said(sessions, "k") == ["1", "b", "a", "2"]
+
+
+def test_a_summary_without_messages_is_not_lost_where_its_key_is_taken(root: Path, tmp_path: Path) -> None:
+    with nacre.Sessions(files(root)) as sessions:
+        sessions.add_message("k", "user", "hi")
+    put(tmp_path, a__json=document("k", summary="ten years"), b__json=document("k", summary="ten years", other=1))
+    found = migrate(files(root), tmp_path)
+    assert outcomes(found) == [("k (2)", "separate"), ("k (2)", "finished")]
+    with nacre.Sessions(files(root)) as sessions:
+        assert (sessions.get_summary("k"), sessions.get_summary("k (2)")) == ("", "ten years")
+
+
+def test_a_dry_run_says_so_of_a_summary_too(root: Path, tmp_path: Path) -> None:
+    put(tmp_path, a__json=document("k", "a", summary="S"), b__json=document("k", summary="T"))
+    put(tmp_path, c__json=document("k", summary="S"))
+    store = files(root)
+    found = migrate(store, tmp_path, dry_run=True)
+    assert outcomes(found) == [("k", "migrated"), ("k (2)", "separate"), ("k", "finished")]
+    assert outcomes(migrate(store, tmp_path)) == outcomes(found)
+
+
 def test_another_session_under_the_same_key_gets_a_key_of_its_own(root: Path) -> None:
     put(root, a__json=document("k", "a"))
     started(root)

@@ -25,23 +25,26 @@ def continuation(past: Past, legacy: Legacy, now: str) -> Continuation | None:
     """What a file adds to a session; None if the file is not this session gone on.
 
     It is if it says so itself, or begins with what is live, or with what came from it before; and it adds nothing if
-    the session begins with all of it.
+    the session begins with all of it. A file that is only a summary is not, unless the session has had that summary.
     """
     theirs = legacy.messages
     if legacy.base is not None and _rests_on(past, legacy.base, theirs):
         return _from_base(past, legacy, legacy.base, now)
+    if not theirs and not _has_had(past, legacy.summary):
+        return None
     ours = live.history(past)
     if ours and begins(theirs[legacy.dropped :], ours):
         return _added(legacy, legacy.dropped + len(ours), now, before=live.summary(past, past.state))
-    count = _came_from(past)
-    if count is not None and begins(theirs, _said(past)[:count]):
+    count = _came_before(past, theirs)
+    if count is not None:
         return _added(legacy, count, now)
     return Continuation() if rests_in(past, legacy) else None
 
 
 def rests_in(past: Past, legacy: Legacy) -> bool:
-    """Tell whether a session begins with every message of a file."""
-    return begins(_said(past), legacy.messages, swap=True)
+    """Tell whether a session begins with every message of a file, or all of them came from it before."""
+    theirs = legacy.messages
+    return begins(_said(past), theirs, swap=True) or _came_before(past, theirs) == len(theirs)
 
 
 def holds(past: Past, legacy: Legacy, src: dict[str, Any]) -> bool:
@@ -79,10 +82,39 @@ def _is_from(told: Any, src: dict[str, Any]) -> bool:
     return isinstance(told, dict) and all(told.get(field) == src[field] for field in ("file", "sha256", "n"))
 
 
-def _came_from(past: Past) -> int | None:
-    """How many messages a session was founded with; None if it began here."""
+def _came_before(past: Past, theirs: Sequence[Message]) -> int | None:
+    """How many messages at the beginning of a file came from it before; None if it does not begin with such ones.
+
+    A session was founded with the first of them. What was appended since may stand behind words that were said here,
+    or have come from another file.
+    """
+    brought = _brought(past)
+    if not brought or not begins(theirs, brought[0]):
+        return None
+    count = len(brought[0])
+    for messages in brought[1:]:
+        if begins(theirs[count:], messages):
+            count += len(messages)
+    return count
+
+
+def _brought(past: Past) -> list[list[Message]]:
+    """What a session was founded with, and what was appended from files since; nothing if it began here."""
     header = past.find(1)
-    return header.src.get("n") if header is not None and header.src is not None else None
+    if header is None or header.src is None or "n" not in header.src:
+        return []
+    said: list[Message] = []
+    appended: list[list[Message]] = []
+    for record in past.all():
+        if record.t == "msg":
+            said.append(message_of(record, past))
+        elif record.t == NOTE:
+            appended.append(said[len(said) - record.data["added"] :])
+    return [said[: header.src["n"]], *appended]
+
+
+def _has_had(past: Past, summary: str) -> bool:
+    return not summary or any(record.t == "sum" and record.text == summary for record in past.all())
 
 
 def _rests_on(past: Past, base: Base, theirs: Sequence[Message]) -> bool:

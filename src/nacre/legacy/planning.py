@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from nacre.entries import Message, Past
+from nacre.entries import Past
 from nacre.errors import Conflict
 from nacre.legacy.continuation import Continuation, begins, continuation, knows
 from nacre.legacy.documents import Legacy
@@ -34,7 +34,7 @@ class Planner:
     def __init__(self, store: Files, now: str) -> None:
         self._store = store
         self._now = now
-        self._planned: dict[str, list[Message]] = {}
+        self._planned: dict[str, Legacy] = {}
 
     def plan(self, legacy: Legacy, src: dict[str, Any]) -> Plan:
         """Decide what to do with a session that came from `src`."""
@@ -65,13 +65,15 @@ class Planner:
 
     def _free(self, key: str, legacy: Legacy) -> Plan | None:
         """What to do under a key that no session has; a dry run may have planned to give it to another file."""
-        theirs = legacy.messages
-        other = self._planned.setdefault(key, theirs)
-        if other is theirs:
+        other = self._planned.setdefault(key, legacy)
+        if other is legacy:
             return Plan("migrated", key)
-        if begins(theirs, other):
-            return Plan("appended", key, Continuation(added=len(theirs) - len(other)))
-        return Plan("finished", key) if begins(other, theirs) else None
+        theirs, ours = legacy.messages, other.messages
+        if not theirs and legacy.summary not in ("", other.summary):
+            return None
+        if begins(theirs, ours):
+            return Plan("appended", key, Continuation(added=len(theirs) - len(ours)))
+        return Plan("finished", key) if begins(ours, theirs) else None
 
     def _is_active(self, key: str) -> bool:
         with reading(ops_of(self._store), Place.of(self._store.location, key)) as found:
