@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from nacre.log.ops import Ops
@@ -167,6 +170,44 @@ def test_the_trash_is_listed_and_emptied(nacre: Nacre) -> None:
     assert nacre("s", "trash", "empty", "two").code == 2
     assert nacre("s", "trash", "empty", "two", "--yes").code == 0
     assert [item["key"] for item in nacre("s", "trash", "list", "--json").json["items"]] == ["one"]
+
+
+def indexed(nacre: Nacre, tmp_path: Path) -> bytes:
+    """What is in the files of the index, after a look at the list."""
+    assert nacre("s", "list", "--all", "--json").code == 0
+    return b"".join(path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file())
+
+
+def test_what_is_erased_leaves_the_index_too(nacre: Nacre, tmp_path: Path) -> None:
+    for key in ("gone", "left"):
+        nacre.fill(key, title=f"title-of-{key}")
+    nacre("s", "search", "hello")
+    nacre("s", "rm", "gone")
+    assert b"title-of-gone" in indexed(nacre, tmp_path)
+    nacre("s", "trash", "empty", "--yes", "--dry-run")
+    assert b"title-of-gone" in indexed(nacre, tmp_path)
+    nacre("s", "trash", "empty", "--yes")
+    found = indexed(nacre, tmp_path)
+    words = (b"title-of-gone", b"hello from gone", b"hello from left")
+    assert [word in found for word in words] == [False, False, True]
+
+
+def test_a_new_session_of_an_erased_key_is_still_found(nacre: Nacre, tmp_path: Path) -> None:
+    nacre.fill("one", title="title-of-old")
+    nacre("s", "search", "hello")
+    nacre("s", "rm", "one")
+    nacre.fill("one")
+    nacre("s", "trash", "empty", "--yes")
+    assert b"title-of-old" not in indexed(nacre, tmp_path)
+    assert [item["key"] for item in nacre("s", "search", "hello", "--json").json["items"]] == ["one"]
+
+
+def test_a_python_without_sqlite_empties_the_trash(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    nacre.fill("one")
+    nacre("s", "rm", "one")
+    monkeypatch.setitem(sys.modules, "nacre.index.database", None)
+    assert nacre("s", "trash", "empty", "--yes").code == 0
+    assert nacre.files() == {}
 
 
 def test_only_what_is_old_enough_is_erased(nacre: Nacre) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,6 +70,7 @@ def _empty(args: Namespace, out: Out) -> int:
         if doomed and not args.dry_run:
             room = size(sum(item.bytes for item in doomed))
             out.confirm(f"Erase {several(len(doomed), 'session')} ({room}) for good?", yes=args.yes)
+            _forget(root, {item.key for item in doomed})
 
         def erase(item: Item) -> Done:
             if not args.dry_run:
@@ -79,6 +81,19 @@ def _empty(args: Namespace, out: Out) -> int:
             out.note("nothing to erase")
         by_ref = {f"{item.key}.{item.stamp}": item for item in doomed}
         return each(out, "trash empty", by_ref, erase, dry_run=args.dry_run)
+
+
+def _forget(root: str, keys: set[str]) -> None:
+    """Erase what the index knows of sessions; before they are erased, so that a crash leaves what can be done again."""
+    try:
+        from nacre.index import Index  # noqa: PLC0415 - loads SQLite, and a Python may have been built without it
+
+        index = Index(root)
+    except ModuleNotFoundError:
+        return
+    with closing(index):
+        for key in keys:
+            index.forget(key)
 
 
 def _doomed(root: str, args: Namespace) -> list[Item]:
