@@ -28,6 +28,19 @@ class Result(NamedTuple):
         return json.loads(self.out)
 
 
+class Terminal:
+    """Somebody at a keyboard, with one answer."""
+
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return self._answer
+
+
 class Nacre:
     """The command `nacre` on a store of its own."""
 

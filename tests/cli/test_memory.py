@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nacre.memory.memory import Memory
-from tests.cli.conftest import Nacre
+from tests.cli.conftest import Nacre, Terminal
+from tests.damage.lines import resealed
 
 
 @pytest.fixture
@@ -69,6 +70,48 @@ def test_what_was_learned_in_a_session_is_erased(told: Nacre) -> None:
     assert not any(b"called Tom" in data for data in told.files().values())
     assert told("memory", "forget", "--session", "irc:dev", "-y").code == 0
     assert told("memory", "forget", "--session", "nobody:1", "-y").code == 3
+
+
+def test_who_erases_a_session_is_told_what_memory_keeps_of_it(told: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    result = told("s", "rm", "telegram:42", "--permanent")
+    assert "Erase telegram:42 for good (memory keeps 2 lines learned there)? [y/N]" in result.err
+    assert "2 lines learned in telegram:42; `nacre memory forget --session telegram:42` erases that too" in result.err
+    assert told("memory", "forget", "--session", "telegram:42", "--yes").code == 0
+    assert not any(b"called Tom" in data for data in told.files().values())
+
+
+def test_who_empties_the_trash_is_told_the_same(told: Nacre) -> None:
+    assert "memory" not in told("s", "rm", "telegram:42").err
+    result = told("s", "trash", "empty", "--yes", "--json")
+    assert result.json["results"][0]["remembered"] == 2
+    assert "nacre memory forget --session telegram:42" in result.err
+
+
+def test_of_a_key_that_has_a_session_still_memory_keeps_everything(told: Nacre) -> None:
+    told("s", "rm", "telegram:42")
+    told.fill("telegram:42")
+    assert "memory" not in told("s", "trash", "empty", "--yes").err
+
+
+def test_a_memory_that_cannot_be_read_keeps_no_session_from_being_erased(told: Nacre) -> None:
+    (log,) = (told.root / "sessions").glob("nacre-memory~*.jsonl")
+    log.write_bytes(b"".join(resealed(line, v=2) for line in log.read_bytes().splitlines()))
+    result = told("s", "rm", "telegram:42", "--permanent", "--yes")
+    assert (result.code, result.out) == (0, "telegram:42: erased\n")
+    assert "memory cannot be read" in result.err
+
+
+def test_only_some_of_many_sessions_are_named(nacre: Nacre) -> None:
+    keys = [f"key {number}" for number in range(7)]
+    nacre.fill(*keys)
+    with nacre.sessions() as sessions:
+        memory = Memory(sessions, nacre.root / "workspace")
+        for key in keys:
+            memory.remember(f"The secret of {key} is {key}.", key=key)
+    lines = nacre("s", "rm", *keys, "--permanent", "--yes").err.splitlines()
+    assert [line.count("nacre memory forget --session 'key ") for line in lines] == [1, 1, 1, 1, 1, 0]
+    assert lines[-1] == "… and what was learned in 2 sessions more"
 
 
 def test_single_facts_are_erased_by_id_or_words(told: Nacre) -> None:

@@ -8,20 +8,7 @@ from pathlib import Path
 import pytest
 
 from nacre.log.ops import Ops
-from tests.cli.conftest import Nacre
-
-
-class Terminal:
-    """Somebody at a keyboard, with one answer."""
-
-    def __init__(self, answer: str) -> None:
-        self._answer = answer
-
-    def isatty(self) -> bool:
-        return True
-
-    def readline(self) -> str:
-        return self._answer
+from tests.cli.conftest import Nacre, Terminal
 
 
 def words_of(nacre: Nacre, key: str) -> list[object]:

@@ -88,6 +88,15 @@ def choose(ref: str, candidates: Iterable[tuple[str, str]], what: str, *, hint: 
     raise _missing(ref, what, hint)
 
 
+def is_key(sessions: Sessions, ref: str) -> bool:
+    """Tell whether a key has a log, without opening it: who opens a damaged one mends it, and `verify` must not."""
+    try:
+        place = Place.of(sessions.location, ref)
+    except InvalidKey:
+        return False
+    return os.path.exists(place.log) or bool(uids_in(Ops(), f"{place.root}/archive", place.name))
+
+
 def head_of(path: str) -> Head:
     """Which session a log says it is; nothing if its first line cannot be read."""
     try:
@@ -108,7 +117,7 @@ def _only(sessions: Sessions, ref: str) -> str:
 
 def _fixed(sessions: Sessions, ref: str) -> str | None:
     """The key that a reference means without a search; None if it is none of that kind."""
-    if _is_key(sessions, ref):
+    if is_key(sessions, ref):
         return ref
     if found := _LAST.match(ref):
         return _newest(sessions, int(found[1] or 0))
@@ -117,15 +126,6 @@ def _fixed(sessions: Sessions, ref: str) -> str | None:
     if ref.endswith(".jsonl") and os.path.isfile(ref):
         return _by_path(sessions, ref)
     return None
-
-
-def _is_key(sessions: Sessions, ref: str) -> bool:
-    """Tell whether a key has a log, without opening it: who opens a damaged one mends it, and `verify` must not."""
-    try:
-        place = Place.of(sessions.location, ref)
-    except InvalidKey:
-        return False
-    return os.path.exists(place.log) or bool(uids_in(Ops(), f"{place.root}/archive", place.name))
 
 
 def _newest(sessions: Sessions, back: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
 from nacre.cli.refs import add_ref
+from nacre.cli.remembered import beside, remembered, tell
 from nacre.cli.text import clean, several
 
 if TYPE_CHECKING:
@@ -37,18 +39,22 @@ def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
         found = keys_of(sessions, args.refs)
         keys = [key for key in found.values() if not isinstance(key, Failure)]
+        learned = remembered(sessions, set(keys)) if args.permanent else Counter[str]()
         if args.permanent and keys and not args.dry_run:
-            out.confirm(f"Erase {_named(keys)} for good?", yes=args.yes)
+            out.confirm(f"Erase {_named(keys)} for good{beside(learned)}?", yes=args.yes)
         work = _erasing(sessions) if args.permanent else _discarding(sessions)
 
         def remove(key: str) -> Done:
             if not args.dry_run:
                 work(key)
-            return Done(key, "erased" if args.permanent else "in the trash")
+            if not args.permanent:
+                return Done(key, "in the trash")
+            return Done(key, "erased", {"remembered": learned[key]})
 
         code = each(out, "rm", found, remove, dry_run=args.dry_run)
     if code == OK and not args.permanent and not args.dry_run:
         out.note("`nacre sessions restore` brings back what is in the trash")
+    tell(out, learned)
     return code
 
 

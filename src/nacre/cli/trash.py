@@ -13,6 +13,8 @@ from nacre.cli.failures import OK, Failure
 from nacre.cli.many import Done, each
 from nacre.cli.output import Out
 from nacre.cli.place import opened
+from nacre.cli.refs import is_key
+from nacre.cli.remembered import beside, remembered, tell
 from nacre.cli.table import Column
 from nacre.cli.text import clean, several, size
 from nacre.cli.times import span
@@ -67,20 +69,23 @@ def _empty(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
         root = sessions.location
         doomed = _doomed(root, args)
+        learned = remembered(sessions, {item.key for item in doomed if not is_key(sessions, item.key)})
         if doomed and not args.dry_run:
             room = size(sum(item.bytes for item in doomed))
-            out.confirm(f"Erase {several(len(doomed), 'session')} ({room}) for good?", yes=args.yes)
+            out.confirm(f"Erase {several(len(doomed), 'session')} ({room}) for good{beside(learned)}?", yes=args.yes)
             _forget(root, {item.key for item in doomed})
 
         def erase(item: Item) -> Done:
             if not args.dry_run:
                 discard.empty(root, item)
-            return Done(item.key, "erased", {"bytes": item.bytes})
+            return Done(item.key, "erased", {"bytes": item.bytes, "remembered": learned[item.key]})
 
         if not doomed:
             out.note("nothing to erase")
         by_ref = {f"{item.key}.{item.stamp}": item for item in doomed}
-        return each(out, "trash empty", by_ref, erase, dry_run=args.dry_run)
+        code = each(out, "trash empty", by_ref, erase, dry_run=args.dry_run)
+    tell(out, learned)
+    return code
 
 
 def _forget(root: str, keys: set[str]) -> None:
