@@ -308,3 +308,14 @@ def test_without_a_line_editor_it_works_all_the_same(start: Start, root: Path) -
         assert terminal.ends() == 0
         assert "\x1b[3" not in terminal.text
     assert ("user", "list\nthem") in said(root)
+
+
+def test_words_that_come_back_without_a_line_editor_do_not_drive_the_terminal(start: Start, root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message(KEY, "user", "\x1b]0;owned\x07\x1b[2Jhello")
+        sessions.add_message(KEY, "assistant", "Hi.")
+    with start([["Never asked."]], "-r", KEY, mark="> ", TERM="dumb", NO_COLOR="1") as terminal:
+        terminal.say("/undo")
+        terminal.until("(it was: \\x1b]0;owned\\x07\\x1b[2Jhello)")
+        terminal.type(CTRL_D)
+        assert terminal.ends() == 0

@@ -318,7 +318,7 @@ def _reader(app: App, out: Out, recall: Any) -> Callable[[Talk], Reader]:
                 out.note('line editing is plain: pip install "nacre[agent]" has more')
         from nacre.channels.terminal.plain import Plain  # noqa: PLC0415 - the same
 
-        return Plain(talk, recall=recall, stream=sys.stdout)
+        return Plain(talk, recall=recall, stream=sys.stdout, safe=talk.desk.safe)
 
     return make
 

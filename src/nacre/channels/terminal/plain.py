@@ -20,13 +20,22 @@ class Face(Protocol):
 
 
 class Plain:
-    """Reads lines while nothing else happens."""
+    """Reads lines while nothing else happens; `safe` makes a text safe to print."""
 
     reads_ahead = False
 
-    def __init__(self, face: Face, *, recall: Recall, stream: IO[str], read: Callable[[str], str] = input) -> None:
+    def __init__(
+        self,
+        face: Face,
+        *,
+        recall: Recall,
+        stream: IO[str],
+        safe: Callable[[str], str],
+        read: Callable[[str], str] = input,
+    ) -> None:
         self._recall = recall
         self._stream = stream
+        self._safe = safe
         self._read = read
         self._face = face
         self._ticker = Ticker(lambda: face.status)
@@ -40,7 +49,7 @@ class Plain:
     async def read(self, draft: str = "") -> str:
         """The next message or command; raises EOFError when somebody leaves, by Ctrl-C twice too."""
         if draft:
-            self.show([f"(it was: {draft})"])
+            self.show([f"(it was: {self._safe(draft)})"])
         interrupted = False
         while True:
             try:
