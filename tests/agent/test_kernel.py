@@ -363,3 +363,74 @@ def test_words_that_cannot_be_stored_in_the_middle_of_a_turn_do_not_wait_for_eve
     monkeypatch.setattr(Conversation, "commit", full)
     anyio.run(play)
     assert told == ["both"]
+
+
+# ---- words that come again
+
+
+def forget(sessions: Sessions, count: int) -> None:
+    """Let a summary take the place of the first few messages, as compaction does."""
+    sessions.set_summary("k", "What was said.", upto=sessions.snapshot("k").numbers[count - 1])
+
+
+def said_again(sessions: Sessions, answering: Agent, *texts: str, **fields: Any) -> list[Any]:
+    """What words get that each come under an id that is their own text."""
+
+    async def play() -> list[Any]:
+        async with Kernel(sessions, lambda _: answering) as kernel:
+            answers = [await kernel.deliver(words(text, **{"id": text, **fields})) for text in texts]
+        return [answer and answer.content for answer in answers]
+
+    return anyio.run(play)
+
+
+def test_words_that_a_summary_covers_get_their_own_answer_again(sessions: Sessions) -> None:
+    answering = agent(Scripted(["one", "two", "three"]), system=lambda: "Be kind.")
+    assert said_again(sessions, answering, "a", "b", "c") == ["one", "two", "three"]
+    forget(sessions, 4)
+    assert said_again(sessions, answering, "b", "a", "c") == ["two", "one", "three"]
+    assert lines(sessions) == ["user: c", "assistant: three"]
+
+
+def test_words_that_a_summary_covers_are_known_with_another_prompt_and_other_memories(sessions: Sessions) -> None:
+    recalled = iter(["You like tea.", "", "You like coffee."])
+    model = Scripted(["one", "two"])
+    said_again(sessions, agent(model, system=lambda: "Be kind.", recall=lambda _: next(recalled)), "a", "b")
+    forget(sessions, 3)
+    assert said_again(sessions, agent(model, system=lambda: "Be brief.", recall=lambda _: next(recalled)), "a") == [
+        "one"
+    ]
+
+
+def test_other_words_under_an_id_that_a_summary_covers_are_refused(sessions: Sessions) -> None:
+    answering = agent(Scripted(["one", "two"]))
+    said_again(sessions, answering, "a", "b")
+    forget(sessions, 3)
+    with pytest.raises(nacre.Conflict, match="other words came under the id 'a'"):
+        said_again(sessions, answering, "c", id="a")
+    assert len(sessions.transcript("k")) == 4
+
+
+def test_words_of_a_turn_that_grew_long_are_answered_when_they_come_again(sessions: Sessions) -> None:
+    sessions.submit("k", [nacre.Message(role="user", content="a", extra={"origin": {"id": "a"}})], id="a").result()
+    for number in range(300):
+        sessions.add_full_message("k", {"role": "tool", "tool_call_id": str(number), "content": "result"})
+    assert said_again(sessions, agent(Scripted(["at last"])), "a") == ["at last"]
+
+
+def test_no_turn_reads_further_back_than_it_must(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("nacre.agent.conversation.answer_before")
+    answering = agent(Scripted(["one", "two"]), system=lambda: "Be kind.")
+    assert said_again(sessions, answering, "a", "b", "a") == ["one", "two", "one"]
+
+
+def test_words_to_a_session_that_is_erased_meanwhile_say_so(sessions: Sessions, root: Path) -> None:
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(Scripted(["one", "two"]))) as kernel:
+            await kernel.deliver(words("a", id="a"))
+            with nacre.open(root) as other:
+                other.delete("k")
+            with pytest.raises(nacre.Conflict, match="was deleted meanwhile"):
+                await kernel.deliver(words("b", id="b"))
+
+    anyio.run(play)

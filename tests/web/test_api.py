@@ -278,6 +278,19 @@ def test_words_under_an_id_count_once(server: Serve) -> None:
     assert len(site.said("k")) == 4
 
 
+def test_words_under_an_id_count_once_when_a_summary_has_taken_their_place(echo: Site) -> None:
+    def send(text: str, id: str) -> Any:
+        answer = echo.client.post("/api/sessions/k/messages", json={"content": text}, headers={"Idempotency-Key": id})
+        return answer.status_code, (answer.json().get("answer") or {}).get("content")
+
+    for text in ("a", "b", "c"):
+        send(text, text)
+    echo.sessions.set_summary("k", "What was said.", upto=echo.sessions.snapshot("k").numbers[3])
+    told = [send("a", "a"), send("b", "b"), send("c", "c"), send("d", "b")]
+    assert told == [(200, "echo: a"), (200, "echo: b"), (200, "echo: c"), (409, None)]
+    assert [text for _, text in echo.said("k")] == ["c", "echo: c"]
+
+
 def test_words_that_are_repeated_while_they_are_answered_get_their_answer(server: Serve) -> None:
     go_on, reached = anyio.Event(), threading.Event()
     site = server([Pause(go_on, reached), "one ", Call("look")], "two", tools={"look": Look()})

@@ -270,6 +270,23 @@ def test_an_idempotency_key_counts_for_clients_with_tools_of_their_own(server: S
     assert [role for role, _ in site.said(KEY)] == ["user", "assistant", "tool", "assistant"]
 
 
+def test_a_client_with_tools_of_its_own_gets_the_same_answer_when_a_summary_has_taken_its_place(server: Serve) -> None:
+    site = server(Call("weather", id="c1"), "sunny", "rainy")
+
+    def create(text: str, id: str) -> Any:
+        body = {"model": "nacre", "session_id": "s", "tools": [WEATHER], "messages": [user(text)]}
+        answer = site.client.post("/v1/chat/completions", json=body, headers={"Idempotency-Key": id})
+        message = answer.json()["choices"][0]["message"] if answer.status_code == 200 else {}
+        return answer.status_code, message.get("content"), len(message.get("tool_calls", []))
+
+    for text in ("a", "b", "c"):
+        create(text, text)
+    site.sessions.set_summary(KEY, "What was said.", upto=site.sessions.snapshot(KEY).numbers[3])
+    told = [create("a", "a"), create("b", "b"), create("c", "c"), create("d", "b")]
+    assert told == [(200, "", 1), (200, "sunny", 0), (200, "rainy", 0), (409, None, 0)]
+    assert [text for _, text in site.said(KEY)] == ["c", "rainy"]
+
+
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "1"}], ids=["no id", "an id"])
 def test_words_that_wait_for_an_answer_are_answered_and_not_said_again(server: Serve, headers: dict[str, str]) -> None:
     site = server(ProviderError("no"), "yes")

@@ -54,9 +54,7 @@ class Letter:
     """Words on their way to an actor, and the answer on its way back; without words, a turn to go on with."""
 
     def __init__(self, inbound: Inbound | None, *, emit: Emit, ask: Ask | None) -> None:
-        self.inbound = inbound
-        self.emit = emit
-        self.ask = ask
+        self.inbound, self.emit, self.ask = inbound, emit, ask
         self.answer: Message | None = None
         self.error: BaseException | None = None
         self.done = anyio.Event()
@@ -127,13 +125,11 @@ class Actor:
     async def _answered(self, letter: Letter) -> None:
         try:
             self._hold.take()
-            try:
-                letter.settle(await self._turned(letter))
-            finally:
-                self._hold.close()
+            letter.settle(await self._turned(letter))
         except NacreError as error:
             letter.settle(error=error)
         finally:
+            self._hold.close()
             self._agent.after(self._conversation.key)
 
     async def _turned(self, letter: Letter) -> Message | None:
@@ -142,8 +138,7 @@ class Actor:
             self._conversation.read()
             self._is_read = True
         system = self._agent.system()
-        await self._heard(letter.inbound, system)
-        answered = self._conversation.answer(letter.inbound.id if letter.inbound is not None else "")
+        answered = await self._heard(letter.inbound, system)
         if answered is not None:
             return answered
         self._spoken = []
@@ -153,21 +148,22 @@ class Actor:
                 return await run_turn(self._prepared(letter, system))
             finally:
                 self._turn = None
-        await self._conversation.commit([self._cut_short()])
+        # With what the model had said so far in the log, the turn is over.
+        said = f"{''.join(self._spoken).rstrip()}\n\n{STOPPED}".strip()
+        await self._conversation.commit([Message(role="assistant", content=said)])
         raise Stopped("the turn was stopped")
 
-    async def _heard(self, inbound: Inbound | None, system: str) -> None:
-        """Commit what was said, unless it came before, and the system prompt if the model has not seen it yet."""
-        if inbound is not None and self._conversation.place(inbound.id) is not None:
-            return
-        prompt = [Describe({"system": system or None})] if system != self._conversation.system else []
-        said = [_message(inbound, self._agent.recall)] if inbound is not None else []
-        if said or prompt:
-            await self._conversation.commit([*prompt, *said], id=inbound.id if inbound is not None else None)
-
-    def _cut_short(self) -> Message:
-        """What the model had said when it was stopped; with it in the log, the turn is over."""
-        return Message(role="assistant", content=f"{''.join(self._spoken).rstrip()}\n\n{STOPPED}".strip())
+    async def _heard(self, inbound: Inbound | None, system: str) -> Message | None:
+        """Commit what was said, and the system prompt if that is new; what it was answered with, None if it waits."""
+        conversation = self._conversation
+        prompt = [Describe({"system": system or None})] if system != conversation.system else []
+        if inbound is not None and conversation.place(inbound.id) is None:
+            return await conversation.hear(_message(inbound, self._agent.recall), *prompt, id=inbound.id)
+        if inbound is not None:
+            return conversation.answer(inbound.id, inbound.content)
+        if prompt:
+            await conversation.commit(prompt)
+        return conversation.answer()
 
     def _prepared(self, letter: Letter, system: str) -> Turn:
         agent, conversation = self._agent, self._conversation

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio
+from anyio import to_thread
 from msgspec.structs import replace
 
 from nacre.agent.ports import Entry, Pace
 from nacre.entries import Describe, Message, Snapshot
+from nacre.errors import Conflict
+from nacre.history.earlier import Taken, answer_before, id_of
 from nacre.history.window import Costs, Window, recent
 from nacre.sessions import Sessions
 
@@ -22,11 +25,6 @@ async def at_once() -> None:
 def is_final(message: Message) -> bool:
     """Tell whether a message ends a turn."""
     return message.role == "assistant" and not message.tool_calls
-
-
-def _id(message: Message) -> str | None:
-    origin = message.extra.get("origin")
-    return origin.get("id") if isinstance(origin, dict) else None
 
 
 class Conversation:
@@ -47,24 +45,38 @@ class Conversation:
     @property
     def system(self) -> str:
         """The system prompt that the model was last shown."""
-        found = self._now.meta.get("system", "")
-        return found if isinstance(found, str) else ""
+        return str(self._now.meta.get("system", ""))
 
-    def answer(self, id: str) -> Message | None:
+    def answer(self, id: str = "", content: object = "") -> Message | None:
         """What words that came with an id were answered with, or the last ones if it is ""; None if they wait."""
         at = self.place(id)
+        if at is not None and self._messages[at].content != content:
+            raise Taken(f"other words came under the id {id!r}")
         first = len(self._messages) - 1 if at is None else at
         return next((message for message in self._messages[first:] if is_final(message)), None)
 
     def place(self, id: str) -> int | None:
         """Where among the messages at hand the words are that came with an id."""
-        return next((at for at, message in enumerate(self._messages) if id and _id(message) == id), None)
+        return next((at for at, message in enumerate(self._messages) if id and id_of(message) == id), None)
 
     def window(self, *, tokens: int, most: int) -> Window:
         """What fits into a number of tokens and of messages."""
         now, count = self._now, max(self._now.live, len(self._messages))
         newest = reversed(self._messages)
         return recent(newest, count=count, summary=now.summary, tokens=tokens, most=most, estimate=self._costs)
+
+    async def hear(self, words: Message, *prompt: Describe, id: str) -> Message | None:
+        """Commit words, unless they came before; what they were answered with then, None if they wait for it."""
+        try:
+            await self.commit([*prompt, words], id=id)
+        except Conflict:
+            if not id or not self._sessions.exists(self.key):
+                raise
+            self.read()
+        if not id or self.place(id) is not None:
+            return self.answer(id, words.content)
+        read = self._sessions._store.read  # noqa: SLF001 - there is no other way up
+        return await to_thread.run_sync(read, self.key, lambda past: answer_before(past, words, id=id, ends=is_final))
 
     async def commit(self, entries: Sequence[Entry | Describe], *, id: str | None = None) -> int:
         """Store entries as one unit, and return when they are durable, whatever is cancelled meanwhile."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -23,6 +24,8 @@ from nacre.app import App
 from nacre.channels.channel import Arrived, key_of
 from nacre.config import MAIN
 from nacre.entries import Message, Note, ToolCall, say
+from nacre.errors import Conflict
+from nacre.history.earlier import answer_before
 from nacre.history.pairing import paired
 from nacre.history.window import window
 from nacre.web import reading
@@ -195,7 +198,7 @@ def _work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[An
         async with turns.alone(asked.key):
             stand, known = await to_thread.run_sync(_known, app, asked)
             if known is not None:
-                return Answer(message=known, usage=Usage(), finish="calls" if known.tool_calls else "stop")
+                return _repeated(known)
             answer = _in_session if asked.tools is None else _by_model_in_session
             return await answer(app, asked, stand, emit)
 
@@ -278,7 +281,9 @@ async def _by_model_in_session(app: App, asked: Asked, stand: reading.Stand, emi
     await to_thread.run_sync(hold.take)
     try:
         if [_gist(one) for one in new] != [_gist(one) for one in waiting]:
-            await _stored(app, asked.key, [*new[:-1], _marked(new[-1], asked.id)], id=asked.id)
+            known = await _heard(app, asked, stand, [*new[:-1], _marked(new[-1], asked.id)])
+            if known is not None:
+                return _repeated(known)
         shown = await to_thread.run_sync(app.window, asked.key)
         context = Context(system=asked.system, messages=shown.messages, tools=asked.tools or ())
         reply = await who.provider().complete(context, emit=emit)
@@ -302,9 +307,24 @@ def _marked(words: Message, id: str) -> Message:
     return msgspec.structs.replace(words, extra={**words.extra, "origin": {"id": id}}) if id else words
 
 
-async def _stored(app: App, key: str, entries: Sequence[Entry], *, id: str = "") -> None:
+async def _heard(app: App, asked: Asked, stand: reading.Stand, new: Sequence[Message]) -> Message | None:
+    """Store what is new, unless it came before; what it was answered with then, None if it waits for it."""
+    try:
+        number = await _stored(app, asked.key, new, id=asked.id)
+    except Conflict:
+        if not asked.id or not app.sessions.exists(asked.key):
+            raise
+    else:
+        if not asked.id or number > stand.n:
+            return None
+    known = partial(answer_before, words=new[-1], id=asked.id, ends=lambda one: one.role == "assistant")
+    return await to_thread.run_sync(reading.backend(app.sessions).read, asked.key, known)
+
+
+async def _stored(app: App, key: str, entries: Sequence[Entry], *, id: str = "") -> int:
     with anyio.CancelScope(shield=True):
-        await app.sessions.submit(key, entries, id=id or None)
+        number = await app.sessions.submit(key, entries, id=id or None)
+    return number  # noqa: RET504 - to the type checker a scope may end without it
 
 
 def _behind_answers(messages: Sequence[Message]) -> list[Message]:
@@ -315,6 +335,10 @@ def _behind_answers(messages: Sequence[Message]) -> list[Message]:
 
 def _gist(message: Message) -> tuple[Any, ...]:
     return message.role, message.content, message.tool_call_id
+
+
+def _repeated(known: Message) -> Answer:
+    return Answer(message=known, usage=Usage(), finish="calls" if known.tool_calls else "stop")
 
 
 def _answer(reply: Reply) -> Answer:

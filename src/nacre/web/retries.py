@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from nacre.agent.conversation import is_final
 from nacre.entries import Message
 from nacre.errors import Conflict
+from nacre.history.earlier import id_of
 from nacre.web.problems import Fault
 from nacre.web.reading import Stand
 
@@ -37,7 +38,7 @@ def answer_to(stand: Stand, *, id: str, content: Any, has_tools: bool = False) -
     """
     if not id:
         return None
-    behind = list(dropwhile(lambda one: _id(one) != id, stand.messages))
+    behind = list(dropwhile(lambda one: id_of(one) != id, stand.messages))
     if behind and behind[0].content != content:
         raise Conflict(f"other words came under the id {id!r}")
     return next((one for one in behind if is_final(one) or (has_tools and one.role == "assistant")), None)
@@ -64,14 +65,9 @@ def is_waiting(stand: Stand, *, id: str, words: Message) -> bool:
     if not stand.messages or is_final(stand.messages[-1]):
         return False
     if id:
-        return any(_id(one) == id for one in stand.messages)
+        return any(id_of(one) == id for one in stand.messages)
     last = next((one for one in reversed(stand.messages) if one.role == "user"), None)
     return last is not None and _words(last) == _words(words)
-
-
-def _id(message: Message) -> object:
-    origin = message.extra.get("origin")
-    return origin.get("id") if isinstance(origin, dict) else None
 
 
 def _said(messages: Iterable[Message], *, has_tools: bool) -> list[Said]:

@@ -1,0 +1,50 @@
+"""Words that were stored before under an id, and what they were answered with, also where neither is live any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nacre.entries import Message, Past, Record, message_of
+from nacre.errors import Conflict
+
+
+class Taken(Conflict):
+    """An id under which other words were stored, or words that were taken back before they were answered."""
+
+
+def answer_before(past: Past, words: Message, *, id: str, ends: Callable[[Message], bool]) -> Message | None:
+    """What words that were stored before under their id were answered with; None if they wait for it.
+
+    `ends` tells an answer from what leads to it. Every record is read. Raises Taken if other words were stored
+    under the id, or if these were taken back before they were answered.
+    """
+    behind = _since(past, id)
+    said = (message_of(record, past) for record in behind.values())
+    first = next(said, None)
+    if first is None or first.content != words.content:
+        raise Taken(f"other words came under the id {id!r}")
+    answer = next(filter(ends, said), None)
+    if answer is None and past.state.hd not in behind:
+        raise Taken(f"the words that came under the id {id!r} were taken back before they were answered")
+    return answer
+
+
+def id_of(message: Message) -> str | None:
+    """The name that a channel or a client gave to its words; None if it gave none."""
+    origin = message.extra.get("origin")
+    return origin.get("id") if isinstance(origin, dict) else None
+
+
+def _since(past: Past, id: str) -> dict[int, Record]:
+    """The last message that was stored under an id, and all that was ever said behind it, by number."""
+    found: dict[int, Record] = {}
+    unit = range(0)
+    for record in past.all():
+        if record.id == id:
+            first, count = record.tx or (record.n, 1)
+            unit = range(first, first + count)
+        if record.t == "msg" and record.n in unit:
+            found = {record.n: record}
+        elif record.p in found:
+            found[record.n] = record
+    return found
