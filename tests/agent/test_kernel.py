@@ -434,3 +434,76 @@ def test_words_to_a_session_that_is_erased_meanwhile_say_so(sessions: Sessions, 
                 await kernel.deliver(words("b", id="b"))
 
     anyio.run(play)
+
+
+def in_the_middle(sessions: Sessions, answering: Agent, gate: Gate, *later: Any) -> dict[str, list[Any]]:
+    """What words get that come while the turn of the word "first" waits in a tool, each by its own text."""
+    told: dict[str, list[Any]] = {}
+
+    async def hear(kernel: Kernel, inbound: Any) -> None:
+        heard = told.setdefault(inbound.content, [])
+        try:
+            answer = await kernel.deliver(inbound)
+            heard.append(answer and answer.content)
+        except nacre.NacreError as error:
+            heard.append(str(error))
+
+    async def play() -> None:
+        gate.reached, gate.opened = anyio.Event(), anyio.Event()
+        async with Kernel(sessions, lambda _: answering) as kernel, anyio.create_task_group() as tasks:
+            tasks.start_soon(hear, kernel, words("first", id="first"))
+            await gate.reached.wait()
+            for inbound in later:
+                tasks.start_soon(hear, kernel, inbound)
+            await anyio.wait_all_tasks_blocked()
+            gate.opened.set()
+
+    anyio.run(play)
+    return told
+
+
+def waiting(gate: Gate) -> Echo:
+    """A tool that waits at a gate."""
+
+    async def wait(_: str) -> str:
+        gate.reached.set()
+        await gate.opened.wait()
+        return "ran"
+
+    return Echo(act=wait)
+
+
+def test_the_same_words_in_the_middle_of_their_own_turn_join_it(sessions: Sessions) -> None:
+    gate = Gate()
+    answering = agent(Scripted([call(), "done"]), waiting(gate), system=lambda: "Be kind.")
+    twice = words("first", id="first")
+    assert in_the_middle(sessions, answering, gate, twice, twice)["first"] == [None, None, "done"]
+    assert lines(sessions)[0::3] == ["user: first", "assistant: done"]
+
+
+def test_words_that_were_stored_before_do_not_end_the_turn_that_they_come_into(sessions: Sessions) -> None:
+    gate = Gate()
+    answering = agent(
+        Scripted([nacre.ProviderError("no server"), "earlier", call(), "done"]),
+        waiting(gate),
+        system=lambda: "Be kind.",
+    )
+    with pytest.raises(nacre.ProviderError):
+        said_again(sessions, answering, "a")
+    said_again(sessions, answering, "b")
+    assert in_the_middle(sessions, answering, gate, words("a", id="a"), words("new", id="new")) == {
+        "first": ["done"],
+        "a": ["earlier"],
+        "new": [None],
+    }
+
+
+def test_words_that_a_summary_covers_do_not_end_the_turn_that_they_come_into(sessions: Sessions) -> None:
+    gate = Gate()
+    answering = agent(Scripted(["one", "two", call(), "done"]), waiting(gate), system=lambda: "Be kind.")
+    said_again(sessions, answering, "a", "b")
+    forget(sessions, 4)
+    told = in_the_middle(sessions, answering, gate, words("a", id="a"), words("c", id="b"), words("new", id="new"))
+    refusal = "other words came under the id 'b'"
+    assert told == {"first": ["done"], "a": ["one"], "c": [refusal], "new": [None]}
+    assert [line for line in lines(sessions) if line.startswith("user")] == ["user: first", "user: new"]

@@ -14,6 +14,7 @@ from nacre.agent.loop import Turn, run_turn
 from nacre.agent.ports import Called, Context, Emit, Event, Guard, Notice, Pace, Provider, Text, Tool
 from nacre.entries import Describe, Message, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
+from nacre.history.earlier import Taken
 from nacre.sessions import Sessions
 
 STOPPED = "[stopped by the user]"
@@ -198,11 +199,13 @@ class Actor:
     async def _hear(self) -> None:
         """Commit words that came during the turn, so that the model sees them at its next step."""
         while self._mailbox:
-            letter = self._mailbox[0]
-            if letter.inbound is not None:
-                await self._conversation.commit([_message(letter.inbound, self._agent.recall)], id=letter.inbound.id)
+            answer, refusal = None, None
+            try:
+                answer = await self._heard(self._mailbox[0].inbound, self._conversation.system)
+            except Taken as error:
+                refusal = error
             # Only now: what cannot be stored ends this turn, and is the next one's.
-            self._mailbox.popleft().settle()
+            self._mailbox.popleft().settle(answer, refusal)
 
 
 def _message(inbound: Inbound, recall: Callable[[str], str]) -> Message:
