@@ -349,6 +349,37 @@ def test_a_session_at_work_is_neither_closed_nor_erased(server: Serve, method: s
     assert len(site.said("k")) == 4
 
 
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/archive"), ("POST", "/unarchive"), ("DELETE", "")], ids=["archive", "open", "erase"]
+)
+def test_a_session_in_which_somebody_else_is_at_work_is_left_alone(echo: Site, method: str, path: str) -> None:
+    fill(echo, "k", "hello", "hi")
+    if path == "/unarchive":
+        echo.sessions.archive("k")
+    hold = nacre.open(echo.sessions.location).hold("k")
+    hold.take()
+    refused = echo.client.request(method, f"/api/sessions/k{path}")
+    hold.close()
+    done = echo.client.request(method, f"/api/sessions/k{path}")
+    assert (refused.status_code, refused.json()["code"], done.status_code) == (409, "locked", 200)
+    assert echo.client.post("/api/sessions/k/messages", json={"content": "b"}).status_code == 200
+
+
+def test_a_session_with_a_turn_of_a_client_with_its_own_tools_is_left_alone(server: Serve) -> None:
+    go_on, reached = anyio.Event(), threading.Event()
+    site = server([Pause(go_on, reached), "one"])
+    tool = {"type": "function", "function": {"name": "look"}}
+    body = {"model": "nacre", "session_id": "s", "messages": [{"role": "user", "content": "a"}], "tools": [tool]}
+    with ThreadPoolExecutor() as pool:
+        turn = pool.submit(site.client.post, "/v1/chat/completions", json=body)
+        assert reached.wait(5)
+        refused = site.client.post("/api/sessions/api::s::/archive")
+        site.call(go_on.set)
+        assert turn.result(10).status_code == 200
+    assert (refused.status_code, refused.json()["code"]) == (409, "locked")
+    assert [text for _, text in site.said("api::s::")] == ["a", "one"]
+
+
 def test_a_turn_is_stopped(server: Serve) -> None:
     with paused(server) as (site, _):
         assert site.client.post("/api/sessions/k/stop").json()["status"] == "stopped"

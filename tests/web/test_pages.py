@@ -320,6 +320,32 @@ def test_a_session_is_renamed_forked_archived_and_brought_back(sessions: Session
     assert (sessions.get_meta("k")["title"], sessions.get_history("k/2")[0].content) == ("A title", "hi")
 
 
+@pytest.mark.parametrize(
+    ("verb", "fields"), [("archive", {}), ("unarchive", {}), ("rewind", {"to": "3"}), ("delete", {"sure": "1"})]
+)
+def test_a_session_in_which_somebody_else_is_at_work_is_left_alone(
+    sessions: Sessions, verb: str, fields: dict[str, str]
+) -> None:
+    sessions.add_messages("k", [said("user", "hi"), said("assistant", "hello")])
+    sessions.add_message("k", "user", "and then?")
+    if verb == "unarchive":
+        sessions.archive("k")
+    before, hold = [entry.kind for entry in sessions.records("k")], sessions.hold("k")
+    hold.take()
+    refused = posted(sessions, f"/do/{verb}/k", **fields)
+    assert (refused.status_code, [entry.kind for entry in sessions.records("k")]) == (409, before)
+    assert "is at work in this process" in refused.text
+    hold.close()
+
+
+def test_what_leaves_a_turn_alone_is_done_while_one_runs(sessions: Sessions) -> None:
+    sessions.add_message("k", "user", "hi")
+    hold = sessions.hold("k")
+    hold.take()
+    assert posted(sessions, "/do/title/k", title="A title").status_code == 303
+    hold.close()
+
+
 def test_deleting_needs_to_be_sure(sessions: Sessions) -> None:
     sessions.add_message("k", "user", "hi")
     assert posted(sessions, "/do/delete/k").status_code == 400

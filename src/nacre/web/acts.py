@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from urllib.parse import parse_qsl
 
 import anyio
@@ -44,7 +45,12 @@ async def done(app: App, verb: str, key: str, given: Mapping[str, str]) -> Respo
         return RedirectResponse(links.to("s", key), status_code=303)
     if verb in _NOT_AT_WORK and app.kernel.is_at_work(key):
         raise Fault("conflict", f"session {key!r} is at work; stop its turn first")
-    return RedirectResponse(await to_thread.run_sync(ACTS[verb], app, key, given), status_code=303)
+
+    def act() -> str:
+        with reading.held(app.sessions, key) if verb in _NOT_AT_WORK else nullcontext():
+            return ACTS[verb](app, key, given)
+
+    return RedirectResponse(await to_thread.run_sync(act), status_code=303)
 
 
 async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Response:

@@ -19,6 +19,7 @@ from nacre.agent.ports import Called, Emit, Event, Notice, Returned, Text, Thoug
 from nacre.app import App
 from nacre.entries import Message
 from nacre.errors import Conflict
+from nacre.sessions import Sessions
 from nacre.web import reading, shapes
 from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, records, stays
 from nacre.web.openapi import OPERATIONS, document
@@ -101,22 +102,20 @@ async def fork(request: Request) -> Response:
 
 
 async def archive(request: Request) -> Response:
-    key, sessions = _resting(request), agent(request).sessions
-    if not await to_thread.run_sync(reading.archived, sessions, key):
+    key = key_in(request)
+    if not await _at_rest(request, reading.archived):
         raise Conflict(f"session {key!r} is archived already")
     return answered(shapes.Done(operation="archive", key=key, status="archived"))
 
 
 async def unarchive(request: Request) -> Response:
-    key = _resting(request)
-    await to_thread.run_sync(agent(request).sessions.unarchive, key)
-    return answered(shapes.Done(operation="unarchive", key=key, status="active"))
+    await _at_rest(request, lambda sessions, key: sessions.unarchive(key))
+    return answered(shapes.Done(operation="unarchive", key=key_in(request), status="active"))
 
 
 async def delete(request: Request) -> Response:
-    key = _resting(request)
-    await to_thread.run_sync(reading.erase, agent(request).sessions, key)
-    return answered(shapes.Done(operation="rm", key=key, status="erased"))
+    await _at_rest(request, reading.erase)
+    return answered(shapes.Done(operation="rm", key=key_in(request), status="erased"))
 
 
 async def stop(request: Request) -> Response:
@@ -221,13 +220,18 @@ def key_in(request: Request) -> str:
         raise Fault("invalid_key", "a session's key is UTF-8, escaped by percent signs") from error
 
 
-def _resting(request: Request) -> str:
-    """The key of a session that nobody is at work in."""
+async def _at_rest(request: Request, act: Callable[[Sessions, str], P]) -> P:
+    """Do something to a session in which no turn runs; raises Fault, or SessionBusy, if one does."""
     nothing_queried(request)
-    key = key_in(request)
-    if agent(request).kernel.is_at_work(key):
+    key, app = key_in(request), agent(request)
+    if app.kernel.is_at_work(key):
         raise Fault("locked", f"a turn runs in session {key!r}; wait for its end, or stop it")
-    return key
+
+    def work() -> P:
+        with reading.held(app.sessions, key):
+            return act(app.sessions, key)
+
+    return await to_thread.run_sync(work)
 
 
 def queried(request: Request, kind: type[T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count, dropwhile, islice, takewhile
 from operator import attrgetter
@@ -238,6 +239,17 @@ def _tokens(past: Past) -> shapes.Tokens:
 
 
 # ---- what changes a session
+
+
+@contextmanager
+def held(sessions: Sessions, key: str) -> Iterator[None]:
+    """Let nobody begin a turn of a session meanwhile; raises SessionBusy if one runs, here or in another process."""
+    hold = sessions.hold(key)
+    hold.take()
+    try:
+        yield
+    finally:
+        hold.close()
 
 
 def rename(sessions: Sessions, key: str, title: str) -> shapes.Renamed:
