@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import nacre
 from nacre.agent.actor import STOPPED, Inbound
 from nacre.app.agents import Agents
+from nacre.app.inbox import KEYS
 from nacre.config import Settings
 from tests.app.wires import House, Wire, house, wired
 
@@ -196,6 +197,116 @@ def test_an_agent_that_does_not_start_goes_on_as_it_was(home: Path, wires: dict[
         logging.disable(logging.NOTSET)
         wires["office"].say("hi")
         assert await wires["office"].hears() == ["clerk heard hi"]
+
+    play(wires, act)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        while not is_so():  # noqa: ASYNC110 - nothing tells of it, as nothing tells an operator
+            await anyio.sleep(0.001)
+
+
+class Keys:
+    """Files that the clerk needs to start."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, name: str) -> None:
+        """Make a file as it must be."""
+        file = self._folder / f"{name}.new"
+        file.write_text("secret")
+        file.chmod(0o600)
+        file.rename(self._folder / name)
+
+    def take_away(self, name: str) -> None:
+        (self._folder / name).unlink()
+
+    def clerk(self, name: str) -> dict[str, Any]:
+        """The table of a clerk that needs a file."""
+        file = str(self._folder / name)
+        return {"clerk": {"provider": "openai", "model": name, "openai": {"key_file": file}}}
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keys]:
+    """The file `old` is there; what does not start is tried again often."""
+    monkeypatch.setattr("nacre.app.agents._FIRST_WAIT", 0.01)
+    made = Keys(tmp_path)
+    made.put("old")
+    logging.disable()
+    yield made
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_an_agent_that_does_not_start_at_all_is_missing_until_it_does(
+    home: Path, wires: dict[str, Wire], keys: Keys, first: str
+) -> None:
+    async def act(house: House) -> None:
+        agents, line = house.agents, wires["home"]
+        keys.take_away("old")
+        assert await agents.change(house.settings(agents=keys.clerk("new"))) == ["clerk"]
+        assert (list(agents.missing), len(agents.gateways)) == (["clerk"], 1)
+        line.say("hi")
+        assert await line.hears() == ["main heard hi"]
+        keys.put(first)
+        await until(lambda: not agents.missing)
+        clerk = agents.apps["clerk"]
+        assert (clerk.is_ending, clerk.provider.model, len(agents.gateways)) == (False, first, 2)
+
+    play(wires, act, agents=keys.clerk("old"))
+
+
+def test_an_agent_that_is_missing_becomes_what_the_next_change_wants(
+    home: Path, wires: dict[str, Wire], keys: Keys
+) -> None:
+    async def act(house: House) -> None:
+        agents = house.agents
+        keys.take_away("old")
+        await agents.change(house.settings(agents=keys.clerk("new")))
+        assert await agents.change(house.settings()) == ["clerk"]
+        wires["office"].say("hi")
+        assert await wires["office"].hears() == ["clerk heard hi"]
+        assert (list(agents.missing), len(agents.gateways)) == ([], 2)
+
+    play(wires, act, agents=keys.clerk("old"))
+
+
+def test_an_agent_that_is_missing_can_be_taken_out(home: Path, wires: dict[str, Wire], keys: Keys) -> None:
+    async def act(house: House) -> None:
+        agents = house.agents
+        keys.take_away("old")
+        await agents.change(house.settings(agents=keys.clerk("new"), channels={}))
+        assert await agents.change(house.settings(agents={}, channels={})) == ["clerk"]
+        assert (list(agents.apps), list(agents.missing)) == (["main"], [])
+
+    play(wires, act, agents=keys.clerk("old"), channels={})
+
+
+def test_a_new_agent_that_does_not_start_is_missing(home: Path, wires: dict[str, Wire], keys: Keys) -> None:
+    async def act(house: House) -> None:
+        agents = house.agents
+        assert await agents.change(house.settings(agents=keys.clerk("new"), channels={})) == ["clerk"]
+        assert (list(agents.apps), list(agents.missing)) == (["main"], ["clerk"])
+        keys.put("new")
+        await until(lambda: not agents.missing)
+        assert list(agents.apps) == ["main", "clerk"]
+
+    play(wires, act, agents={}, channels={})
+
+
+def test_an_agent_that_stumbles_over_a_bug_keeps_no_other_from_changing(
+    home: Path, wires: dict[str, Wire], keys: Keys
+) -> None:
+    async def act(house: House) -> None:
+        agents, main = house.agents, house.agents.apps["main"]
+        agents.apps["clerk"].sessions.append(KEYS[0], "x.arrived", {"of": "another shape"})
+        assert await agents.change(house.settings(approvals={"shell": "deny"})) == ["main", "clerk"]
+        assert (agents.apps["main"] is main, list(agents.missing)) == (False, ["clerk"])
+        wires["home"].say("hi")
+        assert await wires["home"].hears() == ["main heard hi"]
 
     play(wires, act)
 

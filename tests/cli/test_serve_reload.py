@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,7 @@ import pytest
 from nacre.app.agents import Agents
 from nacre.cli.serve import _reload
 from nacre.errors import ConfigError
-from tests.cli.daemons import PROGRAM, Models, configure, daemon, environment
+from tests.cli.daemons import PATIENT, PROGRAM, Models, configure, daemon, environment
 
 
 class Broken:
@@ -51,6 +52,43 @@ def test_a_reload_that_comes_before_it_is_up_ends_nothing(tmp_path: Path) -> Non
     with daemon(tmp_path) as running:
         assert running.ends(signal.SIGTERM) < 5
         assert running.process.returncode == 0
+
+
+def test_a_daemon_is_not_ready_while_an_agent_does_not_start_after_a_reload(models: Models, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+
+    def set_up(steps: int) -> None:
+        clerk = f'[agents.clerk]\nprovider = "openai"\nmodel = "m"\nmax_steps = {steps}'
+        ollama = f'[memory]\nenabled = false\n[ollama]\nhost = "{models.host("main")}"'
+        configure(tmp_path, f'{ollama}\n{clerk}\n[agents.clerk.openai]\nkey_file = "{key}"')
+
+    def bring() -> None:
+        file = key.with_suffix(".new")
+        file.write_text("secret")
+        file.chmod(0o600)
+        file.rename(key)
+
+    def until_ready(status: int) -> Any:
+        deadline = time.monotonic() + PATIENT
+        while (answer := running.client.get("readyz")).status_code != status:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        return answer.json()
+
+    set_up(2)
+    bring()
+    with daemon(tmp_path) as running:
+        assert until_ready(200)["ready"]
+        key.unlink()
+        set_up(3)
+        running.process.send_signal(signal.SIGHUP)
+        found = until_ready(503)
+        assert (found["failing"], found["reasons"]) == (["agents"], ["agent 'clerk' does not start"])
+        assert running.client.get("agents/clerk/api/sessions").status_code == 429
+        assert running.client.get("api/sessions").status_code == 200
+        bring()
+        until_ready(200)
+        assert running.client.get("agents/clerk/api/sessions").status_code == 200
 
 
 @pytest.mark.usefixtures("models")

@@ -312,6 +312,17 @@ def test_a_channel_that_does_not_take_answers_is_down_and_the_daemon_not_ready(r
     assert (away, why, found) == ({"line": False}, ["channel 'line' is down"], {"line": True})
 
 
+def test_an_agent_that_does_not_start_makes_the_daemon_not_ready(root: Path) -> None:
+    app = agent(root, Echo())
+    missing = {"clerk": None}
+    check = health.Check(Parts(agents={"main": app}, missing=missing, http=Traffic(), began=0))
+    assert anyio.run(check.troubles) == [("agents", "agent 'clerk' does not start")]
+    missing.clear()
+    check._looked = float("-inf")
+    assert anyio.run(check.troubles) == []
+    app.sessions.close()
+
+
 # ---- numbers
 
 

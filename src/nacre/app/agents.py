@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from itertools import combinations
 from pathlib import Path
@@ -27,13 +27,15 @@ logger = logging.getLogger(__name__)
 PATIENCE = 8.0
 """Seconds that turns have to come to their end when an agent ends."""
 _TICK = 0.05
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
 
 
 class Agents:
     """The agents of a configuration, each with its own store and channels.
 
-    `apps` and `gateways` are always those that run now. `told` gets what a person should know of an agent that
-    has started. `store` is the main agent's, in which the others' are, and `model` is who answers for it.
+    `apps` and `gateways` are always those that run now; `missing` are the agents that are to run and do not start, by
+    their names. `told` gets what a person should know of an agent that has started. `store` is the main agent's, in
+    which the others' are, and `model` is who answers for it.
     """
 
     def __init__(
@@ -45,10 +47,12 @@ class Agents:
     ) -> None:
         self.apps: dict[str, App] = {}
         self.gateways: list[Gateway] = []
+        self.missing: dict[str, anyio.CancelScope] = {}
         self._root = str(Path(store or default_place()).expanduser().absolute())
         self._model = model
         self._told = told
         self._units: dict[str, _Unit] = {}
+        self._ran: dict[str, Settings] = {}
         self._tasks: TaskGroup | None = None
         self._changing = anyio.Lock()
 
@@ -75,19 +79,20 @@ class Agents:
         """Take over other settings; the names of the agents that ended or started, while all others ran on.
 
         Raises ConfigError, and changes nothing, if the settings cannot be used. An agent that does not start
-        with them goes on with those that it had; if it does not start with those either, the next change tries again.
+        with them goes on with those that it had; if it does not start with those either, both are tried until it does.
         """
         await self.check(settings)
         async with self._changing, anyio.create_task_group() as tasks:
-            changed = [
-                name for name in {**self._units, **dict.fromkeys(settings.agents)} if self._differs(name, settings)
-            ]
+            names = {**self._units, **self.missing, **dict.fromkeys(settings.agents)}
+            changed = [name for name in names if self._differs(name, settings)]
             for name in changed:
                 tasks.start_soon(self._renew, name, settings)
         return changed
 
     async def end(self) -> None:
         """End every agent; turns that run have a while to come to their end, and else are for the next start."""
+        for trying in self.missing.values():
+            trying.cancel()
         async with anyio.create_task_group() as tasks:
             for name in list(self._units):
                 tasks.start_soon(self._end, name)
@@ -108,26 +113,49 @@ class Agents:
         return unit.settings.for_agent(name) != settings.for_agent(name)
 
     async def _renew(self, name: str, settings: Settings) -> None:
-        old = self._units.get(name)
-        if old is not None:
+        if name in self.missing:
+            self.missing.pop(name).cancel()
+        if name in self._units:
             await self._end(name)
+        before = self._ran.get(name)
         if name not in settings.agents:
             self.apps.pop(name, None)
+            self._ran.pop(name, None)
             return
-        for wanted in [settings, *([old.settings] if old is not None else [])]:
+        wanted = [settings] if before is None else [settings, before]
+        if not await self._starts(name, wanted) and self._tasks is not None:
+            self.missing[name] = anyio.CancelScope()
+            self._tasks.start_soon(self._insist, name, wanted, self.missing[name])
+
+    async def _insist(self, name: str, wanted: Sequence[Settings], trying: anyio.CancelScope) -> None:
+        """Try to start an agent until it runs, unless a change or the end comes before."""
+        wait = _FIRST_WAIT
+        with trying:
+            while name in self.missing:
+                await anyio.sleep(wait)
+                wait = min(2 * wait, _LONGEST_WAIT)
+                async with self._changing:
+                    if await self._starts(name, wanted):
+                        del self.missing[name]
+
+    async def _starts(self, name: str, wanted: Sequence[Settings]) -> bool:
+        """Start an agent with the first settings that it starts with; False if there are none."""
+        for settings in wanted:
             try:
-                await self._start(name, wanted)
-            except (NacreError, OSError):
+                await self._start(name, settings)
+            except Exception:
+                # Whatever it is, the other agents have nothing to do with it.
                 logger.exception("an agent does not start", extra={"agent": name})
             else:
-                return
+                return True
+        return False
 
     async def _start(self, name: str, settings: Settings) -> None:
         if self._tasks is None:
             raise NacreError("the agents are not running")
         unit = _Unit(name, settings, store=store_of(self._root, name), model=self._model if name == MAIN else None)
         app, gateway = await self._tasks.start(unit.run, name=f"agent {name}")
-        self._units[name], self.apps[name] = unit, app
+        self._units[name], self.apps[name], self._ran[name] = unit, app, settings
         self.gateways.append(gateway)
         self._told(app)
         logger.info("an agent runs", extra={"agent": name, "model": app.model})

@@ -139,7 +139,14 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
     async with Agents(store=args.store, model=args.model, told=lambda app: _tell_notes(args, out, app)) as agents:
         await agents.start(load())
         hosts = [args.host, *_LOOPBACK, *args.name]
-        web = application(agents.apps[MAIN], token=token, hosts=hosts, agents=agents.apps, gateways=agents.gateways)
+        web = application(
+            agents.apps[MAIN],
+            token=token,
+            hosts=hosts,
+            agents=agents.apps,
+            gateways=agents.gateways,
+            missing=agents.missing,
+        )
         async with anyio.create_task_group() as ending, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=_told(args, out, token)))
             tasks.start_soon(keep, agents.apps, discard_archived)

@@ -200,10 +200,12 @@ def _event(happened: Event) -> bytes:
 
 
 def agent(request: Request) -> App:
-    """The agent that a request is for; raises Fault while it ends, since another may take its place."""
+    """The agent that a request is for; raises Fault once it ends, since another may take its place."""
     found: App = request.app.state.agent
     if found.is_ending:
-        raise Fault("busy", f"the agent {found.name} is ending; try again in a moment", headers={"retry-after": "1"})
+        raise Fault(
+            "busy", f"the agent {found.name} does not run now; try again in a moment", headers={"retry-after": "1"}
+        )
     return found
 
 

@@ -31,7 +31,7 @@ _PAGE = b"\0" * 4096
 class Trouble(NamedTuple):
     """Why the daemon cannot work: which part, for everybody, and what is wrong with it, for those with the token."""
 
-    part: Literal["store", "channels"]
+    part: Literal["store", "channels", "agents"]
     reason: str
 
 
@@ -80,13 +80,16 @@ class Check:
         """What is wrong; nothing if words that come now can be stored and answered."""
         async with self._lock:
             if time.monotonic() - self._looked > _FRESH:
-                self._found = [*await self._stores(), *self._channels()]
+                self._found = [*await self._stores(), *self._channels(), *self._agents()]
                 self._looked = time.monotonic()
             return self._found
 
     def _channels(self) -> list[Trouble]:
         channels = metrics.channels(self._parts.gateways)
         return [Trouble("channels", f"channel {name!r} is down") for name, up in channels.items() if not up]
+
+    def _agents(self) -> list[Trouble]:
+        return [Trouble("agents", f"agent {name!r} does not start") for name in self._parts.missing]
 
     async def _stores(self) -> list[Trouble]:
         """Write to each store, in a thread that is not waited for long: a dead disk answers nothing at all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -24,9 +24,13 @@ Sample = tuple[Labels, float]
 
 
 class Parts(Struct, frozen=True, kw_only=True):
-    """What is watched: the agents by their names, the gateways of their channels, and what came over HTTP."""
+    """What is watched: the agents by their names, the gateways of their channels, and what came over HTTP.
+
+    `missing` are the names of agents that are to run and do not.
+    """
 
     agents: Mapping[str, App]
+    missing: Collection[str] = ()
     gateways: Sequence[Gateway] = ()
     http: Traffic
     began: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -41,19 +41,21 @@ _GRACE = 8
 _MOST_CONNECTIONS = 4096
 
 
-def application(
+def application(  # noqa: PLR0913 - each is one thing that it has to show
     app: App,
     *,
     token: str,
     hosts: Sequence[str],
     agents: Mapping[str, App] | None = None,
     gateways: Sequence[Gateway] = (),
+    missing: Collection[str] = (),
 ) -> Starlette:
     """Everything that the web has of an agent; `hosts` are the names, without ports, that it goes by.
 
-    `agents` and `gateways` are all that run, this one among them; both may change as agents start and end. In
-    its `state`, `agent` is the agent, `turns` what is under way, and `closing` an event that ends streams; each
-    further agent has a state of its own. Raises ConfigError if there is no token.
+    `agents` and `gateways` are all that run, this one among them, and `missing` names the agents that are to run and
+    do not start; all of them may change. In its `state`, `agent` is the agent, `turns` what is under way, and
+    `closing` an event that ends streams; each further agent has a state of its own. Raises ConfigError if there is
+    no token.
     """
     keys = Keys(token)
     made = Starlette(
@@ -68,7 +70,9 @@ def application(
     made.state.changes = Changes(made.state.closing)
     made.state.began = time.time()
     agents = agents or {MAIN: app}
-    made.state.parts = Parts(agents=agents, gateways=gateways, http=made.state.turns.traffic, began=made.state.began)
+    made.state.parts = Parts(
+        agents=agents, gateways=gateways, missing=missing, http=made.state.turns.traffic, began=made.state.began
+    )
     made.state.sites = Sites(made, agents)
     made.state.check = health.Check(made.state.parts)
     return made

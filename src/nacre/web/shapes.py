@@ -204,7 +204,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
     """Whether words that come now can be stored and answered; what fails, and why for those with the token."""
 
     ready: bool
-    failing: list[Literal["store", "channels"]]
+    failing: list[Literal["store", "channels", "agents"]]
     reasons: list[str]
 
 
