@@ -113,6 +113,16 @@ def test_without_a_session_the_whole_history_is_shown_with_the_clients_system_te
     assert [message.content for message in context.messages] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("tools", [[], [WEATHER]], ids=["the agent", "the client's tools"])
+def test_a_system_text_in_parts_is_shown_as_text(server: Serve, tools: list[Any]) -> None:
+    model = Scripted(["fine"])
+    parts = [{"type": "text", "text": "Speak Dutch."}, {"type": "text", "text": "Be formal."}]
+    system: Any = {"role": "system", "content": parts}
+    with client(server(provider=model, system="")) as ask:
+        ask.chat.completions.create(model="nacre", messages=[system, *HELLO], tools=tools)
+    assert model.contexts[0].system == "Speak Dutch.\nBe formal."
+
+
 class Note:
     """A tool of the agent's."""
 

@@ -32,7 +32,7 @@ from nacre.web import reading
 from nacre.web.api import agent, decoded, gone, json_body, nothing_queried
 from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, stays
 from nacre.web.problems import Fault, fault_of
-from nacre.web.retries import answer_known, answer_to, checked_id, is_waiting
+from nacre.web.retries import answer_known, answer_to, checked_id, is_waiting, text_of
 from nacre.web.shapes import ROLES, Chat, Function
 from nacre.web.turns import Running, Turns
 
@@ -134,7 +134,7 @@ def _check(wanted: Chat, names: Sequence[str]) -> None:
 
 def _understood(wanted: Chat, request: Request) -> Asked:
     messages = [_message(one) for one in wanted.messages]
-    system = [str(one.content or "") for one in messages if one.role in ROLES[:2]]
+    system = [text_of(one) for one in messages if one.role in ROLES[:2]]
     spoken = [one for one in messages if one.role not in ROLES[:2]]
     is_choosing = wanted.tool_choice != "none"
     tools = [_spec(tool.function) for tool in wanted.tools if is_choosing] if wanted.tools else None
