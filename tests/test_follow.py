@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from threading import Thread
 
@@ -70,6 +70,21 @@ def test_a_log_that_was_written_anew_goes_on_where_it_was(root: Path) -> None:
         sessions.add_message("k", "user", "b")
         assert contents(entries, 1) == ["b"]
         assert list((root / "cold").iterdir())
+
+
+def test_what_was_moved_out_before_it_was_given_comes_too(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+        entries = sessions.follow("k")
+        assert contents(entries, 1) == ["a"]
+        texts = [f"{number} {'b' * 6_000}" for number in range(100)]
+        sessions.add_messages("k", [{"role": "user", "content": text} for text in texts])
+        sessions.truncate_history("k", 3)
+        sessions.save("k")
+        assert list((root / "cold").iterdir())
+        sessions.add_message("k", "user", "c")
+        messages = (entry.data["content"] for entry in entries if entry.kind == "msg")
+        assert list(takewhile(lambda text: text != "c", messages)) == texts
 
 
 def test_a_session_that_is_not_there_yet_is_waited_for(sessions: nacre.Sessions) -> None:

@@ -206,12 +206,13 @@ class Files:
         """The generation that is active, and its records behind `after`, or all if it is another than `uid`."""
 
         def get(past: LogPast) -> tuple[str, Sequence[Record]]:
-            if not uid or past.header.uid != uid:
-                start = after if not uid else 0
+            start = after if uid in ("", past.header.uid) else 0
+            if uid == past.header.uid and start >= past.header.high:
+                found = list(takewhile(lambda record: record.n > start, past.back(past.n)))[::-1]
+            else:
+                # Going back would not meet what compaction has moved out by now.
                 found = [record for record in past.all() if record.n > start]
-                return past.header.uid, [_whole(record, past) for record in found]
-            found = list(takewhile(lambda record: record.n > after, past.back(past.n)))[::-1]
-            return uid, [_whole(record, past) for record in found]
+            return past.header.uid, [_whole(record, past) for record in found]
 
         self._let_writer_finish(place)
         _, found = self._read(place, get)
