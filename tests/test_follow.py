@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from pathlib import Path
 from threading import Thread
@@ -12,7 +13,11 @@ from threading import Thread
 import pytest
 
 import nacre
+from nacre.history.live import RULES
+from nacre.log.ops import Ops
 from nacre.log.watch import Watch
+from nacre.store.files import Files
+from tests.damage.lines import conversation
 
 WRITE = "import nacre, sys; nacre.open(sys.argv[1]).add_message('k', 'user', sys.argv[2])"
 
@@ -20,6 +25,40 @@ WRITE = "import nacre, sys; nacre.open(sys.argv[1]).add_message('k', 'user', sys
 def contents(entries: Iterator[nacre.Entry], count: int) -> list[object]:
     messages = (entry.data["content"] for entry in entries if entry.kind == "msg")
     return list(islice(messages, count))
+
+
+class Interrupted(Ops):
+    """A process in whose midst others come to run once: before it takes a lock, or when it has let go of one."""
+
+    before_lock: Callable[[], object] | None = None
+    after_lock: Callable[[], object] | None = None
+
+    def flock(self, fd: int, wait: bool) -> bool:
+        then, self.before_lock = self.before_lock, None
+        if then is not None:
+            then()
+        return super().flock(fd, wait)
+
+    def unlock(self, fd: int) -> None:
+        super().unlock(fd)
+        self._let_others_run()
+
+    def close(self, fd: int) -> None:
+        super().close(fd)
+        self._let_others_run()
+
+    def _let_others_run(self) -> None:
+        then, self.after_lock = self.after_lock, None
+        if then is not None:
+            then()
+
+
+def planted(root: Path, ops: Ops, *texts: str) -> tuple[nacre.Sessions, Path]:
+    """A store with one log in it, and that log."""
+    sessions = nacre.Sessions(Files(str(root), rules=RULES, ops=ops))
+    log = root / "sessions/k.jsonl"
+    log.write_bytes(b"".join(conversation("k", texts)))
+    return sessions, log
 
 
 @pytest.fixture(params=["files", "ram"])
@@ -116,3 +155,43 @@ def test_a_folder_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
     with Watch(str(tmp_path / "none")) as watch:
         watch.wait()
     assert not (tmp_path / "none").exists()
+
+
+def test_what_a_writer_may_yet_take_back_is_not_given(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ops = Interrupted()
+    sessions, log = planted(root, ops, "a")
+    with log.open("ab", buffering=0) as file:
+        end = file.tell()
+
+        def begin() -> None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(conversation("k", ["a", "taken back"])[-1])
+
+        def end_otherwise(_: Watch) -> None:
+            file.truncate(end)
+            file.write(conversation("k", ["a", "stored"])[-1])
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+        ops.after_lock = begin
+        monkeypatch.setattr(Watch, "wait", end_otherwise)
+        assert contents(sessions.follow("k"), 2) == ["a", "stored"]
+
+
+def test_a_log_that_lost_its_name_while_its_writer_was_waited_for_is_not_read(root: Path) -> None:
+    ops = Interrupted()
+    sessions, log = planted(root, ops, "a", "taken back")
+    successor = log.with_suffix(".tmp")
+    successor.write_bytes(b"".join(conversation("k", ["a", "stored"])))
+    ops.before_lock = lambda: successor.replace(log)
+    assert contents(sessions.follow("k"), 2) == ["a", "stored"]
+
+
+def test_a_log_that_is_gone_once_its_writer_has_finished_is_waited_for(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ops = Interrupted()
+    sessions, log = planted(root, ops, "a")
+    elsewhere = root / "elsewhere"
+    ops.before_lock = lambda: log.rename(elsewhere)
+    monkeypatch.setattr(Watch, "wait", lambda _: elsewhere.rename(log))
+    assert contents(sessions.follow("k"), 1) == ["a"]

@@ -1,4 +1,4 @@
-"""Reading a log without a lock: what was whole in it when it was opened."""
+"""Reading a log: what was whole in it when it was opened, or when no writer was at it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class reading:  # noqa: N801 - used as `with reading(…) as found`
 
     def __enter__(self) -> Reading:
         try:
-            self._fd, found = open_log(self._ops, self._place.log, os.O_RDONLY)
+            size = self._open()
         except FileNotFoundError:
             return Reading()
         try:
-            return _look(self._ops, self._fd, found.st_size, self._place)
+            return _look(self._ops, self._fd, size, self._place)
         except BaseException:
             self._ops.close(self._fd)
             raise
@@ -46,6 +46,36 @@ class reading:  # noqa: N801 - used as `with reading(…) as found`
     def __exit__(self, *_: object) -> None:
         if self._fd >= 0:
             self._ops.close(self._fd)
+
+    def _open(self) -> int:
+        """Open the log and tell its size."""
+        self._fd, found = open_log(self._ops, self._place.log, os.O_RDONLY)
+        return found.st_size
+
+
+class settled(reading):  # noqa: N801 - as above
+    """The same, up to its size while no writer was at it: what one has written it may yet take back."""
+
+    __slots__ = ()
+
+    def _open(self) -> int:
+        size: int | None = None
+        while size is None:
+            super()._open()
+            try:
+                size = self._size_between_writes()
+            finally:
+                if size is None:
+                    self._ops.close(self._fd)
+                    self._fd = -1
+        return size
+
+    def _size_between_writes(self) -> int | None:
+        """Wait for whoever is writing; None if the log lost its name meanwhile."""
+        self._ops.flock(self._fd, wait=True)
+        found, named = self._ops.fstat(self._fd), self._ops.stat(self._place.log)
+        self._ops.unlock(self._fd)
+        return found.st_size if (found.st_dev, found.st_ino) == (named.st_dev, named.st_ino) else None
 
 
 def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:

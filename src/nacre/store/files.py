@@ -18,11 +18,10 @@ from nacre.log.file import LogFile
 from nacre.log.forking import unshare
 from nacre.log.lines import Lines
 from nacre.log.names import key_of, stem
-from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in, unlink_if_there
-from nacre.log.reader import Reading, reading
+from nacre.log.reader import Reading, reading, settled
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Hold, Listed
 from nacre.store.writers import Load, Writer, Writers
@@ -214,20 +213,8 @@ class Files:
                 found = [record for record in past.all() if record.n > start]
             return past.header.uid, [_whole(record, past) for record in found]
 
-        self._let_writer_finish(place)
-        _, found = self._read(place, get)
+        _, found = self._read(place, get, settled)
         return [found] if found is not None else []
-
-    def _let_writer_finish(self, place: Place) -> None:
-        """Wait for whoever is writing: what it has written may yet be taken back."""
-        try:
-            fd, _ = open_log(self._ops, place.log, os.O_RDONLY)
-        except FileNotFoundError:
-            return
-        try:
-            self._ops.flock(fd, wait=True)
-        finally:
-            self._ops.close(fd)
 
     def verify(self, key: str | None) -> Report:
         places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]
@@ -341,16 +328,18 @@ class Files:
 
     # ---- reading
 
-    def _read(self, place: Place, get: Callable[[LogPast], T]) -> tuple[Reading, T | None]:
+    def _read(
+        self, place: Place, get: Callable[[LogPast], T], opened: type[reading] = reading
+    ) -> tuple[Reading, T | None]:
         """Read a log; if it turns out to be damaged, mend it, unless a writer is at it, and read again."""
-        found, value = self._read_once(place, get)
+        found, value = self._read_once(place, get, opened)
         if found.past is not None and found.past.damaged and self._mend(place):
-            found, value = self._read_once(place, get)
+            found, value = self._read_once(place, get, opened)
         return found, value
 
-    def _read_once(self, place: Place, get: Callable[[LogPast], T]) -> tuple[Reading, T | None]:
+    def _read_once(self, place: Place, get: Callable[[LogPast], T], opened: type[reading]) -> tuple[Reading, T | None]:
         try:
-            with reading(self._ops, place) as found:
+            with opened(self._ops, place) as found:
                 return found, get(found.past) if found.past is not None else None
         except OSError as error:
             raise StoreError(f"{place.log} cannot be read: {error}") from error
