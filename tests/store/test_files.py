@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Callable
 
 import pytest
 
 import nacre
-from nacre.entries import Unit, say_plainly
-from nacre.testing import Disk, Fault
-from tests.damage.lines import TIME, conversation, seal
+from nacre.entries import Founding, Unit, say_plainly
+from nacre.testing import Disk, Fault, Process
+from tests.damage.lines import TIME, UID, conversation, seal
 from tests.simulated import LOG, ROOT, opened, said, say, settled, store
 
 DELETED = [*conversation("k", ["a"]), seal({"v": 1, "n": 3, "t": "del", "ts": TIME, "st": [2, 1, 1, 0, 0, 2]})]
@@ -20,6 +21,26 @@ DELETED = [*conversation("k", ["a"]), seal({"v": 1, "n": 3, "t": "del", "ts": TI
 @pytest.fixture
 def disk() -> Disk:
     return Disk()
+
+
+@pytest.fixture
+def at_hand(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[Process, int], str]:
+    """The files that the processes of a simulated disk have open."""
+    found: dict[tuple[Process, int], str] = {}
+    really_open, really_close = Process.open, Process.close
+
+    def open(self: Process, path: str, flags: int, mode: int = 0o600) -> int:
+        fd = really_open(self, path, flags, mode)
+        found[self, fd] = path
+        return fd
+
+    def close(self: Process, fd: int) -> None:
+        found.pop((self, fd), None)
+        really_close(self, fd)
+
+    monkeypatch.setattr(Process, "open", open)
+    monkeypatch.setattr(Process, "close", close)
+    return found
 
 
 # The place
@@ -166,3 +187,63 @@ def test_a_deletion_that_cannot_be_finished_is_left_for_later(disk: Disk) -> Non
         sessions.delete("k")
     say(sessions, "new")
     assert [stored.message.content for stored in sessions.transcript("k")] == ["new"]
+
+
+# Descriptors
+
+
+def test_a_repair_leaves_no_file_open(disk: Disk, at_hand: dict[tuple[Process, int], str]) -> None:
+    disk.write_durable(LOG, b"".join(conversation("k", ["a", "b"])).replace(b'"a"}', b'"x"}'))
+    sessions = opened(disk)
+    assert sessions.repair("k").set_aside == 1
+    assert at_hand == {}
+
+
+def test_a_damaged_log_that_cannot_be_mended_is_not_left_open(
+    disk: Disk, at_hand: dict[tuple[Process, int], str]
+) -> None:
+    disk.write_durable(LOG, b"".join(conversation("k", ["a", "b"])).replace(b'"a"}', b'"x"}'))
+    process = disk.process()
+    writer = process.open(LOG, os.O_RDWR)
+    process.flock(writer, wait=True)
+    assert said(opened(disk)) == ["b"]
+    assert at_hand == {(process, writer): LOG}
+
+
+@pytest.mark.parametrize(
+    ("call", "act"),
+    [
+        ("link", lambda sessions: sessions.unarchive("k")),
+        ("unlink", lambda sessions: sessions.delete("k")),
+    ],
+)
+def test_an_archived_log_with_which_something_fails_is_not_left_open(
+    disk: Disk, at_hand: dict[tuple[Process, int], str], call: str, act: Callable[[nacre.Sessions], None]
+) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    sessions.archive("k")
+    disk.fail(Fault(call=call))
+    with pytest.raises(nacre.StoreError):
+        act(sessions)
+    assert at_hand == {}
+
+
+def test_a_deletion_that_cannot_be_finished_leaves_no_file_open(
+    disk: Disk, at_hand: dict[tuple[Process, int], str]
+) -> None:
+    disk.write_durable(f"{ROOT}/archive/k.{UID}.jsonl", b"".join(DELETED))
+    disk.write_durable(LOG, b"".join(conversation("k", ["new"], uid="f" * 32)))
+    disk.fail(Fault(call="unlink", count=None))
+    assert [stored.message.content for stored in opened(disk).transcript("k")] == ["new"]
+    assert at_hand == {}
+
+
+def test_a_session_from_elsewhere_that_is_refused_leaves_no_file_open(
+    disk: Disk, at_hand: dict[tuple[Process, int], str]
+) -> None:
+    files = store(disk.process())
+    disk.fail(Fault(call="rename"))
+    with pytest.raises(nacre.Refused):
+        files.found("k", [Founding(say_plainly("user", "a"), TIME)], src={}, archived=True)
+    assert at_hand == {}

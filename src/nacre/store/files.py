@@ -7,7 +7,7 @@ import os
 import stat as modes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from typing import Any, Literal, TypeVar
 
@@ -161,10 +161,8 @@ class Files:
             make_folder(self._ops, place.folder)
         except OSError as error:
             raise Refused(f"nothing was stored: {error}") from error
-        log = self._log(place)
-        done = log.found(records, src=src)
-        log.close()
-        return done
+        with self._briefly(place) as log:
+            return log.found(records, src=src)
 
     def _originals(self, key: str) -> Sequence[str]:
         """The files of an earlier agent from which a session was migrated, and which are still there."""
@@ -221,7 +219,7 @@ class Files:
         return Report(findings=tuple(finding for place in places for finding in self._findings(place)))
 
     def repair(self, key: str) -> Receipt:
-        receipts = [self._log(place).repair(wait=True) for place in self._known_places(key)]
+        receipts = [self._repaired(place, wait=True) for place in self._known_places(key)]
         return Receipt(
             key=key,
             kept=sum(receipt.kept for receipt in receipts),
@@ -233,6 +231,20 @@ class Files:
 
     def _log(self, place: Place) -> LogFile:
         return LogFile(self._ops, place, rules=self._rules, relaxed=self._relaxed)
+
+    @contextmanager
+    def _briefly(self, place: Place) -> Iterator[LogFile]:
+        """A log for one piece of work, which is not left open whatever comes of that."""
+        log = self._log(place)
+        try:
+            yield log
+            log.close()
+        finally:
+            log.drop()
+
+    def _repaired(self, place: Place, *, wait: bool) -> Receipt:
+        with self._briefly(place) as log:
+            return log.repair(wait=wait)
 
     def _settle_place(self) -> None:
         """Before the first write of this process, settle the directory and those above it.
@@ -278,7 +290,8 @@ class Files:
         for at in range(len(places) - 1, -1, -1):
             if self._glance(places[at]).is_deleted:
                 try:
-                    self._log(places[at]).exists()
+                    with self._briefly(places[at]) as log:
+                        log.exists()
                 except StoreError as error:
                     logger.warning("a deletion was not finished", extra={"error": str(error)})
                 return places[at + 1 :]
@@ -345,10 +358,8 @@ class Files:
             raise StoreError(f"{place.log} cannot be read: {error}") from error
 
     def _mend(self, place: Place) -> bool:
-        log = self._log(place)
         try:
-            log.repair(wait=False)
-            log.close()
+            self._repaired(place, wait=False)
         except StoreError as error:
             logger.warning("a damaged log was not mended", extra={"file": place.log, "error": str(error)})
             return False
@@ -379,14 +390,16 @@ class Files:
             return False
         if not log.makes_way():
             raise Conflict(f"session {key!r} is active; archive or delete it before bringing the archived one back")
-        self._log(newest).unarchive(active)
+        with self._briefly(newest) as archived:
+            archived.unarchive(active)
         return True
 
     def _erased(self, place: Place, log: LogFile) -> None:
         archived = self._archived(place)
         if archived and not log.exists():
             # The record of the deletion goes into the newest log, which is then the last to go.
-            self._log(archived[-1]).erase()
+            with self._briefly(archived[-1]) as last:
+                last.erase()
             return
         try:
             log.erase()
