@@ -65,3 +65,9 @@ def test_every_generation_says_where_it_came_from(files: Files) -> None:
     files.found("k", RECORDS, src=SOURCE, archived=True)
     nacre.Sessions(files).add_message("k", "user", "written here")
     assert list(files.source_of("k")) == [SOURCE]
+
+
+def test_a_fork_came_from_here_though_its_parent_did_not(files: Files) -> None:
+    files.found("k", RECORDS, src=SOURCE)
+    nacre.Sessions(files).fork("k", "fork")
+    assert (list(files.source_of("k")), list(files.source_of("fork"))) == ([SOURCE], [])

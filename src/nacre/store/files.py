@@ -176,8 +176,8 @@ class Files:
         return found
 
     def source_of(self, key: str) -> Sequence[dict[str, Any]]:
-        """Where the generations of a session came from, of those that came from elsewhere."""
-        headers = self.generations(key, lambda generation: generation.past.find(1))
+        """Where the generations of a session came from, of those that came from elsewhere; a fork did not."""
+        headers = [self._read(place, lambda past: past.find(past.header.n))[1] for place in self._places(key)]
         return [header.src for header in headers if header is not None and header.src is not None]
 
     def hold(self, key: str) -> Hold:
