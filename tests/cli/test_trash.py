@@ -232,6 +232,16 @@ def test_an_emptied_fork_leaves_nothing(nacre: Nacre) -> None:
     assert nacre.files() == before
 
 
+def test_an_emptied_session_leaves_nothing_of_its_payloads(nacre: Nacre) -> None:
+    with nacre.sessions() as sessions:
+        sessions.add_message("one", "user", "z" * 100_000)
+    nacre("s", "rm", "one")
+    link = next((nacre.root / "blobs").glob("one.*"))
+    link.with_name(f"{link.name}.tmp").write_text("what a killed writer left of one")
+    nacre("s", "trash", "empty", "--yes")
+    assert nacre.files() == {}
+
+
 def test_a_store_without_a_trash_has_an_empty_one(nacre: Nacre) -> None:
     nacre.fill("one")
     result = nacre("s", "trash", "restore", "one", "--json")

@@ -18,7 +18,7 @@ from nacre.log.file import LogFile
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.testing import Disk, Fault
-from tests.simulated import ROOT, names, opened, said, say, settled
+from tests.simulated import ROOT, fail_after, names, opened, said, say, settled
 
 LARGE = "z" * (LARGEST + 1)
 OTHER = "y" * (LARGEST + 1)
@@ -133,6 +133,15 @@ def test_a_fork_keeps_the_payloads_of_what_it_shares(root: Path) -> None:
         sessions.delete("k")
         assert [message.content for message in sessions.get_history("other")] == [LARGE]
         assert sessions.verify().ok
+
+
+def test_what_a_killed_writer_left_of_a_payload_is_not_for_a_fork(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", LARGE)
+        link = links(root, "k")[0]
+        link.with_name(f"{link.name}.tmp").write_text(LARGE[:9])
+        sessions.fork("k", "other")
+    assert len(links(root, "other")) == 1
 
 
 def test_a_fork_that_does_not_come_to_be_keeps_nothing(root: Path) -> None:
@@ -254,6 +263,27 @@ def test_no_room_for_a_payload_refuses_the_message(disk: Disk) -> None:
     with pytest.raises(nacre.Refused):
         say(sessions, LARGE)
     assert settled(disk) == ["small"]
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "rename"])
+def test_a_payload_that_cannot_be_written_leaves_nothing_behind(disk: Disk, call: str) -> None:
+    sessions = opened(disk)
+    say(sessions, "small")
+    fail_after(disk, "open", Fault(call=call, errno=errno.ENOSPC))
+    with pytest.raises(nacre.Refused):
+        say(sessions, LARGE)
+    assert names(disk, "blobs") == []
+
+
+def test_a_payload_that_cannot_be_written_may_have_to_be_left_behind(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "small")
+    disk.fail(Fault(call="write", errno=errno.ENOSPC))
+    disk.fail(Fault(call="unlink", errno=errno.EIO))
+    with pytest.raises(nacre.Refused, match="No space left"):
+        say(sessions, LARGE)
+    say(sessions, LARGE)
+    assert settled(disk) == ["small", LARGE]
 
 
 def test_a_payload_is_durable_before_its_record(disk: Disk) -> None:

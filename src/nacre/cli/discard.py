@@ -120,7 +120,7 @@ def _erase_followers(ops: Ops, place: Place, uid: str, stamp: str) -> None:
     paths += [f"{place.root}/base/{file}" for file in _listed(f"{place.root}/base") if file.startswith(beginning)]
     for path in paths:
         unlink_if_there(ops, path)
-    for _, link in list(blobs.links(ops, place, uid)):
+    for link in [f"{place.blobs}/{file}" for file in _listed(place.blobs) if file.startswith(beginning)]:
         blobs.release(ops, link)
         paths.append(link)
     for folder in {os.path.dirname(path) for path in paths}:

@@ -146,11 +146,12 @@ def read(ops: Ops, place: Place, uid: str, name: str) -> str | None:
 
 
 def links(ops: Ops, place: Place, uid: str) -> Iterator[tuple[str, str]]:
-    """The payloads that a session links: their names and paths."""
+    """The payloads that a session links: their names and paths; not what a killed writer left of one."""
     beginning = f"{place.name}.{uid}."
     for file in _listed(ops, place.blobs):
-        if file.startswith(beginning):
-            yield file.removeprefix(beginning), f"{place.blobs}/{file}"
+        name = file.removeprefix(beginning)
+        if file.startswith(beginning) and len(name) == _SHARED_NAME:
+            yield name, f"{place.blobs}/{file}"
 
 
 def release(ops: Ops, link: str) -> None:
@@ -202,13 +203,23 @@ def _linked(ops: Ops, path: str, goal: str) -> bool:
 def _write(ops: Ops, path: str, data: bytes) -> None:
     scratch = f"{path}.tmp"
     unlink_if_there(ops, scratch)
-    fd = ops.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    try:
+        _write_new(ops, scratch, data)
+        ops.rename(scratch, path)
+    except BaseException:
+        # What cannot be removed now goes when this payload is written again, or with its session.
+        with suppress(OSError):
+            unlink_if_there(ops, scratch)
+        raise
+
+
+def _write_new(ops: Ops, path: str, data: bytes) -> None:
+    fd = ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
         write_all(ops, fd, data)
         ops.fsync(fd)
     finally:
         ops.close(fd)
-    ops.rename(scratch, path)
 
 
 def _holds(ops: Ops, path: str, data: bytes) -> bool:
