@@ -189,6 +189,60 @@ def test_a_deletion_that_cannot_be_finished_is_left_for_later(disk: Disk) -> Non
     assert [stored.message.content for stored in sessions.transcript("k")] == ["new"]
 
 
+# Logs on their way from one name to another
+
+
+def told(sessions: nacre.Sessions) -> list[object]:
+    return [stored.message.content for stored in sessions.transcript("k")]
+
+
+def moved_meanwhile(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, folder: str, move: Callable[[nacre.Sessions], None]
+) -> nacre.Sessions:
+    """A store in which a log is moved by another process when one has been looked for in a folder."""
+    process, other = disk.process(), opened(disk)
+
+    def open(path: str, flags: int, mode: int = 0o600) -> int:
+        try:
+            return Process.open(process, path, flags, mode)
+        finally:
+            if path.startswith(f"{ROOT}/{folder}/"):
+                monkeypatch.undo()
+                move(other)
+
+    monkeypatch.setattr(process, "open", open)
+    return nacre.Sessions(store(process))
+
+
+@pytest.mark.parametrize("folder", ["sessions", "archive"])
+@pytest.mark.parametrize("read", [said, told])
+def test_a_session_that_is_brought_back_meanwhile_is_read(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, folder: str, read: Callable[[nacre.Sessions], list[object]]
+) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    sessions.archive("k")
+    assert read(moved_meanwhile(disk, monkeypatch, folder, lambda other: other.unarchive("k"))) == ["a"]
+
+
+def test_a_generation_that_is_brought_back_meanwhile_is_read_behind_the_others(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = opened(disk)
+    for text in "ab":
+        say(sessions, text)
+        sessions.archive("k")
+    assert told(moved_meanwhile(disk, monkeypatch, "sessions", lambda other: other.unarchive("k"))) == ["a", "b"]
+
+
+@pytest.mark.parametrize("read", [said, told])
+def test_a_session_that_is_archived_meanwhile_is_read(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, read: Callable[[nacre.Sessions], list[object]]
+) -> None:
+    say(opened(disk), "a")
+    assert read(moved_meanwhile(disk, monkeypatch, "sessions", lambda other: other.archive("k"))) == ["a"]
+
+
 # Descriptors
 
 

@@ -87,8 +87,11 @@ class Files:
         found, value = self._read(active, get)
         if found.past is not None or found.is_deleted:
             return value
-        newest = self._newest_archived(active)
-        return self._read(newest, get)[1] if newest is not None else None
+        newest = self._newest(self._archived(active))
+        if newest is not None:
+            found, value = self._read(newest, get)
+        # It may have been brought back in between.
+        return value if found.past is not None else self._read(active, get)[1]
 
     def close(self) -> None:
         """Write what waits, flush, and let go of every log; raises the first flush that failed."""
@@ -97,11 +100,7 @@ class Files:
     # ---- upkeep
 
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
-        def read(past: LogPast) -> T:
-            return get(Generation(past.header.uid, past))
-
-        found = [self._read(place, read) for place in self._places(key)]
-        return [value for reading, value in found if reading.past is not None and value is not None]
+        return self._of_each(key, lambda past: get(Generation(past.header.uid, past)))
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
         for place in self._all_places(archived=archived):
@@ -177,7 +176,7 @@ class Files:
 
     def source_of(self, key: str) -> Sequence[dict[str, Any]]:
         """Where the generations of a session came from, of those that came from elsewhere; a fork did not."""
-        headers = [self._read(place, lambda past: past.find(past.header.n))[1] for place in self._places(key)]
+        headers = self._of_each(key, lambda past: past.find(past.header.n))
         return [header.src for header in headers if header is not None and header.src is not None]
 
     def hold(self, key: str) -> Hold:
@@ -275,15 +274,16 @@ class Files:
         """Where the generations of a session are, oldest first."""
         active = Place.of(self._root, key)
         found = self._glance(active)
-        if found.is_deleted:
-            return ()
-        is_there = found.past is not None or found.size > 0
-        if not is_there and self._newest_archived(active) is None:
+        archived = self._archived(active)
+        if not found.size:
+            # It may have been brought back in between.
+            found = self._glance(active)
+        if found.is_deleted or (not found.size and self._newest(archived) is None):
             return ()
         # A crash while the log was moved may have left it under both names.
         uid = found.past.header.uid if found.past is not None else ""
-        archived = [place for place in self._living(self._archived(active)) if place.archived != uid]
-        return [*archived, active] if is_there else archived
+        others = [place for place in self._living(archived) if place.archived != uid]
+        return [*others, active] if found.size else others
 
     def _living(self, places: Sequence[Place]) -> Sequence[Place]:
         """The archived generations that began after the last deletion; what that left behind is removed."""
@@ -313,8 +313,8 @@ class Files:
             raise StoreError(f"the archive of {self._root} cannot be read: {error}") from error
         return [active._replace(archived=uid) for uid in uids]
 
-    def _newest_archived(self, active: Place) -> Place | None:
-        archived = self._archived(active)
+    def _newest(self, archived: Sequence[Place]) -> Place | None:
+        """The newest of archived generations; None if there is none, or it was deleted."""
         if not archived:
             return None
         return None if self._glance(archived[-1]).is_deleted else archived[-1]
@@ -357,6 +357,14 @@ class Files:
         except OSError as error:
             raise StoreError(f"{place.log} cannot be read: {error}") from error
 
+    def _of_each(self, key: str, get: Callable[[LogPast], T]) -> list[T]:
+        """What is read of every generation of a session, oldest first, without those that have nothing of it."""
+        found = [self._read(place, get) for place in self._places(key)]
+        if any(reading.past is None for reading, _ in found):
+            # One holds no session, or was moved before it was read.
+            found = [self._read(place, get) for place in self._places(key)]
+        return [value for _, value in found if value is not None]
+
     def _mend(self, place: Place) -> bool:
         try:
             self._repaired(place, wait=False)
@@ -385,7 +393,7 @@ class Files:
 
     def _unarchived(self, key: str, log: LogFile) -> bool:
         active = Place.of(self._root, key)
-        newest = self._newest_archived(active)
+        newest = self._newest(self._archived(active))
         if newest is None:
             return False
         if not log.makes_way():
