@@ -45,17 +45,22 @@ class Ids:
             self._upto = upto
 
     def _read(self, past: Past) -> None:
+        """Take in the ids of units whose last record is in the window, however long they are."""
+        found: dict[str, Seen] = {}
         behind: dict[int, Record] = {}
         for record in past.back(past.n):
-            if record.n <= max(self._upto, past.n - WINDOW):
+            first, count = record.tx or (record.n, 1)
+            last = first + count - 1
+            if last <= max(self._upto, past.n - WINDOW):
                 break
             behind[record.n] = record
             for id, seen in (record.ids or {}).items():
-                self._seen.setdefault(id, seen)
-            if record.id is not None:
-                first, count = record.tx or (record.n, 1)
+                found.setdefault(id, seen)
+            # What compaction carried over is right, even if it moved part of the group out.
+            if record.id is not None and record.id not in found:
                 group = (behind[n] for n in range(first, first + count) if n in behind)
-                self._seen[record.id] = (first + count - 1, fingerprint(_content(part, past) for part in group))
+                found[record.id] = (last, fingerprint(_content(part, past) for part in group))
+        self._seen.update(found)
 
 
 def original(unit: Unit, seen: Seen) -> int:
