@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import logging
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 import nacre
-from nacre.entries import message_of
+from nacre.entries import Rewind, Unit, message_of, say_plainly
 from nacre.history.live import RULES
+from nacre.log.batch import Ticket
 from nacre.log.blobs import LARGEST, unused
 from nacre.log.file import LogFile
 from nacre.log.ops import Ops
@@ -284,6 +286,17 @@ def test_a_payload_that_cannot_be_written_may_have_to_be_left_behind(disk: Disk)
         say(sessions, LARGE)
     say(sessions, LARGE)
     assert settled(disk) == ["small", LARGE]
+
+
+def test_the_payloads_of_what_is_refused_are_not_linked(disk: Disk) -> None:
+    say(opened(disk), "small")
+    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=RULES)
+    refused = Ticket(Unit((say_plainly("user", LARGE), Rewind(99))))
+    stored = Ticket(Unit((say_plainly("user", OTHER),)))
+    log.commit([refused, stored])
+    assert isinstance(refused.error, nacre.Conflict)
+    assert [name.split(".")[-1] for name in names(disk, "blobs")] == [sha256(OTHER.encode()).hexdigest()] * 2
+    assert settled(disk) == ["small", OTHER]
 
 
 def test_a_payload_is_durable_before_its_record(disk: Disk) -> None:

@@ -76,14 +76,14 @@ class Batch:
         return self._number(unit)
 
     def _number(self, unit: Unit) -> int:
-        kept, state, header = len(self.records), self.state, self.header
+        kept, state, header, payloads = len(self.records), self.state, self.header, self.payloads
         lines: list[bytes] = []
         try:
             lines = self._sealed(unit)
         finally:
             if not lines:
                 del self.records[kept:]
-                self.state, self.header = state, header
+                self.state, self.header, self.payloads = state, header, payloads
         if not lines:
             return 0
         self.lines += lines
@@ -118,7 +118,8 @@ class Batch:
         """A record and its line without its large payloads; raises InvalidMessage if it is too long even so."""
         record, taken = blobs.lightened(record)
         line = short_enough(seal(record))
-        self.payloads |= taken
+        # Not added to the ones before: those are all there are if the unit is refused.
+        self.payloads = self.payloads | taken
         return record, line
 
     def _open(self) -> bytes:
