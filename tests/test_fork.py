@@ -139,6 +139,21 @@ def test_another_error_while_linking_refuses_the_fork() -> None:
     assert not sessions.exists("two")
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_a_fork_that_cannot_have_all_of_the_past_leaves_nothing_behind(nth: int) -> None:
+    disk = Disk()
+    sessions = opened(disk.process())
+    sessions.add_message("one", "user", "a" * 70_000)
+    sessions.fork("one", "two")
+    sessions.add_message("two", "user", "b" * 70_000)
+    before = [sorted(disk.process().listdir(f"/store/{folder}")) for folder in ("base", "blobs")]
+    disk.fail(Fault(call="link", nth=nth))
+    with pytest.raises(nacre.Refused):
+        sessions.fork("two", "three")
+    assert [sorted(disk.process().listdir(f"/store/{folder}")) for folder in ("base", "blobs")] == before
+    assert sessions.verify().ok
+
+
 def test_damage_in_what_a_fork_shares_is_found(tmp_path: Path) -> None:
     with nacre.open(tmp_path / "store") as sessions:
         for text in ("first", "second"):

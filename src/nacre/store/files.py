@@ -15,7 +15,7 @@ from nacre.entries import Finding, Founding, Past, Receipt, Record, Report, Rule
 from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
 from nacre.log.commit import Pending
 from nacre.log.file import LogFile
-from nacre.log.forking import unshare
+from nacre.log.forking import Root, unshare
 from nacre.log.lines import Lines
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
@@ -140,7 +140,15 @@ class Files:
     def fork(self, key: str, new_key: str, unit: Unit) -> None:
         goal = Place.of(self._root, new_key)
         uid = self._writers.of(new_key).log.next_uid()
-        root = self._writers.alone(key, lambda writer: writer.log.share(goal, uid=uid, unit=unit))
+
+        def share(writer: Writer) -> Root:
+            try:
+                return writer.log.share(goal, uid=uid, unit=unit)
+            except BaseException:
+                unshare(self._ops, goal, uid, 1 + len(writer.log.header.base))
+                raise
+
+        root = self._writers.alone(key, share)
         grown = False
         try:
             grown = self._writers.alone(new_key, lambda writer: writer.log.grow_from(root, uid=uid))
