@@ -301,3 +301,13 @@ def test_a_session_from_elsewhere_that_is_refused_leaves_no_file_open(
     with pytest.raises(nacre.Refused):
         files.found("k", [Founding(say_plainly("user", "a"), TIME)], src={}, archived=True)
     assert at_hand == {}
+
+
+def test_a_followed_log_that_cannot_be_locked_is_an_error_and_not_left_open(
+    disk: Disk, at_hand: dict[tuple[Process, int], str]
+) -> None:
+    disk.write_durable(LOG, b"".join(conversation("k", ["a"])))
+    disk.fail(Fault(call="flock", errno=errno.ENOLCK))
+    with pytest.raises(nacre.StoreError, match="cannot be read"):
+        next(opened(disk).follow("k"))
+    assert at_hand == {}
