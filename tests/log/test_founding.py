@@ -61,6 +61,17 @@ def test_an_archive_that_cannot_be_made_refuses_the_session(disk: Disk, files: F
         files.found("k", RECORDS, src=SOURCE, archived=True)
 
 
+def test_an_archived_session_that_was_refused_does_not_hide_an_earlier_one(disk: Disk, files: Files) -> None:
+    assert files.found("k", RECORDS, src=SOURCE, archived=True)
+    disk.fail(Fault(call="rename", errno=errno.ENOSPC))
+    with pytest.raises(nacre.Refused):
+        files.found("k", RECORDS[:1], src=SOURCE, archived=True)
+    sessions = opened(disk)
+    assert said(sessions) == ["b", "c"]
+    sessions.unarchive("k")
+    assert said(sessions) == ["b", "c"]
+
+
 def test_every_generation_says_where_it_came_from(files: Files) -> None:
     files.found("k", RECORDS, src=SOURCE, archived=True)
     nacre.Sessions(files).add_message("k", "user", "written here")

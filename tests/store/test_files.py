@@ -197,42 +197,53 @@ def told(sessions: nacre.Sessions) -> list[object]:
 
 
 def moved_meanwhile(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, folder: str, move: Callable[[nacre.Sessions], None]
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, moment: str, move: Callable[[nacre.Sessions], None]
 ) -> nacre.Sessions:
-    """A store in which a log is moved by another process when one has been looked for in a folder."""
+    """A store in which another process moves a log before or after one is looked for in a folder."""
     process, other = disk.process(), opened(disk)
+    when, folder = moment.split()
 
     def open(path: str, flags: int, mode: int = 0o600) -> int:
+        is_now = path.startswith(f"{ROOT}/{folder}/")
+        if is_now:
+            monkeypatch.undo()
+        if is_now and when == "before":
+            move(other)
         try:
             return Process.open(process, path, flags, mode)
         finally:
-            if path.startswith(f"{ROOT}/{folder}/"):
-                monkeypatch.undo()
+            if is_now and when == "after":
                 move(other)
 
     monkeypatch.setattr(process, "open", open)
     return nacre.Sessions(store(process))
 
 
-@pytest.mark.parametrize("folder", ["sessions", "archive"])
-@pytest.mark.parametrize("read", [said, told])
+@pytest.mark.parametrize("moment", ["after sessions", "before archive", "after archive"])
+@pytest.mark.parametrize(("read", "expected"), [(said, ["b"]), (told, ["a", "b"])])
 def test_a_session_that_is_brought_back_meanwhile_is_read(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, folder: str, read: Callable[[nacre.Sessions], list[object]]
-) -> None:
-    sessions = opened(disk)
-    say(sessions, "a")
-    sessions.archive("k")
-    assert read(moved_meanwhile(disk, monkeypatch, folder, lambda other: other.unarchive("k"))) == ["a"]
-
-
-def test_a_generation_that_is_brought_back_meanwhile_is_read_behind_the_others(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
+    disk: Disk,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    read: Callable[[nacre.Sessions], list[object]],
+    expected: list[object],
 ) -> None:
     sessions = opened(disk)
     for text in "ab":
         say(sessions, text)
         sessions.archive("k")
-    assert told(moved_meanwhile(disk, monkeypatch, "sessions", lambda other: other.unarchive("k"))) == ["a", "b"]
+    assert read(moved_meanwhile(disk, monkeypatch, moment, lambda other: other.unarchive("k"))) == expected
+
+
+@pytest.mark.parametrize("moment", ["after sessions", "before archive", "after archive"])
+@pytest.mark.parametrize("read", [said, told])
+def test_the_only_session_of_a_key_is_read_while_it_is_brought_back(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, moment: str, read: Callable[[nacre.Sessions], list[object]]
+) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    sessions.archive("k")
+    assert read(moved_meanwhile(disk, monkeypatch, moment, lambda other: other.unarchive("k"))) == ["a"]
 
 
 @pytest.mark.parametrize("read", [said, told])
@@ -240,7 +251,7 @@ def test_a_session_that_is_archived_meanwhile_is_read(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, read: Callable[[nacre.Sessions], list[object]]
 ) -> None:
     say(opened(disk), "a")
-    assert read(moved_meanwhile(disk, monkeypatch, "sessions", lambda other: other.archive("k"))) == ["a"]
+    assert read(moved_meanwhile(disk, monkeypatch, "after sessions", lambda other: other.archive("k"))) == ["a"]
 
 
 # Descriptors

@@ -88,10 +88,10 @@ class Files:
         if found.past is not None or found.is_deleted:
             return value
         newest = self._newest(self._archived(active))
-        if newest is not None:
-            found, value = self._read(newest, get)
+        archived = self._read(newest, get)[1] if newest is not None else None
         # It may have been brought back in between.
-        return value if found.past is not None else self._read(active, get)[1]
+        found, value = self._read(active, get)
+        return value if found.past is not None or found.is_deleted else archived
 
     def close(self) -> None:
         """Write what waits, flush, and let go of every log; raises the first flush that failed."""
@@ -283,10 +283,12 @@ class Files:
         active = Place.of(self._root, key)
         found = self._glance(active)
         archived = self._archived(active)
+        newest = None
         if not found.size:
+            newest = self._newest(archived)
             # It may have been brought back in between.
             found = self._glance(active)
-        if found.is_deleted or (not found.size and self._newest(archived) is None):
+        if found.is_deleted or (not found.size and newest is None):
             return ()
         # A crash while the log was moved may have left it under both names.
         uid = found.past.header.uid if found.past is not None else ""
@@ -323,9 +325,12 @@ class Files:
 
     def _newest(self, archived: Sequence[Place]) -> Place | None:
         """The newest of archived generations; None if there is none, or it was deleted."""
-        if not archived:
-            return None
-        return None if self._glance(archived[-1]).is_deleted else archived[-1]
+        for place in reversed(archived):
+            found = self._glance(place)
+            # An empty file is what is left of a session from elsewhere that did not come to be.
+            if found.size:
+                return None if found.is_deleted else place
+        return None
 
     def _all_places(self, *, archived: bool = False) -> Iterator[Place]:
         """Every log in the store; the key is not known before its header is read."""
