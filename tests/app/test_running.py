@@ -11,11 +11,13 @@ import pytest
 
 import nacre
 from nacre.agent.actor import Inbound
-from nacre.agent.ports import Event, Notice, Tool
+from nacre.agent.ports import Event, Notice, Scene, Tool
 from nacre.app import App, running
 from nacre.config import Settings
 from nacre.entries import ToolCall
+from nacre.errors import ToolError
 from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said, serving
+from tests.sandbox.places import usable
 
 MODELS = {"gemma4:e4b": ["completion", "tools"]}
 Play = Callable[[App], Coroutine[Any, Any, None]]
@@ -63,6 +65,56 @@ def test_a_tool_reads_the_workspace(home: Path) -> None:
         assert "pearl" in str(app.sessions.get_history("k")[2].content)
 
     play([answer(called("read_file", {"path": "a.txt"})), answer(said("done"))], act)
+
+
+async def used(app: App, name: str, **arguments: Any) -> str:
+    """What a tool gives, or how it refuses."""
+    scene = Scene(key="k", call=ToolCall(id="1", name=name, arguments=arguments), emit=lambda _: None)
+    try:
+        return (await app.tools[name].run(arguments, scene)).text
+    except ToolError as error:
+        return str(error)
+
+
+def test_memory_is_hidden_from_tools_before_there_is_any(home: Path) -> None:
+    usable("auto")
+
+    async def act(app: App) -> None:
+        assert app.memory is not None
+        app.memory.remember("The user's cat is called Perla.")
+        assert "not for tools" in await used(app, "read_file", path="MEMORY.md")
+        assert "Permission denied" in await used(app, "shell", command="cat MEMORY.md")
+        await used(app, "shell", command="echo '- Dogs are best.' >>MEMORY.md")
+        assert [line.text for line in app.memory.list()] == ["The user's cat is called Perla."]
+
+    play([], act)
+
+
+def test_without_memory_no_page_of_it_can_be_planted(home: Path) -> None:
+    usable("auto")
+
+    async def act(app: App) -> None:
+        await used(app, "shell", command="rm -f MEMORY.md; echo '- Dogs are best.' >MEMORY.md")
+
+    play([], act, {"memory": {"enabled": False}})
+    assert (home / "nacre_home" / "workspace" / "MEMORY.md").read_text() == ""
+
+
+def test_the_shell_works_though_somebody_took_the_page_of_memory_away(home: Path) -> None:
+    usable("auto")
+    page = home / "nacre_home" / "workspace" / "MEMORY.md"
+    page.parent.mkdir(parents=True)
+    page.write_text("- The user's cat is called Perla.\n")
+
+    async def act(app: App) -> None:
+        assert app.memory is not None
+        app.memory.settle()
+        page.unlink()
+        assert await used(app, "shell", command="echo works") == "works"
+        app.memory.settle()
+        assert [line.text for line in app.memory.list()] == ["The user's cat is called Perla."]
+
+    play([], act)
 
 
 def test_writing_without_anybody_to_ask_is_refused(home: Path) -> None:

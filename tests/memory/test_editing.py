@@ -11,6 +11,7 @@ import pytest
 
 import nacre
 from nacre.log.ops import Ops
+from nacre.memory.folder import make_page
 from nacre.memory.memory import Memory
 from nacre.sessions import Sessions
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn
@@ -107,6 +108,44 @@ def test_a_page_that_was_emptied_stays_empty(kept: Memory, folder: Path) -> None
     (folder / "MEMORY.md").write_text("")
     kept.settle()
     assert facts(kept) == []
+
+
+def test_a_page_that_was_deleted_and_made_anew_takes_nothing_out(
+    kept: Memory, sessions: Sessions, folder: Path
+) -> None:
+    (folder / "MEMORY.md").unlink()
+    make_page(folder)
+    assert facts(memory(sessions, folder)) == list(FACTS)
+    memory(sessions, folder).settle()
+    assert page(folder) == [f"- {fact}" for fact in FACTS]
+
+
+def test_a_page_that_is_made_before_there_is_a_fact_gets_its_head(sessions: Sessions, folder: Path) -> None:
+    make_page(folder)
+    memory(sessions, folder).settle()
+    assert (folder / "MEMORY.md").read_text().startswith("# Memory\n")
+
+
+def test_a_page_that_is_there_is_not_made_anew(kept: Memory, folder: Path) -> None:
+    change(folder, f"- {FACTS[1]}\n", "")
+    make_page(folder)
+    kept.settle()
+    assert facts(kept) == [FACTS[0], FACTS[2]]
+
+
+def test_a_page_that_a_kill_left_aside_is_not_made_anew(kept: Memory, folder: Path) -> None:
+    change(folder, f"- {FACTS[1]}\n", "- Coffee is fine too\n")
+    (folder / "MEMORY.md").rename(folder / ".MEMORY.md.old")
+    make_page(folder)
+    kept.settle()
+    assert facts(kept) == [FACTS[0], "Coffee is fine too", FACTS[2]]
+
+
+def test_a_page_stays_when_nothing_is_left_on_it(kept: Memory, sessions: Sessions, folder: Path) -> None:
+    for fact in FACTS:
+        kept.forget(fact)
+    memory(sessions, folder).settle()
+    assert page(folder) == []
 
 
 def test_a_page_that_was_there_before_is_taken_in(sessions: Sessions, folder: Path) -> None:
@@ -225,6 +264,28 @@ def test_nothing_saved_at_any_moment_is_lost(root: Path, by_name: bool) -> None:
             assert saved > 20
             return
     pytest.fail("there was no end to it")
+
+
+class Filling(Ops):
+    """The operating system, with a sandbox that once finds no page, and makes an empty one to cover it."""
+
+    def __init__(self) -> None:
+        self._is_left = True
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        if old.endswith("/MEMORY.md") and self._is_left:
+            self._is_left = False
+            Path(old).touch()
+
+
+def test_an_empty_page_that_is_made_while_it_is_written_takes_nothing_out(
+    kept: Memory, sessions: Sessions, folder: Path
+) -> None:
+    memory(sessions, folder, ops=Filling()).remember("The bus is number 7")
+    kept.settle()
+    assert facts(kept) == [*FACTS, "The bus is number 7"]
+    assert len(page(folder)) == 4
 
 
 def test_random_edits_are_kept_line_by_line(sessions: Sessions, folder: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import msgspec
 
-from nacre.agent.ports import Tool
+from nacre.agent.ports import Finished, Sandbox, Tool
 from nacre.app.closing import Closing
 from nacre.config import Settings, path
 from nacre.errors import ConfigError
 from nacre.memory import Memory
+from nacre.memory.folder import make_page
+from nacre.memory.lines import MEMORY_PAGE
 from nacre.opening import default_place
 from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
@@ -63,8 +65,7 @@ async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
     found = find_skills(usual_places(workspace=place, home=Path.home(), project=Path.cwd()))
     skills = Catalogue(entry.skill for entry in found.skills)
     notes = list(found.warnings)
-    hidden = [*(str(place / name) for name in _OURS), *_beside(place, root)]
-    hidden += [str(file) for file in [place / "MEMORY.md"] if file.exists()]
+    hidden = [*(str(place / name) for name in (*_OURS, MEMORY_PAGE)), *_beside(place, root)]
     files = Workspace(place, hidden=hidden, frozen=[str(place / name) for name in _READ_ONLY])
     tools: list[Tool] = [*reading_tools(files), *writing_tools(files)]
     tools += await _shell(settings, place, hidden, notes)
@@ -116,11 +117,12 @@ def workspace_of(settings: Settings, root: str) -> Path:
 
 
 def workspace(settings: Settings, root: str | None) -> Path:
-    """The workspace, made if it is not there; the folders in it that are ours too, so that they can be hidden."""
+    """The workspace, made if it is not there; what in it is ours too, so that it can be hidden."""
     place = workspace_of(settings, root or default_place())
     try:
         for folder in (place, *(place / name for name in _OURS)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_page(place)
     except OSError as error:
         raise ConfigError(f"the workspace {place} cannot be made: {error}; set agent.workspace") from error
     return place.resolve()
@@ -141,7 +143,23 @@ async def _shell(settings: Settings, place: Path, hidden: list[str], notes: list
         return []
     if kind == "off":
         notes.append(found.why)
-    return [shell_tool(found.sandbox)]
+    return [shell_tool(_Covering(found.sandbox, place))]
+
+
+class _Covering:
+    """A sandbox that finds the page of facts in its place even if somebody took it away: else it would not start."""
+
+    def __init__(self, inner: Sandbox, place: Path) -> None:
+        self._inner = inner
+        self._place = place
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    async def run(self, command: Sequence[str], *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
+        make_page(self._place)
+        return await self._inner.run(command, timeout=timeout, most=most)
 
 
 async def _servers(settings: Settings, closing: Closing, notes: list[str]) -> list[Tool]:

@@ -68,11 +68,11 @@ class Desk:
         return other
 
     def _edits(self, page: str, theirs: str | None) -> list[Part]:
-        """What a page says that memory does not; a page that is gone says nothing."""
-        if theirs is None:
-            return []
+        """What a page says that memory does not; a page that is gone, or new and empty, says nothing."""
         state, base = self._ledger.state, self._folder.base(page)
         is_sure = base is not None and self._ledger.has_been(base.epoch)
+        if theirs is None or not (theirs or is_sure):
+            return []
         known = base.lines if base is not None and is_sure else pages.rendered(state, page)
         lines = pages.lines_of(theirs)
         if [line.text for line in known] == lines:
@@ -82,9 +82,10 @@ class Desk:
 
     def _settle(self, page: str) -> None:
         self._folder.mend(page)
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             theirs = self._folder.read(page)
-            parts = self._edits(page, theirs)
+            # One that is empty just then was made by a sandbox that found none to hide, or is still being saved.
+            parts = self._edits(page, theirs) if theirs or not attempt else []
             if parts:
                 self._ledger.write(parts)
             if self._wrote(page, theirs, pages.rendered(self._ledger.state, page)):
@@ -94,8 +95,9 @@ class Desk:
     def _wrote(self, page: str, theirs: str | None, shown: list[Shown]) -> bool:
         """Let a page be as it should be; False if somebody saved it meanwhile."""
         base = self._folder.base(page)
-        if {line.id for line in shown} <= {head.id for head in skeleton(page)} and (theirs is None or base is not None):
-            # Nothing is on it, or nothing is left.
+        is_bare = {line.id for line in shown} <= {head.id for head in skeleton(page)}
+        if is_bare and (theirs is None or (base is not None and page != MEMORY_PAGE)):
+            # Nothing is on it, or nothing is left; the page of facts stays, for what is gone cannot be hidden.
             return self._folder.remove(page, theirs)
         ours = pages.file_of(shown)
         if theirs != ours and not self._folder.swap(page, theirs, ours):
