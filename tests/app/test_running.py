@@ -16,6 +16,7 @@ from nacre.app import App, running
 from nacre.config import Settings
 from nacre.entries import ToolCall
 from nacre.errors import ToolError
+from nacre.sandbox.policy import SYSTEM
 from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said, serving
 from tests.sandbox.places import usable
 
@@ -115,6 +116,49 @@ def test_the_shell_works_though_somebody_took_the_page_of_memory_away(home: Path
         assert [line.text for line in app.memory.list()] == ["The user's cat is called Perla."]
 
     play([], act)
+
+
+@pytest.mark.parametrize("incognito", [False, True])
+def test_what_was_said_is_hidden_from_tools_whose_workspace_holds_it(home: Path, incognito: bool) -> None:
+    usable("auto")
+    with nacre.open() as sessions:
+        sessions.add_message("diary", "user", "very private")
+
+    async def act(app: App) -> None:
+        with nacre.open() as sessions:
+            assert sessions.search("private")
+        assert "not for tools" in await used(app, "read_file", path="nacre_home/sessions/diary.jsonl")
+        found = await used(app, "shell", command="grep -r private nacre_home xdg_cache_home")
+        assert ("matches" in found, "very" in found) == (False, False)
+
+    play([], act, {"agent": {"workspace": str(home)}}, incognito=incognito)
+
+
+def test_a_configuration_that_is_not_there_cannot_be_planted(home: Path) -> None:
+    usable("auto")
+
+    async def act(app: App) -> None:
+        file = "xdg_config_home/nacre/config.toml"
+        await used(app, "shell", command=f"mkdir -p $(dirname {file}); echo '[approvals]' >{file}")
+        assert "not for tools" in await used(app, "write_file", path=file, content="[approvals]")
+
+    play([], act, {"agent": {"workspace": str(home)}})
+    assert not (home / "xdg_config_home" / "nacre" / "config.toml").exists()
+
+
+def test_a_store_among_the_programs_is_hidden_from_the_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usable("bwrap")
+    for module in ("policy", "bubblewrap"):
+        monkeypatch.setattr(f"nacre.sandbox.{module}.SYSTEM", (*SYSTEM, str(home / "opt")))
+    with nacre.open(home / "opt" / "store") as sessions:
+        sessions.add_message("diary", "user", "very private")
+
+    async def act(app: App) -> None:
+        found = await used(app, "shell", command=f"cat {home}/opt/store/sessions/diary.jsonl; ls {home}/opt")
+        assert ("private" in found, "Permission denied" in found, "store" in found) == (False, True, True)
+
+    sections = {"agent": {"workspace": str(home / "room")}, "sandbox": {"kind": "bwrap"}}
+    play([], act, sections, store=str(home / "opt" / "store"))
 
 
 def test_writing_without_anybody_to_ask_is_refused(home: Path) -> None:

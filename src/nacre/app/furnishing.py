@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -12,10 +13,10 @@ from nacre.agent.ports import Finished, Sandbox, Tool
 from nacre.app.closing import Closing
 from nacre.config import Settings, path
 from nacre.errors import ConfigError
+from nacre.index.location import folder_of
 from nacre.memory import Memory
 from nacre.memory.folder import make_page
 from nacre.memory.lines import MEMORY_PAGE
-from nacre.opening import default_place
 from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue, usual_places
@@ -49,13 +50,13 @@ class Furniture(NamedTuple):
 
 
 class Makings(NamedTuple):
-    """What the furniture is made of; `root`, where all stores are, is None in RAM, `memory` where none is kept."""
+    """What the furniture is made of; `root` is where all stores are, `memory` is None where none is kept."""
 
     settings: Settings
     sessions: Sessions
     children: Children
     memory: Memory | None
-    root: str | None
+    root: str
     is_guest: Callable[[str], bool]
 
 
@@ -70,7 +71,7 @@ async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
     tools: list[Tool] = [*reading_tools(files), *writing_tools(files)]
     tools += await _shell(settings, place, hidden, notes)
     tools += [web_tool(allow=settings.text("web.allow").split()), delegate_tool(children)]
-    if root is not None:
+    if sessions.location != ":memory:":
         tools.append(search_tool(sessions.search, sees=lambda one, other: one == other or not is_guest(one)))
     if memory is not None:
         tools += remembering_tools(*_remembering(memory))
@@ -116,9 +117,9 @@ def workspace_of(settings: Settings, root: str) -> Path:
     return (Path(wanted) if wanted else Path(root) / "workspace").expanduser()
 
 
-def workspace(settings: Settings, root: str | None) -> Path:
+def workspace(settings: Settings, root: str) -> Path:
     """The workspace, made if it is not there; what in it is ours too, so that it can be hidden."""
-    place = workspace_of(settings, root or default_place())
+    place = workspace_of(settings, root)
     try:
         for folder in (place, *(place / name for name in _OURS)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -128,10 +129,14 @@ def workspace(settings: Settings, root: str | None) -> Path:
     return place.resolve()
 
 
-def _beside(place: Path, root: str | None) -> list[str]:
-    """The stores of all agents and the configuration, where they lie inside the workspace."""
-    ours = [Path(path()).parent, *([Path(root)] if root is not None else [])]
-    return [str(folder.resolve()) for folder in ours if folder.resolve().is_relative_to(place) and folder.exists()]
+def _beside(place: Path, root: str) -> list[str]:
+    """The stores of all agents, their index and the configuration; made where a tool could else be the first."""
+    folders = [Path(path()).parent.resolve(), Path(root).resolve(), Path(folder_of(root, None)).parent.resolve()]
+    for folder in folders:
+        if folder.is_relative_to(place):
+            with suppress(OSError):  # the sandbox will say what is missing
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return [str(folder) for folder in folders]
 
 
 async def _shell(settings: Settings, place: Path, hidden: list[str], notes: list[str]) -> list[Tool]:

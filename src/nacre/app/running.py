@@ -30,6 +30,7 @@ from nacre.history.compaction import Limits
 from nacre.history.window import Window, window
 from nacre.memory import Consolidator, Memory
 from nacre.memory.memory import usual_embedding
+from nacre.opening import default_place
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Policy, Rule
@@ -193,9 +194,9 @@ async def running(  # noqa: PLR0913 - each is one thing that a person may say
         app = App(settings, sessions, await provider_for(settings, model), name=agent)
         closing.add("model", app.close)
         app.is_guest = is_guest
-        root = None if incognito else sessions.location
+        root = _root(store)
         place = workspace(settings, root)
-        if root is not None and settings.flag("memory.enabled"):
+        if not incognito and settings.flag("memory.enabled"):
             embedding = usual_embedding if settings.text("memory.embeddings") == "auto" else lambda: None
             reader = await _reader(app, closing)
             app.memory = Memory(sessions, place, provider=reader, embedding=embedding, skips=app.is_guest)
@@ -213,9 +214,14 @@ async def running(  # noqa: PLR0913 - each is one thing that a person may say
         await closing.close()
 
 
-def _outermost(root: str | None, agent: str) -> str | None:
+def _root(store: str | None) -> str:
+    """Where the agent's store is, even if nothing is kept this time."""
+    return str(Path(store or default_place()).expanduser().absolute())
+
+
+def _outermost(root: str, agent: str) -> str:
     """The store that all agents' stores are in, none of which tools may see."""
-    return root if root is None or agent == MAIN else str(Path(root).parents[1])
+    return root if agent == MAIN else str(Path(root).parents[1])
 
 
 @asynccontextmanager
