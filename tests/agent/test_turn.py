@@ -14,7 +14,7 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Called, Guard, Notice, Returned, Text, Tool
 from nacre.entries import ToolCall
 from nacre.errors import ContextOverflow, ProviderError, ToolError
-from nacre.providers.scripted import Call, Scripted
+from nacre.providers.scripted import Call, Scripted, Stops
 from nacre.sessions import Sessions
 from tests.agent.scene import Echo, Watching, agent, call, converse, lines, said, words
 
@@ -90,6 +90,28 @@ def test_a_call_that_cannot_be_run_is_answered(sessions: Sessions, wrong: Call, 
     assert str(result.content).startswith(told)
     assert result.extra == {"failed": True}
     assert echo.ran == []
+
+
+def test_an_answer_that_was_cut_is_told_and_marked(sessions: Sessions) -> None:
+    watching = Watching()
+
+    async def ask() -> None:
+        async with Kernel(sessions, lambda _: agent(Scripted([["The first half of the sen", Stops()]]))) as kernel:
+            await kernel.deliver(words("hi"), emit=watching)
+
+    anyio.run(ask)
+    answer = sessions.get_history("k")[-1]
+    assert (answer.content, answer.extra) == ("The first half of the sen", {"stopped": "length"})
+    assert any(isinstance(event, Notice) and "cut short" in event.text for event in watching.events)
+
+
+def test_a_call_that_was_cut_is_not_run(sessions: Sessions) -> None:
+    echo = Echo()
+    converse(sessions, [[call(x="1"), call(x="2"), Stops()], "sorry"], "go", tools=[echo])
+    assert echo.ran == ["1"]
+    assert "nothing was run" in lines(sessions)[3]
+    assert sessions.get_history("k")[3].extra == {"failed": True}
+    assert sessions.get_history("k")[4].extra == {}
 
 
 def test_a_tool_s_failure_is_a_result(sessions: Sessions) -> None:

@@ -69,7 +69,7 @@ def test_a_child_is_linked_to_its_parent_and_limited() -> None:
     assert family.tasks == [Task(parent="cli:1", call="call_1", text="count", depth=1, steps=9, tokens=500)]
 
 
-@pytest.mark.parametrize("status", ["steps", "tokens", "failed", "interrupted"])
+@pytest.mark.parametrize("status", ["steps", "tokens", "length", "failed", "interrupted"])
 def test_a_child_that_did_not_finish_is_a_failed_result_with_its_status(status: str) -> None:
     report = Report(key="k", status=status, steps=1)  # type: ignore[arg-type] # each of them is a status
     found = output(delegate_tool(Family(1, report)), task="x")

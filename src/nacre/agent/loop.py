@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from nacre.agent.ports import Called, Commit, Emit, Guard, Look, Notice, Output, Provider, Reply, Returned, Scene, Tool
 from nacre.entries import Message, Note, ToolCall
@@ -14,6 +15,7 @@ from nacre.errors import ContextOverflow, ToolError
 logger = logging.getLogger(__name__)
 
 _TIGHTER = (1.0, 0.5, 0.25)
+_CUT = "the answer was cut short before this call was complete; nothing was run: do it in smaller pieces"
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -38,10 +40,10 @@ async def run_turn(turn: Turn) -> Message:
     """
     for _ in range(turn.steps):
         reply = await _said(turn)
-        if not reply.message.tool_calls:
+        if not (calls := reply.message.tool_calls):
             return reply.message
-        for call in reply.message.tool_calls:
-            await _called(turn, call)
+        for call in calls:
+            await _called(turn, call, is_cut=reply.finish == "length" and call is calls[-1])
         await turn.hear()
     end = Message(role="assistant", content=f"[stopped after {turn.steps} steps]", extra={"stopped": "steps"})
     await turn.commit([end])
@@ -51,6 +53,9 @@ async def run_turn(turn: Turn) -> Message:
 async def _said(turn: Turn) -> Reply:
     """Let the model speak, and commit what it said with what it cost."""
     reply = await _asked(turn)
+    if reply.finish == "length":
+        turn.emit(Notice("the answer was cut short: it came to the most tokens that the model may write"))
+        reply = replace(reply, message=replace(reply.message, extra={**reply.message.extra, "stopped": "length"}))
     use = [] if reply.usage is None else [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
     await turn.commit([reply.message, *use])
     return reply
@@ -66,10 +71,10 @@ async def _asked(turn: Turn) -> Reply:
     return await turn.provider.complete(turn.look(_TIGHTER[-1]), emit=turn.emit)
 
 
-async def _called(turn: Turn, call: ToolCall) -> None:
+async def _called(turn: Turn, call: ToolCall, *, is_cut: bool) -> None:
     """Run one call; that it was started is durable before it runs, its result before anything else."""
     tool = turn.tools.get(call.name)
-    refusal = _fault(call, turn.tools) or (await turn.guard(tool, call) if tool is not None else "")
+    refusal = _CUT if is_cut else _fault(call, turn.tools) or (await turn.guard(tool, call) if tool is not None else "")
     if tool is None or refusal:
         output = Output(text=refusal, failed=True)
     else:

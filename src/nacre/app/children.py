@@ -76,7 +76,7 @@ class Delegated:
         try:
             await self._sessions.submit(key, [_description(task, self._sessions.get_meta(task.parent))])
             answer = await self._deliver(Inbound(key=key, content=task.text))
-            status: Status = "steps" if answer is not None and "stopped" in answer.extra else "done"
+            status: Status = "done" if answer is None else answer.extra.get("stopped", "done")
         except Spent:
             answer, status = None, "tokens"
         except Stopped:

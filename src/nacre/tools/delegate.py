@@ -11,11 +11,12 @@ from nacre.errors import ToolError
 from nacre.tools.functions import Function
 from nacre.tools.output import bounded
 
-Status = Literal["done", "steps", "tokens", "failed", "interrupted"]
+Status = Literal["done", "steps", "tokens", "length", "failed", "interrupted"]
 _STATUS = {
     "done": "done",
     "steps": "stopped: it used all its steps",
     "tokens": "stopped: it used all its tokens",
+    "length": "its answer was cut short",
     "failed": "failed",
     "interrupted": "interrupted; what it did so far stands",
 }

@@ -1,0 +1,40 @@
+"""Sessions that work for another: what is reported of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+import nacre
+from nacre.agent.actor import Inbound
+from nacre.app.children import Delegated
+from nacre.entries import Message
+from nacre.sessions import Sessions
+from nacre.tools.delegate import Report, Task
+
+
+def task(text: str, call: str = "call_0") -> Task:
+    return Task(parent="k", call=call, text=text, depth=1, steps=5, tokens=9999)
+
+
+def delegated(sessions: Sessions, *tasks: Task, **extra: str) -> list[Report]:
+    """Have tasks done one after the other, by children that answer with the words that they were given."""
+
+    async def deliver(inbound: Inbound) -> Message:
+        answer = Message(role="assistant", content=f"did: {inbound.content}", extra=dict(extra))
+        sessions.add_messages(inbound.key, [Message(role="user", content=inbound.content), answer])
+        return answer
+
+    async def run() -> list[Report]:
+        return [await Delegated(sessions, deliver).run(each) for each in tasks]
+
+    return anyio.run(run)
+
+
+@pytest.mark.parametrize("why", ["steps", "length"])
+def test_why_a_child_stopped_is_reported(home: Path, why: str) -> None:
+    with nacre.open() as sessions:
+        [report] = delegated(sessions, task("count"), stopped=why)
+    assert (report.status, report.answer) == (why, "did: count")
