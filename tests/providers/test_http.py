@@ -191,6 +191,15 @@ def test_a_server_that_does_not_hang_up_after_its_answer_is_not_waited_for(monke
     assert reply.message.content == "Hi."
 
 
+@pytest.mark.parametrize(
+    "rest", ["data: \n\n", 'data: {"error": {"message": "no usage"}}\n\n', 'data: {"id": "1", "us']
+)
+def test_what_comes_behind_the_end_of_an_answer_does_not_cost_it(rest: str) -> None:
+    answer = Answer(chunks=(sse(PIECE, END), rest.encode()))
+    reply, requests = _outcome(answer, listener=Listener())
+    assert (reply.message.content, reply.finish, requests) == ("Hi.", "stop", 1)
+
+
 # ---- what a person is told
 
 

@@ -167,6 +167,26 @@ def test_text_thoughts_usage_and_end() -> None:
     assert (reply.finish, listener.text, listener.thoughts) == ("stop", "Good day.", "Hm. Yes.")
 
 
+def test_text_may_come_in_parts() -> None:
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "Hello"}]
+    listener = Listener()
+    reply = _reply(_delta(content=parts), _delta(content=[{"type": "text", "text": " you"}]), STOP, listener=listener)
+    assert (reply.message.content, listener.text) == ("Hello you", "Hello you")
+
+
+def test_a_server_that_streams_nothing_has_its_message_taken() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    message = {"role": "assistant", "content": "whole", "tool_calls": [call]}
+    reply = _reply({"id": "1", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
+    assert reply.message.content == "whole"
+    assert reply.message.tool_calls == (ToolCall(id="a", name="weather", arguments={}),)
+
+
+def test_a_message_that_repeats_what_was_streamed_is_left_out() -> None:
+    whole = {"choices": [{"index": 0, "message": {"content": "Hello"}, "finish_reason": "stop"}]}
+    assert _reply(_delta(content="Hello"), whole).message.content == "Hello"
+
+
 def test_calls_are_put_together_by_index() -> None:
     reply = _reply(
         _call(index=0, id="a", name="weather", arguments=""),

@@ -242,7 +242,8 @@ class Wire:
                     break
             if not reading.complete:
                 raise Failure("ended its answer before it was complete", again=True)
-            with anyio.move_on_after(GRACE), suppress(httpx2.HTTPError):
+            # Whatever goes wrong from here on, the answer is there.
+            with anyio.move_on_after(GRACE), suppress(httpx2.HTTPError, Failure):
                 async for piece in pieces:
                     reading.take(_parsed(piece))
         return reading.result()

@@ -187,6 +187,7 @@ class _Answer:
         self._usage: dict[str, Any] = {}
         self._request = ""
         self._finish = ""
+        self._streams = False
         self._over = False
 
     @property
@@ -200,13 +201,14 @@ class _Answer:
         self._request = self._request or str(piece.get("id") or "")
         self._usage = piece.get("usage") or self._usage
         for choice in piece.get("choices") or ():
-            self._hear(choice.get("delta") or {})
+            self._streams = self._streams or "delta" in choice
+            self._hear(choice.get("delta" if self._streams else "message") or {})
             self._finish = self._finish or choice.get("finish_reason") or ""
 
     def _hear(self, delta: Mapping[str, Any]) -> None:
-        self._pieces.think(delta.get("reasoning_content") or delta.get("reasoning"))
-        self._pieces.say(delta.get("content"))
-        self._pieces.say(delta.get("refusal"))
+        self._pieces.think(_text(delta.get("reasoning_content") or delta.get("reasoning")))
+        self._pieces.say(_text(delta.get("content")))
+        self._pieces.say(_text(delta.get("refusal")))
         for call in delta.get("tool_calls") or ():
             self._calls.take(call)
 
@@ -247,6 +249,13 @@ class _Calls:
             ToolCall(id=call["id"], name=call["name"], arguments=arguments_of(call["arguments"]))
             for call in self._calls
         ]
+
+
+def _text(content: Any) -> str:
+    """The text of a piece, which some servers send in parts."""
+    if isinstance(content, list):
+        return "".join(_text(part.get("text")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
 
 
 def _failed(piece: Mapping[str, Any]) -> Failure:
