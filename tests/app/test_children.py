@@ -38,3 +38,13 @@ def test_why_a_child_stopped_is_reported(home: Path, why: str) -> None:
     with nacre.open() as sessions:
         [report] = delegated(sessions, task("count"), stopped=why)
     assert (report.status, report.answer) == (why, "did: count")
+
+
+@pytest.mark.parametrize("second", ["delete the drafts", "count the invoices"])
+def test_a_call_with_the_id_of_an_earlier_one_has_a_child_of_its_own(home: Path, second: str) -> None:
+    with nacre.open() as sessions:
+        reports = delegated(sessions, task("count the invoices"), task(second), task("third"))
+        assert [report.key for report in reports] == ["k/call_0", "k/call_0-2", "k/call_0-3"]
+        assert [report.answer for report in reports] == ["did: count the invoices", f"did: {second}", "did: third"]
+        assert [sessions.get_meta(report.key)["title"] for report in reports] == ["count the invoices", second, "third"]
+        assert [len(sessions.get_history(report.key)) for report in reports] == [2, 2, 2]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from itertools import chain, count
 
 from nacre.agent.actor import Inbound
-from nacre.agent.conversation import is_final
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.entries import Describe, Message
 from nacre.errors import NacreError, Stopped
@@ -68,10 +68,8 @@ class Delegated:
         return found if isinstance(found, int) else 0
 
     async def run(self, task: Task) -> Report:
-        """Run a child to its end; one that was begun before is not begun twice."""
-        key = f"{task.parent}/{task.call}"
-        if self._sessions.exists(key):
-            return self._as_left(key)
+        """Run a new child to its end."""
+        key = self._free(f"{task.parent}/{task.call}")
         tally = self.running[key] = Tally(task)
         try:
             await self._sessions.submit(key, [_description(task, self._sessions.get_meta(task.parent))])
@@ -88,13 +86,10 @@ class Delegated:
         text = str(answer.content or "") if answer is not None else ""
         return Report(key=key, status=status, answer=text, steps=tally.steps, tokens=tally.tokens)
 
-    def _as_left(self, key: str) -> Report:
-        """What came of a child that an earlier run of the program began."""
-        last = self._sessions.get_history(key, last=1)
-        is_done = bool(last) and is_final(last[0])
-        return Report(
-            key=key, status="done" if is_done else "interrupted", answer=str(last[0].content) if is_done else ""
-        )
+    def _free(self, key: str) -> str:
+        """A key that no session has: some servers number their calls anew in every answer."""
+        numbered = (f"{key}-{number}" for number in count(2))
+        return next(name for name in chain([key], numbered) if not self._sessions.exists(name))
 
 
 def _description(task: Task, parent: dict[str, object]) -> Describe:

@@ -58,7 +58,7 @@ class Children(Protocol):
         """How many parents a session has; 0 for one that a person began."""
 
     async def run(self, task: Task) -> Report:
-        """Run a child to its end; it is cancelled with the call. A call that was begun before is not begun twice."""
+        """Run a new child to its end; it is cancelled with the call."""
 
 
 class Delegate:
