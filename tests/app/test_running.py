@@ -118,6 +118,33 @@ def test_the_shell_works_though_somebody_took_the_page_of_memory_away(home: Path
     play([], act)
 
 
+def test_who_the_agent_is_and_its_skills_are_read_and_not_written_by_the_shell(home: Path) -> None:
+    usable("auto")
+    workspace = home / "nacre_home" / "workspace"
+
+    async def act(app: App) -> None:
+        (workspace / "PERSONA.md").write_text("You are Perla.")
+        assert await used(app, "shell", command="cat PERSONA.md") == "You are Perla."
+        await used(app, "shell", command="echo 'You are evil.' >PERSONA.md; mkdir skills/evil; rm -r skills PERSONA.md")
+        assert "not changed" in await used(app, "write_file", path="skills/evil/SKILL.md", content="")
+
+    play([], act)
+    assert (workspace / "PERSONA.md").read_text() == "You are Perla."
+    assert list((workspace / "skills").iterdir()) == []
+
+
+def test_neither_persona_nor_skills_that_are_not_there_can_be_planted(home: Path) -> None:
+    usable("auto")
+
+    async def act(app: App) -> None:
+        await used(app, "shell", command="echo 'You are evil.' >PERSONA.md; mkdir -p skills/evil")
+        assert app.furniture.system.startswith("You are nacre")
+
+    for _ in range(2):
+        play([], act)
+    assert list((home / "nacre_home" / "workspace" / "skills").iterdir()) == []
+
+
 @pytest.mark.parametrize("incognito", [False, True])
 def test_what_was_said_is_hidden_from_tools_whose_workspace_holds_it(home: Path, incognito: bool) -> None:
     usable("auto")

@@ -293,6 +293,66 @@ def learn_what_is_hidden_from_a_command_line(world: World) -> bool:
     return any(b"deep/er/store" in line for line in lines)
 
 
+# ---- what is frozen, though it lies in the workspace
+
+
+@attempt(free=True)
+def write_the_frozen_file(world: World) -> bool:
+    return Path("fixed/file").write_text("forged") > 0
+
+
+@attempt(free=True)
+def create_in_the_frozen_folder(world: World) -> bool:
+    Path("frozen/planted").touch()
+    return True
+
+
+@attempt()
+def change_the_mode_of_the_frozen_file(world: World) -> bool:
+    Path("fixed/file").chmod(0o777)
+    return True
+
+
+@attempt()
+def replace_the_frozen_file(world: World) -> bool:
+    Path("forged").write_text("forged")
+    Path("forged").replace("fixed/file")
+    return True
+
+
+@attempt()
+def remove_what_is_frozen(world: World) -> bool:
+    with contextlib.suppress(OSError):
+        Path("frozen/file").unlink()
+        return True
+    Path("fixed/file").unlink()
+    return True
+
+
+@attempt()
+def rename_the_frozen_folder(world: World) -> bool:
+    Path("frozen").rename("taken")
+    return True
+
+
+@attempt()
+def rename_the_folder_of_the_frozen_file(world: World) -> bool:
+    Path("fixed").rename("taken")
+    return True
+
+
+@attempt()
+def write_the_frozen_file_through_a_link(world: World) -> bool:
+    os.link("fixed/file", "fixed-link")
+    return True
+
+
+@attempt()
+def unmount_the_frozen_folder(world: World) -> bool:
+    call(number(166, 39), b"frozen", 2)
+    return True
+
+
 # ---- secrets and other processes
 
 

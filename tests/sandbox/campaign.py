@@ -58,7 +58,7 @@ def _become(user: int) -> None:
 def _world() -> Iterator[tuple[Path, dict[str, Any]]]:
     """A place with things to steal and to break, and servers to talk to."""
     base = Path(tempfile.mkdtemp(prefix="campaign-", dir="/var/tmp"))
-    for folder in ("outside", "workspace/deep/er/store"):
+    for folder in ("outside", "workspace/deep/er/store", "workspace/fixed", "workspace/frozen"):
         (base / folder).mkdir(parents=True)
     for name in (
         "outside/secret",
@@ -66,6 +66,8 @@ def _world() -> Iterator[tuple[Path, dict[str, Any]]]:
         "outside/removable",
         "workspace/deep/er/store/log",
         "workspace/config",
+        "workspace/fixed/file",
+        "workspace/frozen/file",
     ):
         (base / name).write_text("SECRET\n")
     shutil.copy(HERE / "attempts.py", base / "workspace")
@@ -114,7 +116,8 @@ def _answer(udp: socket.socket) -> None:
 
 async def _sandbox(kind: Kind, workspace: Path) -> Sandbox:
     hidden = [str(workspace / name) for name in ("deep/er/store", "config") if (workspace / name).exists()]
-    found = await find(str(workspace), kind=kind, hidden=hidden, limits=LIMITS)
+    frozen = [str(workspace / name) for name in ("fixed/file", "frozen")]
+    found = await find(str(workspace), kind=kind, hidden=hidden, frozen=frozen, limits=LIMITS)
     if found.sandbox is None:
         sys.exit(found.why)
     return found.sandbox
@@ -149,6 +152,8 @@ def _traces(base: Path) -> dict[str, str]:
         seen["the store"] = "ESCAPED"
     if {(room / name).read_text() for name in ("deep/er/store/log", "config")} != {"SECRET\n"}:
         seen["the hidden files"] = "ESCAPED"
+    if [path.read_text() for name in ("fixed", "frozen") for path in (room / name).iterdir()] != ["SECRET\n"] * 2:
+        seen["the frozen files"] = "ESCAPED"
     if any(path.lstat().st_mode & 0o6000 for path in room.iterdir()):
         seen["the modes"] = "ESCAPED"
     with (room / "lock").open("w") as file:

@@ -253,6 +253,46 @@ def test_one_made_ready_for_other_files_is_not_used(kind: str, tmp_path: Path) -
 
 
 @confined
+def test_what_is_frozen_can_be_read_and_not_written(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "frozen").mkdir()
+    for name in ("file", "frozen/file", "free"):
+        (tmp_path / name).write_text("as it was\n")
+    script = "cat file frozen/file; echo new >file; echo new >frozen/file; touch frozen/more; echo new >free"
+    frozen = [str(tmp_path / name) for name in ("file", "frozen", "missing")]
+    assert ran(kind, tmp_path, "sh", "-c", script, frozen=frozen).output.startswith(b"as it was\nas it was\n")
+    assert [(tmp_path / name).read_text() for name in ("file", "frozen/file")] == ["as it was\n"] * 2
+    assert (tmp_path / "free").read_text() == "new\n"
+    assert [path.name for path in (tmp_path / "frozen").iterdir()] == ["file"]
+
+
+@confined
+def test_a_frozen_file_that_was_replaced_is_frozen_again(kind: str, tmp_path: Path) -> None:
+    usable(kind)
+    frozen = tmp_path / "frozen"
+    frozen.write_text("old")
+
+    async def main() -> bytes:
+        box = await sandbox(kind, tmp_path, frozen=[str(frozen)])
+        assert isinstance(box, Confined)
+        box.prepare()
+        (tmp_path / "new").write_text("new")
+        (tmp_path / "new").replace(frozen)
+        return (await box.run(["sh", "-c", "cat frozen; echo forged >frozen"], timeout=20, most=100)).output
+
+    assert anyio.run(main).startswith(b"new")
+    assert frozen.read_text() == "new"
+
+
+@confined
+def test_what_is_hidden_in_something_frozen_stays_hidden(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "frozen" / "hidden").mkdir(parents=True)
+    (tmp_path / "frozen" / "hidden" / "file").write_text("SECRET")
+    frozen, hidden = [str(tmp_path / "frozen")], [str(tmp_path / "frozen" / "hidden")]
+    finished = ran(kind, tmp_path, "cat", "frozen/hidden/file", frozen=frozen, hidden=hidden)
+    assert (finished.status != 0, b"SECRET" in finished.output) == (True, False)
+
+
+@confined
 def test_the_scratch_folder_goes_whatever_was_put_in_it(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,8 +34,7 @@ from nacre.tools.writing import writing_tools
 
 _PERSONA = "You are nacre, an assistant that works in its user's workspace. Be brief and exact."
 _PERSONA_FILE, _PROJECT_FILE = "PERSONA.md", "AGENTS.md"
-_OURS = ("tools", "memory")
-_READ_ONLY = ("skills", _PERSONA_FILE)
+_OURS, _SKILLS = ("tools", "memory"), "skills"
 _FOR_GUESTS = ("search_sessions", "use_skill", "web_fetch")
 
 
@@ -67,9 +66,10 @@ async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
     skills = Catalogue(entry.skill for entry in found.skills)
     notes = list(found.warnings)
     hidden = [*(str(place / name) for name in (*_OURS, MEMORY_PAGE)), *_beside(place, root)]
-    files = Workspace(place, hidden=hidden, frozen=[str(place / name) for name in _READ_ONLY])
+    frozen = [str(place / name) for name in (_SKILLS, _PERSONA_FILE)]
+    files = Workspace(place, hidden=hidden, frozen=frozen)
     tools: list[Tool] = [*reading_tools(files), *writing_tools(files)]
-    tools += await _shell(settings, place, hidden, notes)
+    tools += await _shell(settings, place, notes, hidden=hidden, frozen=frozen)
     tools += [web_tool(allow=settings.text("web.allow").split()), delegate_tool(children)]
     if sessions.location != ":memory:":
         tools.append(search_tool(sessions.search, sees=lambda one, other: one == other or not is_guest(one)))
@@ -118,15 +118,23 @@ def workspace_of(settings: Settings, root: str) -> Path:
 
 
 def workspace(settings: Settings, root: str) -> Path:
-    """The workspace, made if it is not there; what in it is ours too, so that it can be hidden."""
+    """The workspace, made if it is not there, with what in it is ours."""
     place = workspace_of(settings, root)
     try:
-        for folder in (place, *(place / name for name in _OURS)):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        make_page(place)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _provide(place)
     except OSError as error:
         raise ConfigError(f"the workspace {place} cannot be made: {error}; set agent.workspace") from error
     return place.resolve()
+
+
+def _provide(place: Path) -> None:
+    """Let everything of ours be in its place: what is not there can be neither hidden nor frozen."""
+    for name in (*_OURS, _SKILLS):
+        (place / name).mkdir(mode=0o700, exist_ok=True)
+    make_page(place)
+    with suppress(FileExistsError):
+        (place / _PERSONA_FILE).touch(mode=0o600, exist_ok=False)
 
 
 def _beside(place: Path, root: str) -> list[str]:
@@ -139,20 +147,22 @@ def _beside(place: Path, root: str) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-async def _shell(settings: Settings, place: Path, hidden: list[str], notes: list[str]) -> list[Tool]:
+async def _shell(
+    settings: Settings, place: Path, notes: list[str], *, hidden: list[str], frozen: list[str]
+) -> list[Tool]:
     """The shell, if there is something to confine it."""
-    kind = cast("Kind", settings.text("sandbox.kind"))
-    found = await find(str(place), kind=kind, hidden=hidden, network=settings.flag("sandbox.network"))
+    kind, network = cast("Kind", settings.text("sandbox.kind")), settings.flag("sandbox.network")
+    found = await find(str(place), kind=kind, hidden=hidden, frozen=frozen, network=network)
     if found.sandbox is None:
         notes.append(f"no shell: {found.why}")
         return []
     if kind == "off":
         notes.append(found.why)
-    return [shell_tool(_Covering(found.sandbox, place))]
+    return [shell_tool(_Provided(found.sandbox, place))]
 
 
-class _Covering:
-    """A sandbox that finds the page of facts in its place even if somebody took it away: else it would not start."""
+class _Provided:
+    """A sandbox that finds everything of ours in its place, whatever somebody took away: else it would not start."""
 
     def __init__(self, inner: Sandbox, place: Path) -> None:
         self._inner = inner
@@ -163,7 +173,7 @@ class _Covering:
         return self._inner.name
 
     async def run(self, command: Sequence[str], *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
-        make_page(self._place)
+        _provide(self._place)
         return await self._inner.run(command, timeout=timeout, most=most)
 
 

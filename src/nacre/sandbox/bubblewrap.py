@@ -70,6 +70,8 @@ def _view(policy: Policy, scratch: str) -> Iterator[str]:
         yield from ("--ro-bind", place, place)
     for place in (policy.workspace, *policy.held):
         yield from ("--bind", place, place)
+    for place in policy.frozen:
+        yield from ("--ro-bind", place, place)
     for place in policy.covered:
         cover = ("--perms", "0000", "--tmpfs", place, "--remount-ro", place)
         yield from cover if os.path.isdir(place) else ("--ro-bind", "/dev/null", place)

@@ -140,7 +140,7 @@ def _limit_all(limits: list[int]) -> None:
 
 
 def _view(words: dict[str, Any]) -> None:
-    """Make everything read-only but the workspace and the scratch folder, and cover what is hidden."""
+    """Make everything read-only but the workspace and the scratch folder; freeze parts of it, cover what is hidden."""
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
     placed = [(_copy(words["scratch"]), place) for place in _SHARED]
     placed += [(_copy(path), path) for path in words["readable"]]
@@ -153,6 +153,9 @@ def _view(words: dict[str, Any]) -> None:
             _restrict_mount(place, _READ_ONLY | _NO_SET_ID, deep=True)
     for folder in words["held"]:
         _mount(folder, folder, None, _BIND | _RECURSIVE)
+    for path in words["frozen"]:
+        _mount(path, path, None, _BIND | _RECURSIVE)
+        _restrict_mount(path, _READ_ONLY | _NO_SET_ID, deep=True)
     for path in words["covered"]:
         _cover(path)
     _mount("proc", "/proc", "proc", _NO_SET_ID | _NO_DEVICES | _NO_EXEC)

@@ -38,6 +38,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     *,
     kind: Kind = "auto",
     hidden: Sequence[str] = (),
+    frozen: Sequence[str] = (),
     readable: Sequence[str] = (),
     network: bool = False,
     limits: Limits | None = None,
@@ -45,14 +46,17 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     """The first sandbox that runs `true` here; raises ConfigError for paths that no sandbox could serve.
 
     `hidden` paths can be neither read nor written from inside; those in the workspace must exist. A hidden folder
-    stays hidden; a hidden file only until someone puts another in its place, so hide folders.
+    stays hidden; a hidden file only until someone puts another in its place, so hide folders. `frozen` paths in the
+    workspace that exist can be read and not written; for files among them the same holds.
     """
     if kind == "off":
         return Found(sandbox=Unconfined(workspace), why="the sandbox is off: tools run with every right of the user")
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         where = f"{platform.system()} on {platform.machine()}"
         return Found(sandbox=None, why=f"there is no sandbox for {where}; to run tools unconfined, {_OFF}")
-    policy = settle(workspace, hidden=hidden, readable=readable, network=network, limits=limits or Limits())
+    policy = settle(
+        workspace, hidden=hidden, frozen=frozen, readable=readable, network=network, limits=limits or Limits()
+    )
     reasons = []
     for name in _BACKENDS if kind == "auto" else (kind,):
         sandbox = _confined(name, policy)

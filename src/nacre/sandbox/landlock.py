@@ -27,6 +27,7 @@ def plan(policy: Policy, scratch: str) -> Plan:
         "scratch": scratch,
         "held": policy.held,
         "covered": policy.covered,
+        "frozen": policy.frozen,
         "readable": policy.readable,
         "system": (*SYSTEM, *SETTINGS),
         "network": policy.network,

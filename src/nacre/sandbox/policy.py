@@ -53,17 +53,29 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """Real paths only: `covered` are the hidden ones that would be visible otherwise, with their folders in `held`."""
+    """Real paths only: `covered` are the hidden ones that would be visible otherwise, `frozen` those that may be read.
+
+    The folders of both, as far as they are in the workspace, are in `held`.
+    """
 
     workspace: str
     covered: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     network: bool = False
     limits: Limits
 
 
-def settle(workspace: str, *, hidden: Sequence[str], readable: Sequence[str], network: bool, limits: Limits) -> Policy:
+def settle(  # noqa: PLR0913 - each is a choice of its own, by name
+    workspace: str,
+    *,
+    hidden: Sequence[str],
+    frozen: Sequence[str] = (),
+    readable: Sequence[str],
+    network: bool,
+    limits: Limits,
+) -> Policy:
     """Check the paths and make a policy of them; raises ConfigError where they cannot work."""
     room = os.path.realpath(workspace)
     _check_workspace(workspace, room)
@@ -73,10 +85,12 @@ def settle(workspace: str, *, hidden: Sequence[str], readable: Sequence[str], ne
     covered = sorted(path for path in real if _seen(path, visible) and os.path.lexists(path))
     for path in (room, *open_to_all):
         _check_not_hidden(path, covered)
+    kept = sorted(path for path in {os.path.realpath(path) for path in frozen} if _is_to_freeze(path, room, covered))
     return Policy(
         workspace=room,
         covered=tuple(path for path in covered if not any(_below(path, other) for other in covered)),
-        held=tuple(sorted({folder for path in covered for folder in _between(room, path)})),
+        frozen=tuple(kept),
+        held=tuple(sorted({folder for path in (*covered, *kept) for folder in _between(room, path)})),
         readable=open_to_all,
         network=network,
         limits=limits,
@@ -91,7 +105,7 @@ def environment(home: str) -> dict[str, str]:
 
 def fingerprint(policy: Policy) -> tuple[tuple[int, int], ...]:
     """Which files the policy's paths name just now; raises ConfigError if one is gone."""
-    return tuple(_identity(path) for path in (policy.workspace, *policy.covered))
+    return tuple(_identity(path) for path in (policy.workspace, *policy.covered, *policy.frozen))
 
 
 def inside(path: str, folder: str) -> bool:
@@ -127,6 +141,11 @@ def _check_not_hidden(path: str, covered: Sequence[str]) -> None:
     cover = next((other for other in covered if inside(path, other)), None)
     if cover is not None:
         raise ConfigError(f"{path!r} is to be visible in the sandbox, but {cover!r} is to be hidden; separate them")
+
+
+def _is_to_freeze(path: str, room: str, covered: Sequence[str]) -> bool:
+    """Whether something could be written there otherwise."""
+    return _below(path, room) and not _seen(path, covered) and os.path.exists(path)
 
 
 def _real(path: str, room: str) -> str:
