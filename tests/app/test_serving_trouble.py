@@ -61,12 +61,13 @@ def test_a_new_conversation_waits_for_the_turn_that_runs(home: Path, monkeypatch
     anyio.run(run)
 
 
-def test_nobody_works_on_disk_for_a_conversation_that_is_in_ram(home: Path) -> None:
+def test_nobody_works_on_disk_for_a_conversation_that_is_in_ram(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(app: Any, gateway: Gateway) -> None:
         kernel = gateway._room("telegram").kernel
         assert set(app.tools) - set(kernel._agent_for(key_of(words())).tools) == {"delegate"}
 
-    play(act, channels={"session_persistence": False})
+    monkeypatch.setenv("NACRE_TELEGRAM_TOKEN", "1:a")
+    play(act, channels={"session_persistence": False, "telegram": {"allow": ["7"]}})
 
 
 # ---- who it is

@@ -8,7 +8,7 @@ from itertools import chain, count
 from nacre.agent.actor import Inbound
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.entries import Describe, Message
-from nacre.errors import NacreError, Stopped
+from nacre.errors import NacreError, Stopped, StoreError
 from nacre.sessions import Sessions
 from nacre.tools.delegate import Report, Status, Task
 
@@ -67,6 +67,11 @@ class Delegated:
         found = self._sessions.get_meta(key).get("depth", 0)
         return found if isinstance(found, int) else 0
 
+    def outermost(self, key: str) -> str:
+        """The session that one works for in the end: its own key, unless it is a child."""
+        parent = self._parent(key)
+        return key if parent is None else self.outermost(parent)
+
     async def run(self, task: Task) -> Report:
         """Run a new child to its end."""
         key = self._free(f"{task.parent}/{task.call}")
@@ -85,6 +90,16 @@ class Delegated:
             del self.running[key]
         text = str(answer.content or "") if answer is not None else ""
         return Report(key=key, status=status, answer=text, steps=tally.steps, tokens=tally.tokens)
+
+    def _parent(self, key: str) -> str | None:
+        """Whose child a session says that it is: people may have names that look like a child's key."""
+        if "/" not in key:
+            return None
+        try:
+            parent = self._sessions.get_meta(key).get("parent")
+        except StoreError:
+            return None
+        return parent if isinstance(parent, str) and key.startswith(f"{parent}/") else None
 
     def _free(self, key: str) -> str:
         """A key that no session has: some servers number their calls anew in every answer."""

@@ -8,9 +8,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from nacre.config import Settings
+from nacre.config import Settings, is_name
 from nacre.errors import ConfigError
 
+TAKEN = ("api", "nacre", "schedule")
+"""What no channel is called: their sessions come over HTTP, are our own, or begin with the clock."""
 _ALL = "*"
 _PARTS = 5
 
@@ -70,7 +72,8 @@ def _folded(manners: Manners) -> Manners:
 class Guests:
     """Tells by its key whether a session is a guest's, who must not reach what is the owner's or another guest's.
 
-    It is if it came through a channel, and not from its owner alone.
+    It is if it came through a channel, and not from its owner alone; that of a channel which the configuration does
+    not know (any more) names nobody who could be the owner.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -78,18 +81,20 @@ class Guests:
         self._manners = {name: manners(name) for name in tables_of(settings)}
 
     def __call__(self, key: str) -> bool:
+        parts = key.split(":")
+        channel, sender = parts[0], parts[-1]
+        if len(parts) == _PARTS and channel in self._manners and sender:
+            return not self._manners[channel].is_owner(_unescaped(sender))
         for name, manners in self._manners.items():
             # The later ones are how earlier agents named their sessions, in which the sender cannot be told.
             if key.startswith((f"{name}:", f"{name}_", f"agent:main:{name}:")):
-                return not (_are_all_owners(manners) or manners.is_owner(_sender(key)))
-        return False
+                return not _are_all_owners(manners)
+        return len(parts) == _PARTS and is_name(channel) and channel not in TAKEN
 
 
 def _are_all_owners(manners: Manners) -> bool:
-    return all(map(manners.is_owner, manners.allow))
+    return bool(manners.allow) and all(map(manners.is_owner, manners.allow))
 
 
-def _sender(key: str) -> str:
-    """Who writes in a session; "" if several do, or its key does not say."""
-    parts = key.split(":")
-    return parts[-1].replace("%3A", ":").replace("%25", "%") if len(parts) == _PARTS else ""
+def _unescaped(part: str) -> str:
+    return part.replace("%3A", ":").replace("%25", "%")

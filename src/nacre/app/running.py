@@ -186,14 +186,14 @@ async def running(  # noqa: PLR0913 - each is one thing that a person may say
     no model to talk to.
     """
     settings = settings.for_agent(agent)
-    is_guest = Guests(settings)
+    guests = Guests(settings)
     closing = Closing()
     try:
         sessions = nacre.open(":memory:" if incognito else store)
         closing.add("store", _later(sessions.close))
         app = App(settings, sessions, await provider_for(settings, model), name=agent)
         closing.add("model", app.close)
-        app.is_guest = is_guest
+        app.is_guest = lambda key: guests(app.children.outermost(key))
         root = _root(store)
         place = workspace(settings, root)
         if not incognito and settings.flag("memory.enabled"):

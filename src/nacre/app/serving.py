@@ -17,7 +17,7 @@ from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
 from nacre.app.gateway import Command, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox
-from nacre.app.manners import Manners, manners_of, tables_of
+from nacre.app.manners import TAKEN, Manners, manners_of, tables_of
 from nacre.app.running import App
 from nacre.channels.channel import Arrived, Channel
 from nacre.channels.table import parsed
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 GROUP = "nacre.channels"
 _OWN = ("irc", "matrix", "telegram")
-_TAKEN = ("api", "nacre", "schedule")
 _WORK = "delegate"
 FOLDER = "channels"
 """Where in a store its channels keep how far they have read."""
@@ -140,8 +139,8 @@ def schedule_of(
 
 def _made(name: str, table: Mapping[str, Any], folder: Path, manners: Callable[[str], Manners]) -> Channel:
     """A channel from its table, without what is not for itself; several of one kind have different names."""
-    if not is_name(name) or name in _TAKEN:
-        named = f"lower-case letters, digits and dashes, and not {', '.join(_TAKEN)}"
+    if not is_name(name) or name in TAKEN:
+        named = f"lower-case letters, digits and dashes, and not {', '.join(TAKEN)}"
         raise ConfigError(f"[channels.{name}]: a channel is named by {named}")
     kind = table.get("kind", name)
     own = {key: value for key, value in table.items() if key not in {*Manners.__struct_encode_fields__, "kind"}}
