@@ -14,8 +14,9 @@ import nacre
 from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
+from nacre.app import gateway
 from nacre.app.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
-from nacre.app.inbox import Inbox
+from nacre.app.inbox import Inbox, Why, name_of
 from nacre.app.manners import Manners
 from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
 from nacre.entries import Message, ToolCall
@@ -74,6 +75,48 @@ def test_words_after_a_turn_that_failed_are_answered_after_a_crash(root: Path) -
     served(root, [words("fail")], enough=1)
     anyio.run(crash)
     assert served(root, [], enough=1).sent == [("ann", "re: hi")]
+
+
+def test_words_after_others_that_joined_a_turn_are_answered_though_that_turn_fails_after_a_crash(root: Path) -> None:
+    first, second, third = words("first"), words("fail"), words("third")
+
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            inbox = Inbox(sessions)
+            for arrived in (first, second, third):
+                await inbox.add(arrived)
+            for arrived in (first, second):
+                extra = {"origin": {"id": gateway._id(arrived)}}
+                sessions.add_messages(key_of(arrived), [Message(role="user", content=arrived.text, extra=extra)])
+            closed = inbox.done(second, without="joined")
+            assert closed is not None
+            await closed
+
+    anyio.run(crash)
+    assert [text for _, text in served(root, [], enough=2).sent][1:] == ["re: third"]
+    assert left_open(root) == []
+
+
+def test_words_without_an_answer_stay_so_when_the_inbox_is_begun_anew(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 8)
+
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions)
+        whys: dict[str, Why | None] = {"failed": "failed", "joined": "joined"}
+        for text in ("failed", "joined", *map(str, range(8))):
+            await inbox.add(words(text))
+            closed = inbox.done(words(text), without=whys.get(text))
+            assert closed is not None
+            await closed
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        inbox = Inbox(sessions)
+        inbox.read()
+        assert name_of(words("7")) in inbox.answered
+        assert not {name_of(words(text)) for text in ("failed", "joined")} & set(inbox.answered)
 
 
 def test_a_command_that_fails_is_said_once(root: Path) -> None:
@@ -292,3 +335,7 @@ def test_words_that_join_a_turn_are_answered_where_nobody_else_there_is(root: Pa
         assert anyio.run(run, sessions) == [("ann", "to all")]
     assert texts(root, first)[-2:] == ["too", "to all"]
     assert left_open(root) == []
+    with nacre.open(root) as sessions:
+        inbox = Inbox(sessions)
+        inbox.read()
+        assert inbox.answered == [name_of(first if is_ours else second)]

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import anyio
 
 from nacre.app.counts import Traffic
-from nacre.app.inbox import Inbox, name_of
+from nacre.app.inbox import Inbox, Why, name_of
 from nacre.channels.channel import Arrived, Channel, again
 from nacre.channels.lost import Gone
 from nacre.errors import ChannelError, NacreError, StoreError
@@ -46,12 +46,12 @@ class Delivery:
         """Tell whoever sent words what the answer is, and close them; what befalls one is nobody else's."""
         try:
             if not answer.text:
-                await self._close(arrived, answer)
+                await self._close(arrived, "joined")
                 return
             async with self._in_turn(arrived):
                 if not await self.send(arrived, await self._marked(arrived, answer.text), "answer"):
                     return
-                await self._close(arrived, answer)
+                await self._close(arrived, "failed" if answer.failed else None)
             self._traffic.answered[arrived.channel] += 1
         except Exception:
             logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
@@ -99,9 +99,9 @@ class Delivery:
         is_repeat = not self._is_exact(arrived) and await patiently(lambda: self._inbox.sending(arrived), StoreError)
         return again(text) if is_repeat else text
 
-    async def _close(self, arrived: Arrived, answer: Answer) -> None:
+    async def _close(self, arrived: Arrived, without: Why | None) -> None:
         """Close words; durably before anything else is sent where a repeat would be seen."""
-        closed = self._inbox.done(arrived, failed=answer.failed)
+        closed = self._inbox.done(arrived, without=without)
         if closed is not None and not self._is_exact(arrived):
             # Once it is sent nothing comes between: a shutdown here would have it sent again.
             with anyio.CancelScope(shield=True):

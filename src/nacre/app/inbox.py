@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import anyio.to_thread
 import msgspec
@@ -21,6 +21,9 @@ _ARRIVED, _DONE, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.done", "x.sending"
 _MOST_RECORDS = 5_000
 _MOST_CARRIED = 100
 
+Why = Literal["failed", "joined"]
+"""Why words are closed without an answer of their own: there is none, or whoever began their turn gets it."""
+
 
 class Inbox:
     """What is open, in two logs that take turns, so that neither grows for ever.
@@ -35,7 +38,7 @@ class Inbox:
         self._known: dict[str, None] = {}
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
-        self._failed: set[str] = set()
+        self._unanswered: set[str] = set()
         self._young, self._old = KEYS
         self._count = 0
         self._turns = 0
@@ -59,8 +62,8 @@ class Inbox:
 
     @property
     def answered(self) -> list[str]:
-        """The names of words that are known, not open, and were not closed with a failure instead of an answer."""
-        return [name for name in self._known if name not in self._open and name not in self._failed]
+        """The names of words that are known, not open, and were not closed without an answer of their own."""
+        return [name for name in self._known if name not in self._open and name not in self._unanswered]
 
     def is_new(self, arrived: Arrived) -> bool:
         """Tell whether words come for the first time, and remember them; nothing of them is kept."""
@@ -107,10 +110,10 @@ class Inbox:
             self._begun.add(name)
         return False
 
-    def done(self, arrived: Arrived, *, failed: bool = False) -> Awaitable[int] | None:
+    def done(self, arrived: Arrived, *, without: Why | None = None) -> Awaitable[int] | None:
         """Close words that were answered: durable when what it returns was awaited, or a little later if it is not.
 
-        Those of a turn that `failed` got no answer, and those that came after them in their session wait for it.
+        Those that came after words `without` an answer in the same turn still wait for it.
         """
         name = name_of(arrived)
         if self._open.pop(name, None) is None:
@@ -118,7 +121,9 @@ class Inbox:
         self._begun.discard(name)
         self._results.pop(name, None)
         self._remember(name)
-        return self._noted(_ANSWERED, {"of": name, **({"failed": True} if failed else {})})
+        if without is not None:
+            self._unanswered.add(name)
+        return self._noted(_ANSWERED, {"of": name, **({without: True} if without is not None else {})})
 
     def _noted(self, kind: str, data: Any) -> Awaitable[int]:
         self._count += 1
@@ -136,8 +141,8 @@ class Inbox:
         elif entry.kind == _SENDING:
             self._begun.add(entry.data["of"])
         elif entry.kind == _ANSWERED:
-            if entry.data.get("failed"):
-                self._failed.add(entry.data["of"])
+            if any(entry.data.get(why) for why in get_args(Why)):
+                self._unanswered.add(entry.data["of"])
             self._remember(entry.data["of"])
             self._open.pop(entry.data["of"], None)
             self._begun.discard(entry.data["of"])
@@ -150,7 +155,7 @@ class Inbox:
         if len(self._known) > 2 * _MOST_RECORDS:
             oldest = next(iter(self._known))
             del self._known[oldest]
-            self._failed.discard(oldest)
+            self._unanswered.discard(oldest)
 
     async def _turn(self) -> None:
         """Write everything that is open to the younger log again, and begin the older one anew as the younger.
