@@ -308,6 +308,13 @@ def test_a_chat_that_shut_the_bot_out_is_gone(tmp_path: Path) -> None:
         sending(tmp_path, [refused(403, "Forbidden: bot was blocked by the user")], "words")
 
 
+@pytest.mark.parametrize("status", [401, 404])
+def test_an_answer_waits_for_a_token_that_telegram_knows(tmp_path: Path, status: int) -> None:
+    with pytest.raises(ChannelError, match="nothing was sent") as raised:
+        sending(tmp_path, [refused(status, "Unauthorized")], "words")
+    assert not isinstance(raised.value, Gone)
+
+
 def test_code_that_is_cut_is_code_in_both_pieces(tmp_path: Path) -> None:
     text = "```python\n" + "x = 1\n" * 1000 + "```\nend"
     bodies, _ = sending(tmp_path, [OK] * 3, text)

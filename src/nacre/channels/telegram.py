@@ -201,6 +201,9 @@ class Telegram:
 
     async def _obey(self, refusal: Refusal) -> None:
         """Wait as long as Telegram asks; raises Gone if waiting is of no use."""
+        if refusal.status in _UNKNOWN:
+            # The chat is there as it was, and whoever runs the bot has a new token soon.
+            raise ChannelError(f"{self._config.address} does not know the bot's token, and nothing was sent") from None
         if refusal.status != _TOO_MANY:
             raise Gone(f"Telegram takes no answer for this chat: it {refusal}") from refusal
         wait = _asked_wait(refusal)
