@@ -162,7 +162,7 @@ def test_what_a_crash_left_open_is_answered_at_the_next_start(root: Path) -> Non
 
 
 def test_a_line_that_is_down_gets_the_answer_later(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.app.gateway._FIRST_WAIT", 0)
+    monkeypatch.setattr("nacre.app.delivery._FIRST_WAIT", 0)
     logging.disable()
     line = served(root, [words("hi")], enough=1, broken=3)
     logging.disable(logging.NOTSET)

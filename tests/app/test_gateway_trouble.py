@@ -15,12 +15,15 @@ from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.app import gateway
+from nacre.app.counts import Traffic
+from nacre.app.delivery import Answer, Delivery
 from nacre.app.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
 from nacre.app.inbox import Inbox, Why, name_of
 from nacre.app.manners import Manners
 from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
+from nacre.channels.lost import Doubtful, Gone
 from nacre.entries import Message, ToolCall
-from nacre.errors import ProviderError, Refused, SessionBusy
+from nacre.errors import ChannelError, ProviderError, Refused, SessionBusy
 from nacre.sessions import Sessions
 from tests.agent.scene import agent
 from tests.app.test_gateway import Line, Parrot, serve, served, texts, words
@@ -29,6 +32,7 @@ from tests.app.test_gateway import Line, Parrot, serve, served, texts, words
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("nacre.app.gateway._FIRST_WAIT", 0)
+    monkeypatch.setattr("nacre.app.delivery._FIRST_WAIT", 0)
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
@@ -155,6 +159,132 @@ def test_a_channel_that_cannot_say_something_says_all_else(root: Path, per_minut
     anyio.run(run)
     assert [who for who, _ in line.sent] == ["bob"]
     assert left_open(root) == []
+
+
+class Doubting(Line):
+    """A channel whose server fails on what is for ann, and on all else as long as it is away."""
+
+    def __init__(self, arriving: list[Arrived], *, enough: int, away: int = 0, fails: int = 10**9) -> None:
+        super().__init__(arriving, enough=enough)
+        self.tried: list[str] = []
+        self._away, self._fails = away, fails
+
+    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        self.tried.append(to.sender)
+        if len(self.tried) <= self._away or (to.sender == "ann" and self.tried.count("ann") <= self._fails):
+            raise Doubtful("500; it is not known whether it was sent")
+        await super().send(to, text, id=id)
+
+
+def doubted(root: Path, line: Line) -> Line:
+    async def run() -> None:
+        with nacre.open(root) as sessions:
+            await serve(sessions, line, until_closed=True)
+
+    anyio.run(run)
+    return line
+
+
+def test_an_answer_that_a_server_fails_on_is_given_up_when_it_takes_others(root: Path) -> None:
+    class Busy(Doubting):
+        """Bob writes again and again, until ann's words are closed."""
+
+        async def run(self, accept: Accept) -> None:
+            await accept(words("hi"))
+            while not self.tried:
+                await anyio.lowlevel.checkpoint()
+            while name_of(words("hi")) in inbox._open:
+                before = len(self.sent)
+                await accept(words(f"ho {before}", "bob"))
+                while len(self.sent) == before:
+                    await anyio.lowlevel.checkpoint()
+            self.done.set()
+            await anyio.sleep_forever()
+
+    async def run() -> None:
+        async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
+            made = Gateway(
+                [line],
+                inbox=inbox,
+                room=lambda _: Room(sessions, kernel),
+                manners=lambda _: Manners(per_minute=10**6),
+                commands={},
+            )
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(made.run)
+                with anyio.fail_after(20):
+                    await line.done.wait()
+                assert made.channels == {"line": True}
+                tasks.cancel_scope.cancel()
+
+    line = Busy([], enough=-1)
+    with nacre.open(root) as sessions:
+        inbox = Inbox(sessions)
+        anyio.run(run)
+    assert {who for who, _ in line.sent} == {"bob"}
+    assert line.tried[:3] == ["ann"] * 3
+    assert line.tried.count("ann") >= 6
+    with nacre.open(root) as sessions:
+        kept = Inbox(sessions)
+        assert words("hi") not in kept.read()
+        assert name_of(words("hi")) not in kept.answered
+
+
+def test_no_answer_is_given_up_because_a_server_is_away(root: Path) -> None:
+    arriving = [words(f"{who} {number}", who) for number in range(3) for who in ("bob", "cid")]
+    line = doubted(root, Doubting(arriving, enough=6, away=100))
+    assert sorted(line.sent) == sorted((who.sender, f"re: {who.text}") for who in arriving)
+
+
+def test_an_answer_that_a_server_fails_on_is_tried_as_long_as_there_is_no_other(root: Path) -> None:
+    line = doubted(root, Doubting([words("hi")], enough=1, fails=50))
+    assert line.sent == [("ann", "re: hi")]
+
+
+def test_one_lost_connection_changes_no_order(root: Path) -> None:
+    line = doubted(root, Doubting([words(str(number), "bob") for number in range(5)], enough=5, away=2))
+    assert [text for _, text in line.sent] == [f"re: {number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("troubles", [[Doubtful("cut"), Gone("left")], [ChannelError("cut"), *[UnicodeError()] * 5]])
+def test_a_channel_counts_as_reached_when_an_answer_has_come_to_its_end_in_any_way(
+    root: Path, troubles: list[Exception]
+) -> None:
+    left = iter(troubles)
+
+    class Left(Line):
+        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+            raise next(left)
+
+    async def run() -> None:
+        with nacre.open(root) as sessions:
+            inbox = Inbox(sessions)
+            delivery = Delivery({"line": Left([], enough=0)}, inbox, Traffic())
+            await inbox.add(words("hi"))
+            await delivery.tell(words("hi"), Answer("re"))
+            assert (len(inbox), delivery.reaches("line")) == (0, True)
+
+    anyio.run(run)
+
+
+def test_what_is_said_to_a_flood_is_tried_once(root: Path) -> None:
+    class Away(Line):
+        tried = 0
+
+        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+            if text == TOO_FAST:
+                self.tried += 1
+                if self.tried < 5:
+                    raise ChannelError
+            await super().send(to, text, id=id)
+
+    async def run() -> Away:
+        line = Away([words("hi"), words("ho")], enough=1)
+        with nacre.open(root) as sessions:
+            await serve(sessions, line, Manners(per_minute=1), until_closed=True)
+        return line
+
+    assert anyio.run(run).tried == 1
 
 
 def test_a_channel_that_fails_is_run_again(root: Path) -> None:

@@ -308,6 +308,12 @@ def test_a_chat_that_shut_the_bot_out_is_gone(tmp_path: Path) -> None:
         sending(tmp_path, [refused(403, "Forbidden: bot was blocked by the user")], "words")
 
 
+def test_an_answer_that_nobody_was_there_to_take_is_in_doubt_no_more(tmp_path: Path) -> None:
+    replies = [Reply(how="cut"), refused(403, "Forbidden: bot was blocked by the user"), OK]
+    bodies, _ = sending(tmp_path, replies, "words", times=3)
+    assert [body["text"] for body in bodies] == ["words", "\\(again\\) words", "words"]
+
+
 @pytest.mark.parametrize("status", [401, 404])
 def test_an_answer_waits_for_a_token_that_telegram_knows(tmp_path: Path, status: int) -> None:
     with pytest.raises(ChannelError, match="nothing was sent") as raised:

@@ -12,15 +12,17 @@ import anyio
 from nacre.app.counts import Traffic
 from nacre.app.inbox import Inbox, Why, name_of
 from nacre.channels.channel import Arrived, Channel, again
-from nacre.channels.lost import Gone
+from nacre.channels.lost import Doubtful, Gone
 from nacre.errors import ChannelError, NacreError, StoreError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+CLOCK = "schedule"
+"""The channel that is a clock."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
-_MOST_FAILURES = 5
+_MOST_BUGS, _MOST_DOUBTS = 5, 3
 
 
 class Answer(NamedTuple):
@@ -47,40 +49,58 @@ class Delivery:
         try:
             if not answer.text:
                 await self._close(arrived, "joined")
-                return
-            async with self._in_turn(arrived):
-                if not await self.send(arrived, await self._marked(arrived, answer.text), "answer"):
-                    return
-                await self._close(arrived, "failed" if answer.failed else None)
-            self._traffic.answered[arrived.channel] += 1
+            elif arrived.channel in self._channels:
+                await self._send(arrived, answer)
         except Exception:
             logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
 
-    async def send(self, arrived: Arrived, text: str, what: str) -> bool:
-        """Send something, again and again while the channel is away; False if it cannot be sent at all."""
-        channel = self._channels.get(arrived.channel)
-        wait, failures = _FIRST_WAIT, 0
-        while channel is not None:
-            try:
-                await channel.send(arrived, text, id=f"{id_of(name_of(arrived))}.{what}")
-            except Gone:
-                logger.warning("nobody is there to take an answer", extra={"channel": arrived.channel})
-                return True
-            except ChannelError as error:
-                logger.warning("an answer could not be sent yet", extra={"error": str(error)})
-                self._away.add(arrived.channel)
-            except Exception:
-                # A bug of the channel: it may be one with these words alone, which must not come with every start.
-                logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
-                failures += 1
-                if failures >= _MOST_FAILURES:
-                    return True
-            else:
-                self._away.discard(arrived.channel)
-                return True
-            await anyio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
-        return False
+    async def remark(self, arrived: Arrived, text: str) -> None:
+        """Say something that is no answer, once: if it cannot be sent now, it is not worth waiting for."""
+        try:
+            await self._channels[arrived.channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.slow")
+        except ChannelError as error:
+            logger.info("a remark could not be sent", extra={"channel": arrived.channel, "error": str(error)})
+        except Exception:
+            logger.exception("a remark could not be sent", extra={"channel": arrived.channel})
+
+    async def _send(self, arrived: Arrived, answer: Answer) -> None:
+        """Send an answer until it is taken; one that its server fails on again and again lets others go first."""
+        text, case = "", _Case()
+        while True:
+            async with self._in_turn(arrived):
+                text = text or await self._marked(arrived, answer.text)
+                while not (is_over := await self._tried(arrived, text, answer, case)) and case.doubts < _MOST_DOUBTS:
+                    await case.pause()
+            if is_over:
+                return
+            await case.pause()
+
+    async def _tried(self, arrived: Arrived, text: str, answer: Answer, case: _Case) -> bool:
+        """Send an answer, and close its words; False if it is to be tried again."""
+        channel = arrived.channel
+        without: Why | None = "failed" if answer.failed else None
+        try:
+            await self._channels[channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.answer")
+            self._traffic.answered[channel] += 1
+        except Gone:
+            logger.warning("nobody is there to take an answer", extra={"channel": channel})
+        except ChannelError as error:
+            logger.warning("an answer could not be sent yet", extra={"channel": channel, "error": str(error)})
+            self._away.add(channel)
+            if not (isinstance(error, Doubtful) and case.is_hopeless(self._taken(channel))):
+                return False
+            logger.warning("an answer is given up: its server takes others", extra={"channel": channel})
+            without = "failed"
+        except Exception:
+            # A bug of the channel: it may be one with these words alone, which must not come with every start.
+            logger.exception("an answer could not be sent", extra={"channel": channel})
+            case.bugs += 1
+            if case.bugs < _MOST_BUGS:
+                return False
+            without = "failed"
+        self._away.discard(channel)
+        await self._close(arrived, without)
+        return True
 
     @asynccontextmanager
     async def _in_turn(self, arrived: Arrived) -> AsyncIterator[None]:
@@ -110,6 +130,30 @@ class Delivery:
     def _is_exact(self, arrived: Arrived) -> bool:
         channel = self._channels.get(arrived.channel)
         return channel is not None and channel.is_exact
+
+    def _taken(self, channel: str) -> int:
+        """How many answers a channel took so far; nobody knows for a clock, whose answers go over others or nowhere."""
+        return self._traffic.answered[channel] if channel != CLOCK else 0
+
+
+class _Case:
+    """What befell one answer so far."""
+
+    def __init__(self) -> None:
+        self.bugs = self.doubts = 0
+        self._wait = _FIRST_WAIT
+        self._taken = self._passed_over = 0
+
+    def is_hopeless(self, taken: int) -> bool:
+        """Note that nobody knows whether it was sent; True if others were `taken` before several such failures."""
+        self._passed_over += self.doubts > 0 and taken > self._taken
+        self.doubts, self._taken = self.doubts + 1, taken
+        return self._passed_over >= _MOST_DOUBTS
+
+    async def pause(self) -> None:
+        """Wait before the next attempt, each time longer."""
+        await anyio.sleep(self._wait)
+        self._wait = min(2 * self._wait, _LONGEST_WAIT)
 
 
 async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError]) -> T:

@@ -15,7 +15,7 @@ from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Event
 from nacre.app.counts import Refusal, Traffic
-from nacre.app.delivery import Answer, Delivery, id_of, patiently
+from nacre.app.delivery import CLOCK, Answer, Delivery, id_of, patiently
 from nacre.app.inbox import Inbox, name_of
 from nacre.app.leftovers import Leftovers
 from nacre.app.lines import Lines
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _AT_ONCE = ("/help", "/start", "/status", "/stop")
 _MOST_WAITING = 64
-_CLOCK = "schedule"
 TOO_FAST = "You write faster than I can answer; please wait a minute. What you write until then is not taken."
 TOO_MUCH = "There is too much waiting here; please try again in a moment. Your last message was not taken."
 NOTHING = "I have nothing to say to that."
@@ -139,11 +138,11 @@ class Gateway:
             # They are not acknowledged, so that they come again.
             await anyio.sleep_forever()
         manners = self._manners(arrived.channel)
-        if not manners.lets(arrived.sender) and arrived.channel != "schedule":
+        if not manners.lets(arrived.sender) and arrived.channel != CLOCK:
             logger.info("words of a stranger were left unanswered", extra={"channel": arrived.channel})
             self.traffic.refused[arrived.channel, "stranger"] += 1
             return
-        if arrived.channel != _CLOCK and not self._rates.allow(arrived, manners.per_minute):
+        if arrived.channel != CLOCK and not self._rates.allow(arrived, manners.per_minute):
             self._refuse(arrived, "rate", TOO_FAST)
         elif self._lines.length(self._key(arrived)) >= _MOST_WAITING:
             self._refuse(arrived, "full", TOO_MUCH)
@@ -163,7 +162,7 @@ class Gateway:
         self.traffic.refused[arrived.channel, why] += 1
         if why != "rate" or self._refusals.allow(arrived, 1):
             # A flood is told once a minute that it is one; more would be a flood of our own.
-            self._start(self._delivery.send, arrived, text, "slow")
+            self._start(self._delivery.remark, arrived, text)
 
     def _begin(self, arrived: Arrived) -> None:
         """Have words answered: at once if a turn can hear them, else when it is their turn."""

@@ -18,7 +18,7 @@ from nacre.channels.addressing import addressed
 from nacre.channels.channel import Accept, Arrived, again
 from nacre.channels.irc_lines import Line, fold, plain
 from nacre.channels.irc_link import Config, Link, Pace
-from nacre.channels.lost import Attempts, Doubtful, Gone, Lost, Patience
+from nacre.channels.lost import Attempts, Doubtful, Doubts, Gone, Lost, Patience
 from nacre.channels.table import needed, secret, variable
 from nacre.channels.waiting import Waiting
 from nacre.errors import ChannelError, ConfigError, NacreError
@@ -58,7 +58,7 @@ class Irc:
         self._link: Link | None = None
         self._change = anyio.Event()
         self._waited = float("-inf")
-        self._doubtful: set[str] = set()
+        self._doubts = Doubts()
 
     @property
     def is_up(self) -> bool:
@@ -80,7 +80,7 @@ class Irc:
 
     async def send(self, to: Arrived, text: str, *, id: str) -> None:
         """Say it where it was asked, in a channel to whoever asked; the server has it when this returns."""
-        if id in self._doubtful:
+        if id in self._doubts:
             text = again(text)
         if _is_channel(to.chat):
             target, text = to.chat, f"{to.shown}: {text}" if to.shown else text
@@ -88,12 +88,8 @@ class Irc:
             target = to.shown or to.sender or to.chat
         if not target or not target.isprintable() or " " in target or target.startswith(":"):
             raise Gone(f"{target!r} is nobody's name on IRC")
-        try:
+        with self._doubts.about(id):
             await self._insist(text, target)
-        except Doubtful:
-            self._doubtful.add(id)
-            raise
-        self._doubtful.discard(id)
 
     async def close(self) -> None:
         """Nothing is open but while it runs."""

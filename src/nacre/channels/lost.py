@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 from msgspec import Struct
 
 from nacre.errors import ChannelError
+
+_REMEMBERED = 1000
 
 
 class Lost(Exception):
@@ -25,6 +28,31 @@ class Gone(ChannelError):
 
 class Doubtful(ChannelError):
     """It is not known whether the words were sent."""
+
+
+class Doubts:
+    """The ids of answers that may have been sent, so that whoever sends them again can say so; the last of them."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, None] = {}
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._ids
+
+    @contextmanager
+    def about(self, id: str) -> Iterator[None]:
+        """Note whether what is sent under an id meanwhile is in doubt; it is not if it was sent, or cannot be."""
+        try:
+            yield
+        except Doubtful:
+            self._ids[id] = None
+            if len(self._ids) > _REMEMBERED:
+                del self._ids[next(iter(self._ids))]
+            raise
+        except Gone:
+            self._ids.pop(id, None)
+            raise
+        self._ids.pop(id, None)
 
 
 class Patience(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nacre.channels.channel import Accept, Arrived, again
 from nacre.channels.http import Api, Refusal
-from nacre.channels.lost import Attempts, Doubtful, Gone, Lost, Patience, Unsent
+from nacre.channels.lost import Attempts, Doubtful, Doubts, Gone, Lost, Patience, Unsent
 from nacre.channels.pieces import FENCE_ROOM, fenced, split, utf16
 from nacre.channels.position import Position
 from nacre.channels.table import address, needed, secret, variable
@@ -66,7 +66,7 @@ class Telegram:
         self.is_up = False
         self._bot = Bot()
         self._shown: dict[str, int] = {}
-        self._doubtful: set[str] = set()
+        self._doubts = Doubts()
 
     async def run(self, accept: Accept) -> None:
         """Hear people until cancelled; raises ConfigError if Telegram does not know the bot."""
@@ -95,14 +95,10 @@ class Telegram:
         """Answer in the chat; what of an answer was sent is not sent again under the same `id` by this process."""
         pieces = self._pieces(text)
         for number in range(self._shown.get(id, 0), len(pieces)):
-            piece = again(pieces[number]) if id in self._doubtful else pieces[number]
-            try:
+            piece = again(pieces[number]) if id in self._doubts else pieces[number]
+            with self._doubts.about(id):
                 await self._say(to, piece, first=number == 0)
-            except Doubtful:
-                self._doubtful.add(id)
-                raise
             self._shown[id] = number + 1
-            self._doubtful.discard(id)
         while len(self._shown) > _REMEMBERED:
             del self._shown[next(iter(self._shown))]
 
