@@ -17,7 +17,7 @@ import nacre
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.app import gateway
-from nacre.app.gateway import TOO_FAST, Gateway, Room
+from nacre.app.gateway import SILENT, TOO_FAST, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox, name_of
 from nacre.app.manners import Manners
 from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
@@ -183,11 +183,12 @@ def test_a_flood_is_answered_politely(root: Path) -> None:
     assert texts(root, words("0")) == ["0", "re: 0", "1", "re: 1"]
 
 
-def test_a_failing_model_is_said(root: Path) -> None:
+@pytest.mark.parametrize(("owner", "told"), [("ann", "I cannot answer now: no server"), ("bob", SILENT)])
+def test_a_failing_model_is_said_and_why_to_the_owner_alone(root: Path, owner: str, told: str) -> None:
     logging.disable()
-    line = served(root, [words("fail")], enough=1)
+    line = served(root, [words("fail")], enough=1, manners=Manners(owners=[owner]))
     logging.disable(logging.NOTSET)
-    assert line.sent == [("ann", "I cannot answer now: no server")]
+    assert line.sent == [("ann", told)]
 
 
 def test_a_command_is_carried_out(root: Path) -> None:

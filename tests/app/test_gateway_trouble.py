@@ -65,7 +65,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> None:
     ("said", "told"), [("nothing", NOTHING), ("bug", BROKEN), ("wordless", "I cannot answer now: ProviderError")]
 )
 def test_whatever_a_model_does_somebody_hears_of_it_once(root: Path, said: str, told: str) -> None:
-    assert served(root, [words(said)], enough=1).sent == [("ann", told)]
+    assert served(root, [words(said)], enough=1, manners=Manners(owners=["ann"])).sent == [("ann", told)]
     assert left_open(root) == []
 
 
@@ -123,11 +123,13 @@ def test_words_without_an_answer_stay_so_when_the_inbox_is_begun_anew(
         assert not {name_of(words(text)) for text in ("failed", "joined")} & set(inbox.answered)
 
 
-def test_a_command_that_fails_is_said_once(root: Path) -> None:
+@pytest.mark.parametrize("owner", ["ann", "bob"])
+def test_a_command_that_fails_is_said_once_and_where_the_disk_is_to_the_owner_alone(root: Path, owner: str) -> None:
     async def status(_: str, room: Room) -> str:
         raise Refused(f"{room.sessions.location} is no disk")
 
-    assert served(root, [words("/status")], enough=1, status=status).sent[0][1].startswith("I cannot answer now: ")
+    line = served(root, [words("/status")], enough=1, status=status, manners=Manners(owners=[owner]))
+    assert line.sent == [("ann", f"I cannot answer now: {root} is no disk" if owner == "ann" else BROKEN)]
     assert left_open(root) == []
 
 

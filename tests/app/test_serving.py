@@ -15,7 +15,7 @@ from nacre.app.manners import manners_of
 from nacre.app.serving import channels_of, serving
 from nacre.channels.channel import Arrived, key_of
 from nacre.config import Settings
-from nacre.testing.ollama_server import OllamaServer
+from nacre.testing.ollama_server import OllamaServer, refusal
 from nacre.testing.ollama_server import said as spoken
 from nacre.testing.ollama_server import serving as ollama
 from tests.app.test_running import MODELS, answer
@@ -109,6 +109,20 @@ def test_commands_work_in_every_channel(home: Path, command: str, told: str) -> 
         assert (await ask(gateway, words(command))).startswith(told)
 
     play(act, answer(spoken("hello")))
+
+
+@pytest.mark.parametrize("owners", [["7"], []])
+def test_why_a_summary_fails_is_said_to_the_owner_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch, owners: list[str]
+) -> None:
+    async def act(app: Any, gateway: Gateway) -> None:
+        for number in range(20):
+            app.sessions.add_message(key_of(words()), "user", f"question {number}")
+            app.sessions.add_message(key_of(words()), "assistant", "answer")
+        assert ("acme" in await ask(gateway, words("/compact"))) is bool(owners)
+
+    monkeypatch.setenv("NACRE_TELEGRAM_TOKEN", "1:a")
+    play(act, refusal("no credit left for acme", status=400), channels={"telegram": {"owners": owners}})
 
 
 def test_a_new_conversation_keeps_the_old_one_listed(home: Path) -> None:

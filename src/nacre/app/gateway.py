@@ -24,7 +24,16 @@ from nacre.app.rates import Rates
 from nacre.app.turnstile import Turnstile
 from nacre.channels.channel import Arrived, Channel, key_of
 from nacre.entries import Message
-from nacre.errors import Busy, ConfigError, NacreError, SessionBusy, Stopped
+from nacre.errors import (
+    Busy,
+    ConfigError,
+    InvalidKey,
+    InvalidMessage,
+    NacreError,
+    ProviderError,
+    SessionBusy,
+    Stopped,
+)
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -35,6 +44,7 @@ _MOST_WAITING = 64
 TOO_FAST = "You write faster than I can answer; please wait a minute. What you write until then is not taken."
 TOO_MUCH = "There is too much waiting here; please try again in a moment. Your last message was not taken."
 NOTHING = "I have nothing to say to that."
+SILENT = "I cannot answer now: the model does not answer. Please try again later."
 BROKEN = "I cannot answer now: something went wrong here. Whoever runs me finds it in the log."
 
 
@@ -225,8 +235,8 @@ class Gateway:
             return Answer(TOO_MUCH)
         except NacreError as error:
             logger.warning("a turn failed", extra={"session": key, "error": str(error)})
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            return self._failure(arrived, f"I cannot answer now: {reason}")
+            is_owner = self._manners(arrived.channel).is_owner(arrived.sender)
+            return self._failure(arrived, _reason(error, is_owner=is_owner))
 
     def _failure(self, arrived: Arrived, text: str) -> Answer:
         self.traffic.failed[arrived.channel] += 1
@@ -270,6 +280,14 @@ def _text(answer: Message | None) -> str:
         return ""
     text = answer.content if isinstance(answer.content, str) else str(answer.content or "")
     return text if text.strip() else NOTHING
+
+
+def _reason(error: NacreError, *, is_owner: bool) -> str:
+    """Why there is no answer; whose agent it is not learns nothing of its model's server, nor of its disk."""
+    if is_owner or isinstance(error, InvalidKey | InvalidMessage):
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        return f"I cannot answer now: {first}"
+    return SILENT if isinstance(error, ProviderError) else BROKEN
 
 
 def _id(arrived: Arrived) -> str:

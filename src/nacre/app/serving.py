@@ -22,7 +22,18 @@ from nacre.app.running import App
 from nacre.channels.channel import Arrived, Channel
 from nacre.channels.table import parsed
 from nacre.config import Settings, is_name
-from nacre.errors import ConfigError, InvalidKey, NacreError, SessionBusy, SessionNotFound, StoreError
+from nacre.errors import (
+    ConfigError,
+    DurabilityUnknown,
+    InvalidKey,
+    LogDamaged,
+    NacreError,
+    ProviderError,
+    Refused,
+    SessionBusy,
+    SessionNotFound,
+    StoreError,
+)
 from nacre.sessions import Sessions
 
 if TYPE_CHECKING:
@@ -250,6 +261,9 @@ def _commands(app: App) -> Mapping[str, Command]:
             return "Nothing of this conversation is kept, so there is nothing to summarise."
         try:
             draft = await app.compactor.compact(key)
+        except (ProviderError, Refused, DurabilityUnknown, LogDamaged):
+            # They name servers and files, which are not for everybody.
+            raise
         except NacreError as error:
             return f"It was not summarised: {error}"
         return f"Summarised: about {draft.before} tokens became {draft.after}."
