@@ -14,6 +14,7 @@ from nacre.app.gateway import Gateway, Room
 from nacre.app.manners import manners_of
 from nacre.app.serving import channels_of, serving
 from nacre.channels.channel import Arrived, key_of
+from nacre.channels.irc import Irc
 from nacre.config import Settings
 from nacre.testing.ollama_server import OllamaServer, refusal
 from nacre.testing.ollama_server import said as spoken
@@ -83,6 +84,15 @@ def test_bots_of_one_kind_have_their_own_names_states_and_secrets(
         channels_of(settings, tmp_path)
     monkeypatch.setenv("NACRE_WORK_BOT_TOKEN", "2:b")
     assert [channel.name for channel in channels_of(settings, tmp_path)] == ["telegram", "work-bot"]
+
+
+def test_a_channel_on_irc_knows_the_nicks_that_are_named(home: Path, tmp_path: Path) -> None:
+    table = {"host": "h", "allow": ["Bob[m]", "eve"], "owners": ["Bob[m]"]}
+    settings = Settings({"channels": {"irc": table}}, {})
+    [channel] = channels_of(settings, tmp_path)
+    assert isinstance(channel, Irc)
+    assert set(channel._named) == {"bob[m]", "eve"}
+    assert manners_of(settings)("irc").is_owner("bob[m]")
 
 
 @pytest.mark.parametrize("name", ["../x", "Work", "api", "schedule", ""])

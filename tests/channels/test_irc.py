@@ -82,10 +82,10 @@ async def person(nick: str, port: int, *channels: str) -> AsyncIterator[Person]:
 
 
 def bot(port: int, room: Path, nick: str, **more: Any) -> Irc:
-    pace = more.pop("pace", QUICK)
+    pace, named = more.pop("pace", QUICK), more.pop("named", ())
     patience = more.pop("patience", HASTY)
     config = Config(host="127.0.0.1", port=port, tls=more.pop("tls", False), nick=nick, **more)
-    return Irc(config, state=room / "irc", pace=pace, patience=patience)
+    return Irc(config, state=room / "irc", pace=pace, patience=patience, named=named)
 
 
 def test_a_private_message_is_accepted_once_and_its_answer_arrives_as_it_is(server: Server, tmp_path: Path) -> None:
@@ -453,6 +453,31 @@ def test_ids_times_and_accounts_of_the_server_are_used_where_it_tells_them(tmp_p
     anyio.run(run)
 
 
+@pytest.mark.parametrize(
+    ("mapping", "heard"),
+    [
+        ("rfc1459", ["bob[m]", "bob[m]", "eve^", "eve^"]),
+        ("rfc1459-strict", ["bob[m]", "bob[m]", "eve^", "eve~"]),
+        ("ascii", ["bob[m]", "bob{m}", "eve^", "eve~"]),
+    ],
+)
+def test_a_nick_of_the_configuration_is_whoever_the_server_takes_for_it(
+    tmp_path: Path, mapping: str, heard: list[str]
+) -> None:
+    async def talk(client: Person) -> None:
+        await welcome(client)
+        client.write(f"005 nacre CASEMAPPING={mapping} :ok")
+        for nick in ("Bob[m]", "Bob{m}", "Eve^", "Eve~"):
+            client.write(f":{nick}!b@c PRIVMSG nacre :hi")
+
+    async def run() -> None:
+        told = Heard()
+        async with saying(talk) as port, running(bot(port, tmp_path, "nacre", named=["bob[m]", "eve^"]), told):
+            assert [arrived.sender for arrived in await told.until(4)] == heard
+
+    anyio.run(run)
+
+
 def test_sasl_logs_in_before_registration_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NACRE_IRC_PASSWORD", "s" * 300)
     seen: list[str] = []
@@ -620,5 +645,7 @@ def test_no_line_is_longer_than_a_server_relays() -> None:
 
 def test_names_are_compared_as_the_server_does() -> None:
     assert fold("N[ic]k\\^Ä", "rfc1459") == "n{ic}k|~Ä"
-    assert fold("N[ic]k", "ascii") == "n[ic]k"
+    assert fold("N[ic]k^", "rfc1459-strict") == "n{ic}k^"
+    for mapping in ("ascii", "rfc7613", "utf8"):
+        assert fold("N[ic]k^", mapping) == "n[ic]k^"
     assert plain("\x0304,12a\x03b\x04ff00ffc\x0f\x1dd") == "abcd"

@@ -26,6 +26,11 @@ class Manners(Struct, frozen=True, kw_only=True, rename={"keeps": "session_persi
     per: Literal["sender", "chat"] = "sender"
     keeps: bool = True
 
+    @property
+    def named(self) -> Sequence[str]:
+        """Everybody of whom the configuration says something."""
+        return [*self.allow, *(self.owners or ())]
+
     def lets(self, sender: str) -> bool:
         """Tell whether somebody may write."""
         return _ALL in self.allow or sender in self.allow
@@ -59,7 +64,7 @@ def manners_of(settings: Settings) -> Callable[[str], Manners]:
 
 
 def _folded(manners: Manners) -> Manners:
-    """The same, with nicks as servers compare them."""
+    """The same, with nicks as they are in keys and the channel gives them: in lower case."""
     from nacre.channels.irc_lines import fold  # noqa: PLC0415 - each channel only where it is configured
 
     def folded(nicks: Sequence[str]) -> list[str]:

@@ -170,7 +170,8 @@ def _own(kind: str, name: str, table: Mapping[str, Any], state: Path, manners: C
         case "irc":
             from nacre.channels import irc  # noqa: PLC0415 - each only where it is configured
 
-            return irc.Irc(parsed(irc.Config, table, section=section), name=name, state=state)
+            named = manners(name).named
+            return irc.Irc(parsed(irc.Config, table, section=section), name=name, state=state, named=named)
         case "matrix":
             from nacre.channels import matrix  # noqa: PLC0415
 

@@ -6,7 +6,7 @@ import itertools
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -35,22 +35,26 @@ _ACTION = "\x01ACTION "
 
 
 class Irc:
-    """A bot on one server; `state` is a file for words that it has heard and nobody has accepted yet."""
+    """A bot on one server; `state` is a file for words that it has heard and nobody has accepted yet.
+
+    `named` are the nicks of the configuration: whoever has one is called as it is there, however the server spells it.
+    """
 
     is_exact = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each may be another
         self,
         config: Config,
         *,
         state: Path,
         name: str = "irc",
+        named: Sequence[str] = (),
         patience: Patience | None = None,
         pace: Pace | None = None,
     ) -> None:
         self.name = name
         self.account = f"{config.nick}@{config.host}"
-        self._config = config
+        self._config, self._named = config, named
         self._patience, self._pace = patience or Patience(), pace or Pace()
         self._password = _password(config, name)
         self._waiting = Waiting(state)
@@ -169,7 +173,9 @@ class Irc:
     def _sender(self, link: Link, line: Line) -> str:
         if self._config.identify == "account":
             return line.tags.get("account", "")
-        return fold(line.nick, link.mapping)
+        nick = fold(line.nick, link.mapping)
+        # Only the server knows which nicks are the same, and whoever looks at a list or a key cannot ask it.
+        return next((name for name in self._named if fold(name, link.mapping) == nick), nick)
 
     def _id(self, line: Line) -> str:
         """The server's name for a line, else one made of what is known: who, where, what and when."""

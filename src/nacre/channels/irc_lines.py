@@ -16,7 +16,8 @@ _LONGEST = 8191 + LONGEST_LINE
 _USER, _HOST = 11, 63
 _ESCAPES = {":": ";", "s": " ", "r": "\r", "n": "\n", "\\": "\\"}
 _FORMATTING = re.compile(r"\x03(\d{1,2}(,\d{1,2})?)?|\x04([0-9a-fA-F]{6}(,[0-9a-fA-F]{6})?)?")
-_UPPER, _LOWER = "[]\\^", "{}|~"
+# What else is one letter in two cases; of mappings that are not here nothing but ASCII's letters is known to be.
+_CASES = {"rfc1459": str.maketrans("[]\\^", "{}|~"), "rfc1459-strict": str.maketrans("[]\\", "{}|")}
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -75,7 +76,7 @@ def plain(text: str) -> str:
 def fold(name: str, mapping: str) -> str:
     """A nick or a channel as the server compares it."""
     folded = "".join(char.lower() if char.isascii() else char for char in name)
-    return folded if mapping == "ascii" else folded.translate(str.maketrans(_UPPER, _LOWER))
+    return folded.translate(_CASES.get(mapping, {}))
 
 
 def outgoing(text: str, target: str, nick: str) -> list[str]:
