@@ -18,7 +18,7 @@ from nacre.app import gateway
 from nacre.app.counts import Traffic
 from nacre.app.delivery import Answer, Delivery
 from nacre.app.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
-from nacre.app.inbox import Inbox, Why, name_of
+from nacre.app.inbox import KEYS, Inbox, Why, name_of
 from nacre.app.manners import Manners
 from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
 from nacre.channels.lost import Doubtful, Gone
@@ -349,6 +349,33 @@ def test_words_that_come_twice_are_answered_once_where_nothing_is_kept_too(root:
     arriving = [words("hi"), words("hi"), words("ho")]
     assert served(root, arriving, enough=2, manners=Manners(keeps=False)).sent == [("ann", "re: hi"), ("ann", "re: ho")]
     assert left_open(root) == []
+
+
+def test_who_writes_where_nothing_is_kept_is_on_no_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
+
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions)
+        assert [inbox.is_new(words("hush", "eve")) for _ in range(2)] == [True, False]
+        for number in range(3):
+            await inbox.add(words(str(number)))
+            closed = inbox.done(words(str(number)))
+            assert closed is not None
+            await closed
+        assert inbox.answered
+        assert not inbox.is_new(words("2"))
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        assert "hush" not in str([entry.data for key in KEYS for entry in sessions.records(key)])
+
+
+def test_only_the_last_words_of_which_nothing_is_kept_are_known(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
+    with nacre.open(root) as sessions:
+        inbox = Inbox(sessions)
+        assert all(inbox.is_new(words(str(number))) for number in range(20))
+        assert [inbox.is_new(words(text)) for text in ("19", "0")] == [False, True]
 
 
 # ---- commands

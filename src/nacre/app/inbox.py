@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Sequence
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import anyio.to_thread
@@ -36,6 +37,7 @@ class Inbox:
         self._sessions = sessions
         self._open: dict[str, Arrived] = {}
         self._known: dict[str, None] = {}
+        self._unkept: dict[str, None] = {}
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
         self._unanswered: set[str] = set()
@@ -68,8 +70,8 @@ class Inbox:
     def is_new(self, arrived: Arrived) -> bool:
         """Tell whether words come for the first time, and remember them; nothing of them is kept."""
         name = name_of(arrived)
-        is_new = name not in self._known
-        self._remember(name)
+        is_new = name not in self._known and name not in self._unkept
+        _remembered(self._unkept, name)
         return is_new
 
     async def add(self, arrived: Arrived) -> bool:
@@ -149,13 +151,8 @@ class Inbox:
             self._results.pop(entry.data["of"], None)
 
     def _remember(self, name: str) -> None:
-        """Know words again; what a channel may still repeat is only the last of it, which its own position tells."""
-        self._known.pop(name, None)
-        self._known[name] = None
-        if len(self._known) > 2 * _MOST_RECORDS:
-            oldest = next(iter(self._known))
-            del self._known[oldest]
-            self._unanswered.discard(oldest)
+        """Know words again."""
+        self._unanswered -= _remembered(self._known, name)
 
     async def _turn(self) -> None:
         """Write everything that is open to the younger log again, and begin the older one anew as the younger.
@@ -180,6 +177,19 @@ class Inbox:
             logger.exception("the inbox could not be begun anew")
         finally:
             self._is_turning = False
+
+
+def _remembered(names: dict[str, None], name: str) -> set[str]:
+    """Put a name behind all others, and return those that are too many.
+
+    What a channel may still repeat is only the last of it, which its own position tells.
+    """
+    names.pop(name, None)
+    names[name] = None
+    oldest = set(islice(names, max(0, len(names) - 2 * _MOST_RECORDS)))
+    for one in oldest:
+        del names[one]
+    return oldest
 
 
 def _turns(log: Sequence[Entry]) -> int:
