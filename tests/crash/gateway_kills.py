@@ -19,10 +19,10 @@ import httpx2
 from msgspec import Struct, field
 
 import nacre
-from nacre.agent.conversation import is_final
 from nacre.app.inbox import Inbox
 from nacre.channels.channel import AGAIN, Arrived, key_of
 from nacre.entries import Message
+from nacre.history.earlier import is_final
 from tests.channels.servers import Server
 from tests.channels.test_matrix import Person, person, registered
 from tests.crash.gateway_daemon import STEPS, STORE, Death, Launcher, Order

@@ -72,13 +72,12 @@ class Actor:
     def __init__(self, sessions: Sessions, key: str, agent: Agent, *, pace: Pace) -> None:
         self._conversation = Conversation(sessions, key, pace)
         self._hold = sessions.hold(key)
-        self._agent = agent
+        self._agent, self._is_read = agent, False
         self._mailbox: deque[Letter] = deque()
         self._woken = anyio.Event()
         self._turn: anyio.CancelScope | None = None
         self._spoken: list[str] = []
         self._letter: Letter | None = None
-        self._is_read = False
 
     @property
     def is_at_work(self) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Entry, Pace
 from nacre.entries import Describe, Message, Snapshot
 from nacre.errors import Conflict
-from nacre.history.earlier import Taken, answer_before, id_of
+from nacre.history.earlier import Taken, answer_before, id_of, is_final
 from nacre.history.window import Costs, Window, recent
 from nacre.sessions import Sessions
 
@@ -20,11 +20,6 @@ _AT_HAND = 256
 
 async def at_once() -> None:
     """Let a turn go on."""
-
-
-def is_final(message: Message) -> bool:
-    """Tell whether a message ends a turn."""
-    return message.role == "assistant" and not message.tool_calls
 
 
 class Conversation:

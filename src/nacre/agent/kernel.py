@@ -11,10 +11,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Actor, Agent, Ask, Inbound, Letter
-from nacre.agent.conversation import at_once, is_final
+from nacre.agent.conversation import at_once
 from nacre.agent.ports import Emit, Event, Pace
 from nacre.entries import Message
 from nacre.errors import NacreError, Stopped
+from nacre.history.earlier import is_final
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from nacre.agent.conversation import is_final
 from nacre.entries import Message
+from nacre.history.earlier import id_of, is_final
 from nacre.sessions import Sessions
 
 _AT_HAND = 256
@@ -38,13 +38,8 @@ class Leftovers:
         return False
 
 
-def _before(messages: list[Message], id: str) -> Iterator[str]:
+def _before(messages: list[Message], id: str) -> Iterator[str | None]:
     """The ids of words that came before others in the same turn."""
-    places = [at for at, message in enumerate(messages) if _id(message) == id]
+    places = [at for at, message in enumerate(messages) if id_of(message) == id]
     earlier = reversed(messages[: places[0]] if places else [])
-    return (_id(message) for message in takewhile(lambda message: not is_final(message), earlier))
-
-
-def _id(message: Message) -> str:
-    origin = message.extra.get("origin")
-    return str(origin.get("id", "")) if isinstance(origin, dict) else ""
+    return (id_of(message) for message in takewhile(lambda message: not is_final(message), earlier))

@@ -29,6 +29,11 @@ def answer_before(past: Past, words: Message, *, id: str, ends: Callable[[Messag
     return answer
 
 
+def is_final(message: Message) -> bool:
+    """Tell whether a message ends a turn."""
+    return message.role == "assistant" and not message.tool_calls
+
+
 def id_of(message: Message) -> str | None:
     """The name that a channel or a client gave to its words; None if it gave none."""
     origin = message.extra.get("origin")

@@ -9,10 +9,9 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from nacre.agent.conversation import is_final
 from nacre.entries import Message
 from nacre.errors import Conflict
-from nacre.history.earlier import id_of
+from nacre.history.earlier import id_of, is_final
 from nacre.web.problems import Fault
 from nacre.web.reading import Stand
 

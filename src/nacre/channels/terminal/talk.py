@@ -13,13 +13,13 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Inbound
-from nacre.agent.conversation import is_final
 from nacre.agent.ports import Event
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.attachments import content
 from nacre.channels.terminal.ports import App, Desk, Reader
 from nacre.entries import Message
 from nacre.errors import NacreError, ProviderError, SessionBusy, Stopped
+from nacre.history.earlier import is_final
 
 logger = logging.getLogger(__name__)
 
