@@ -87,6 +87,12 @@ def test_deleted_while_open_it_is_made_again(cache: Path, sessions: Sessions, in
     assert file_of(cache).exists()
 
 
+def test_deleted_when_nothing_is_new_it_is_filled_again(cache: Path, index: Index) -> None:
+    assert [found(index), found(index)] == [[2], [2]]
+    shutil.rmtree(cache)
+    assert [found(index), found(index)] == [[2], [2]]
+
+
 def test_without_its_main_file_what_is_left_is_not_believed(cache: Path, sessions: Sessions, index: Index) -> None:
     assert found(index) == [2]
     file_of(cache).unlink()

@@ -45,7 +45,8 @@ class CatchUp:
     def __init__(self, ops: Ops, root: str) -> None:
         self._ops = ops
         self._root = root
-        self._version = (0, 0)
+        self._connection: sqlite3.Connection | None = None
+        self._version = 0
         self._known: dict[str, dict[str, Seen]] = {}
         self._is_settled = False
 
@@ -101,10 +102,10 @@ class CatchUp:
         scrub(connection)
 
     def _look(self, connection: sqlite3.Connection, folder: str) -> Look:
-        version = (id(connection), data_version(connection))
-        if version != self._version:
+        version = data_version(connection)
+        if connection is not self._connection or version != self._version:
             self._forget_known()
-            self._version = version
+            self._connection, self._version = connection, version
         if folder not in self._known:
             self._known[folder] = listing.known(connection, folder)
         return listing.look(self._ops, self._root, folder, self._known[folder])
