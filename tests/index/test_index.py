@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -374,6 +375,65 @@ def test_a_log_that_cannot_be_read_does_not_hide_the_others(root: Path, sessions
     (root / "sessions" / "noise.jsonl").write_bytes(os.urandom(500))
     assert found(index, "word") == [("k", 2)]
     assert [info.key for info in index.infos(archived=False)] == ["k"]
+
+
+def test_a_session_that_could_not_be_read_once_is_found_by_the_next_search(
+    root: Path, cache: Path, sessions: Sessions
+) -> None:
+    class FailsOnce(Ops):
+        opened = 0
+
+        def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+            self.opened += path.endswith("/k.jsonl")
+            # The first time it is listed, the second time it is read.
+            if path.endswith("/k.jsonl") and self.opened == 2:
+                raise OSError(errno.EMFILE, "too many open files")
+            return super().open(path, flags, mode)
+
+    sessions.add_message("k", "user", "word")
+    sessions.add_message("other", "user", "word")
+    index = Index(str(root), cache=str(cache), ops=FailsOnce())
+    assert found(index, "word") == [("other", 2)]
+    assert found(index, "word") == [("k", 2), ("other", 2)]
+    index.close()
+
+
+def test_a_fork_that_has_lost_its_past_is_left_out_and_said_so(
+    root: Path, sessions: Sessions, index: Index, caplog: pytest.LogCaptureFixture
+) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.fork("k", "branch")
+    sessions.add_message("branch", "user", "word of the fork")
+    (base,) = (root / "base").iterdir()
+    base.rename(root / "elsewhere")
+    assert found(index, "word") == [("k", 2)]
+    assert [record.message for record in caplog.records] == ["a session cannot be searched"]
+    (root / "elsewhere").rename(base)
+    assert found(index, "word") == [("branch", 4), ("k", 2)]
+
+
+def test_a_fork_that_is_deleted_while_it_is_read_leaves_nothing(
+    root: Path, cache: Path, sessions: Sessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Deletes(Ops):
+        has_read_the_oldest = False
+
+        def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+            self.has_read_the_oldest = self.has_read_the_oldest or path.endswith(".1.jsonl")
+            if self.has_read_the_oldest and path.endswith(".0.jsonl"):
+                sessions.delete("twig")
+            return super().open(path, flags, mode)
+
+    sessions.add_message("k", "user", "word")
+    sessions.fork("k", "branch")
+    sessions.add_message("branch", "user", "word of the fork")
+    sessions.fork("branch", "twig")
+    sessions.delete("k")
+    sessions.delete("branch")
+    index = Index(str(root), cache=str(cache), ops=Deletes())
+    assert found(index, "word") == []
+    assert [record.message for record in caplog.records] == ["a session cannot be searched"]
+    index.close()
 
 
 # ---- listing

@@ -10,7 +10,7 @@ from nacre.entries import SessionInfo
 from nacre.errors import StoreError
 from nacre.index import listing
 from nacre.index.database import is_away
-from nacre.index.intake import Intake, Progress, opened
+from nacre.index.intake import Gone, Intake, Progress, opened
 from nacre.index.listing import ACTIVE, ARCHIVED, DELETED, SESSION, Look, Seen, place_of
 from nacre.index.tables import (
     Chunk,
@@ -88,7 +88,7 @@ class CatchUp:
             reading = _Pass(connection, self._ops, self._root)
             reading.run(set(counting.values()))
             if not reading.met_another:
-                self._is_settled = not reading.met_a_writer
+                self._is_settled = reading.is_settled
                 return
 
     def forget(self, connection: sqlite3.Connection, key: str) -> None:
@@ -117,7 +117,8 @@ class CatchUp:
 class _Pass:
     """One pass over the logs that have something new.
 
-    `met_another` if another process was taking in the same; `met_a_writer` if some log was being written.
+    `met_another` if another process was taking in the same; not `is_settled` if some log was being written,
+    or could not be read, and has to be looked at again.
     """
 
     def __init__(self, connection: sqlite3.Connection, ops: Ops, root: str) -> None:
@@ -126,7 +127,7 @@ class _Pass:
         self._root = root
         self._chunk = Chunk(connection)
         self.met_another = False
-        self.met_a_writer = False
+        self.is_settled = True
 
     def run(self, counting: set[str]) -> None:
         behind = [(log, path) for log, path in self._connection.execute(_BEHIND) if path in counting]
@@ -150,12 +151,13 @@ class _Pass:
         try:
             with opened(self._ops, place_of(self._root, path), progress_of(self._connection, log)) as intake:
                 self._take(log, intake)
-        except FileNotFoundError:
+        except Gone:
             self.met_another = True
         except (OSError, StoreError) as error:
             logger.warning("a session cannot be searched", extra={"file": path, "error": str(error)})
             self._chunk.write()
             erase_text(self._connection, log)
+            self.is_settled = False
 
     def _take(self, log: int, intake: Intake) -> None:
         if not intake.goes_on(lambda: count_of(self._connection, log)):
@@ -166,7 +168,7 @@ class _Pass:
             if self._chunk.is_full and not self._goes_on_behind(log, intake.progress()):
                 return
         save_progress(self._connection, log, intake.progress())
-        self.met_a_writer = self.met_a_writer or not intake.is_settled
+        self.is_settled = self.is_settled and intake.is_settled
 
     def _goes_on_behind(self, log: int, progress: Progress) -> bool:
         """Let others at the index for a moment; False if one of them has taken this log further."""

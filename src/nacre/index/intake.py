@@ -53,10 +53,17 @@ class Found(NamedTuple):
     origin: str = ""
 
 
+class Gone(Exception):
+    """The log is not where it was."""
+
+
 @contextmanager
 def opened(ops: Ops, place: Place, progress: Progress) -> Iterator[Intake]:
-    """Open a log to read on from where it was left; raises OSError or StoreError if it cannot be read."""
-    fd, _ = open_log(ops, place.log, os.O_RDONLY)
+    """Open a log to read on from where it was left; raises Gone, or OSError or StoreError if it cannot be read."""
+    try:
+        fd, _ = open_log(ops, place.log, os.O_RDONLY)
+    except FileNotFoundError as error:
+        raise Gone(place.log) from error
     try:
         yield Intake(ops, place, fd, progress)
     finally:
