@@ -95,3 +95,15 @@ def test_scripts_without_spaces_and_signs_are_substrings(text: str, is_substring
 @given(st.text(st.characters(codec=None)) | st.text('"-:*()^~ \0 a7d数roletl', max_size=30))
 def test_no_text_is_refused(text: str) -> None:
     assert all(term.text for term in asked(text).wanted + asked(text).unwanted)
+
+
+@pytest.mark.parametrize("item", ["w{}", "-w{}", "role:w{}", "tool:w{}", "session:w{}", 'session:"w{}"'])
+def test_of_more_than_can_be_meant_the_first_count(item: str) -> None:
+    assert sum(map(len, asked(" ".join(item.format(i) for i in range(200)))[:6])) == 128
+    assert asked(" ".join([item.format(1)] * 200)) == asked(item.format(1))
+
+
+def test_of_a_long_text_the_beginning_counts_and_every_filter() -> None:
+    assert wanted("x" * 5000) == ["x" * 4096]
+    assert wanted("disk " + " " * 4090 + "full") == ["disk", "f"]
+    assert asked("x" * 5000 + " more -not role:user") == asked("x" * 4096 + " role:user")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ _ITEM = re.compile(
 )
 _AGO = re.compile(r"(\d{1,6})([mhdw])\Z")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+# Of a long text that is pasted in, the beginning is looked for: all of it would take minutes.
+_LONGEST = 4096
+_MOST = 128
 _SHORTEST = 3
 _SHORTEST_QUESTION, _LONGEST_QUESTION = 4, 32
 
@@ -67,7 +71,10 @@ class Query(NamedTuple):
 
 
 def parse(text: str, *, now: float) -> Query:
-    """Take a query apart; a filter whose value makes no sense is a word like any other."""
+    """Take a query apart; a filter whose value makes no sense is a word like any other.
+
+    Words count in the first 4,096 characters only, filters everywhere; of each kind the first 128 do.
+    """
     found: dict[str, list[str]] = {name: [] for name in ("wanted", "unwanted", "role", "tool", "session", "key")}
     times = {"since": "", "until": ""}
     for item in _ITEM.finditer(_clean(text)):
@@ -78,15 +85,15 @@ def parse(text: str, *, now: float) -> Query:
             found["key"].append(value)
         elif name in found:
             found[name].append(value)
-        else:
-            found["unwanted" if item["minus"] else "wanted"].append(_term(item))
+        elif item.start() < _LONGEST:
+            found["unwanted" if item["minus"] else "wanted"].append(_term(item)[: _LONGEST - item.start()])
     return Query(
         wanted=_terms(found["wanted"]),
         unwanted=_terms(found["unwanted"]),
-        roles=tuple(found["role"]),
-        tools=tuple(tool.casefold() for tool in found["tool"]),
-        keys=tuple(found["key"]),
-        beginnings=tuple(found["session"]),
+        roles=_first(found["role"]),
+        tools=_first(tool.casefold() for tool in found["tool"]),
+        keys=_first(found["key"]),
+        beginnings=_first(found["session"]),
         since=times["since"],
         until=times["until"],
     )
@@ -104,8 +111,13 @@ def _term(item: re.Match[str]) -> str:
 
 
 def _terms(texts: list[str]) -> tuple[Term, ...]:
-    found = (text.strip() for text in texts)
-    return tuple(Term(text, is_unspaced(text) or not _has_word(text)) for text in found if text)
+    found = _first(text.strip() for text in texts if text.strip())
+    return tuple(Term(text, is_unspaced(text) or not _has_word(text)) for text in found)
+
+
+def _first(values: Iterable[str]) -> tuple[str, ...]:
+    """The first of the different values, as many as count."""
+    return tuple(dict.fromkeys(values))[:_MOST]
 
 
 def _has_word(text: str) -> bool:

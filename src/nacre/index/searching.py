@@ -153,9 +153,10 @@ class _Search:
 
     def _filter(self, query: Query) -> None:
         if query.roles:
-            self._any("message.role = ? COLLATE NOCASE", query.roles)
+            self._add(f"message.role COLLATE NOCASE IN ({', '.join('?' * len(query.roles))})", *query.roles)
         if query.tools:
-            self._any("instr(message.tool, ?)", [f"\n{tool}\n" for tool in query.tools])
+            is_of_one = " OR ".join(["instr(message.tool, ?)"] * len(query.tools))
+            self._add(f"({is_of_one})", *(f"\n{tool}\n" for tool in query.tools))
         self._once(self._only_in(query) if query.keys or query.beginnings else "")
         if query.since:
             self._add("message.ts >= ?", query.since)
@@ -186,9 +187,6 @@ class _Search:
             first, last = self._connection.execute(span).fetchone()
             self._add(f"{self._lead}.rowid BETWEEN ? AND ?", first, last)
         return logs
-
-    def _any(self, condition: str, values: Sequence[str]) -> None:
-        self._add(f"({' OR '.join([condition] * len(values))})", *values)
 
     def _add(self, condition: str, *values: Any) -> None:
         self._where.append(condition)
