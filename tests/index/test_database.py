@@ -18,6 +18,7 @@ import pytest
 
 import nacre
 from nacre import Sessions
+from nacre.errors import StoreError
 from nacre.index import Index
 from nacre.index.location import VERSION
 
@@ -148,6 +149,45 @@ def test_somebody_elses_database_is_replaced(cache: Path, index: Index) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE message (id)")
     connection.close()
+    assert found(index) == [2]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(
+            " ".join(item.format(i) for i in range(2000))
+            for item in ("w{}", "-w{}", "role:w{}", "tool:w{}", "session:w{}")
+        ),
+        " ".join(map(chr, range(0x4E00, 0x4E00 + 2000))),
+        "x" * 100_000,
+        '"' + "word " * 20_000,
+        '"' * 9999,
+        "\0 \ud800 -\0",
+        "since:0000-00-00 until:9999-12-31 since:-1d until:999999w",
+        "NEAR(word* ^a, 5) AND {body}: (",
+    ],
+    ids=range(12),
+)
+def test_no_query_breaks_it(index: Index, caplog: pytest.LogCaptureFixture, query: str) -> None:
+    assert found(index) == [2]
+    index.search(query)
+    assert caplog.records == []
+
+
+def test_no_limit_breaks_it(index: Index, caplog: pytest.LogCaptureFixture) -> None:
+    assert [len(index.search("word", limit=limit)) for limit in (-1, 0, 1, sys.maxsize, 10**30)] == [0, 0, 1, 1, 1]
+    assert caplog.records == []
+
+
+def test_what_sqlite_refuses_is_refused_and_no_fault_of_the_index(
+    index: Index, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nacre.index.query._MOST", 2000)
+    assert found(index) == [2]
+    with pytest.raises(StoreError, match="Expression tree is too large"):
+        index.search(" ".join(f"tool:w{i}" for i in range(2000)))
+    assert caplog.records == []
     assert found(index) == [2]
 
 

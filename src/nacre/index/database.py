@@ -87,11 +87,14 @@ class Database:
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do some work on the index; it is done again if what was found there cannot be worked on.
 
-        What is broken is made anew; where the disk cannot be had, the work is done in memory.
+        What is broken is made anew; where the disk cannot be had, the work is done in memory. A StoreError is
+        the work's own word that it cannot be done, on this index or another.
         """
         for _ in range(2):
             try:
                 found = work(self._on_disk())
+            except StoreError:
+                raise
             except Exception as error:  # noqa: BLE001 - in a damaged database our own values may be anything
                 if is_away(error):
                     logger.info("the index is not at hand", extra={"index": self._path, "error": str(error)})
@@ -149,13 +152,7 @@ class Database:
         _make(self._folder)
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         self._identity = _identity(self._path)
-        connection = _connected(self._path)
-        try:
-            _prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return _connected(self._path)
 
     def _discard(self, error: BaseException) -> None:
         """Throw a broken index away, unless another process has done so already."""
@@ -175,8 +172,7 @@ class Database:
 
     def _in_memory(self) -> sqlite3.Connection:
         if self._memory is None:
-            self._memory = _connected(":memory:")
-            _prepare(self._memory)
+            self._memory = in_memory()
         return self._memory
 
     def _leave_memory(self) -> None:
@@ -189,10 +185,20 @@ _inherited: list[object] = []
 """Connections of a parent process, kept from being closed by the garbage collector."""
 
 
+def in_memory() -> sqlite3.Connection:
+    """A new index in memory, with nothing in it."""
+    return _connected(":memory:")
+
+
 def _connected(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_PATIENCE / 1000, isolation_level=None, check_same_thread=False)
-    for function in (words_of, grams_of, folded):
-        connection.create_function(function.__name__, 1, function, deterministic=True)
+    try:
+        for function in (words_of, grams_of, folded):
+            connection.create_function(function.__name__, 1, function, deterministic=True)
+        _prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from sqlite3 import Connection
+from typing import Any
 
 from nacre.entries import Hit
+from nacre.errors import StoreError
+from nacre.index.database import in_memory, is_away
 from nacre.index.query import Query, Term
 from nacre.index.snippet import snippet
 from nacre.index.text import folded
-
-if TYPE_CHECKING:
-    from sqlite3 import Connection
 
 # Of more matches than these only the newest are taken, by time: a word that is everywhere ranks nothing.
 _POOL = 4096
 _MOST_TRIGRAMS = 500
 _MOST_SHOWN = 256 * 1024
+# More than any index holds, and no more than SQLite takes for a number.
+_MOST_FOUND = 1 << 32
 _LAST = "\U0010ffff"
 _SHOW = f"""
 SELECT key, n, ts, role, substr(body, 1, {_MOST_SHOWN}) FROM message JOIN log ON log.id = message.log
@@ -29,10 +33,31 @@ def hits(connection: Connection, query: Query, *, limit: int) -> list[Hit]:
     """The messages that a query finds, best first.
 
     Looked for inside words too if whole words find none; if that finds nothing either, and there are as
-    many words as a question has, what has the rarest of them.
+    many words as a question has, what has the rarest of them. Raises StoreError if SQLite takes no such
+    query, whatever there is to search.
     """
     if limit <= 0 or query == Query():
         return []
+    limit = min(limit, _MOST_FOUND)
+    try:
+        return _found(connection, query, limit)
+    except sqlite3.Error as error:
+        if is_away(error) or not _is_refused(query, limit):
+            raise
+        raise StoreError(f"SQLite {sqlite3.sqlite_version} does not take this query: {error}") from error
+
+
+def _is_refused(query: Query, limit: int) -> bool:
+    """Tell whether a query fails even where nothing is damaged, since there is nothing."""
+    with closing(in_memory()) as nothing:
+        try:
+            _found(nothing, query, limit)
+        except sqlite3.Error:
+            return True
+    return False
+
+
+def _found(connection: Connection, query: Query, limit: int) -> list[Hit]:
     for attempt in dict.fromkeys((query, query.loosened)):
         found = _Search(connection, attempt).run(limit)
         if found:
