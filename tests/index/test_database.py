@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, current_thread, main_thread
 
 import pytest
 
@@ -21,6 +23,7 @@ from nacre import Sessions
 from nacre.errors import StoreError
 from nacre.index import Index
 from nacre.index.location import VERSION
+from nacre.log.ops import Ops
 
 
 def found(index: Index, query: str = "word") -> list[int]:
@@ -340,6 +343,31 @@ def test_in_a_forked_child_it_is_opened_anew(index: Index) -> None:
         os._exit(0 if found(index) == [2] else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert found(index) == [2]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_forked_while_a_thread_searches_the_child_can_still_ask(root: Path, cache: Path) -> None:
+    searching, go_on = Event(), Event()
+
+    class Waits(Ops):
+        def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+            if current_thread() is not main_thread():
+                searching.set()
+                go_on.wait()
+            return super().open(path, flags, mode)
+
+    index = Index(str(root), cache=str(cache), ops=Waits())
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(found, index)
+        searching.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            os._exit(0 if found(index) == [2] and len(list(index.infos(archived=False))) == 1 else 1)
+        status = os.waitpid(child, 0)[1]
+        go_on.set()
+        assert (status, answer.result()) == (0, [2])
+    index.close()
 
 
 def test_closed_twice_it_can_still_be_asked(index: Index) -> None:

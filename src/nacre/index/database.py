@@ -82,7 +82,6 @@ class Database:
         self._disk: sqlite3.Connection | None = None
         self._identity = (0, 0)
         self._memory: sqlite3.Connection | None = None
-        self._process = os.getpid()
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do some work on the index; it is done again if what was found there cannot be worked on.
@@ -125,10 +124,14 @@ class Database:
         self._close_disk()
         self._leave_memory()
 
+    def begin_in_child(self) -> None:
+        """A connection must not be used across a fork, nor closed: the parent's locks would go."""
+        _inherited.append((self._disk, self._memory))
+        self._disk = self._memory = None
+
     # ---- on disk
 
     def _on_disk(self) -> sqlite3.Connection:
-        self._begin_in_child()
         if self._disk is not None and self._identity != _identity(self._path):
             # Deleted, or made anew by another process: what we hold is no longer what others see.
             self._close_disk()
@@ -137,13 +140,6 @@ class Database:
         patience = _PATIENCE if self._memory is None else _IMPATIENCE
         self._disk.execute(f"PRAGMA busy_timeout = {patience}")
         return self._disk
-
-    def _begin_in_child(self) -> None:
-        """A connection must not be used across a fork, nor closed: the parent's locks would go."""
-        if self._process != os.getpid():
-            _inherited.append((self._disk, self._memory))
-            self._disk = self._memory = None
-            self._process = os.getpid()
 
     def _opened(self) -> sqlite3.Connection:
         if not os.path.exists(self._path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from threading import Lock
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from nacre.entries import Hit, SessionInfo
 from nacre.index.location import folder_of
@@ -30,6 +32,7 @@ class Index:
         self._database = Database(folder_of(root, cache))
         self._catch_up = CatchUp(self._ops, root)
         self._lock = Lock()
+        _indexes.add(self)
 
     def search(self, query: str, *, limit: int = 50) -> list[Hit]:
         """The messages that a query finds, best first; any text is a query.
@@ -64,3 +67,19 @@ class Index:
         """Let go of the database; twice is harmless."""
         with self._lock:
             self._database.close()
+
+    def begin_in_child(self) -> None:
+        """After a fork, in the child: a thread of the parent may have been at the index."""
+        self._lock = Lock()
+        self._database.begin_in_child()
+
+
+_indexes: WeakSet[Index] = WeakSet()
+
+
+def _begin_in_child() -> None:
+    for index in list(_indexes):
+        index.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
