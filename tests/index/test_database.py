@@ -346,7 +346,10 @@ def test_in_a_forked_child_it_is_opened_anew(index: Index) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_forked_while_a_thread_searches_the_child_can_still_ask(root: Path, cache: Path) -> None:
+def test_forked_while_a_thread_searches_the_child_can_still_ask(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nacre.index.index._PATIENCE", 0.01)
     searching, go_on = Event(), Event()
 
     class Waits(Ops):
@@ -367,6 +370,41 @@ def test_forked_while_a_thread_searches_the_child_can_still_ask(root: Path, cach
         status = os.waitpid(child, 0)[1]
         go_on.set()
         assert (status, answer.result()) == (0, [2])
+    index.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_waits_for_a_search_so_that_the_child_has_no_locks_of_it(root: Path, cache: Path) -> None:
+    writing, go_on = Event(), Event()
+
+    class Waits(Ops):
+        opened = 0
+
+        def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+            self.opened += 1
+            # The first time the log is listed, the second time it is read into the tables.
+            if self.opened == 2:
+                writing.set()
+                go_on.wait()
+            return super().open(path, flags, mode)
+
+    class Watched(Index):
+        def hold(self) -> bool:
+            go_on.set()
+            return super().hold()
+
+    index = Watched(str(root), cache=str(cache), ops=Waits())
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(found, index)
+        writing.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            os._exit(0 if found(index) == [2] and index._database._memory is None else 1)
+        status = os.waitpid(child, 0)[1]
+        go_on.set()
+        assert (status, answer.result()) == (0, [2])
+    assert found(index) == [2]
     index.close()
 
 

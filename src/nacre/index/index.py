@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from threading import Lock
+from threading import Lock, local
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -15,6 +15,9 @@ from nacre.log.ops import Ops
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
+
+# How many seconds a fork waits for a search: most children never ask.
+_PATIENCE = 2.0
 
 
 class Index:
@@ -68,13 +71,35 @@ class Index:
         with self._lock:
             self._database.close()
 
+    def hold(self) -> bool:
+        """Before a fork: let what is being asked come to its end; False if that takes too long."""
+        return self._lock.acquire(timeout=_PATIENCE)
+
+    def let_go(self) -> None:
+        """After a fork, in the parent, of what was held."""
+        self._lock.release()
+
     def begin_in_child(self) -> None:
-        """After a fork, in the child: a thread of the parent may have been at the index."""
+        """After a fork, in the child: a thread of the parent may still have been at the index."""
         self._lock = Lock()
         self._database.begin_in_child()
 
 
 _indexes: WeakSet[Index] = WeakSet()
+_forking = local()
+
+
+def _before_fork() -> None:
+    """A child has the locks that SQLite had inside the process, and no thread that would let go of them."""
+    _forking.held = []
+    for index in list(_indexes):
+        if index.hold():
+            _forking.held.append(index)
+
+
+def _after_fork() -> None:
+    for index in _forking.held:
+        index.let_go()
 
 
 def _begin_in_child() -> None:
@@ -82,4 +107,4 @@ def _begin_in_child() -> None:
         index.begin_in_child()
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_begin_in_child)
