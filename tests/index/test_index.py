@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -375,6 +377,48 @@ def test_a_log_that_cannot_be_read_does_not_hide_the_others(root: Path, sessions
     (root / "sessions" / "noise.jsonl").write_bytes(os.urandom(500))
     assert found(index, "word") == [("k", 2)]
     assert [info.key for info in index.infos(archived=False)] == ["k"]
+
+
+def test_a_file_with_a_name_that_is_not_text_does_not_hide_the_sessions(
+    root: Path, sessions: Sessions, index: Index
+) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.add_message("old", "user", "word")
+    sessions.archive("old")
+    for name in (b"sessions/\xff.jsonl", b"archive/\xff.x.jsonl"):
+        Path(os.fsdecode(os.fsencode(root) + b"/" + name)).touch()
+    assert found(index, "word") == [("k", 2), ("old", 2)]
+    assert [info.key for archived in (False, True) for info in index.infos(archived=archived)] == ["k", "old"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (rb'"ts":"[^"]*"', b'"ts":"yesterday"'),
+        (rb'"uid"', b'"cold":99999999999999999999,"uid"'),
+        (rb'"st":\[2,1,1', b'"st":[2,1,99999999999999999999'),
+        (rb'"n":2', b'"n":99999999999999999999'),
+        (rb'"n":3', b'"n":99999999999999999999'),
+    ],
+    ids=["time", "cold", "live", "number", "last number"],
+)
+def test_what_another_program_wrote_into_a_log_does_not_hide_the_others(
+    root: Path, sessions: Sessions, index: Index, old: bytes, new: bytes
+) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.add_message("strange", "user", "word")
+    sessions.set_meta("strange", title="Strange")
+    sessions.close()
+    lines = log_of(root, "strange").read_bytes().splitlines()
+    log_of(root, "strange").write_bytes(b"".join(sealed(re.sub(old, new, line)) for line in lines))
+    assert found(index, "word") == [("k", 2)]
+    assert "k" in [info.key for info in index.infos(archived=False)]
+
+
+def sealed(line: bytes) -> bytes:
+    """A changed line with the checksum that it has now."""
+    said = line[: line.rindex(b',"crc"')]
+    return b'%b,"crc":"%08x"}\n' % (said, zlib.crc32(said))
 
 
 def test_a_session_that_could_not_be_read_once_is_found_by_the_next_search(

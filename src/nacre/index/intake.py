@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from nacre.entries import Message, Record
+from nacre.index.listing import check
 from nacre.index.text import body_of
 from nacre.log.lines import Lines
 from nacre.log.opening import open_log
@@ -82,6 +83,7 @@ class Intake:
         self._first, self._limit, self._kept = _counted(tail, is_free=self._is_free)
         last = tail.last
         n = last.n if last is not None else 0
+        check((n,), ())
         self._past = LogPast(self._lines, header=tail.header, n=n, state=state_of(last), ops=ops, place=place)
         self._calls: Calls = msgspec.json.decode(progress.calls, type=Calls)
         self._at = (progress.offset, progress.n, progress.crc)
@@ -190,6 +192,7 @@ class Intake:
                 yield self._found(record, record.m)._replace(origin=origin)
 
     def _found(self, record: Record, message: Message) -> Found:
+        check((record.n,), (record.ts,))
         if record.blobs is not None:
             message = self._past.whole(record).m or message
         return Found(record.n, record.ts, message.role, self._tools(message), body_of(message))

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 ACTIVE, ARCHIVED = "sessions", "archive"
 SESSION, NOTHING, DELETED = "session", "nothing", "deleted"
 _ENDING = ".jsonl"
+# The largest number that SQLite takes.
+_LARGEST = (1 << 63) - 1
 
 
 class Seen(NamedTuple):
@@ -122,6 +124,17 @@ def place_of(root: str, path: str) -> Place:
     return Place(root, "", name, uid if folder == ARCHIVED else "")
 
 
+def check(numbers: Iterable[int], times: Iterable[str]) -> None:
+    """Raise LogDamaged for what the index cannot hold: a number of more than 63 bits, or no time instead of one."""
+    try:
+        for time in times:
+            datetime.fromisoformat(time)
+    except ValueError as error:
+        raise LogDamaged(f"a record has something else than a time: {error}") from error
+    if any(abs(number) > _LARGEST for number in numbers):
+        raise LogDamaged("a record has a number of more than 63 bits")
+
+
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
@@ -132,7 +145,8 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
 
 def _glance(ops: Ops, root: str, path: str, found: os.stat_result) -> Seen | None:
     """See what a log holds without reading it; None if it is no log, or if that cannot be told."""
-    if not path.endswith(_ENDING) or path.count(".") != (2 if path.startswith(ARCHIVED) else 1):
+    dots = 2 if path.startswith(ARCHIVED) else 1
+    if not path.endswith(_ENDING) or path.count(".") != dots or not path.isascii():
         return None
     seen = Seen(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     place = place_of(root, path)
@@ -142,12 +156,14 @@ def _glance(ops: Ops, root: str, path: str, found: os.stat_result) -> Seen | Non
                 return seen._replace(kind=DELETED if it.is_deleted else NOTHING)
             header, state = it.past.header, it.past.state
             title = live.meta(it.past, state).get("title", "") if state.mp else ""
+            created = header.created or it.updated
+            check((state.live, header.cold), (created, it.updated))
             return seen._replace(
                 key=_key(place, header.sid),
                 uid=header.uid,
                 title=title if isinstance(title, str) else "",
                 live=state.live,
-                created=header.created or it.updated,
+                created=created,
                 updated=it.updated,
                 cold=header.cold,
                 kind=SESSION,
