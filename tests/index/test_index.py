@@ -14,6 +14,7 @@ import pytest
 
 import nacre
 from nacre import Message, Sessions, ToolCall
+from nacre.errors import StoreError
 from nacre.history.live import RULES
 from nacre.index import Index
 from nacre.log.ops import Ops
@@ -377,6 +378,17 @@ def test_a_log_that_cannot_be_read_does_not_hide_the_others(root: Path, sessions
     (root / "sessions" / "noise.jsonl").write_bytes(os.urandom(500))
     assert found(index, "word") == [("k", 2)]
     assert [info.key for info in index.infos(archived=False)] == ["k"]
+
+
+def test_a_store_whose_folder_cannot_be_listed_raises(root: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.close()
+    (root / "sessions").rename(root / "elsewhere")
+    (root / "sessions").touch()
+    with pytest.raises(StoreError, match="sessions cannot be read"):
+        index.infos(archived=False)
+    with pytest.raises(StoreError, match="sessions cannot be read"):
+        index.search("word")
 
 
 def test_a_file_with_a_name_that_is_not_text_does_not_hide_the_sessions(

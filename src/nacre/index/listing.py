@@ -141,6 +141,8 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
             yield from entries
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read: {error}") from error
 
 
 def _glance(ops: Ops, root: str, path: str, found: os.stat_result) -> Seen | None:
