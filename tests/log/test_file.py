@@ -7,7 +7,7 @@ import errno
 import pytest
 
 import nacre
-from nacre.entries import Past, Record, Rules, Stamp, State, Unit, Wish, say_plainly
+from nacre.entries import Past, Record, Rewind, Rules, Stamp, State, Unit, Wish, say_plainly
 from nacre.history import live
 from nacre.log.batch import Ticket
 from nacre.log.file import LogFile
@@ -293,6 +293,20 @@ def test_a_log_that_was_overwritten_in_place_has_ids_of_its_own(disk: Disk) -> N
     disk.write_durable(LOG, b"".join(conversation("k", ["x", "y", "z"])))
     sessions.add_messages("k", [USER | {"content": "a"}], id="once")
     assert said(sessions) == ["x", "y", "z", "a"]
+
+
+def test_what_was_refused_half_way_is_not_seen_behind_what_others_store(disk: Disk) -> None:
+    say(other := opened(disk), *(f"m{i}" for i in range(40)))
+    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=live.RULES)
+    log.exists()
+    disk.fail(Fault(call="pread"))
+    with pytest.raises(nacre.Refused):
+        log.commit([Ticket(Unit((say_plainly("user", "refused"),))), Ticket(Unit((Rewind(3),)))])
+    say(other, "a", "b", "c")
+    other.truncate_history("k", 3)
+    log.compact(live.keep, least=1)
+    assert names(disk, "cold") != []
+    assert said(opened(disk)) == ["a", "b", "c"]
 
 
 def test_rules_may_read_every_record_before_the_one_they_make(disk: Disk) -> None:

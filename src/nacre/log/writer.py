@@ -248,15 +248,12 @@ class Writer:
         for ticket in tickets:
             if ticket.unit.needs is not None:
                 self._bring_back(ticket.unit)
-        batch = Batch(self, rules=self._rules, now=self._ops.now(), relaxed=self._unsynced > 0)
-        numbers: list[int] = []
-        for ticket in tickets:
-            try:
-                numbers.append(batch.add(ticket.unit))
-            except StoreError as error:
-                ticket.error = error
-                numbers.append(0)
-        self.staged = ()
+        try:
+            batch = Batch(self, rules=self._rules, now=self._ops.now(), relaxed=self._unsynced > 0)
+            numbers = _numbered(batch, tickets)
+        finally:
+            # What was not stored must not be seen behind what others store meanwhile.
+            self.staged = ()
         if batch.lines:
             self._write(batch)
         elif not self.n:
@@ -524,6 +521,18 @@ class Writer:
         self._unsynced = 0
         self._tried = 0
         self._ids = Ids()
+
+
+def _numbered(batch: Batch, tickets: Sequence[Ticket]) -> list[int]:
+    """Put units into a batch; 0 for one that changes nothing or that is refused, which its ticket then says."""
+    numbers: list[int] = []
+    for ticket in tickets:
+        try:
+            numbers.append(batch.add(ticket.unit))
+        except StoreError as error:
+            ticket.error = error
+            numbers.append(0)
+    return numbers
 
 
 class _Hold:
