@@ -107,6 +107,74 @@ def test_a_fork_at_a_state_that_was_moved_out_brings_it_back() -> None:
     assert texts(sessions, "two") == ["a" * 5000]
 
 
+@pytest.fixture
+def compacted() -> nacre.Sessions:
+    """Messages 2 to 41 with a title after the first, of which all but the last was moved out."""
+    sessions = opened(Disk().process())
+    sessions.add_message("one", "user", "m2")
+    sessions.set_meta("one", title="early")
+    for n in range(4, 42):
+        sessions.add_message("one", "user", f"m{n}")
+    sessions.set_meta("one", title="late")
+    sessions.truncate_history("one", 1)
+    sessions.save("one")
+    return sessions
+
+
+EARLY = ["m2", *(f"m{n}" for n in range(4, 21))]
+"""What had been said up to record 20."""
+
+
+def test_a_fork_of_a_compacted_session_has_nothing_from_behind_its_beginning(compacted: nacre.Sessions) -> None:
+    compacted.fork("one", "two", at=20)
+    compacted.add_message("two", "user", "own")
+    assert said(compacted, "two") == texts(compacted, "two") == [*EARLY, "own"]
+    assert [stored.n for stored in compacted.transcript("two")] == [2, *range(4, 21), 22]
+
+
+def test_a_fork_has_the_meta_of_where_it_began_also_if_that_was_moved_out(compacted: nacre.Sessions) -> None:
+    compacted.fork("one", "two", at=20)
+    compacted.set_meta("two", tags=["a"])
+    assert compacted.get_meta("two") == {"title": "early", "tags": ["a"]}
+
+
+def test_a_fork_can_be_rewound_into_what_had_been_moved_out_before_it_began(compacted: nacre.Sessions) -> None:
+    compacted.fork("one", "two")
+    compacted.rewind("two", 20)
+    assert texts(compacted, "two") == EARLY
+    compacted.add_message("two", "user", "own")
+    assert texts(compacted, "two") == [*EARLY, "own"]
+    assert [message.content for message in compacted.get_history("two", last=3)] == ["m19", "m20", "own"]
+
+
+def test_a_fork_that_was_rewound_into_what_had_been_moved_out_can_be_compacted(compacted: nacre.Sessions) -> None:
+    compacted.fork("one", "two")
+    compacted.rewind("two", 20)
+    for text in "abc":
+        compacted.add_message("two", "user", text)
+    compacted.rewind("two", 12)
+    compacted.save("two")
+    assert texts(compacted, "two") == EARLY[:10]
+    assert said(compacted, "two") == [*said(compacted, "one"), "a", "b", "c"]
+
+
+def test_a_fork_rewound_to_a_summary_that_had_been_moved_out_has_it(compacted: nacre.Sessions) -> None:
+    compacted.set_summary("one", "then")
+    compacted.set_summary("one", "now " * 1000)
+    compacted.set_summary("one", "")
+    compacted.save("one")
+    compacted.fork("one", "two")
+    compacted.rewind("two", 45)
+    assert compacted.get_summary("two") == "then"
+
+
+def test_a_fork_of_a_fork_can_begin_in_what_had_been_moved_out_of_the_first(compacted: nacre.Sessions) -> None:
+    compacted.fork("one", "two")
+    compacted.add_message("two", "user", "own")
+    compacted.fork("two", "three", at=20)
+    assert texts(compacted, "three") == said(compacted, "three") == EARLY
+
+
 def test_compaction_of_parent_and_fork_leaves_what_is_shared() -> None:
     sessions = opened(Disk().process())
     sessions.add_messages("one", [{"role": "user", "content": text * 3000} for text in "abc"])

@@ -35,6 +35,7 @@ from nacre.entries import (
 from nacre.errors import Conflict
 
 _FAR = 32
+_BEFORE_ALL = Record(v=FORMAT, n=0, t="", ts="", st=State())
 
 
 def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:  # noqa: PLR0911 - one per kind
@@ -85,15 +86,18 @@ RULES = Rules(advance=advance, redo=redo)
 def chain(past: Past, state: State) -> Iterator[Record]:
     """The live messages of a state, newest first.
 
-    A message that is missing is bridged: the one before it is what was last when it was written.
+    One that is not at hand is looked for where it was moved to: a fork may go back to what had been moved out of
+    the log that it shares. One that is missing is bridged: the one before it is what was last when it was written.
     """
     floor = state.i - state.live
     want, ordinal = state.hd, state.i
     records = past.back(want)
     while want and ordinal > floor:
-        record = next(records, None)
-        if record is None:
-            return
+        record = next(records, _BEFORE_ALL)
+        if record.n < want:
+            for moved in islice(_moved_out(past, want, record.n), ordinal - floor):
+                yield moved
+                want, ordinal = moved.p or 0, moved.st.i - 1
         if record.n > want:
             if record.n - want > _FAR:
                 records = past.back(want)
@@ -108,6 +112,13 @@ def chain(past: Past, state: State) -> Iterator[Record]:
         if ordinal > floor:
             yield record
         want, ordinal = record.p or 0, record.st.i - 1
+
+
+def _moved_out(past: Past, n: int, at_hand: int) -> Iterator[Record]:
+    """The messages from `n` back along their branch that were moved out, as far as the record that is at hand."""
+    while n > at_hand and (record := past.find(n)) is not None:
+        yield record
+        n = record.p or 0
 
 
 def newest(past: Past, count: int | None = None) -> Iterator[Record]:
@@ -160,12 +171,12 @@ def behind(past: Past, n: int) -> int:
 
 
 def needed(past: Past, to: int) -> set[int]:
-    """The records that must be at hand to go back to the state after record `to`."""
+    """The records that must be at hand to go back to the state after record `to`, or to fork there."""
     whole = Recalled(past.all())
     target = whole.find(to)
     if target is None:
         return set()
-    return {record.n for record in chain(whole, target.st)} | ({target.st.sp} if target.st.sp else set())
+    return {record.n for record in chain(whole, target.st)} | ({target.st.sp, target.st.mp} - {0})
 
 
 def _said(wish: Say, stamp: Stamp, state: State) -> Record:
@@ -258,12 +269,11 @@ def _is_on(n: int, state: State, past: Past) -> bool:
 def _latest(past: Past, n: int, kind: str, before: Callable[[State], int]) -> Record | None:
     """Record `n`, or where it is lost the one that was in force before it."""
     while n:
-        record = next(past.back(n), None)
-        if record is None:
-            return None
-        if record.n == n:
+        record = past.find(n)
+        if record is not None:
             return record if record.t == kind else None
-        n = before(record.st)
+        earlier = next(past.back(n), None)
+        n = before(earlier.st) if earlier is not None else 0
     return None
 
 

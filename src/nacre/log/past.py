@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from nacre.entries import Record, State
 from nacre.log import blobs, cold
+from nacre.log.format import unseal
 from nacre.log.gaps import Gaps
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
@@ -67,9 +69,12 @@ class LogPast:
         record = next(self.back(n), None)
         if record is not None and record.n == n:
             return record
-        if not self.header.cold:
-            return None
-        return next((piece.record for piece in self.cold() if piece.record is not None and piece.record.n == n), None)
+        return unseal(self._moved[n]) if n in self._moved else None
+
+    @cached_property
+    def _moved(self) -> dict[int, bytes]:
+        """The lines of what compaction moved out, by number."""
+        return {piece.record.n: piece.raw for piece in self.cold() if piece.record is not None}
 
     def back(self, n: int) -> Iterator[Record]:
         yield from (record for record in reversed(self.staged) if record.n <= n)
@@ -117,7 +122,8 @@ class LogPast:
             if waiting and waiting[-1] == last:
                 waiting.pop()
             yield piece
-        self.lines.damaged = self.lines.damaged or bool(gaps.found)
+        else:
+            self.lines.damaged = self.lines.damaged or bool(gaps.found)
         for n in reversed(waiting):
             yield moved[n]
 
@@ -126,7 +132,12 @@ class LogPast:
         if self.header.cold:
             for piece in cold.pieces(self._ops, self._cold_path, self.header.cold):
                 self._is_cold_damaged = self._is_cold_damaged or piece.record is None
-                yield piece
+                if piece.record is None or self._counts(piece.record.n):
+                    yield piece
+
+    def _counts(self, n: int) -> bool:
+        """False for what was said in a log below a fork when the fork had already left it."""
+        return self._level is None or n <= self.n
 
     @property
     def _cold_path(self) -> str:
@@ -150,13 +161,12 @@ class _BaseLines(Lines):
 
 
 def _below(past: LogPast) -> LogPast:
-    """The nearest log below another; its own header says how it lies on the next."""
+    """The nearest log below another; it begins where the next below it no longer counts."""
     level, *rest = past.header.base
     depth = 0 if past._level is None else past._level + 1  # noqa: SLF001 - this module's own
     place, ops, uid = past._place, past._ops, past.header.uid  # noqa: SLF001
     lines = _BaseLines(ops, place.base(uid, depth), level.log)
-    first = lines.first()
-    n = first.record.n if first is not None and first.record is not None else 1
+    n = rest[0].n + 1 if rest else 1
     header = Header(uid=uid, sid=past.header.sid, n=n, base=tuple(rest), cold=level.cold)
     below = LogPast(lines, header=header, n=level.n, state=State(), ops=ops, place=place, level=depth)
     below._last = level.last  # noqa: SLF001
