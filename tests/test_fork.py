@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import nacre
 from nacre.history.live import RULES
 from nacre.store.files import Files
-from nacre.testing import Disk, Fault, Process, Snapshot, images
+from nacre.testing import Disk, Fault, Process, Snapshot, WouldBlockForever, images
 
 
 def opened(process: Process) -> nacre.Sessions:
@@ -220,6 +221,49 @@ def test_a_fork_that_cannot_have_all_of_the_past_leaves_nothing_behind(nth: int)
         sessions.fork("two", "three")
     assert [sorted(disk.process().listdir(f"/store/{folder}")) for folder in ("base", "blobs")] == before
     assert sessions.verify().ok
+
+
+def before_touching(disk: Disk, path: str, act: Callable[[], object]) -> None:
+    """Do something just before a file is made or a folder flushed for the next time."""
+
+    def watch(_: str, arguments: tuple[object, ...]) -> None:
+        if arguments[0] == path:
+            disk.before = None
+            act()
+
+    disk.before = watch
+
+
+@pytest.fixture
+def disk() -> Disk:
+    """A disk with a session of which all was moved out."""
+    disk = Disk()
+    sessions = opened(disk.process())
+    sessions.add_message("one", "user", "a" * 5000)
+    sessions.clear("one")
+    sessions.save("one")
+    return disk
+
+
+def test_a_fork_whose_key_is_deleted_while_it_is_made_is_a_conflict(disk: Disk) -> None:
+    sessions = opened(disk.process())
+    before_touching(disk, "/store/sessions/two.jsonl", lambda: opened(disk.process()).delete("two"))
+    with pytest.raises(nacre.Conflict, match="was deleted while it was made"):
+        sessions.fork("one", "two")
+    assert disk.process().listdir("/store/sessions") == ["one.jsonl"]
+    sessions.fork("one", "two")
+    assert said(sessions, "two") == ["a" * 5000]
+
+
+def test_a_fork_waits_until_its_key_has_been_deleted(disk: Disk) -> None:
+    def fork() -> None:
+        with pytest.raises(WouldBlockForever):
+            opened(disk.process()).fork("one", "two")
+
+    before_touching(disk, "/store/cold", fork)
+    opened(disk.process()).delete("two")
+    assert disk.before is None
+    assert disk.process().listdir("/store/sessions") == ["one.jsonl"]
 
 
 def test_damage_in_what_a_fork_shares_is_found(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from nacre.errors import Conflict, Refused, SessionNotFound
 from nacre.log import blobs, cold
 from nacre.log.batch import Ticket
 from nacre.log.erase import erase_rest
-from nacre.log.forking import Root, forked, share
+from nacre.log.forking import Root, forked, is_shared, share
 from nacre.log.founding import founded
 from nacre.log.place import Place, make_folder, settle_names
 from nacre.log.successor import compacted, dead, renewed
@@ -77,10 +77,16 @@ class LogFile(Writer):
             settle_names(self._ops, goal.blobs)
 
     def grow_from(self, root: Root, *, uid: str) -> bool:
-        """Become a fork; False if there is a session already."""
+        """Become a fork; False if there is a session already.
+
+        Raises Conflict if what it shares is gone.
+        """
         with self._locked(create=True):
             if self._holds_session:
                 return False
+            if not is_shared(self._ops, self._place, uid, root.levels):
+                self._remove_log()
+                raise Conflict(f"session {self.key!r} was deleted while it was made; nothing was stored")
             self._install(forked(root, key=self.key, uid=uid, ts=self._now()))
             return True
 
@@ -193,9 +199,13 @@ class LogFile(Writer):
             return not held
 
     def erase(self) -> None:
-        """Write that the session ends, then remove every file that it has."""
-        with self._locked(create=False) as held:
-            if held and self.n:
+        """Write that the session ends, then remove every file that it has.
+
+        Where there is no log one is made and locked: whoever begins the session anew meanwhile has to wait, and keeps
+        what it brings along.
+        """
+        with self._locked(create=True):
+            if self.n:
                 try:
                     self._settle()
                     self._store([Ticket(Unit(wishes=(End(),)))])
@@ -203,6 +213,5 @@ class LogFile(Writer):
                     # No room even for that. The log goes last, so a crash leaves a session to be deleted again.
                     logger.warning("a session is deleted without a record of it")
             with self._begun("deleting"):
-                erase_rest(self._ops, self._place, upto=self.uid or ALL)
-                if held:
-                    self._remove_log()
+                erase_rest(self._ops, self._place, upto=self.uid or self._place.archived or ALL)
+                self._remove_log()

@@ -50,6 +50,17 @@ def share(ops: Ops, path: str, goal: str, length: int) -> None:
         _copy(ops, path, goal, length)
 
 
+def is_shared(ops: Ops, goal: Place, uid: str, levels: tuple[Level, ...]) -> bool:
+    """Tell whether a fork still has the logs below it: whoever deletes its key meanwhile takes them away."""
+    logs = [(goal.base(uid, depth), level) for depth, level in enumerate(levels)]
+    try:
+        for path in [log for log, _ in logs] + [f"{log}.zst" for log, level in logs if level.cold]:
+            ops.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def unshare(ops: Ops, goal: Place, uid: str, depth: int) -> None:
     """Take back the names that were made for a fork which did not come to be."""
     with suppress(OSError):
