@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -109,5 +110,6 @@ def seen(sessions: nacre.Sessions, key: str) -> dict[str, Any]:
     }
 
 
-def test_forks_of_compacted_sessions_are_what_they_would_be_in_ram() -> None:
+def test_forks_of_compacted_sessions_are_what_they_would_be_in_ram(caplog: pytest.LogCaptureFixture) -> None:
     run_state_machine_as_test(Forks, settings=SETTINGS)
+    assert caplog.messages == []

@@ -8,15 +8,17 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nacre.entries import FORMAT, Record, State
+from nacre.errors import LogDamaged
 from nacre.log import blobs
-from nacre.log.format import seal
+from nacre.log.format import START, seal
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
-from nacre.log.place import Place, unlink_if_there, write_all
+from nacre.log.place import Place, uids_in, unlink_if_there, write_all
 from nacre.log.successor import Successor
 from nacre.log.tail import Header, Level
 
 _BLOCK = 1024 * 1024
+_NO_FORK = START + b"1,"
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
@@ -59,6 +61,18 @@ def is_shared(ops: Ops, goal: Place, uid: str, levels: tuple[Level, ...]) -> boo
     except FileNotFoundError:
         return False
     return True
+
+
+def refuse_forks(ops: Ops, place: Place, lines: Lines) -> None:
+    """Raise LogDamaged for a log without a header that may be a fork's: what it shares would be lost with it."""
+    archived = uids_in(ops, f"{place.root}/archive", place.name)
+    forks = uids_in(ops, f"{place.root}/base", place.name)
+    may_be = place.archived in forks if place.archived else any(uid not in archived for uid in forks)
+    if may_be and lines.read(0, len(_NO_FORK)) != _NO_FORK:
+        raise LogDamaged(
+            f"the log of session {place.key or place.name!r} has lost its header, which says what it shares with "
+            f"another session; it is left as it is: {place.log}"
+        )
 
 
 def unshare(ops: Ops, goal: Place, uid: str, depth: int) -> None:

@@ -17,6 +17,7 @@ _ANY_VERSION = b'{"v":'
 _SUFFIX = 18
 _SUFFIX_SHAPE = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
 _MOST_TRIES = 64
+_LONGEST_RIGHTED = 4096
 
 # Characters that drive a terminal when a log is printed: DEL, C1 controls, bidirectional overrides, line separators.
 _UNSAFE = re.compile(
@@ -79,7 +80,7 @@ def unseal(line: bytes) -> Record | None:
     return record
 
 
-def is_intact(line: bytes) -> bool:
+def is_intact(line: bytes | bytearray) -> bool:
     """Tell whether a line's frame and checksum are right."""
     return line.startswith(_ANY_VERSION) and line[-_SUFFIX:] == b',"crc":"%08x"}' % crc32(line[:-_SUFFIX])
 
@@ -132,6 +133,16 @@ def salvage(line: bytes) -> list[tuple[int, int]]:
             found.append((start, end))
             start = line.find(START, end)
     return found
+
+
+def righted(line: bytes) -> bytes:
+    """Return the line that a single flipped bit made this one of; empty if it is not that, or too long to try."""
+    for place in range(len(line) * 8 if len(line) <= _LONGEST_RIGHTED else 0):
+        tried = bytearray(line)
+        tried[place // 8] ^= 1 << place % 8
+        if is_intact(tried):
+            return bytes(tried)
+    return b""
 
 
 def _unknown(line: bytes) -> Record | None:

@@ -57,6 +57,11 @@ class LogPast:
         return self.lines.damaged or self._is_cold_damaged
 
     @property
+    def is_base_damaged(self) -> bool:
+        """True once a read has met such bytes in what a fork shares, where they stay."""
+        return self._base is not None and (self._base.damaged or self._base.is_base_damaged)
+
+    @property
     def base(self) -> LogPast | None:
         """The past that a fork shares with the session it came from."""
         if self._base is None and self.header.base:

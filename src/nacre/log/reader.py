@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from nacre.log.forking import refuse_forks
 from nacre.log.lines import Lines
 from nacre.log.opening import open_log
 from nacre.log.ops import Ops
@@ -82,14 +83,16 @@ def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:
     lines = Lines(ops, fd, size)
     tail = glance(lines, key=place.key)
     last = tail.last
+    if last is not None and last.t == "del":
+        return Reading(is_deleted=True, size=size)
+    if size and not tail.header.uid:
+        refuse_forks(ops, place, lines)
     if last is None or (last.t == "open" and last.base is None):
         # A header alone is a creation that did not come to its end, but for a fork, which has a past.
         return Reading(size=size)
-    if last.t == "del":
-        return Reading(is_deleted=True, size=size)
     if tail.torn:
         lines.size = tail.end
     # Nobody will write to an archived log, so it is for its readers to mend even a torn end.
-    lines.damaged = not tail.torn or not tail.header.uid or bool(place.archived and tail.bad)
+    lines.damaged = not tail.torn or not tail.headed or bool(place.archived and tail.bad)
     past = LogPast(lines, header=tail.header, n=last.n, state=state_of(last), ops=ops, place=place)
     return Reading(past=past, size=size, updated=last.ts)

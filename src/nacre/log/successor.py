@@ -39,9 +39,10 @@ class Closing(NamedTuple):
 
 
 def mended(survey: Survey, ending: Sequence[bytes], *, header: Header, closing: Closing, key: str) -> Successor:
-    """The surveyed records, an ending, and a mark of the state; with a header, if it was lost."""
-    first = [] if header.raw else [_header_line(header, closing, key)]
-    header = header._replace(raw=first[0][:-1]) if first else header
+    """The surveyed records, an ending, and a mark of the state; with the header, if it is not among them."""
+    line = header.raw + b"\n" if header.raw else _header_line(header, closing, key)
+    first = [] if header.n in survey.numbers() or line in ending else [line]
+    header = header._replace(raw=line[:-1])
     mark = closing.mark(kept=len(first) + survey.count + len(ending))
     return Successor(header, mark.n, closing.state, chain(first, _lines(survey), ending, [seal(mark)]))
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nacre.entries import Record, State
+from nacre.entries import LONGEST_LINE, Record, State
 from nacre.errors import LogDamaged
+from nacre.log.format import righted, unseal
 from nacre.log.lines import Lines, Piece
 
 
@@ -41,10 +42,11 @@ class Tail(NamedTuple):
 
     `kept` are the pieces in doubt that stay, `bad` those that do not, `before` the last record that
     is beyond doubt, `first` the number at which doubt begins. `torn` is true when everything bad is
-    behind everything kept.
+    behind everything kept, `headed` when the log begins with its header as that was written.
     """
 
     header: Header
+    headed: bool
     start: int
     before: Record | None
     first: int
@@ -64,7 +66,7 @@ class Tail(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """True if there is nothing to mend: every record has a line of its own, in order, behind a header."""
-        return self.torn and not self.bad and bool(self.header.uid)
+        return self.torn and not self.bad and self.headed
 
 
 def examine(lines: Lines, *, key: str) -> Tail:
@@ -76,11 +78,12 @@ def examine(lines: Lines, *, key: str) -> Tail:
     before, first, found = _in_doubt(lines)
     start = before.end if before is not None else 0
     kept, bad = _sorted_out(found, after=before.record.n if before is not None and before.record is not None else 0)
-    header = _header(lines, kept, key=key)
+    opening, headed = _opening(lines, kept)
     return Tail(
-        header=header,
+        header=_header(opening, key=key),
+        headed=headed,
         start=start,
-        before=before.record if before is not None else None,
+        before=before.record if before is not None else _beginning(opening, kept),
         first=first,
         kept=kept,
         bad=bad,
@@ -94,8 +97,17 @@ def glance(lines: Lines, *, key: str) -> Tail:
     record = last.record if last is not None else None
     if last is None or record is None or record.b is not None or record.r or record.tx is not None:
         return examine(lines, key=key)
-    header = _header(lines, [last], key=key)
-    return Tail(header=header, start=last.start, before=None, first=record.n, kept=[last], bad=[], torn=True)
+    opening, headed = _opening(lines, [last])
+    return Tail(
+        header=_header(opening, key=key),
+        headed=headed,
+        start=last.start,
+        before=None,
+        first=record.n,
+        kept=[last],
+        bad=[],
+        torn=True,
+    )
 
 
 def _in_doubt(lines: Lines) -> tuple[Piece | None, int, list[Piece]]:
@@ -147,10 +159,33 @@ def _are_lines(kept: list[Piece], start: int) -> bool:
     return True
 
 
-def _header(lines: Lines, kept: list[Piece], *, key: str) -> Header:
+def _opening(lines: Lines, kept: list[Piece]) -> tuple[Piece | None, bool]:
+    """The header, None if it is lost, and whether it stands where it should, as it was written."""
     first = kept[0] if kept and kept[0].start == 0 else lines.first()
-    record = first.record if first is not None else None
-    if first is None or record is None or record.t != "open" or not record.uid:
+    if _is_header(first):
+        return first, True
+    first = next((piece for piece in lines.forward() if piece.record is not None), None)
+    if _is_header(first):
+        return first, False
+    end = first.start if first is not None else lines.size
+    raw = righted(lines.read(0, min(end, LONGEST_LINE)).removesuffix(b"\n"))
+    found = Piece(0, end, raw, unseal(raw))
+    return found if _is_header(found) else None, False
+
+
+def _is_header(piece: Piece | None) -> bool:
+    return piece is not None and piece.record is not None and piece.record.t == "open" and bool(piece.record.uid)
+
+
+def _beginning(opening: Piece | None, kept: list[Piece]) -> Record | None:
+    """The header of a fork, whose own bytes are damaged: what it shares is there without any other record."""
+    record = opening.record if opening is not None else None
+    return record if record is not None and record.base is not None and opening not in kept else None
+
+
+def _header(opening: Piece | None, *, key: str) -> Header:
+    record = opening.record if opening is not None else None
+    if opening is None or record is None or record.uid is None:
         return Header()
     if key and record.sid != key:
         raise LogDamaged(f"the log of session {key!r} says that it belongs to {record.sid!r}; it is left as it is")
@@ -163,7 +198,7 @@ def _header(lines: Lines, kept: list[Piece], *, key: str) -> Header:
         cold=record.cold or 0,
         high=record.high or 0,
         kept=record.kept or 0,
-        raw=first.raw,
+        raw=opening.raw,
     )
 
 

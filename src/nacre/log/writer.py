@@ -13,6 +13,7 @@ from nacre.errors import Conflict, DurabilityUnknown, Refused, SessionBusy, Stor
 from nacre.log import blobs, cold
 from nacre.log.batch import Batch, Ticket
 from nacre.log.erase import erase_rest
+from nacre.log.forking import refuse_forks
 from nacre.log.ids import Ids, Seen
 from nacre.log.lines import Lines, Piece
 from nacre.log.opening import open_log
@@ -28,6 +29,7 @@ from nacre.log.tail import Header, Tail, examine, state_of
 logger = logging.getLogger(__name__)
 
 _MOST_UNSYNCED = 1024 * 1024
+_BESIDE = ("cold", "blobs", "quarantine")
 ALL = "~"
 """Sorts behind every uid."""
 
@@ -353,10 +355,10 @@ class Writer:
 
     def _mend(self, lines: Lines, tail: Tail) -> None:
         """Set damaged bytes aside, then cut them off; where they are not all at the end, write the log anew."""
-        header = tail.header if tail.header.uid else self._lost_header(tail)
+        header = tail.header if tail.header.uid else self._lost_header(lines, tail)
         if tail.bad:
             self._set_aside(lines, tail.bad, header, "torn or rotten")
-        if tail.last is None or (tail.torn and tail.header.uid):
+        if tail.last is None or (tail.torn and tail.headed):
             self._ops.ftruncate(self._fd, tail.end)
             self._take_tail(tail)
             return
@@ -366,8 +368,9 @@ class Writer:
         ending, state = redone(tail, past, self._rules)
         self._rebuild(Survey(sure), ending, Closing(tail.last.n, state, self._now()), header=header)
 
-    def _lost_header(self, tail: Tail) -> Header:
+    def _lost_header(self, lines: Lines, tail: Tail) -> Header:
         """What can be known of a session whose header is gone; every whole cold frame still counts."""
+        refuse_forks(self._ops, self._place, lines)
         uid = self._place.archived or self._likely_uid()
         length = cold.whole_length(self._ops, self._place.cold(uid))
         high = tail.last.n if tail.last is not None and length else 0
@@ -382,7 +385,7 @@ class Writer:
         """The uid that the session's other files have, or a new one."""
         root, name = self._place.root, self._place.name
         archived = uids_in(self._ops, f"{root}/archive", name)
-        beside = uids_in(self._ops, f"{root}/cold", name) + uids_in(self._ops, f"{root}/quarantine", name)
+        beside = [uid for folder in _BESIDE for uid in uids_in(self._ops, f"{root}/{folder}", name)]
         return max((uid for uid in beside if uid not in archived), default="") or new_uid(self._ops)
 
     def _set_aside(self, lines: Lines, bad: Sequence[Piece], header: Header, reason: str) -> None:

@@ -361,6 +361,8 @@ class Files:
         found, value = self._read_once(place, get, opened)
         if found.past is not None and found.past.damaged and self._mend(place):
             found, value = self._read_once(place, get, opened)
+        if found.past is not None and found.past.is_base_damaged:
+            logger.warning("what a fork shares is damaged and was read without that", extra={"file": place.log})
         return found, value
 
     def _read_once(self, place: Place, get: Callable[[LogPast], T], opened: type[reading]) -> tuple[Reading, T | None]:

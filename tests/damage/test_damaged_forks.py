@@ -1,0 +1,158 @@
+"""Damage to a fork: its header alone says what it shares, so that is put right or nothing is touched."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import nacre
+from nacre.testing import Disk, Fault
+from tests.simulated import LOG, ROOT, names, opened, said, say
+
+FORK = f"{ROOT}/sessions/fork.jsonl"
+PAST = ["a", "b", "c"]
+
+
+@pytest.fixture
+def disk() -> Disk:
+    """A session and a fork of it."""
+    disk = Disk()
+    sessions = opened(disk)
+    say(sessions, *PAST)
+    sessions.fork("k", "fork")
+    return disk
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    """One bit changed, another one in each place."""
+    return content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]
+
+
+def without_header(content: bytes) -> bytes:
+    header, *others = content.splitlines(keepends=True)
+    return b"".join([b"x" * (len(header) - 1) + b"\n", *others])
+
+
+@pytest.mark.parametrize("own", [[], ["d"], ["d", "e"]], ids=len)
+def test_a_flipped_bit_in_the_header_costs_nothing(disk: Disk, own: list[str]) -> None:
+    say(opened(disk), *own, key="fork")
+    content = disk.read(FORK)
+    for place in range(content.index(b"\n") + 1):
+        disk.write_durable(FORK, flipped(content, place))
+        sessions = opened(disk)
+        assert not sessions.verify("fork").ok, place
+        assert said(sessions, "fork") == [*PAST, *own], place
+        assert disk.read(FORK).startswith(content[: content.index(b"\n") + 1]), place
+        say(sessions, "f", key="fork")
+        assert said(opened(disk), "fork") == [*PAST, *own, "f"], place
+        assert sessions.verify("fork").ok, place
+
+
+def test_a_flipped_bit_that_makes_two_lines_of_the_header_is_put_right() -> None:
+    disk = Disk()
+    sessions = opened(disk)
+    say(sessions, "a")
+    sessions.fork("k", "J" * 5)
+    (log,) = (f"{ROOT}/sessions/{name}" for name in names(disk, "sessions") if name != "k.jsonl")
+    disk.write_durable(log, disk.read(log).replace(b"JJJJJ", b"JJ\nJJ"))
+    assert said(opened(disk), "J" * 5) == ["a"]
+
+
+def test_the_damaged_bytes_of_a_header_are_set_aside(disk: Disk) -> None:
+    disk.write_durable(FORK, disk.read(FORK).replace(b"open", b"oqen"))
+    said(opened(disk), "fork")
+    (quarantine,) = names(disk, "quarantine")
+    assert b"oqen" in disk.read(f"{ROOT}/quarantine/{quarantine}")
+
+
+def test_a_damaged_header_is_read_right_while_nobody_may_mend_it(disk: Disk) -> None:
+    damaged = disk.read(FORK).replace(b"open", b"oqen")
+    disk.write_durable(FORK, damaged)
+    process = disk.process()
+    process.flock(process.open(FORK, os.O_RDWR), wait=True)
+    assert said(opened(disk), "fork") == PAST
+    assert disk.read(FORK) == damaged
+
+
+@pytest.mark.parametrize("own", [[], ["d"]], ids=len)
+def test_a_fork_that_lost_its_header_is_left_as_it_is(disk: Disk, own: list[str]) -> None:
+    say(opened(disk), *own, key="fork")
+    content = disk.read(FORK)
+    disk.write_durable(FORK, without_header(content))
+    sessions = opened(disk)
+    for act in (sessions.get_history, sessions.repair, sessions.pop, lambda key: say(sessions, "e", key=key)):
+        with pytest.raises(nacre.LogDamaged, match="has lost its header"):
+            act("fork")
+    assert not sessions.verify("fork").ok
+    assert disk.read(FORK) == without_header(content)
+    disk.write_durable(FORK, content)
+    assert said(opened(disk), "fork") == [*PAST, *own]
+
+
+def test_an_archived_fork_that_lost_its_header_is_left_as_it_is(disk: Disk) -> None:
+    opened(disk).archive("fork")
+    (log,) = (f"{ROOT}/archive/{name}" for name in names(disk, "archive"))
+    disk.write_durable(log, without_header(disk.read(log)))
+    with pytest.raises(nacre.LogDamaged):
+        opened(disk).get_history("fork")
+    say(opened(disk), "anew", key="fork")
+    assert said(opened(disk), "fork") == ["anew"]
+
+
+def test_a_session_that_lost_its_header_after_a_fork_was_archived_is_mended(disk: Disk) -> None:
+    opened(disk).archive("fork")
+    say(opened(disk), "anew", "again", key="fork")
+    disk.write_durable(FORK, without_header(disk.read(FORK)))
+    assert said(opened(disk), "fork") == ["anew", "again"]
+
+
+def test_a_torn_first_write_where_a_fork_did_not_come_to_be_is_no_session(disk: Disk) -> None:
+    disk.process().unlink(FORK)
+    say(opened(disk), "a", key="fork")
+    disk.write_durable(FORK, disk.read(FORK)[:50])
+    assert not opened(disk).exists("fork")
+    say(opened(disk), "b", key="fork")
+    assert said(opened(disk), "fork") == ["b"]
+
+
+def test_a_deletion_of_a_fork_that_lost_its_header_is_finished(disk: Disk) -> None:
+    say(opened(disk), "d", key="fork")
+    process = disk.process()
+    link = f"{ROOT}/sessions/kept.jsonl"
+    process.link(FORK, link)
+    opened(disk).delete("fork")
+    process.rename(link, FORK)
+    disk.write_durable(FORK, without_header(disk.read(FORK)))
+    assert said(opened(disk), "fork") == []
+    say(opened(disk), "anew", key="fork")
+    assert said(opened(disk), "fork") == ["anew"]
+
+
+def test_a_header_that_rots_under_a_writer_is_written_again(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "d", key="fork")
+    disk.write_durable(FORK, without_header(disk.read(FORK)))
+    disk.fail(Fault(call="fdatasync"))
+    with pytest.raises(nacre.DurabilityUnknown):
+        say(sessions, "e", key="fork")
+    assert said(opened(disk), "fork") == [*PAST, "d", "e"]
+
+
+def test_damage_in_what_a_fork_shares_costs_its_line_and_is_logged(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened(disk).delete("k")
+    (base,) = (f"{ROOT}/base/{name}" for name in names(disk, "base"))
+    disk.write_durable(base, disk.read(base).replace(b'"content":"b"', b'"content":"B"'))
+    assert said(opened(disk), "fork") == ["a", "c"]
+    assert caplog.messages == ["what a fork shares is damaged and was read without that"]
+
+
+def test_a_session_that_lost_its_header_keeps_its_large_payloads() -> None:
+    disk = Disk()
+    say(opened(disk), "large" * 20_000, "b")
+    disk.write_durable(LOG, without_header(disk.read(LOG)))
+    (shared,) = (name for name in names(disk, "blobs") if "." not in name)
+    disk.process().unlink(f"{ROOT}/blobs/{shared}")
+    assert said(opened(disk)) == ["large" * 20_000, "b"]
