@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from threading import Event, RLock, Semaphore
+from types import FrameType
 
 import pytest
 
@@ -256,6 +259,132 @@ def test_what_waits_can_be_refused(log: Log, later: Later, queue: Committer) -> 
     assert log.batches == []
 
 
+def test_who_came_while_an_interrupted_batch_was_written_is_not_forgotten(
+    log: Log, later: Later, queue: Committer, come: Come
+) -> None:
+    pending = queue.submit(unit("a"))
+    log.free.clear()
+    with ThreadPoolExecutor(2) as pool:
+        interrupted = pool.submit(later.run)
+        assert log.entered.wait(WAIT)
+        second = come(pool, "b")
+        log.error = KeyboardInterrupt()
+        log.free.set()
+        assert isinstance(interrupted.exception(WAIT), KeyboardInterrupt)
+        log.error = None
+        later.run()
+        queue.refuse_waiting(Conflict("forgotten"))
+        assert second.result(WAIT) == 1
+    assert isinstance(pending.exception(0), DurabilityUnknown)
+
+
+def test_what_callbacks_raise_is_no_concern_of_the_others(log: Log, later: Later, queue: Committer) -> None:
+    def leave(_: Future[int]) -> None:
+        raise SystemExit
+
+    pending = [queue.submit(unit(text)) for text in "abc"]
+    for future in pending[:2]:
+        future.add_done_callback(leave)
+    with pytest.raises(SystemExit):
+        later.run()
+    assert [future.result(0) for future in pending] == [1, 1, 1]
+
+
+# Signals
+
+
+class Strike:
+    """A signal that strikes at one step: where a function of the queue begins, or one of the interpreter's returns."""
+
+    def __init__(self, step: int) -> None:
+        self.left = step
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code.co_filename != commit.__file__ or event not in ("call", "c_return"):
+            return
+        self.left -= 1
+        if self.left < 0:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+
+def is_struck(step: int, act: Callable[[], object]) -> bool:
+    """Act, and tell whether it took that many steps, so that the signal came."""
+    before = sys.getprofile()
+    sys.setprofile(Strike(step))
+    try:
+        act()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(before)
+    return False
+
+
+ACTS: dict[str, Callable[[Committer], object]] = {
+    "run": lambda queue: queue.run(unit("struck")),
+    "submit": lambda queue: queue.submit(unit("struck")),
+    "alone": lambda queue: queue.alone(lambda: None),
+    "try_alone": lambda queue: queue.try_alone(lambda: None),
+    "refuse_waiting": lambda queue: queue.alone(lambda: queue.refuse_waiting(Conflict("deleted"))),
+}
+
+
+def at_every_step(go_through: Callable[[int], bool]) -> None:
+    """Go through something with a signal at each of its steps, and once without; it tells whether the signal came."""
+    assert not all(go_through(step) for step in count())
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_a_signal_at_any_step_leaves_nobody_waiting_and_the_log_to_others(act: Callable[[Committer], object]) -> None:
+    def go_through(step: int) -> bool:
+        log, later = Log(), Later()
+        queue = Committer(log.commit, later)
+        pending = [queue.submit(unit(text)) for text in "ab"]
+        came = is_struck(step, lambda: act(queue))
+        later.run()
+        assert [future.done() for future in pending] == [True, True], step
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(queue.try_alone, lambda: None).result(WAIT), step
+        written = [text for batch in log.batches for text in batch]
+        assert len(written) == len(set(written)), step
+        return came
+
+    at_every_step(go_through)
+
+
+def test_a_signal_at_any_step_of_a_writer_leaves_nobody_waiting_who_came_meanwhile() -> None:
+    def go_through(step: int) -> bool:
+        log, later, gate = Log(), Later(), Gate()
+        to_come = [(Ticket(unit("b")), gate)]
+
+        def write(tickets: Sequence[Ticket]) -> None:
+            committer._waiting.extend(to_come)
+            to_come.clear()
+            log.commit(tickets)
+
+        committer = Committer(write, later)
+        came = is_struck(step, lambda: committer.run(unit("a")))
+        later.run()
+        assert to_come or not gate._lock.locked(), step
+        return came
+
+    at_every_step(go_through)
+
+
+def test_a_signal_at_any_step_of_a_submission_does_not_keep_the_next_one_waiting() -> None:
+    def go_through(step: int) -> bool:
+        later = Later()
+        queue = Committer(Log().commit, later)
+        came = is_struck(step, lambda: queue.submit(unit("a")))
+        pending = queue.submit(unit("b"))
+        later.run()
+        assert pending.done(), step
+        return came
+
+    at_every_step(go_through)
+
+
 # Other work
 
 
@@ -340,6 +469,63 @@ def test_a_task_that_was_cancelled_does_not_disturb_the_others(log: Log, later: 
     cancelled, stored = asyncio.run(write())
     assert isinstance(cancelled, asyncio.CancelledError)
     assert (stored, log.batches) == (1, [["a", "b"]])
+
+
+def test_a_task_that_gave_up_and_its_closed_loop_do_not_keep_others_waiting(
+    log: Log, later: Later, queue: Committer
+) -> None:
+    async def wait_for(pending: Pending) -> int:
+        return await pending
+
+    async def give_up() -> None:
+        task = asyncio.create_task(wait_for(queue.submit(unit("a"))))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    async def write() -> int:
+        task = asyncio.create_task(wait_for(queue.submit(unit("b"))))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(later.run)
+        async with asyncio.timeout(WAIT):
+            return await task
+
+    asyncio.run(give_up())
+    assert asyncio.run(write()) == 1
+    assert log.batches == [["a", "b"]]
+
+
+def test_several_tasks_may_await_one_unit(later: Later, queue: Committer) -> None:
+    async def wait_for(pending: Pending) -> int:
+        return await pending
+
+    async def write() -> list[int]:
+        pending = queue.submit(unit("a"))
+        tasks = [asyncio.create_task(wait_for(pending)) for _ in range(2)]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(later.run)
+        async with asyncio.timeout(WAIT):
+            return await asyncio.gather(*tasks)
+
+    assert asyncio.run(write()) == [1, 1]
+
+
+def test_what_was_submitted_cannot_be_called_back(log: Log, later: Later, queue: Committer) -> None:
+    pending = [queue.submit(unit(text)) for text in "ab"]
+    assert not pending[0].cancel()
+    later.run()
+    assert [future.result(0) for future in pending] == [1, 1]
+
+
+def test_a_task_that_waits_for_the_future_may_give_up(log: Log, later: Later, queue: Committer) -> None:
+    async def give_up() -> None:
+        pending = asyncio.wrap_future(queue.submit(unit("a")))
+        pending.cancel()
+        await asyncio.sleep(0)
+
+    asyncio.run(give_up())
+    other = queue.submit(unit("b"))
+    later.run()
+    assert (other.result(0), log.batches) == (1, [["a", "b"]])
 
 
 def test_a_pending_number_has_no_other_attributes() -> None:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, PENDING
+from contextlib import suppress
+from itertools import islice
 from threading import Condition, Lock, RLock
 from typing import Any, TypeVar
 
@@ -30,7 +32,7 @@ class Pending(Future[int]):
     thread waits for it or a callback is added, which those who await do not need.
     """
 
-    waiter: tuple[Any, Any] | None = None
+    waiters: Sequence[tuple[Any, Any]] = ()
 
     def __init__(self) -> None:
         self._state = PENDING
@@ -49,17 +51,24 @@ class Pending(Future[int]):
         # Who awaits has asyncio loaded; who does not, need not.
         loop = sys.modules["asyncio"].get_running_loop()
         woken = loop.create_future()
-        self.waiter = (loop, woken)
-        # Whoever resolves it looks for the waiter only afterwards, so one of us sees the other.
+        self.__dict__.setdefault("waiters", []).append((loop, woken))
+        # Whoever resolves it looks for the waiters only afterwards, so one of us sees the other.
         if self._state != FINISHED:
             yield from woken
         if self._exception is not None:
             raise self._exception
         return self._result or 0
 
+    def cancel(self) -> bool:
+        """False: what was submitted is written, whoever still waits for it."""
+        return False
+
     def resolve(self, ticket: Ticket, error: StoreError | None) -> None:
+        """Say what came of the unit; the first answer counts."""
         refused = ticket.error or error
         with _making:
+            if self._state == FINISHED:
+                return
             if "_condition" not in self.__dict__:
                 self._exception, self._result, self._state = refused, ticket.number or 0, FINISHED
                 return
@@ -74,9 +83,10 @@ class Gate:
 
     __slots__ = ("_error", "_lock", "_number")
 
-    waiter = None
+    waiters = ()
 
     def __init__(self) -> None:
+        self._number: int | None = None
         self._lock = Lock()
         self._lock.acquire()
 
@@ -84,12 +94,15 @@ class Gate:
         self._lock.acquire()
         if self._error is not None:
             raise self._error
-        return self._number
+        return self._number or 0
 
     def resolve(self, ticket: Ticket, error: StoreError | None) -> None:
-        self._error = ticket.error or error
-        self._number = ticket.number or 0
-        self._lock.release()
+        """Say what came of the unit; the first answer counts."""
+        if self._number is None:
+            self._error = ticket.error or error
+            self._number = ticket.number or 0
+        if self._lock.locked():
+            self._lock.release()
 
 
 class Committer:
@@ -97,117 +110,153 @@ class Committer:
 
     A caller that finds the log idle commits its own unit and all that wait. Who finds it busy
     waits; what has come in meanwhile is left to a thread of the pool, batch after batch.
+
+    A signal may strike anywhere, even right behind an acquire. So whoever may have the turn or have
+    left something to wait lets go in an exception handler too; letting go twice is harmless.
     """
 
     def __init__(self, commit: Callable[[Sequence[Ticket]], None], later: Later) -> None:
         self._commit = commit
         self._later = later
         self._turn = RLock()
-        self._joining = Lock()
+        self._is_called = False
         self._waiting: deque[tuple[Ticket, Pending | Gate]] = deque()
 
     def run(self, unit: Unit) -> int:
         """Store a unit and return its number, once it is durable."""
         ticket = Ticket(unit)
         try:
-            if not self._turn.acquire(blocking=False):
-                return self._queued(ticket).result()
-            self._write(ticket)
-            if ticket.error is not None:
-                raise ticket.error
-            return ticket.number or 0
-        finally:
-            # Asked, not remembered: a signal may strike right behind the acquire.
-            if self._turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
-                self._turn.release()
-                if self._waiting:
-                    self._later(self._drain)
+            gate = None if self._turn.acquire(blocking=False) else self._queued(ticket)
+            if gate is None:
+                self._write(self._stored, ticket)
+                self._let_go()
+        except BaseException:
+            self._let_go()
+            raise
+        if gate is not None:
+            return gate.result()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.number or 0
 
     def submit(self, unit: Unit) -> Pending:
         """Store a unit without waiting for it."""
         pending = Pending()
-        with self._joining:
+        try:
             self._waiting.append((Ticket(unit), pending))
-            is_first = len(self._waiting) == 1
-        if is_first:
-            self._later(self._drain)
+            # Who was called and has not begun will look at what waits.
+            if not self._is_called:
+                self._is_called = True
+                self._later(self._drain)
+        except BaseException:
+            self._is_called = False
+            self._let_go()
+            raise
         return pending
 
     def alone(self, work: Callable[[], T]) -> T:
         """Do other work on the log, between two batches."""
         try:
-            with self._turn:
-                return work()
-        finally:
-            if self._waiting:
-                self._later(self._drain)
+            self._turn.acquire()
+            done = work()
+            self._let_go()
+        except BaseException:
+            self._let_go()
+            raise
+        return done
 
     def try_alone(self, work: Callable[[], None]) -> bool:
         """Do other work on the log, if nobody is at it; tells whether it was done."""
-        if not self._turn.acquire(blocking=False):
-            return False
         try:
+            if not self._turn.acquire(blocking=False):
+                return False
             work()
-        finally:
-            self._turn.release()
-            if self._waiting:
-                self._later(self._drain)
+            self._let_go()
+        except BaseException:
+            self._let_go()
+            raise
         return True
 
     def refuse_waiting(self, error: StoreError) -> None:
         """Refuse every unit that has not been taken into a batch."""
         with self._turn:
-            _resolve(self._taken(), error)
+            self._write(lambda _: error)
 
     def _queued(self, ticket: Ticket) -> Gate:
         """Wait for whoever writes now; if it has just finished, nobody else would look."""
         gate = Gate()
         self._waiting.append((ticket, gate))
         if self._turn.acquire(blocking=False):
-            self._turn.release()
-            self._later(self._drain)
+            self._let_go()
         return gate
 
+    def _let_go(self) -> None:
+        """Give the turn back, if this thread has it, and leave what waits to another."""
+        if self._turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            self._turn.release()
+        if self._waiting:
+            self._later(self._drain)
+
     def _drain(self) -> None:
-        while self._waiting:
-            with self._turn:
-                self._write()
+        self._is_called = False
+        try:
+            while self._waiting:
+                with self._turn:
+                    self._write(self._stored)
+        except BaseException:
+            # Those of the batch have been told; others may have come meanwhile.
+            self._let_go()
+            raise
 
-    def _taken(self) -> list[tuple[Ticket, Pending | Gate]]:
-        """What waits, in the order in which it came; only who has the turn takes."""
-        return [self._waiting.popleft() for _ in range(len(self._waiting))]
-
-    def _write(self, own: Ticket | None = None) -> None:
-        """Commit what waits, and the caller's own unit behind it."""
-        taken = self._taken() if self._waiting else []
-        tickets = [ticket for ticket, _ in taken]
-        if own is not None:
-            tickets.append(own)
+    def _write(self, store: Callable[[Sequence[Ticket]], StoreError | None], own: Ticket | None = None) -> None:
+        """Store what waits, and the caller's own unit behind it, and tell everyone what came of it."""
+        taken: list[tuple[Ticket, Pending | Gate]] = []
+        is_known = False
         error: StoreError | None = None
         try:
+            if self._waiting:
+                # In the order in which it came, and in one step: a signal in between would leave some to nobody.
+                taken.extend(islice(iter(self._waiting.popleft, None), len(self._waiting)))
+            tickets = [ticket for ticket, _ in taken] if taken else []
+            if own is not None:
+                tickets.append(own)
             if tickets:
-                self._commit(tickets)
-        except StoreError as failure:
-            error = failure
+                error = store(tickets)
+            is_known = True
+            if own is not None and own.error is None:
+                own.error = error
+            if taken:
+                _resolve(taken, error)
         except BaseException as failure:
-            _resolve(taken, DurabilityUnknown(f"interrupted while it was written: {failure!r}"))
+            doubt = DurabilityUnknown(f"interrupted while it was written: {failure!r}")
+            _resolve(taken, error if is_known else doubt)
             raise
-        if own is not None and own.error is None:
-            own.error = error
-        if taken:
-            _resolve(taken, error)
+
+    def _stored(self, tickets: Sequence[Ticket]) -> StoreError | None:
+        """Commit units; gives what befell all of them."""
+        try:
+            self._commit(tickets)
+        except StoreError as failure:
+            return failure
+        return None
 
 
 def _resolve(taken: Sequence[tuple[Ticket, Pending | Gate]], error: StoreError | None) -> None:
-    """Tell everyone what came of their unit."""
+    """Tell everyone what came of their unit, unless they know."""
     loops: dict[Any, list[Any]] = {}
-    for ticket, waiting in taken:
-        waiting.resolve(ticket, error)
-        if waiting.waiter is not None:
-            loop, woken = waiting.waiter
-            loops.setdefault(loop, []).append(woken)
+    try:
+        for ticket, waiting in taken:
+            waiting.resolve(ticket, error)
+            for loop, woken in waiting.waiters:
+                loops.setdefault(loop, []).append(woken)
+    except BaseException:
+        # A signal, or what a callback raised: no concern of the others.
+        _resolve(taken, error)
+        raise
     for loop, sleepers in loops.items():
-        loop.call_soon_threadsafe(_wake, sleepers)
+        # In a loop that was closed nobody is left to be woken.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_wake, sleepers)
 
 
 def _wake(sleepers: Sequence[Any]) -> None:
