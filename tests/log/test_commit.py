@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import count
 from threading import Event, RLock, Semaphore
-from types import FrameType
 
 import pytest
 
@@ -17,6 +14,7 @@ from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
 from nacre.log import commit
 from nacre.log.batch import Ticket
 from nacre.log.commit import Committer, Gate, Pending
+from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
 Come = Callable[[ThreadPoolExecutor, str], Future[int]]
@@ -293,34 +291,6 @@ def test_what_callbacks_raise_is_no_concern_of_the_others(log: Log, later: Later
 # Signals
 
 
-class Strike:
-    """A signal that strikes at one step: where a function of the queue begins, or one of the interpreter's returns."""
-
-    def __init__(self, step: int) -> None:
-        self.left = step
-
-    def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        if frame.f_code.co_filename != commit.__file__ or event not in ("call", "c_return"):
-            return
-        self.left -= 1
-        if self.left < 0:
-            sys.setprofile(None)
-            raise KeyboardInterrupt
-
-
-def is_struck(step: int, act: Callable[[], object]) -> bool:
-    """Act, and tell whether it took that many steps, so that the signal came."""
-    before = sys.getprofile()
-    sys.setprofile(Strike(step))
-    try:
-        act()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.setprofile(before)
-    return False
-
-
 ACTS: dict[str, Callable[[Committer], object]] = {
     "run": lambda queue: queue.run(unit("struck")),
     "submit": lambda queue: queue.submit(unit("struck")),
@@ -330,18 +300,13 @@ ACTS: dict[str, Callable[[Committer], object]] = {
 }
 
 
-def at_every_step(go_through: Callable[[int], bool]) -> None:
-    """Go through something with a signal at each of its steps, and once without; it tells whether the signal came."""
-    assert not all(go_through(step) for step in count())
-
-
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_a_signal_at_any_step_leaves_nobody_waiting_and_the_log_to_others(act: Callable[[Committer], object]) -> None:
     def go_through(step: int) -> bool:
         log, later = Log(), Later()
         queue = Committer(log.commit, later)
         pending = [queue.submit(unit(text)) for text in "ab"]
-        came = is_struck(step, lambda: act(queue))
+        came = is_struck(step, lambda: act(queue), within=commit)
         later.run()
         assert [future.done() for future in pending] == [True, True], step
         with ThreadPoolExecutor(1) as pool:
@@ -364,7 +329,7 @@ def test_a_signal_at_any_step_of_a_writer_leaves_nobody_waiting_who_came_meanwhi
             log.commit(tickets)
 
         committer = Committer(write, later)
-        came = is_struck(step, lambda: committer.run(unit("a")))
+        came = is_struck(step, lambda: committer.run(unit("a")), within=commit)
         later.run()
         assert to_come or not gate._lock.locked(), step
         return came
@@ -376,13 +341,82 @@ def test_a_signal_at_any_step_of_a_submission_does_not_keep_the_next_one_waiting
     def go_through(step: int) -> bool:
         later = Later()
         queue = Committer(Log().commit, later)
-        came = is_struck(step, lambda: queue.submit(unit("a")))
+        came = is_struck(step, lambda: queue.submit(unit("a")), within=commit)
         pending = queue.submit(unit("b"))
         later.run()
         assert pending.done(), step
         return came
 
     at_every_step(go_through)
+
+
+# In the middle of a write
+
+
+class Interrupting(Log):
+    """Something else is asked for while the first batch is being written."""
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        super().__init__()
+        self.asked = [ask]
+
+    def commit(self, tickets: Sequence[Ticket]) -> None:
+        while self.asked:
+            self.asked.pop()()
+        super().commit(tickets)
+
+
+@pytest.mark.parametrize("act", [ACTS["run"], ACTS["alone"]])
+def test_a_thread_is_refused_in_the_middle_of_its_own_write(later: Later, act: Callable[[Committer], object]) -> None:
+    def ask() -> None:
+        with pytest.raises(Refused, match="in the middle of writing"):
+            act(committer)
+
+    log = Interrupting(ask)
+    committer = Committer(log.commit, later)
+    assert (committer.run(unit("a")), committer.run(unit("b"))) == (1, 2)
+    assert log.batches == [["a"], ["b"]]
+
+
+def test_a_thread_is_refused_in_the_middle_of_its_other_work(log: Log, queue: Committer) -> None:
+    def work() -> None:
+        with pytest.raises(Refused, match="in the middle of writing"):
+            queue.run(unit("a"))
+
+    queue.alone(work)
+    assert log.batches == []
+
+
+def test_work_that_can_wait_is_not_done_in_the_middle_of_a_write_by_the_same_thread(later: Later) -> None:
+    done: list[bool] = []
+    log = Interrupting(lambda: done.append(committer.try_alone(lambda: None)))
+    committer = Committer(log.commit, later)
+    committer.run(unit("a"))
+    assert done == [False]
+
+
+def test_a_refusal_that_a_signal_handler_lets_out_leaves_the_interrupted_write_in_doubt(later: Later) -> None:
+    log = Interrupting(lambda: committer.run(unit("nested")))
+    committer = Committer(log.commit, later)
+    pending = committer.submit(unit("a"))
+    with pytest.raises(DurabilityUnknown, match="interrupted while it was written"):
+        committer.run(unit("b"))
+    assert isinstance(pending.exception(0), DurabilityUnknown)
+    assert committer.run(unit("c")) == 1
+
+
+def test_what_is_submitted_in_the_middle_of_a_write_is_written_after_it_even_with_no_other_thread() -> None:
+    log = Interrupting(lambda: committer.submit(unit("b")))
+    committer = Committer(log.commit, lambda drain: drain())
+    committer.run(unit("a"))
+    assert log.batches == [["a"], ["b"]]
+
+
+def test_a_callback_may_write_to_the_same_session(log: Log, later: Later, queue: Committer) -> None:
+    numbers: list[int] = []
+    queue.submit(unit("a")).add_done_callback(lambda _: numbers.append(queue.run(unit("b"))))
+    later.run()
+    assert (numbers, log.batches) == ([2], [["a"], ["b"]])
 
 
 # Other work

@@ -13,7 +13,7 @@ from threading import Condition, Lock, RLock
 from typing import Any, TypeVar
 
 from nacre.entries import Unit
-from nacre.errors import DurabilityUnknown, StoreError
+from nacre.errors import DurabilityUnknown, Refused, StoreError
 from nacre.log.batch import Ticket
 
 T = TypeVar("T")
@@ -22,6 +22,10 @@ _making = Lock()
 
 Later = Callable[[Callable[[], None]], object]
 """Runs a function on another thread."""
+
+
+class Nested(Refused):
+    """A write refused because its thread is in the middle of another; if it gets out of there, that one is in doubt."""
 
 
 class Pending(Future[int]):
@@ -111,27 +115,34 @@ class Committer:
     A caller that finds the log idle commits its own unit and all that wait. Who finds it busy
     waits; what has come in meanwhile is left to a thread of the pool, batch after batch.
 
-    A signal may strike anywhere, even right behind an acquire. So whoever may have the turn or have
-    left something to wait lets go in an exception handler too; letting go twice is harmless.
+    A signal may strike anywhere, even right behind an acquire. So whoever may have the turn lets go
+    in an exception handler too, and whoever may have left something to wait calls again for someone
+    who writes it; to do so twice is harmless.
     """
 
     def __init__(self, commit: Callable[[Sequence[Ticket]], None], later: Later) -> None:
         self._commit = commit
         self._later = later
         self._turn = RLock()
+        self._is_busy = False
         self._is_called = False
         self._waiting: deque[tuple[Ticket, Pending | Gate]] = deque()
 
     def run(self, unit: Unit) -> int:
-        """Store a unit and return its number, once it is durable."""
+        """Store a unit and return its number, once it is durable.
+
+        Raises Refused in the middle of another write by this thread, as in a signal handler.
+        """
         ticket = Ticket(unit)
+        if self._is_busy:
+            self.refuse_nested()
         try:
             gate = None if self._turn.acquire(blocking=False) else self._queued(ticket)
             if gate is None:
                 self._write(self._stored, ticket)
                 self._let_go()
-        except BaseException:
-            self._let_go()
+        except BaseException as failure:
+            self._let_go(failure)
             raise
         if gate is not None:
             return gate.result()
@@ -150,30 +161,33 @@ class Committer:
                 self._later(self._drain)
         except BaseException:
             self._is_called = False
-            self._let_go()
+            self._later(self._drain)
             raise
         return pending
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Do other work on the log, between two batches."""
+        """Do other work on the log, between two batches; raises like `run`."""
+        self.refuse_nested()
         try:
             self._turn.acquire()
-            done = work()
+            done = self._done(work)
             self._let_go()
-        except BaseException:
-            self._let_go()
+        except BaseException as failure:
+            self._let_go(failure)
             raise
         return done
 
     def try_alone(self, work: Callable[[], None]) -> bool:
         """Do other work on the log, if nobody is at it; tells whether it was done."""
+        if self._is_nested():
+            return False
         try:
             if not self._turn.acquire(blocking=False):
                 return False
-            work()
+            self._done(work)
             self._let_go()
-        except BaseException:
-            self._let_go()
+        except BaseException as failure:
+            self._let_go(failure)
             raise
         return True
 
@@ -181,6 +195,11 @@ class Committer:
         """Refuse every unit that has not been taken into a batch."""
         with self._turn:
             self._write(lambda _: error)
+
+    def refuse_nested(self) -> None:
+        """Raise Refused if this thread is in the middle of work on the log; to wait for that would be for ever."""
+        if self._is_nested():
+            raise Nested("nothing was done: this thread is in the middle of writing the same session")
 
     def _queued(self, ticket: Ticket) -> Gate:
         """Wait for whoever writes now; if it has just finished, nobody else would look."""
@@ -190,22 +209,41 @@ class Committer:
             self._let_go()
         return gate
 
-    def _let_go(self) -> None:
+    def _is_nested(self) -> bool:
+        """True in the middle of work on the log by this thread: in a signal handler, a finalizer, a handler of logs."""
+        return self._is_busy and self._has_turn()
+
+    def _has_turn(self) -> bool:
+        return bool(self._turn._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def _let_go(self, failure: BaseException | None = None) -> None:
         """Give the turn back, if this thread has it, and leave what waits to another."""
-        if self._turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+        if self._has_turn():
             self._turn.release()
         if self._waiting:
             self._later(self._drain)
+        if isinstance(failure, Nested):
+            raise DurabilityUnknown(f"interrupted while it was written: {failure!r}") from failure
+
+    def _done(self, work: Callable[[], T]) -> T:
+        """What comes of work on the log; whoever asks for more in the middle of it is refused."""
+        self._is_busy = True
+        try:
+            return work()
+        finally:
+            self._is_busy = False
 
     def _drain(self) -> None:
         self._is_called = False
         try:
-            while self._waiting:
+            # In the middle of other work on this thread, it is left to whoever does that.
+            while self._waiting and not self._is_nested():
                 with self._turn:
                     self._write(self._stored)
         except BaseException:
             # Those of the batch have been told; others may have come meanwhile.
-            self._let_go()
+            if self._waiting:
+                self._later(self._drain)
             raise
 
     def _write(self, store: Callable[[Sequence[Ticket]], StoreError | None], own: Ticket | None = None) -> None:
@@ -234,10 +272,15 @@ class Committer:
 
     def _stored(self, tickets: Sequence[Ticket]) -> StoreError | None:
         """Commit units; gives what befell all of them."""
+        self._is_busy = True
         try:
             self._commit(tickets)
+        except Nested:
+            raise
         except StoreError as failure:
             return failure
+        finally:
+            self._is_busy = False
         return None
 
 

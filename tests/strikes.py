@@ -1,0 +1,57 @@
+"""Signals that strike in the middle of something, at every step of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import count
+from types import FrameType, ModuleType
+from typing import Never
+
+Handler = Callable[[], object]
+
+
+class Strike:
+    """A signal that is handled at one step: where a function of a module begins, or one of the interpreter's returns.
+
+    That is where the interpreter looks for signals.
+    """
+
+    def __init__(self, step: int, module: ModuleType, handler: Handler) -> None:
+        self._left = step
+        self._file = module.__file__
+        self._handler = handler
+        self.came = False
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code.co_filename != self._file or event not in ("call", "c_return"):
+            return
+        self._left -= 1
+        if self._left < 0:
+            sys.setprofile(None)
+            self.came = True
+            self._handler()
+
+
+def interrupt() -> Never:
+    raise KeyboardInterrupt
+
+
+def is_struck(step: int, act: Handler, *, within: ModuleType, handler: Handler = interrupt) -> bool:
+    """Act, whatever the handler raises meanwhile; tells whether there were that many steps, so that the signal came."""
+    strike = Strike(step, within, handler)
+    before = sys.getprofile()
+    sys.setprofile(strike)
+    try:
+        act()
+    except BaseException:
+        if not strike.came:
+            raise
+    finally:
+        sys.setprofile(before)
+    return strike.came
+
+
+def at_every_step(go_through: Callable[[int], bool]) -> None:
+    """Go through something with a signal at each of its steps, and once without; it tells whether the signal came."""
+    assert not all(go_through(step) for step in count())
