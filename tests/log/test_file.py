@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from typing import Never
 
 import pytest
 
 import nacre
 from nacre.entries import Past, Record, Rewind, Rules, Stamp, State, Unit, Wish, say_plainly
 from nacre.history import live
+from nacre.log import writer
 from nacre.log.batch import Ticket
 from nacre.log.file import LogFile
 from nacre.log.place import Place
 from nacre.testing import Disk, Fault, Killed
 from tests.damage.lines import UID, conversation, header
 from tests.simulated import LOG, ROOT, fail_after, names, opened, said, say, settled
+from tests.strikes import at_every_step, is_struck
 
 USER = {"role": "user"}
 NO_ROOM = Fault(call="write", mode="short", errno=errno.ENOSPC)
@@ -155,6 +159,31 @@ def test_a_scratch_file_that_cannot_be_removed_is_replaced_by_the_next(disk: Dis
     assert names(disk, "sessions") == ["k.jsonl", "k.tmp"]
     say(sessions, "c")
     assert names(disk, "sessions") == ["k.jsonl"]
+
+
+# Interrupted
+
+
+@pytest.mark.parametrize("act", [lambda sessions: say(sessions, "b"), lambda sessions: sessions.save("k")])
+def test_an_error_from_a_signal_handler_at_any_step_does_not_cost_what_is_written_next(
+    act: Callable[[nacre.Sessions], None],
+) -> None:
+    def fail() -> Never:
+        raise nacre.Refused("another session has no room")
+
+    def go_through(step: int) -> bool:
+        disk = Disk()
+        sessions = opened(disk)
+        say(sessions, "x" * 1000)
+        sessions.truncate_history("k", 0)
+        say(sessions, "a")
+        came = is_struck(step, lambda: act(sessions), within=writer, handler=fail)
+        say(sessions, "c")
+        assert [text for text in settled(disk) if text != "b"] == ["a", "c"], step
+        assert sessions.verify().ok, step
+        return came
+
+    at_every_step(go_through)
 
 
 # Relaxed

@@ -280,9 +280,10 @@ class Writer:
                 self._flush_file()
             except OSError as error:
                 self._doubt(batch, error)
-        self._end += len(data)
         self._ids.add(batch.ids, after=self.n, upto=batch.n)
         self._take(batch.header, batch.n, batch.state)
+        # Last: whoever is interrupted before it, by whatever error, does not take the log for the one it knows.
+        self._end += len(data)
 
     def _flush_file(self) -> None:
         self._ops.fdatasync(self._fd)
@@ -419,9 +420,9 @@ class Writer:
         with suppress(OSError):
             self._ops.close(old)
         found = self._ops.fstat(self._fd)
-        self._end, self._inode = scratch.size, (found.st_dev, found.st_ino)
         self._take(new.header, new.n, new.state)
         self._named, self._settled, self._unsynced = False, True, 0
+        self._end, self._inode = scratch.size, (found.st_dev, found.st_ino)
         try:
             settle_names(self._ops, self._place.folder)
         except OSError as error:
