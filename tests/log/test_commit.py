@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event, RLock, Semaphore
+from threading import Event, RLock, Semaphore, Thread
 
 import pytest
 
@@ -565,3 +567,39 @@ def test_a_task_that_waits_for_the_future_may_give_up(log: Log, later: Later, qu
 def test_a_pending_number_has_no_other_attributes() -> None:
     with pytest.raises(AttributeError, match="nope"):
         Pending().nope  # noqa: B018
+
+
+def test_a_child_of_a_fork_does_not_wait_for_a_thread_of_its_parent() -> None:
+    program = """
+import os, signal, threading
+from nacre.log import commit
+
+held = threading.Event()
+
+def hold():
+    with commit._making:
+        held.set()
+        threading.Event().wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if not child:
+    signal.alarm(10)
+    os._exit(commit.Pending().done())
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=WAIT)
+
+
+def test_a_signal_handler_may_ask_for_a_number_while_another_is_given() -> None:
+    ready: list[bool] = []
+
+    def ask() -> None:
+        with commit._making:
+            ready.append(Pending().done())
+
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(WAIT)
+    assert ready == [False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -18,7 +19,8 @@ from nacre.log.batch import Ticket
 
 T = TypeVar("T")
 
-_making = Lock()
+# Re-entrant, since a signal handler may ask for a number while another is given.
+_making = RLock()
 
 Later = Callable[[Callable[[], None]], object]
 """Runs a function on another thread."""
@@ -306,3 +308,12 @@ def _wake(sleepers: Sequence[Any]) -> None:
     for woken in sleepers:
         if not woken.done():
             woken.set_result(None)
+
+
+def _begin_in_child() -> None:
+    """After a fork, in the child: a thread of the parent may hold the lock."""
+    global _making  # noqa: PLW0603 - it must be another
+    _making = RLock()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
