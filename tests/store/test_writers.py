@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, active_count
 from time import sleep
+from weakref import ref
 
 import pytest
 
@@ -20,7 +22,7 @@ from nacre.log.place import Place
 from nacre.store.files import Files
 from nacre.store.writers import Pool, Writer, Writers
 from nacre.testing import Disk, Fault
-from tests.simulated import ROOT, opened, said, say, settled
+from tests.simulated import ROOT, opened, said, say, settled, store
 
 WAIT = 30
 HELLO = Unit((say_plainly("user", "hello"),))
@@ -36,6 +38,12 @@ def writers(disk: Disk, *, max_open: int) -> Writers:
 
 def are_open(writers: Writers, *keys: str) -> list[bool]:
     return [writers.of(key).log.is_open for key in keys]
+
+
+def make_many(writers: Writers) -> None:
+    """Make so many that those who are idle are forgotten."""
+    for number in range(1, 1026):
+        writers.of(f"k{number}")
 
 
 # Making way
@@ -95,9 +103,17 @@ def test_a_relaxed_log_that_cannot_be_flushed_when_it_should_make_way_stays() ->
 def test_writers_that_are_idle_are_forgotten_when_they_are_many() -> None:
     found = writers(Disk(), max_open=2)
     found.of("open").queue.run(HELLO)
-    at_hand, idle = found.of("open"), [found.of(f"k{n}") for n in range(1025)]
-    assert found.of("open") is at_hand
-    assert found.of("k0") is not idle[0]
+    at_hand, idle = found.of("open"), ref(found.of("k0"))
+    make_many(found)
+    gc.collect()
+    assert (found.of("open") is at_hand, idle()) == (True, None)
+
+
+def test_a_writer_that_is_in_use_is_found_again_though_there_are_many() -> None:
+    found = writers(Disk(), max_open=2)
+    in_use = found.of("a")
+    make_many(found)
+    assert found.of("a") is in_use
 
 
 def test_a_log_that_is_opened_again_is_not_read_for_its_ids_again(root: Path) -> None:
@@ -137,6 +153,26 @@ def test_closing_flushes_every_log_and_then_raises_the_first_failure() -> None:
     with pytest.raises(nacre.Refused, match="Input/output error"):
         sessions.close()
     assert (settled(disk), settled(disk, "other")) == ([], ["x"])
+
+
+def test_closing_flushes_a_log_that_was_opened_when_its_writer_was_no_longer_at_hand() -> None:
+    disk = Disk()
+    found = store(disk.process(), durability="relaxed")._writers
+    in_use = found.of("k")
+    make_many(found)
+    in_use.queue.submit(HELLO)
+    found.close()
+    assert not in_use.log.is_open
+    assert settled(disk) == ["hello"]
+
+
+def test_a_child_of_a_fork_closes_a_log_that_was_opened_when_its_writer_was_no_longer_at_hand() -> None:
+    found = writers(Disk(), max_open=2)
+    in_use = found.of("a")
+    make_many(found)
+    in_use.queue.run(HELLO)
+    found.begin_in_child()
+    assert not in_use.log.is_open
 
 
 def test_a_child_of_a_fork_begins_with_no_log_open() -> None:

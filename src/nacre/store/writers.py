@@ -12,6 +12,7 @@ from operator import attrgetter
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from nacre.errors import StoreError
 from nacre.log.batch import Ticket
@@ -37,7 +38,7 @@ class Load(NamedTuple):
 class Writer:
     """The log of one session, and the queue before it."""
 
-    __slots__ = ("is_noted", "log", "queue", "used")
+    __slots__ = ("__weakref__", "is_noted", "log", "queue", "used")
 
     def __init__(self, log: LogFile, writers: Writers) -> None:
         self.log = log
@@ -126,6 +127,8 @@ class Writers:
         self._lock = Lock()
         self.pool = Pool()
         self._writers: dict[str, Writer] = {}
+        # Those too that are no longer at hand, for as long as anyone uses them: there is one to a session.
+        self._all: WeakValueDictionary[str, Writer] = WeakValueDictionary()
         self._open: dict[Writer, None] = {}
         # A queue of permits: the semaphore of the standard library costs ten times as much.
         self._permits: SimpleQueue[None] = SimpleQueue()
@@ -142,10 +145,14 @@ class Writers:
         """Do something other than appending, between two batches."""
         self.get_ready()
         writer = self.of(key)
-        try:
-            return writer.queue.alone(lambda: work(writer))
-        finally:
-            self._note(writer)
+
+        def noted() -> T:
+            try:
+                return work(writer)
+            finally:
+                self._note(writer)
+
+        return writer.queue.alone(noted)
 
     def get_ready(self) -> None:
         """Do what comes before the first write."""
@@ -162,7 +169,7 @@ class Writers:
         """Write what waits, flush, and let go of every log; raises the first flush that failed."""
         with self._lock:
             self._closed = True
-            writers, self._writers = list(self._writers.values()), {}
+            writers, self._writers = list(self._all.values()), {}
         self.pool.finish()
         errors: list[StoreError] = []
         for writer in writers:
@@ -175,7 +182,7 @@ class Writers:
 
     def begin_in_child(self) -> None:
         """Forget what the parent was doing: its locks are shared with us and must not be let go."""
-        for writer in self._writers.values():
+        for writer in list(self._all.values()):
             writer.log.drop()
         self.pool.drop()
         self._begin()
@@ -185,8 +192,11 @@ class Writers:
             if self._closed:
                 raise StoreError("the store is closed")
             if len(self._writers) > _MOST_IDLE:
-                self._writers = {name: writer for name, writer in self._writers.items() if writer in self._open}
-            return self._writers.setdefault(name, Writer(self._make(key), self))
+                self._writers = {name: writer for name, writer in self._writers.items() if writer.log.is_open}
+            writer = self._all.get(name)
+            if writer is None:
+                writer = self._all[name] = Writer(self._make(key), self)
+            return self._writers.setdefault(name, writer)
 
     def commit(self, writer: Writer, tickets: Sequence[Ticket]) -> None:
         self._permits.get()
@@ -201,7 +211,10 @@ class Writers:
                 self._note(writer)
 
     def _note(self, writer: Writer) -> None:
-        """Remember that a log is open, and close the one that was not used for longest if they are too many."""
+        """Remember that a log is open, and close the one that was not used for longest if they are too many.
+
+        Only who has the turn of a log opens, closes or notes it.
+        """
         with self._lock:
             writer.is_noted = writer.log.is_open
             if writer.is_noted:
@@ -213,6 +226,10 @@ class Writers:
                 others = (other for other in self._open if other is not writer)
                 surplus = nsmallest(len(self._open) - self._max_open, others, key=attrgetter("used"))
         for other in surplus:
-            if other.queue.try_alone(other.let_go) and not other.is_noted:
-                with self._lock:
-                    self._open.pop(other, None)
+            other.queue.try_alone(partial(self._let_go, other))
+
+    def _let_go(self, writer: Writer) -> None:
+        writer.let_go()
+        with self._lock:
+            if not writer.is_noted:
+                self._open.pop(writer, None)
