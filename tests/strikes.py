@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from types import FrameType, ModuleType
 from typing import Never
@@ -12,19 +12,19 @@ Handler = Callable[[], object]
 
 
 class Strike:
-    """A signal that is handled at one step: where a function of a module begins, or one of the interpreter's returns.
+    """A signal that is handled at one step: where a function of these modules begins, or one in C returns to them.
 
     That is where the interpreter looks for signals.
     """
 
-    def __init__(self, step: int, module: ModuleType, handler: Handler) -> None:
+    def __init__(self, step: int, modules: Sequence[ModuleType], handler: Handler) -> None:
         self._left = step
-        self._file = module.__file__
+        self._files = {module.__file__ for module in modules}
         self._handler = handler
         self.came = False
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        if frame.f_code.co_filename != self._file or event not in ("call", "c_return"):
+        if frame.f_code.co_filename not in self._files or event not in ("call", "c_return"):
             return
         self._left -= 1
         if self._left < 0:
@@ -37,7 +37,7 @@ def interrupt() -> Never:
     raise KeyboardInterrupt
 
 
-def is_struck(step: int, act: Handler, *, within: ModuleType, handler: Handler = interrupt) -> bool:
+def is_struck(step: int, act: Handler, *within: ModuleType, handler: Handler = interrupt) -> bool:
     """Act, whatever the handler raises meanwhile; tells whether there were that many steps, so that the signal came."""
     strike = Strike(step, within, handler)
     before = sys.getprofile()

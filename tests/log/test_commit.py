@@ -308,7 +308,7 @@ def test_a_signal_at_any_step_leaves_nobody_waiting_and_the_log_to_others(act: C
         log, later = Log(), Later()
         queue = Committer(log.commit, later)
         pending = [queue.submit(unit(text)) for text in "ab"]
-        came = is_struck(step, lambda: act(queue), within=commit)
+        came = is_struck(step, lambda: act(queue), commit)
         later.run()
         assert [future.done() for future in pending] == [True, True], step
         with ThreadPoolExecutor(1) as pool:
@@ -331,7 +331,7 @@ def test_a_signal_at_any_step_of_a_writer_leaves_nobody_waiting_who_came_meanwhi
             log.commit(tickets)
 
         committer = Committer(write, later)
-        came = is_struck(step, lambda: committer.run(unit("a")), within=commit)
+        came = is_struck(step, lambda: committer.run(unit("a")), commit)
         later.run()
         assert to_come or not gate._lock.locked(), step
         return came
@@ -343,7 +343,7 @@ def test_a_signal_at_any_step_of_a_submission_does_not_keep_the_next_one_waiting
     def go_through(step: int) -> bool:
         later = Later()
         queue = Committer(Log().commit, later)
-        came = is_struck(step, lambda: queue.submit(unit("a")), within=commit)
+        came = is_struck(step, lambda: queue.submit(unit("a")), commit)
         pending = queue.submit(unit("b"))
         later.run()
         assert pending.done(), step

@@ -177,7 +177,7 @@ def test_an_error_from_a_signal_handler_at_any_step_does_not_cost_what_is_writte
         say(sessions, "x" * 1000)
         sessions.truncate_history("k", 0)
         say(sessions, "a")
-        came = is_struck(step, lambda: act(sessions), within=writer, handler=fail)
+        came = is_struck(step, lambda: act(sessions), writer, handler=fail)
         say(sessions, "c")
         assert [text for text in settled(disk) if text != "b"] == ["a", "c"], step
         assert sessions.verify().ok, step

@@ -5,24 +5,31 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from threading import Event, active_count
+from threading import Event, Thread, active_count
 from time import sleep
+from typing import Any, cast
 from weakref import ref
 
 import pytest
 
 import nacre
+from nacre import store
 from nacre.entries import Unit, say_plainly
 from nacre.history.live import RULES
+from nacre.log import commit
 from nacre.log.file import LogFile
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.store.files import Files
 from nacre.store.writers import Pool, Writer, Writers
 from nacre.testing import Disk, Fault
-from tests.simulated import ROOT, opened, said, say, settled, store
+from tests.simulated import ROOT, opened, said, say, settled
+from tests.simulated import store as files
+from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
 HELLO = Unit((say_plainly("user", "hello"),))
@@ -100,6 +107,36 @@ def test_a_relaxed_log_that_cannot_be_flushed_when_it_should_make_way_stays() ->
     assert (settled(disk), settled(disk, "other")) == (["a"], ["x"])
 
 
+def test_a_log_that_is_used_again_as_it_makes_way_is_known_to_be_open() -> None:
+    found = writers(Disk(), max_open=1)
+    makes_way = found.of("a")
+    makes_way.queue.run(HELLO)
+
+    class Overtaken:
+        """A lock that is taken only after somebody else has used the log that made way, if it can be used yet."""
+
+        def __init__(self) -> None:
+            self._lock = found._lock
+
+        def __enter__(self) -> bool:
+            if not makes_way.log.is_open:
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(use_again).result(WAIT)
+            return self._lock.__enter__()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    def use_again() -> None:
+        if makes_way.queue.try_alone(lambda: None):
+            makes_way.queue.run(HELLO)
+
+    at_hand = found.of("b")
+    found._lock = cast("Any", Overtaken())
+    at_hand.queue.run(HELLO)
+    assert [writer for writer in (makes_way, at_hand) if writer.log.is_open] == list(found._open)
+
+
 def test_writers_that_are_idle_are_forgotten_when_they_are_many() -> None:
     found = writers(Disk(), max_open=2)
     found.of("open").queue.run(HELLO)
@@ -157,7 +194,7 @@ def test_closing_flushes_every_log_and_then_raises_the_first_failure() -> None:
 
 def test_closing_flushes_a_log_that_was_opened_when_its_writer_was_no_longer_at_hand() -> None:
     disk = Disk()
-    found = store(disk.process(), durability="relaxed")._writers
+    found = files(disk.process(), durability="relaxed")._writers
     in_use = found.of("k")
     make_many(found)
     in_use.queue.submit(HELLO)
@@ -182,6 +219,64 @@ def test_a_child_of_a_fork_begins_with_no_log_open() -> None:
     found.begin_in_child()
     assert not before.log.is_open
     assert found.of("a").queue.run(HELLO) == 3
+
+
+# Signals
+
+
+def on_a_thread(act: Callable[[], object]) -> None:
+    """Act on a thread that may hang without keeping the program from its end."""
+    outcome: Future[object] = Future()
+
+    def tell() -> None:
+        try:
+            outcome.set_result(act())
+        except BaseException as error:  # noqa: BLE001 - for whoever waits
+            outcome.set_exception(error)
+
+    Thread(target=tell, daemon=True).start()
+    outcome.result(WAIT)
+
+
+def test_an_interrupt_at_any_step_keeps_nobody_from_writing() -> None:
+    def go_through(step: int) -> bool:
+        found = writers(Disk(), max_open=1)
+        came = is_struck(step, lambda: found.of("a").queue.run(HELLO), store.writers)
+        for key in "ba":
+            found.of(key).queue.run(HELLO)
+        return came
+
+    on_a_thread(lambda: at_every_step(go_through))
+
+
+def test_a_signal_handler_may_write_another_session_at_any_step() -> None:
+    def go_through(step: int) -> bool:
+        found = writers(Disk(), max_open=2)
+        numbers = [found.of(key).queue.run(HELLO) for key in "ab"][:1]
+
+        def handler() -> None:
+            with suppress(nacre.Refused):
+                found.of("d").queue.run(HELLO)
+                numbers.append(found.of("a").queue.run(HELLO))
+
+        came = is_struck(step, lambda: found.of("c").queue.run(HELLO), commit, store.writers, handler=handler)
+        assert {writer for writer in found._all.values() if writer.log.is_open} == set(found._open), step
+        assert [*numbers, found.of("a").queue.run(HELLO)] == [2, 3, 4][: len(numbers) + 1], step
+        return came
+
+    on_a_thread(lambda: at_every_step(go_through))
+
+
+def test_a_store_is_not_closed_in_the_middle_of_a_write_by_the_same_thread() -> None:
+    found = writers(Disk(), max_open=2)
+
+    def work(_: Writer) -> None:
+        with pytest.raises(nacre.Refused, match="in the middle of writing"):
+            found.close()
+
+    found.alone("a", work)
+    assert found.of("a").queue.run(HELLO) == 2
+    found.close()
 
 
 # Threads

@@ -10,7 +10,7 @@ from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -63,7 +63,8 @@ class Pool:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        # Re-entrant, since a signal handler may write in the middle of a write.
+        self._lock = RLock()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[Thread] = []
         self._busy = 0
@@ -124,7 +125,8 @@ class Writers:
         self._begin()
 
     def _begin(self) -> None:
-        self._lock = Lock()
+        # Re-entrant as in the pool; and what may change in the middle of a loop is copied before.
+        self._lock = RLock()
         self.pool = Pool()
         self._writers: dict[str, Writer] = {}
         # Those too that are no longer at hand, for as long as anyone uses them: there is one to a session.
@@ -162,14 +164,20 @@ class Writers:
 
     def load(self) -> Load:
         with self._lock:
-            unsound = sum(not writer.log.is_sound for writer in self._open)
+            unsound = sum(not writer.log.is_sound for writer in list(self._open))
             return Load(len(self._open), self._clock, unsound)
 
     def close(self) -> None:
-        """Write what waits, flush, and let go of every log; raises the first flush that failed."""
+        """Write what waits, flush, and let go of every log; raises the first flush that failed.
+
+        Raises Refused in the middle of a write by this thread, as in a signal handler.
+        """
         with self._lock:
+            writers = list(self._all.values())
+            for writer in writers:
+                writer.queue.refuse_nested()
             self._closed = True
-            writers, self._writers = list(self._all.values()), {}
+            self._writers = {}
         self.pool.finish()
         errors: list[StoreError] = []
         for writer in writers:
@@ -192,20 +200,24 @@ class Writers:
             if self._closed:
                 raise StoreError("the store is closed")
             if len(self._writers) > _MOST_IDLE:
-                self._writers = {name: writer for name, writer in self._writers.items() if writer.log.is_open}
+                known = list(self._writers.items())
+                self._writers = {name: writer for name, writer in known if writer.log.is_open}
             writer = self._all.get(name)
             if writer is None:
                 writer = self._all[name] = Writer(self._make(key), self)
             return self._writers.setdefault(name, writer)
 
     def commit(self, writer: Writer, tickets: Sequence[Ticket]) -> None:
-        self._permits.get()
+        permit: list[None] = []
         try:
+            # In one step: a signal between taking and having one would lose it.
+            permit.extend(map(self._permits.get, (True,)))
             if not self._is_ready:
                 self.get_ready()
             writer.log.commit(tickets)
         finally:
-            self._permits.put(None)
+            if permit:
+                self._permits.put(None)
             self._clock = writer.used = self._clock + 1
             if not writer.is_noted:
                 self._note(writer)
@@ -223,7 +235,7 @@ class Writers:
                 self._open.pop(writer, None)
             surplus: list[Writer] = []
             if len(self._open) > self._max_open:
-                others = (other for other in self._open if other is not writer)
+                others = [other for other in list(self._open) if other is not writer]
                 surplus = nsmallest(len(self._open) - self._max_open, others, key=attrgetter("used"))
         for other in surplus:
             other.queue.try_alone(partial(self._let_go, other))
