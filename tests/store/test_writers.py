@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread, active_count
+from threading import Event, Thread, active_count, current_thread
 from time import sleep
 from typing import Any, cast
 from weakref import ref
@@ -21,6 +21,7 @@ from nacre import store
 from nacre.entries import Unit, say_plainly
 from nacre.history.live import RULES
 from nacre.log import commit
+from nacre.log.commit import Committer
 from nacre.log.file import LogFile
 from nacre.log.ops import Ops
 from nacre.log.place import Place
@@ -238,12 +239,14 @@ def on_a_thread(act: Callable[[], object]) -> None:
     outcome.result(WAIT)
 
 
-def test_an_interrupt_at_any_step_keeps_nobody_from_writing() -> None:
+@pytest.mark.parametrize("act", [lambda queue: queue.run(HELLO), lambda queue: queue.submit(HELLO)])
+def test_an_interrupt_at_any_step_keeps_nobody_from_writing(act: Callable[[Committer], object]) -> None:
     def go_through(step: int) -> bool:
         found = writers(Disk(), max_open=1)
-        came = is_struck(step, lambda: found.of("a").queue.run(HELLO), store.writers)
+        came = is_struck(step, lambda: act(found.of("a").queue), commit, store.writers)
         for key in "ba":
-            found.of(key).queue.run(HELLO)
+            found.of(key).queue.submit(HELLO).result(WAIT)
+        found.close()
         return came
 
     on_a_thread(lambda: at_every_step(go_through))
@@ -301,6 +304,72 @@ def test_there_are_no_more_threads_than_there_is_work() -> None:
     assert active_count() == before + 1
     pool.finish()
     assert active_count() == before
+
+
+class Unstartable(Thread):
+    """What there is when the machine has no more threads."""
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_what_is_submitted_when_no_thread_can_be_started_is_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = writers(Disk(), max_open=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.writers, "Thread", Unstartable)
+        assert found.of("a").queue.submit(HELLO).result(0) == 2
+    assert found.of("a").queue.submit(HELLO).result(WAIT) == 3
+    found.close()
+
+
+def test_what_goes_wrong_when_no_thread_can_be_started_is_no_concern_of_who_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise ValueError
+
+    monkeypatch.setattr(store.writers, "Thread", Unstartable)
+    pool = Pool()
+    pool.run(fail)
+    pool.finish()
+
+
+def test_when_no_more_threads_can_be_started_those_that_run_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, free = Pool(), Event()
+    served_by: list[Thread] = []
+
+    def serve() -> None:
+        assert free.wait(WAIT)
+        served_by.append(current_thread())
+
+    pool.run(serve)
+    monkeypatch.setattr(store.writers, "Thread", Unstartable)
+    pool.run(serve)
+    free.set()
+    pool.finish()
+    assert (len(served_by), len(set(served_by))) == (2, 1)
+
+
+def test_a_thread_whose_start_was_interrupted_ends_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Thread] = []
+
+    class Interrupted(Thread):
+        def start(self) -> None:
+            super().start()
+            started.append(self)
+            if len(started) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(store.writers, "Thread", Interrupted)
+    pool, done = Pool(), Event()
+    with pytest.raises(KeyboardInterrupt):
+        pool.run(done.set)
+    pool.run(done.set)
+    assert done.wait(WAIT)
+    on_a_thread(pool.finish)
+    for thread in started:
+        thread.join(WAIT)
+    assert [thread.is_alive() for thread in started] == [False, False]
 
 
 def test_a_failure_does_not_end_the_thread_that_met_it() -> None:

@@ -70,19 +70,24 @@ class Pool:
         self._busy = 0
 
     def run(self, work: Callable[[], None]) -> None:
+        """Have it done by a thread, or do it here if none can be started."""
         with self._lock:
-            self._busy += 1
-            if len(self._threads) < min(self._busy, _FLUSHERS):
+            if len(self._threads) < min(self._busy + 1, _FLUSHERS):
                 self._start()
-            self._work.put(work)
+            if self._threads:
+                self._busy += 1
+                self._work.put(work)
+                return
+        # Whoever waits for it is told what went wrong.
+        with suppress(Exception):
+            work()
 
     def finish(self) -> None:
         """Wait until nothing is left to do."""
         with self._lock:
             threads, self._threads = self._threads, []
-            for _ in threads:
-                self._work.put(None)
-            self._work = SimpleQueue()
+            work, self._work = self._work, SimpleQueue()
+        work.put(None)
         for thread in threads:
             thread.join()
         atexit.unregister(self.finish)
@@ -92,12 +97,16 @@ class Pool:
         atexit.unregister(self.finish)
 
     def _start(self) -> None:
-        if not self._threads:
+        thread = Thread(target=self._serve, args=(self._work,), name="nacre-flush", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            # The machine has no more; those who are there do it, or whoever asked.
+            return
+        self._threads.append(thread)
+        if len(self._threads) == 1:
             # A program may end with something under way; daemons would be cut off in the middle of it.
             atexit.register(self.finish)
-        thread = Thread(target=self._serve, args=(self._work,), name="nacre-flush", daemon=True)
-        self._threads.append(thread)
-        thread.start()
 
     def _serve(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:
         while (work := queue.get()) is not None:
@@ -106,6 +115,8 @@ class Pool:
                 work()
             with self._lock:
                 self._busy -= 1
+        # For the next: one that was interrupted when it was started serves too, and nobody counted it.
+        queue.put(None)
 
 
 class Writers:
