@@ -290,6 +290,15 @@ def test_what_callbacks_raise_is_no_concern_of_the_others(log: Log, later: Later
     assert [future.result(0) for future in pending] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("waiting", [Gate(), Pending()])
+def test_of_several_answers_the_first_counts(waiting: Gate | Pending) -> None:
+    ticket = Ticket(unit("a"))
+    ticket.number = 7
+    waiting.resolve(ticket, None)
+    waiting.resolve(ticket, DurabilityUnknown("interrupted"))
+    assert waiting.result() == 7
+
+
 # Signals
 
 

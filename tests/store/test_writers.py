@@ -252,6 +252,23 @@ def test_an_interrupt_at_any_step_keeps_nobody_from_writing(act: Callable[[Commi
     on_a_thread(lambda: at_every_step(go_through))
 
 
+def test_who_is_interrupted_while_others_write_gives_no_permit_back_that_it_did_not_have() -> None:
+    class Permits:
+        given_back = 0
+
+        def get(self, _: bool) -> None:
+            raise KeyboardInterrupt
+
+        def put(self, _: None) -> None:
+            self.given_back += 1
+
+    found, permits = writers(Disk(), max_open=1), Permits()
+    found._permits = cast("Any", permits)
+    with pytest.raises(KeyboardInterrupt):
+        found.of("a").queue.run(HELLO)
+    assert permits.given_back == 0
+
+
 def test_a_signal_handler_may_write_another_session_at_any_step() -> None:
     def go_through(step: int) -> bool:
         found = writers(Disk(), max_open=2)
