@@ -184,7 +184,7 @@ class Writers:
         Raises Refused in the middle of a write by this thread, as in a signal handler.
         """
         with self._lock:
-            writers = list(self._all.values())
+            writers = self._known()
             for writer in writers:
                 writer.queue.refuse_nested()
             self._closed = True
@@ -201,10 +201,14 @@ class Writers:
 
     def begin_in_child(self) -> None:
         """Forget what the parent was doing: its locks are shared with us and must not be let go."""
-        for writer in list(self._all.values()):
+        for writer in self._known():
             writer.log.drop()
         self.pool.drop()
         self._begin()
+
+    def _known(self) -> Sequence[Writer]:
+        """Every writer that is at hand or in use."""
+        return list(dict.fromkeys([*self._writers.values(), *self._all.values()]))
 
     def _new(self, key: str, name: str) -> Writer:
         with self._lock:
@@ -213,10 +217,9 @@ class Writers:
             if len(self._writers) > _MOST_IDLE:
                 known = list(self._writers.items())
                 self._writers = {name: writer for name, writer in known if writer.log.is_open}
-            writer = self._all.get(name)
-            if writer is None:
-                writer = self._all[name] = Writer(self._make(key), self)
-            return self._writers.setdefault(name, writer)
+            writer = self._writers.setdefault(name, self._all.get(name) or Writer(self._make(key), self))
+            self._all[name] = writer
+            return writer
 
     def commit(self, writer: Writer, tickets: Sequence[Ticket]) -> None:
         permit: list[None] = []
