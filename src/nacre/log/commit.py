@@ -141,8 +141,10 @@ class Committer:
         try:
             gate = None if self._turn.acquire(blocking=False) else self._queued(ticket)
             if gate is None:
-                self._write(self._stored, ticket)
-                self._let_go()
+                self._write(ticket)
+                self._turn.release()
+                if self._waiting:
+                    self._later(self._drain)
         except BaseException as failure:
             self._let_go(failure)
             raise
@@ -196,7 +198,7 @@ class Committer:
     def refuse_waiting(self, error: StoreError) -> None:
         """Refuse every unit that has not been taken into a batch."""
         with self._turn:
-            self._write(lambda _: error)
+            self._write(refusal=error)
 
     def refuse_nested(self) -> None:
         """Raise Refused if this thread is in the middle of work on the log; to wait for that would be for ever."""
@@ -241,18 +243,18 @@ class Committer:
             # In the middle of other work on this thread, it is left to whoever does that.
             while self._waiting and not self._is_nested():
                 with self._turn:
-                    self._write(self._stored)
+                    self._write()
         except BaseException:
             # Those of the batch have been told; others may have come meanwhile.
             if self._waiting:
                 self._later(self._drain)
             raise
 
-    def _write(self, store: Callable[[Sequence[Ticket]], StoreError | None], own: Ticket | None = None) -> None:
-        """Store what waits, and the caller's own unit behind it, and tell everyone what came of it."""
+    def _write(self, own: Ticket | None = None, *, refusal: StoreError | None = None) -> None:
+        """Commit what waits, and the caller's own unit behind it, unless they are refused; tell everyone."""
         taken: list[tuple[Ticket, Pending | Gate]] = []
-        is_known = False
-        error: StoreError | None = None
+        error = refusal
+        is_known = refusal is not None
         try:
             if self._waiting:
                 # In the order in which it came, and in one step: a signal in between would leave some to nobody.
@@ -260,8 +262,8 @@ class Committer:
             tickets = [ticket for ticket, _ in taken] if taken else []
             if own is not None:
                 tickets.append(own)
-            if tickets:
-                error = store(tickets)
+            if tickets and refusal is None:
+                error = self._stored(tickets)
             is_known = True
             if own is not None and own.error is None:
                 own.error = error
