@@ -43,7 +43,9 @@ class Parrot:
             await anyio.sleep_forever()
         if words == "fail":
             raise ProviderError("no server")
-        return Reply(message=Message(role="assistant", content=f"re: {words}"))
+        said = f"re: {words}"
+        content = [{"type": "text", "text": said}] if words == "in parts" else said
+        return Reply(message=Message(role="assistant", content=content))
 
     async def close(self) -> None:
         """There is nothing to close."""
@@ -189,6 +191,10 @@ def test_a_failing_model_is_said_and_why_to_the_owner_alone(root: Path, owner: s
     line = served(root, [words("fail")], enough=1, manners=Manners(owners=[owner]))
     logging.disable(logging.NOTSET)
     assert line.sent == [("ann", told)]
+
+
+def test_an_answer_in_parts_is_sent_as_text(root: Path) -> None:
+    assert served(root, [words("in parts")], enough=1).sent == [("ann", "re: in parts")]
 
 
 def test_a_command_is_carried_out(root: Path) -> None:

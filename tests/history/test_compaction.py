@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nacre.entries import Message, ToolCall
-from nacre.history.compaction import Limits, Plan, complaint, cuts, is_due, pieces, plan, text_of, told
+from nacre.history.compaction import Limits, Plan, complaint, cuts, is_due, pieces, plan, told
 from nacre.history.pairing import SAID_AS, settled
+from nacre.history.text import text_of
 from nacre.history.tokens import count
 from nacre.testing import histories
 

@@ -314,6 +314,16 @@ def test_a_session_from_elsewhere_that_is_refused_leaves_no_file_open(
     assert at_hand == {}
 
 
+def test_a_log_of_which_nothing_can_be_learned_is_not_left_open(
+    disk: Disk, at_hand: dict[tuple[Process, int], str]
+) -> None:
+    disk.write_durable(LOG, b"".join(conversation("k", ["a"])))
+    disk.fail(Fault(call="fstat"))
+    with pytest.raises(nacre.StoreError):
+        said(opened(disk))
+    assert at_hand == {}
+
+
 def test_a_followed_log_that_cannot_be_locked_is_an_error_and_not_left_open(
     disk: Disk, at_hand: dict[tuple[Process, int], str]
 ) -> None:

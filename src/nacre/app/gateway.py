@@ -34,6 +34,7 @@ from nacre.errors import (
     SessionBusy,
     Stopped,
 )
+from nacre.history.text import text_of
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -278,7 +279,7 @@ def _text(answer: Message | None) -> str:
     if answer is None:
         # They came in the middle of a turn, and its answer is theirs too.
         return ""
-    text = answer.content if isinstance(answer.content, str) else str(answer.content or "")
+    text = text_of(answer)
     return text if text.strip() else NOTHING
 
 

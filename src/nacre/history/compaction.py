@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nacre.entries import Message
 from nacre.history.pairing import SAID_AS
+from nacre.history.text import text_of
 from nacre.history.tokens import count
 from nacre.history.tokens import estimate as by_length
 from nacre.history.window import Estimate
@@ -98,14 +99,6 @@ def cuts(messages: Sequence[Message]) -> Iterator[int]:
 def is_beginning(message: Message) -> bool:
     """Tell whether a turn begins with a message."""
     return message.role == "user" and SAID_AS not in message.extra
-
-
-def text_of(message: Message) -> str:
-    """What was said, without what is not text."""
-    if isinstance(message.content, list):
-        texts = [part.get("text") if isinstance(part, dict) else part for part in message.content]
-        return "\n".join(text for text in texts if isinstance(text, str))
-    return message.content or ""
 
 
 def told(messages: Iterable[Message]) -> list[str]:

@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.entries import Message
-from nacre.history.compaction import is_beginning, text_of
+from nacre.history.compaction import is_beginning
+from nacre.history.text import text_of
 from nacre.history.tokens import count
 
 HEADING = "[kept word for word; the number says how often it came up]"

@@ -16,7 +16,11 @@ def open_log(ops: Ops, path: str, flags: int) -> tuple[int, os.stat_result]:
         fd = ops.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
         raise _explained(ops, error, path) from error
-    found = ops.fstat(fd)
+    try:
+        found = ops.fstat(fd)
+    except BaseException:
+        ops.close(fd)
+        raise
     if modes.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
         return fd, found
     ops.close(fd)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Spec, Text
 from nacre.entries import Message, ToolCall
 from nacre.errors import ProviderError
+from nacre.history.text import text_of
 from nacre.providers.calls import Answer, read
 from nacre.providers.held import Said, read_held, schema_of
 from nacre.providers.sieve import Sieve
@@ -170,14 +171,6 @@ def call_text(name: str, arguments: Any, *, held: bool = False) -> str:
         return arguments if held else f"<tool_call>\n{arguments}\n</tool_call>"
     call = _json({"name": name, "arguments": arguments})
     return call if held else f"<tool_call>\n{call}\n</tool_call>"
-
-
-def text_of(message: Message) -> str:
-    """The text of a message, also where it is in parts."""
-    if not isinstance(message.content, list):
-        return message.content or ""
-    texts = (part.get("text") for part in message.content if isinstance(part, dict))
-    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _as_text(message: Message, *, held: bool) -> Message:

@@ -27,12 +27,13 @@ from nacre.entries import Message, Note, ToolCall, say
 from nacre.errors import Conflict
 from nacre.history.earlier import answer_before
 from nacre.history.pairing import paired
+from nacre.history.text import text_of
 from nacre.history.window import window
 from nacre.web import reading
 from nacre.web.api import agent, decoded, gone, json_body, nothing_queried
 from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, stays
 from nacre.web.problems import Fault, fault_of
-from nacre.web.retries import answer_known, answer_to, checked_id, is_waiting, text_of
+from nacre.web.retries import answer_known, answer_to, checked_id, is_waiting
 from nacre.web.shapes import ROLES, Chat, Function
 from nacre.web.turns import Running, Turns
 

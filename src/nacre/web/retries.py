@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from nacre.entries import Message
 from nacre.errors import Conflict
 from nacre.history.earlier import id_of, is_final
+from nacre.history.text import text_of
 from nacre.web.problems import Fault
 from nacre.web.reading import Stand
 
@@ -79,12 +80,5 @@ def _words(message: Message) -> tuple[str, list[Any]]:
     """What a message says, and what it shows: the same words about another picture are others."""
     content = message.content if isinstance(message.content, list) else []
     shown = [part for part in content if not (isinstance(part, dict) and isinstance(part.get("text"), str))]
-    return text_of(message), [*shown, *message.media]
-
-
-def text_of(message: Message) -> str:
-    """The words of a message, without the space around them that clients may drop."""
-    if not isinstance(message.content, list):
-        return (message.content or "").strip()
-    parts = (part.get("text", "") for part in message.content if isinstance(part, dict))
-    return "\n".join(part for part in parts if isinstance(part, str)).strip()
+    # Without the space around it that clients may drop.
+    return text_of(message).strip(), [*shown, *message.media]
