@@ -72,7 +72,9 @@ def daemon(room: Path, *words: str, **variables: str) -> Iterator[Daemon]:
         try:
             line = process.stdout.readline()
             assert line, process.communicate()[1]
-            made = Daemon(process, json.loads(line)["url"])
+            found = json.loads(line)
+            assert "url" in found, (line, process.communicate()[1])
+            made = Daemon(process, found["url"])
             with made.client:
                 yield made
         finally:
