@@ -75,6 +75,27 @@ def test_a_damaged_header_is_read_right_while_nobody_may_mend_it(disk: Disk) -> 
     assert disk.read(FORK) == damaged
 
 
+@pytest.mark.parametrize("has_earlier", [False, True])
+def test_a_fork_that_lost_its_header_can_be_erased(disk: Disk, has_earlier: bool) -> None:
+    sessions = opened(disk)
+    if has_earlier:
+        sessions.delete("fork")
+        say(sessions, "earlier", key="fork")
+        sessions.archive("fork")
+        sessions.fork("k", "fork")
+    say(sessions, "d" * 70_000, key="fork")
+    disk.write_durable(FORK, without_header(disk.read(FORK)))
+    sessions = opened(disk)
+    sessions.delete("fork")
+    folders = [folder for folder in disk.process().listdir(ROOT) if folder not in ("nacre.json", "tmp")]
+    left = [name for folder in folders for name in names(disk, folder) if name.startswith("fork")]
+    assert (left, opened(disk).exists("fork"), said(opened(disk))) == ([], False, PAST)
+    opened(disk).fork("k", "fork")
+    disk.write_durable(FORK, without_header(disk.read(FORK)))
+    with pytest.raises(nacre.LogDamaged):
+        say(sessions, "e", key="fork")
+
+
 @pytest.mark.parametrize("own", [[], ["d"]], ids=len)
 def test_a_fork_that_lost_its_header_is_left_as_it_is(disk: Disk, own: list[str]) -> None:
     say(opened(disk), *own, key="fork")

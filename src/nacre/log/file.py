@@ -204,6 +204,13 @@ class LogFile(Writer):
         Where there is no log one is made and locked: whoever begins the session anew meanwhile has to wait, and keeps
         what it brings along.
         """
+        self._ends = True
+        try:
+            self._erase()
+        finally:
+            self._ends = False
+
+    def _erase(self) -> None:
         with self._locked(create=True):
             if self.n:
                 try:

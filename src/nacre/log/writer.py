@@ -59,6 +59,7 @@ class Writer:
         self._known: Known | None = None
         self._fd = -1
         self._aside = 0
+        self._ends = False
         self._inode = (0, 0)
         self._named = False
         self.header = Header()
@@ -371,7 +372,8 @@ class Writer:
 
     def _lost_header(self, lines: Lines, tail: Tail) -> Header:
         """What can be known of a session whose header is gone; every whole cold frame still counts."""
-        refuse_forks(self._ops, self._place, lines)
+        if not self._ends:
+            refuse_forks(self._ops, self._place, lines)
         uid = self._place.archived or self._likely_uid()
         length = cold.whole_length(self._ops, self._place.cold(uid))
         high = tail.last.n if tail.last is not None and length else 0

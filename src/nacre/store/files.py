@@ -123,7 +123,6 @@ class Files:
 
     def delete(self, key: str) -> None:
         place = Place.of(self._root, key)
-
         originals = self._originals(key)
 
         def work(writer: Writer) -> None:
@@ -174,7 +173,12 @@ class Files:
     def _originals(self, key: str) -> Sequence[str]:
         """The files of an earlier agent from which a session was migrated, and which are still there."""
         found: list[str] = []
-        for source in self.source_of(key):
+        try:
+            sources = self.source_of(key)
+        except LogDamaged:
+            # What cannot be read cannot say where it came from, and may be erased all the same.
+            return found
+        for source in sources:
             folder, _, name = f"{self._root}/{source.get('file', '')}".rpartition("/")
             with suppress(OSError):
                 beside = [file for file in self._ops.listdir(folder) if file.startswith(f"{name}.migrated")]
@@ -419,7 +423,7 @@ class Files:
 
     def _erased(self, place: Place, log: LogFile) -> None:
         archived = self._archived(place)
-        if archived and not log.exists():
+        if archived and not _is_there(log):
             # The record of the deletion goes into the newest log, which is then the last to go.
             with self._briefly(archived[-1]) as last:
                 last.erase()
@@ -433,6 +437,13 @@ class Files:
     def begin_in_child(self) -> None:
         """After a fork, in the child."""
         self._writers.begin_in_child()
+
+
+def _is_there(log: LogFile) -> bool:
+    try:
+        return log.exists()
+    except LogDamaged:
+        return True
 
 
 def _whole(record: Record, past: LogPast) -> Record:
