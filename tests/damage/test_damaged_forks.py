@@ -177,3 +177,16 @@ def test_a_session_that_lost_its_header_keeps_its_large_payloads() -> None:
     (shared,) = (name for name in names(disk, "blobs") if "." not in name)
     disk.process().unlink(f"{ROOT}/blobs/{shared}")
     assert said(opened(disk)) == ["large" * 20_000, "b"]
+
+
+def test_what_a_fork_shares_may_have_become_too_short_and_that_is_said(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    (base,) = (f"{ROOT}/base/{name}" for name in names(disk, "base"))
+    lines = disk.read(base).splitlines(keepends=True)
+    disk.write_durable(base, b"".join(lines[:-1]))
+    sessions = opened(disk)
+    assert said(sessions, "fork") == PAST[:-1]
+    assert "what a fork shares is damaged" in caplog.text
+    (finding,) = sessions.verify("fork").findings
+    assert (finding.kind, finding.detail) == ("damage", "the file ends before that")

@@ -160,9 +160,11 @@ class _BaseLines(Lines):
     def read(self, start: int, end: int) -> bytes:
         self._fd = self._ops.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
-            return super().read(start, end)
+            data = super().read(start, end)
         finally:
             self._ops.close(self._fd)
+        self.damaged = self.damaged or len(data) < end - start
+        return data
 
 
 def _below(past: LogPast) -> LogPast:

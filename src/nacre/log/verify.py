@@ -36,13 +36,18 @@ class _Check:
         self._gaps = Gaps()
 
     def run(self) -> Iterator[Finding]:
+        end = 0
         for piece in self._past.lines.forward():
+            end = piece.end
             if piece.record is None:
                 yield _finding(self._key, "damage", piece, "not a whole record")
                 continue
             if not piece.is_line:
                 yield _finding(self._key, "newline", piece, f"record {piece.record.n} has no line of its own")
             yield from self._record(piece, piece.record)
+        if end < self._past.lines.size:
+            where = f"bytes {end} to {self._past.lines.size}"
+            yield Finding(key=self._key, kind="damage", where=where, detail="the file ends before that")
         if self._gaps.found:
             yield Finding(key=self._key, kind="missing", where="between records", detail=self._gaps.found)
 
