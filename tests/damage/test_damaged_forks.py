@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import nacre
+from nacre.cli import discard
 from nacre.testing import Disk, Fault
 from tests.simulated import LOG, ROOT, names, opened, said, say
 
@@ -190,3 +193,42 @@ def test_what_a_fork_shares_may_have_become_too_short_and_that_is_said(
     assert "what a fork shares is damaged" in caplog.text
     (finding,) = sessions.verify("fork").findings
     assert (finding.kind, finding.detail) == ("damage", "the file ends before that")
+
+
+@pytest.mark.parametrize("damaged", [without_header, lambda content: bytes(300)], ids=["lost", "zeros"])
+def test_a_session_that_was_begun_anew_is_not_taken_for_a_fork_in_the_trash(
+    tmp_path: Path, damaged: Callable[[bytes], bytes]
+) -> None:
+    with nacre.open(tmp_path) as sessions:
+        say(sessions, "a")
+        sessions.fork("k", "fork")
+        say(sessions, "b", key="fork")
+        discard.discard(sessions, "fork", is_active=True)
+        say(sessions, "c", "d", key="fork")
+    log = tmp_path / "sessions" / "fork.jsonl"
+    log.write_bytes(damaged(log.read_bytes()))
+    with nacre.open(tmp_path) as sessions:
+        say(sessions, "e", key="fork")
+        assert said(sessions, "fork")[-1] == "e"
+
+
+def test_a_session_that_was_begun_anew_is_not_taken_for_a_fork_that_never_came_to_be(disk: Disk) -> None:
+    say(opened(disk), "d", "e", key="other")
+    disk.write_durable(f"{ROOT}/base/other.{'1' * 32}.0.jsonl", disk.read(LOG))
+    log = f"{ROOT}/sessions/other.jsonl"
+    disk.write_durable(log, without_header(disk.read(log)))
+    assert said(opened(disk), "other") == ["d", "e"]
+
+
+def test_a_session_that_lost_its_header_does_not_share_its_payloads_with_the_trash(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        say(sessions, "old" * 30_000)
+        discard.discard(sessions, "k", is_active=True)
+        say(sessions, "a", "b")
+    log = tmp_path / "sessions" / "k.jsonl"
+    log.write_bytes(without_header(log.read_bytes()))
+    with nacre.open(tmp_path) as sessions:
+        say(sessions, "new" * 30_000)
+        (item,) = discard.items(str(tmp_path))
+        discard.empty(str(tmp_path), item)
+        assert said(sessions) == ["a", "b", "new" * 30_000]

@@ -259,6 +259,23 @@ def test_what_waits_can_be_refused(log: Log, later: Later, queue: Committer) -> 
     assert log.batches == []
 
 
+def test_however_many_submit_to_a_log_that_is_busy_few_threads_wait_for_it(log: Log) -> None:
+    threads: list[Thread] = []
+
+    def start(work: Callable[[], None]) -> None:
+        threads.append(Thread(target=work))
+        threads[-1].start()
+        # Time enough for it to come to where it waits.
+        threads[-1].join(0.02)
+
+    queue = Committer(log.commit, start)
+    log.free.clear()
+    pending = [queue.submit(unit(str(number))) for number in range(10)]
+    log.free.set()
+    assert [one.result(WAIT) > 0 for one in pending] == [True] * 10
+    assert len(threads) <= 2
+
+
 def test_who_came_while_an_interrupted_batch_was_written_is_not_forgotten(
     log: Log, later: Later, queue: Committer, come: Come
 ) -> None:

@@ -254,6 +254,26 @@ def test_a_session_that_is_archived_meanwhile_is_read(
     assert read(moved_meanwhile(disk, monkeypatch, "after sessions", lambda other: other.archive("k"))) == ["a"]
 
 
+def test_what_is_left_of_a_session_is_erased_though_the_disk_is_full(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_open = Process.open
+
+    def open(self: Process, path: str, flags: int, mode: int = 0o600) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return really_open(self, path, flags, mode)
+
+    sessions = opened(disk)
+    say(sessions, "a")
+    left = f"{ROOT}/quarantine/gone.{UID}.jsonl"
+    disk.process().mkdir(f"{ROOT}/quarantine", 0o700)
+    disk.write_durable(left, b"private")
+    monkeypatch.setattr(Process, "open", open)
+    sessions.delete("gone")
+    assert disk.process().listdir(f"{ROOT}/quarantine") == []
+
+
 # Descriptors
 
 

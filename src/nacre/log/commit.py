@@ -238,14 +238,19 @@ class Committer:
             self._is_busy = False
 
     def _drain(self) -> None:
-        self._is_called = False
         try:
-            # In the middle of other work on this thread, it is left to whoever does that.
-            while self._waiting and not self._is_nested():
+            while not self._is_nested():
                 with self._turn:
+                    # Only now: whoever came before is in the batch, and nobody else need wait for the turn.
+                    self._is_called = False
                     self._write()
+                if not self._waiting:
+                    return
+            # In the middle of other work on this thread, it is left to whoever does that.
+            self._is_called = False
         except BaseException:
             # Those of the batch have been told; others may have come meanwhile.
+            self._is_called = False
             if self._waiting:
                 self._later(self._drain)
             raise

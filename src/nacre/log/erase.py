@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nacre.log.blobs import release, unused
 from nacre.log.ops import Ops
-from nacre.log.place import Place, settle_names, uids_in, unlink_if_there
+from nacre.log.place import Place, put_away, settle_names, unlink_if_there
 
 _FOLDERS = ("cold", "base", "blobs", "quarantine", "archive", "trash")
 
@@ -17,7 +17,7 @@ def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:
     Those of generations later than `upto` stay: they began after the deletion. Payloads of one that never came to
     be go too, whatever its uid; only the lock of the active log keeps others from beginning one meanwhile.
     """
-    doomed = _Doomed(upto, None if place.archived else _put_away(ops, place))
+    doomed = _Doomed(upto, None if place.archived else put_away(ops, place))
     for folder in (f"{place.root}/{name}" for name in _FOLDERS):
         try:
             files = ops.listdir(folder)
@@ -44,13 +44,6 @@ class _Doomed(NamedTuple):
     def takes(self, folder: str, uid: str) -> bool:
         is_unborn = self.known is not None and uid not in self.known and folder.endswith("/blobs")
         return uid <= self.upto or is_unborn
-
-
-def _put_away(ops: Ops, place: Place) -> frozenset[str]:
-    """The generations of a session that are archived or in the trash."""
-    return frozenset(
-        uid for folder in ("archive", "trash") for uid in uids_in(ops, f"{place.root}/{folder}", place.name)
-    )
 
 
 def _remove(ops: Ops, path: str) -> None:

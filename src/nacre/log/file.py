@@ -206,12 +206,15 @@ class LogFile(Writer):
         """
         self._ends = True
         try:
-            self._erase()
+            self._erase(create=True)
+        except Refused:
+            # Where no log can be made, on a full disk, there may be something to erase all the same.
+            self._erase(create=False)
         finally:
             self._ends = False
 
-    def _erase(self) -> None:
-        with self._locked(create=True):
+    def _erase(self, *, create: bool) -> None:
+        with self._locked(create=create) as held:
             if self.n:
                 try:
                     self._settle()
@@ -221,4 +224,5 @@ class LogFile(Writer):
                     logger.warning("a session is deleted without a record of it")
             with self._begun("deleting"):
                 erase_rest(self._ops, self._place, upto=self.uid or self._place.archived or ALL)
-                self._remove_log()
+                if held:
+                    self._remove_log()

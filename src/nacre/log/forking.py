@@ -13,12 +13,12 @@ from nacre.log import blobs
 from nacre.log.format import START, seal
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
-from nacre.log.place import Place, uids_in, unlink_if_there, write_all
+from nacre.log.place import Place, put_away, uids_in, unlink_if_there, write_all
 from nacre.log.successor import Successor
 from nacre.log.tail import Header, Level
 
 _BLOCK = 1024 * 1024
-_NO_FORK = START + b"1,"
+_NO_FORK, _SECOND = START + b"1,", 2
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
@@ -65,14 +65,21 @@ def is_shared(ops: Ops, goal: Place, uid: str, levels: tuple[Level, ...]) -> boo
 
 def refuse_forks(ops: Ops, place: Place, lines: Lines) -> None:
     """Raise LogDamaged for a log without a header that may be a fork's: what it shares would be lost with it."""
-    archived = uids_in(ops, f"{place.root}/archive", place.name)
-    forks = uids_in(ops, f"{place.root}/base", place.name)
-    may_be = place.archived in forks if place.archived else any(uid not in archived for uid in forks)
-    if may_be and lines.read(0, len(_NO_FORK)) != _NO_FORK:
+    forks = frozenset(uids_in(ops, f"{place.root}/base", place.name))
+    may_be = place.archived in forks if place.archived else bool(forks - put_away(ops, place))
+    if may_be and not _begins_anew(lines):
         raise LogDamaged(
             f"the log of session {place.key or place.name!r} has lost its header, which says what it shares with "
             f"another session; it is left as it is: {place.log}"
         )
+
+
+def _begins_anew(lines: Lines) -> bool:
+    """Tell whether the beginning of a log is not a fork's: the numbers of that go on with those that it shares."""
+    if lines.read(0, len(_NO_FORK)) == _NO_FORK:
+        return True
+    first = next((piece.record for piece in lines.forward() if piece.record is not None), None)
+    return first is not None and first.n <= _SECOND
 
 
 def unshare(ops: Ops, goal: Place, uid: str, depth: int) -> None:

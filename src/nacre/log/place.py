@@ -75,6 +75,12 @@ def uids_in(ops: Ops, folder: str, name: str) -> list[str]:
     return sorted({uid for uid in found if _UID.match(uid)})
 
 
+def put_away(ops: Ops, place: Place) -> frozenset[str]:
+    """The generations of a session that are archived or in the trash."""
+    folders = (f"{place.root}/{folder}" for folder in ("archive", "trash"))
+    return frozenset(uid for folder in folders for uid in uids_in(ops, folder, place.name))
+
+
 def new_uid(ops: Ops) -> str:
     """Return a random name for a generation that sorts by the time it was made."""
     return f"{int(ops.now() * 1_000_000):014x}{ops.random(9).hex()}"

@@ -19,7 +19,7 @@ from nacre.log.lines import Lines, Piece
 from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
-from nacre.log.place import Place, new_uid, settle_names, uids_in, unlink_if_there, write_all
+from nacre.log.place import Place, new_uid, put_away, settle_names, uids_in, unlink_if_there, write_all
 from nacre.log.quarantine import set_aside
 from nacre.log.scratch import Scratch
 from nacre.log.successor import Closing, Successor, brought_back, mended, redone
@@ -387,9 +387,9 @@ class Writer:
     def _likely_uid(self) -> str:
         """The uid that the session's other files have, or a new one."""
         root, name = self._place.root, self._place.name
-        archived = uids_in(self._ops, f"{root}/archive", name)
+        others = put_away(self._ops, self._place)
         beside = [uid for folder in _BESIDE for uid in uids_in(self._ops, f"{root}/{folder}", name)]
-        return max((uid for uid in beside if uid not in archived), default="") or new_uid(self._ops)
+        return max((uid for uid in beside if uid not in others), default="") or new_uid(self._ops)
 
     def _set_aside(self, lines: Lines, bad: Sequence[Piece], header: Header, reason: str) -> None:
         path = self._place.quarantine(header.uid)
