@@ -12,7 +12,7 @@ import pytest
 import nacre
 from nacre.history.live import RULES
 from nacre.store.files import Files
-from nacre.testing import Disk, Fault, Process, Snapshot, WouldBlockForever, images
+from nacre.testing import Disk, Fault, Process, Snapshot, images
 
 
 def opened(process: Process) -> nacre.Sessions:
@@ -253,17 +253,6 @@ def test_a_fork_whose_key_is_deleted_while_it_is_made_is_a_conflict(disk: Disk) 
     assert disk.process().listdir("/store/sessions") == ["one.jsonl"]
     sessions.fork("one", "two")
     assert said(sessions, "two") == ["a" * 5000]
-
-
-def test_a_fork_waits_until_its_key_has_been_deleted(disk: Disk) -> None:
-    def fork() -> None:
-        with pytest.raises(WouldBlockForever):
-            opened(disk.process()).fork("one", "two")
-
-    before_touching(disk, "/store/cold", fork)
-    opened(disk.process()).delete("two")
-    assert disk.before is None
-    assert disk.process().listdir("/store/sessions") == ["one.jsonl"]
 
 
 def test_damage_in_what_a_fork_shares_is_found(tmp_path: Path) -> None:

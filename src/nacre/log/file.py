@@ -199,23 +199,16 @@ class LogFile(Writer):
             return not held
 
     def erase(self) -> None:
-        """Write that the session ends, then remove every file that it has.
-
-        Where there is no log one is made and locked: whoever begins the session anew meanwhile has to wait, and keeps
-        what it brings along.
-        """
+        """Write that the session ends, then remove every file that it has."""
         self._ends = True
         try:
-            self._erase(create=True)
-        except Refused:
-            # Where no log can be made, on a full disk, there may be something to erase all the same.
-            self._erase(create=False)
+            self._erase()
         finally:
             self._ends = False
 
-    def _erase(self, *, create: bool) -> None:
-        with self._locked(create=create) as held:
-            if self.n:
+    def _erase(self) -> None:
+        with self._locked(create=False) as held:
+            if held and self.n:
                 try:
                     self._settle()
                     self._store([Ticket(Unit(wishes=(End(),)))])
@@ -223,6 +216,6 @@ class LogFile(Writer):
                     # No room even for that. The log goes last, so a crash leaves a session to be deleted again.
                     logger.warning("a session is deleted without a record of it")
             with self._begun("deleting"):
-                erase_rest(self._ops, self._place, upto=self.uid or self._place.archived or ALL)
+                erase_rest(self._ops, self._place, upto=self.uid or ALL)
                 if held:
                     self._remove_log()
