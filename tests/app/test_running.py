@@ -12,7 +12,7 @@ import pytest
 import nacre
 from nacre.agent.actor import Inbound
 from nacre.agent.ports import Event, Notice, Scene, Tool
-from nacre.app import App, running
+from nacre.app import App, Options, running
 from nacre.config import Settings
 from nacre.entries import ToolCall
 from nacre.errors import ToolError
@@ -35,7 +35,7 @@ def play(answers: list[Answer], act: Play, sections: Mapping[str, Any] | None = 
     async def run() -> None:
         async with serving(OllamaServer(answers, MODELS)) as server:
             found = Settings({**(sections or {}), "ollama": {"host": server.host}}, {})
-            async with running(found, emit=told.append, **options) as app:
+            async with running(found, Options(**options), emit=told.append) as app:
                 await act(app)
 
     anyio.run(run)
@@ -344,7 +344,7 @@ def test_a_model_that_was_asked_for_is_not_replaced_by_another(home: Path, monke
     monkeypatch.setattr("nacre.providers.weights.is_installed", lambda: True)
 
     async def run() -> None:
-        async with running(settings(), model="nosuch/x"):
+        async with running(settings(), Options(model="nosuch/x")):
             pass
 
     with pytest.raises(nacre.ProviderError, match="nosuch/x cannot be asked: Ollama does not answer"):

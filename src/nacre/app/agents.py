@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from nacre.app.furnishing import workspace_of
 from nacre.app.gateway import Gateway
+from nacre.app.options import Options
 from nacre.app.retention import Rules
 from nacre.app.running import App, running, store_of
 from nacre.app.serving import FOLDER, channels_of, serving
@@ -182,7 +183,8 @@ class _Unit:
     async def run(self, *, task_status: TaskStatus[tuple[App, Gateway]]) -> None:
         try:
             with self._scope:
-                running_ = running(self.settings, store=self._store, agent=self._name, model=self._model)
+                options = Options(store=self._store, agent=self._name, model=self._model)
+                running_ = running(self.settings, options)
                 async with running_ as app, serving(app) as gateway:
                     self._app, self.gateway = app, gateway
                     await gateway.run(ready=lambda: task_status.started((app, gateway)))

@@ -22,6 +22,7 @@ from nacre.app.counts import Work
 from nacre.app.furnishing import Furniture, Makings, furnish, workspace
 from nacre.app.manners import Guests
 from nacre.app.models import provider_for
+from nacre.app.options import USUAL, Options
 from nacre.app.turnstile import Turnstile
 from nacre.config import MAIN, Settings
 from nacre.entries import Describe, Message, ToolCall
@@ -171,27 +172,19 @@ def store_of(root: str, agent: str) -> str:
 
 
 @asynccontextmanager
-async def running(  # noqa: PLR0913 - each is one thing that a person may say
-    settings: Settings,
-    *,
-    store: str | None = None,
-    agent: str = MAIN,
-    incognito: bool = False,
-    model: str | None = None,
-    emit: Emit = ignored,
-) -> AsyncIterator[App]:
+async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = ignored) -> AsyncIterator[App]:
     """Put the parts of an agent together and run them; whatever happens, all are closed, the store last.
 
-    `store` is the agent's own (see `store_of`). Raises StoreError, ConfigError, and ProviderError if there is
-    no model to talk to.
+    Raises StoreError, ConfigError, and ProviderError if there is no model to talk to.
     """
+    store, agent, incognito = options.store, options.agent, options.incognito
     settings = settings.for_agent(agent)
     guests = Guests(settings)
     closing = Closing()
     try:
         sessions = nacre.open(":memory:" if incognito else store)
         closing.add("store", _later(sessions.close))
-        app = App(settings, sessions, await provider_for(settings, model), name=agent)
+        app = App(settings, sessions, await provider_for(settings, options.model), name=agent)
         closing.add("model", app.close)
         app.is_guest = lambda key: guests(app.children.outermost(key))
         root = _root(store)

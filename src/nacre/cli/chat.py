@@ -98,7 +98,8 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
     from nacre import app, config  # noqa: PLC0415 - everything that an agent is made of
 
     settings = config.load()
-    return app.running(settings, store=args.store, agent=args.agent, incognito=args.incognito, model=args.model)
+    chosen = app.Options(store=args.store, agent=args.agent, incognito=args.incognito, model=args.model)
+    return app.running(settings, chosen)
 
 
 async def _talked(args: Namespace, out: Out, prompt: str | None) -> int:
