@@ -46,14 +46,14 @@ def test_tables_of_names_that_users_choose_are_kept(file: Path) -> None:
     ("text", "said"),
     [
         ('[agent]\nmodle = "x"', r"agent.modle is not a setting; did you mean agent.model\?"),
-        ("[zzz]\nqqq = 1", "zzz.qqq is not a setting; `nacre config show` lists what there is"),
+        ("[zzz]\nqqq = 1", "zzz.qqq is not a setting; `nacre config show` lists all settings"),
         ("top = 1", "top is not a setting"),
         ('[agent]\nmax_steps = "many"', r"agent.max_steps is a whole number, not 'many' \(file\)"),
         ("[sandbox]\nnetwork = 1", r"sandbox.network is true or false, not 1 \(file\)"),
         ('[sandbox]\nkind = "jail"', r"sandbox.kind is auto, bwrap, landlock or off, not 'jail' \(file\)"),
         ('[approvals]\nshell = "maybe"', "approvals.shell is ask, allow or deny, not 'maybe'"),
         ('[mcp]\nfiles = "serve"', "mcp.files is a table: a server, with a command or a url, not 'serve'"),
-        ("[agent", "cannot be read: .*; mend it, or move it away"),
+        ("[agent", "cannot be read: .*; correct it, or move it away"),
     ],
 )
 def test_what_cannot_work_is_said(file: Path, text: str, said: str) -> None:
@@ -66,6 +66,42 @@ def test_what_cannot_work_is_said(file: Path, text: str, said: str) -> None:
 def test_a_variable_that_means_nothing_is_said(variable: str, value: str) -> None:
     with pytest.raises(nacre.ConfigError, match=rf"not {value!r} \({variable}\)"):
         Settings({}, {variable: value})
+
+
+# ---- lists
+
+
+@pytest.mark.parametrize(
+    ("text", "tools"),
+    [
+        ('["read_file", "a tool"]', ("read_file", "a tool")),
+        ("[\n  'read_file', # why\n  'shell',\n]", ("read_file", "shell")),
+        ('"read_file  shell"', ("read_file", "shell")),
+        ("[]", ()),
+        ('""', ()),
+    ],
+)
+def test_a_list_is_an_array_or_a_text_separated_by_spaces(file: Path, text: str, tools: tuple[str, ...]) -> None:
+    file.write_text(f"[agent]\nonly = {text}\n")
+    assert config.load().texts("agent.only") == tools
+
+
+@pytest.mark.parametrize("text", ['["a", "b"]', " ['a','b'] ", "a b", " a\tb "])
+def test_a_list_in_a_variable_is_an_array_or_separated_by_spaces(text: str) -> None:
+    assert Settings({}, {"NACRE_AGENT_ONLY": text}).texts("agent.only") == ("a", "b")
+
+
+@pytest.mark.parametrize("text", ["[1]", '["a"', "shell(git status)", "'a b' c", '["a"]\nx = 1'])
+def test_a_list_that_is_not_one_is_reported(text: str) -> None:
+    with pytest.raises(
+        nacre.ConfigError, match=r"agent.only is an array of texts, as \[\"a\", \"b\"\], not .*NACRE_AGENT_ONLY"
+    ):
+        Settings({}, {"NACRE_AGENT_ONLY": text})
+
+
+def test_an_array_of_numbers_in_the_file_is_reported() -> None:
+    with pytest.raises(nacre.ConfigError, match=r"web.allow is an array of texts.*not \[1, 2\] \(file\)"):
+        Settings({"web": {"allow": [1, 2]}}, {})
 
 
 # ---- several agents
@@ -88,7 +124,7 @@ def test_an_agent_has_what_its_table_says_over_what_the_main_one_has() -> None:
     assert [one.text("agent.workspace") for one in (main, clerk)] == ["/w", ""]
     assert [one.text("agent.persona") for one in (main, clerk)] == ["P", ""]
     assert (clerk.text("agent.provider"), clerk.number("agent.max_steps")) == ("ollama", 7)
-    assert clerk.text("agent.only") == "read_file"
+    assert clerk.texts("agent.only") == ("read_file",)
     assert clerk.table("approvals") == {"write_file": "deny", "shell": "allow"}
     assert [list(one.table("mcp")) for one in (main, clerk)] == [["files"], ["files", "desk"]]
 
@@ -118,11 +154,11 @@ def test_settings_are_the_same_if_all_they_say_is() -> None:
         ({"agents": {"Clerk": {}}}, "agents.Clerk: an agent is named by lower-case letters, digits and dashes"),
         ({"agents": {"../x": {}}}, "agents.../x: an agent is named by"),
         ({"agents": {"main": {}}}, "agents.main: an agent is named by"),
-        ({"agents": {"c": 1}}, "agents.c is a table: an agent, with what differs from the main one, not 1"),
+        ({"agents": {"c": 1}}, "agents.c is a table: an agent, with the settings that differ from the main one, not 1"),
         ({"agents": 1}, "agents is a table"),
         ({"agents": {"c": {"modle": "x"}}}, r"\[agents.c\] agent.modle is not a setting; did you mean agent.model"),
         ({"agents": {"c": {"max_steps": "x"}}}, r"\[agents.c\] agent.max_steps is a whole number, not 'x'"),
-        ({"agents": {"c": {"cli": {"color": "never"}}}}, r"\[agents.c\] cli is not an agent's own"),
+        ({"agents": {"c": {"cli": {"color": "never"}}}}, r"\[agents.c\] cli cannot be set for one agent"),
         ({"agents": {"c": {"approvals": {"shell": "yes"}}}}, r"\[agents.c\] approvals.shell is ask, allow or deny"),
         ({"channels": {"irc": {"agent": "c"}}}, "channels.irc is for the agent 'c'; there are main"),
         ({"schedule": {"x": {"agent": ["c"]}}}, r"schedule.x is for the agent \['c'\]; there are main"),

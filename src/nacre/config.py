@@ -1,4 +1,4 @@
-"""Settings: what may be set, where it is set, and what it is now."""
+"""Settings: the keys of the configuration file, their defaults, and their values now."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 
 from nacre.errors import ConfigError
 
-Plain = str | int | bool
+Plain = str | int | bool | tuple[str, ...]
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 MAIN = "main"
-"""What the agent is called that is always there."""
+"""The name of the agent that always exists."""
+_NEEDS_ARRAY = frozenset("()[]\"'")
+"""Characters that a space-separated list must not have: such a text is written as an array."""
 
 
 class Setting(NamedTuple):
-    """One key of the configuration file; what it is by default says what kind of value it takes."""
+    """One key of the configuration file; its values have the type of its default (a tuple is an array of texts)."""
 
     key: str
     meaning: str
@@ -29,11 +31,14 @@ class Setting(NamedTuple):
 
     @property
     def kind(self) -> str:
-        return {bool: "true or false", int: "a whole number"}.get(type(self.default), "text")
+        """The type of its values, for people."""
+        return {bool: "true or false", int: "a whole number", tuple: "an array of texts"}.get(
+            type(self.default), "text"
+        )
 
 
 class Value(NamedTuple):
-    """What a setting is, and where that was said: a variable, the file, or nowhere."""
+    """The value of a setting, and its source: the name of a variable, `file` or `default`."""
 
     setting: Setting
     value: Plain
@@ -41,63 +46,66 @@ class Value(NamedTuple):
 
 
 SETTINGS = (
-    Setting("agent.provider", "who serves the model", "auto", ("auto", "ollama", "openai", "anthropic", "embedded")),
-    Setting("agent.model", "the model's name; nothing: the provider's usual one", ""),
-    Setting("agent.max_context_tokens", "how much of a session the model is shown, in tokens", 32_000),
-    Setting("agent.max_history_messages", "how much of a session the model is shown, in messages", 50),
-    Setting("agent.max_steps", "how often a model may call tools in one turn", 50),
-    Setting("agent.max_turns", "how many senders of all channels are answered at once; others wait", 32),
-    Setting("agent.only", "the tools that it may use, separated by spaces; nothing: all", ""),
-    Setting("agent.persona", "who it is, in words for the model; nothing: PERSONA.md in the workspace", ""),
-    Setting("agent.tools", "how tools are called", "auto", ("auto", "native", "prompted")),
-    Setting("agent.workspace", "where tools read and write; nothing: `workspace` in the store", ""),
-    Setting("anthropic.base_url", "where Anthropic's API is", "https://api.anthropic.com"),
-    Setting("anthropic.key_file", "a file with the key; else ANTHROPIC_API_KEY", ""),
-    Setting("anthropic.max_tokens", "the longest answer, in tokens", 8192),
-    Setting("channels.session_persistence", "whether what comes through channels is kept on disk", True),  # noqa: FBT003 - a default
-    Setting("cli.color", "colour in the terminal", "auto", ("auto", "always", "never")),
-    Setting("cli.pager", "the program that long output goes through; PAGER if it is not set", ""),
-    Setting("embedded.threads", "threads of the embedded model; 0: as many as there are cores", 0),
-    Setting("memory.enabled", "whether facts are kept from one session to the next", True),  # noqa: FBT003
-    Setting("memory.model", "the model that reads turns for what to remember; nothing: the one that answers", ""),
-    Setting("memory.tokens", "how much of it the model is shown with each message, in tokens", 800),
-    Setting("memory.embeddings", "whether facts are found by meaning too, if installed", "auto", ("auto", "off")),
-    Setting("ollama.host", "where Ollama is; else OLLAMA_HOST", ""),
-    Setting("ollama.keep_alive", "how long Ollama keeps the model loaded", "5m"),
-    Setting("openai.base_url", "where an OpenAI-compatible API is", "https://api.openai.com/v1"),
-    Setting("openai.key_file", "a file with the key; else OPENAI_API_KEY", ""),
-    Setting("openai.azure_version", "the api-version of an Azure deployment; nothing: not Azure", ""),
     Setting(
-        "retention.archive_after", "how long after the last word a session is archived, as 90d; nothing: never", ""
+        "agent.provider",
+        "which provider serves the model",
+        "auto",
+        ("auto", "ollama", "openai", "anthropic", "embedded"),
     ),
-    Setting("retention.delete_after", "how long after that it goes to the trash, as 1y; nothing: never", ""),
-    Setting("sandbox.kind", "what confines programs that tools run", "auto", ("auto", "bwrap", "landlock", "off")),
-    Setting("sandbox.network", "whether programs that tools run may use the network", False),  # noqa: FBT003
-    Setting("web.allow", "private hosts that web_fetch may read, separated by spaces", ""),
+    Setting("agent.model", "name of the model; empty: the provider's default", ""),
+    Setting("agent.max_context_tokens", "maximum size of a request to the model, in tokens", 32_000),
+    Setting("agent.max_history_messages", "maximum number of messages of a session in one request", 50),
+    Setting("agent.max_steps", "maximum number of model calls in one turn", 50),
+    Setting("agent.max_turns", "maximum number of turns that run at the same time; others wait", 32),
+    Setting("agent.only", "names of the tools it may use; empty: all", ()),
+    Setting("agent.persona", "who the agent is, as text for the model; empty: its PERSONA.md", ""),
+    Setting("agent.tools", "how tools are called", "auto", ("auto", "native", "prompted")),
+    Setting("agent.workspace", "folder that `nacre serve` works in; empty: `workspace` in the store", ""),
+    Setting("anthropic.base_url", "URL of Anthropic's API", "https://api.anthropic.com"),
+    Setting("anthropic.key_file", "file with the API key; empty: ANTHROPIC_API_KEY", ""),
+    Setting("anthropic.max_tokens", "maximum length of an answer, in tokens", 8192),
+    Setting("channels.session_persistence", "store the sessions of channels on disk", True),  # noqa: FBT003 - a default
+    Setting("cli.color", "colour in the terminal", "auto", ("auto", "always", "never")),
+    Setting("cli.pager", "program that shows long output; empty: PAGER", ""),
+    Setting("embedded.threads", "threads of the embedded model; 0: one per core", 0),
+    Setting("memory.enabled", "remember facts from one session to the next", True),  # noqa: FBT003
+    Setting("memory.model", "model that extracts facts from turns; empty: the one that answers", ""),
+    Setting("memory.tokens", "maximum size of the facts sent with each message, in tokens", 800),
+    Setting("memory.embeddings", "find facts by meaning too, if installed", "auto", ("auto", "off")),
+    Setting("ollama.host", "address of Ollama; empty: OLLAMA_HOST", ""),
+    Setting("ollama.keep_alive", "how long Ollama keeps the model loaded", "5m"),
+    Setting("openai.base_url", "URL of an OpenAI-compatible API", "https://api.openai.com/v1"),
+    Setting("openai.key_file", "file with the API key; empty: OPENAI_API_KEY", ""),
+    Setting("openai.azure_version", "api-version of an Azure deployment; empty: not Azure", ""),
+    Setting("retention.archive_after", "archive a session this long after its last message, as 90d; empty: never", ""),
+    Setting("retention.delete_after", "move it to the trash this long after that, as 1y; empty: never", ""),
+    Setting("sandbox.kind", "sandbox for programs that tools run", "auto", ("auto", "bwrap", "landlock", "off")),
+    Setting("sandbox.network", "programs that tools run may use the network", False),  # noqa: FBT003
+    Setting("web.allow", "private hosts that web_fetch may read", ()),
 )
 RULES = ("ask", "allow", "deny")
 
 _TABLES = {
-    "agents": "an agent, with what differs from the main one",
-    "channels": "a place where people are",
+    "agents": "an agent, with the settings that differ from the main one",
+    "channels": "a chat channel",
     "mcp": "a server, with a command or a url",
-    "schedule": "words, and when they come",
+    "schedule": "a text, and when it is sent",
 }
 """Sections of tables whose names users choose."""
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 _SHARED = ("agents", "channels", "cli", "schedule")
-"""Sections that are the daemon's, not one agent's."""
+"""Sections of the whole daemon: an agent cannot have its own."""
 _ROUTED = ("channels", "schedule")
-"""Sections whose tables say which agent they are for."""
+"""Sections whose tables name the agent they belong to."""
 _UNIQUE = ("agent.persona", "agent.workspace")
-"""What an agent never has from the main one."""
+"""Settings that an agent does not inherit from the main one."""
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_NAME = 32
 _TAKEN = (MAIN, "nacre")
 
 
 class Settings:
-    """Every setting's value; raises ConfigError when it is made of what cannot work."""
+    """The value of every setting; creating it raises ConfigError if one of them is not valid."""
 
     def __init__(self, tables: Mapping[str, Any], environ: Mapping[str, str]) -> None:
         wrong = complaints(tables, environ)
@@ -110,7 +118,7 @@ class Settings:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Settings) and (self._values, self._tables) == (other._values, other._tables)
 
-    __hash__ = None  # type: ignore[assignment] # what can be compared and changed is no key
+    __hash__ = None  # type: ignore[assignment] # compared by value, so not hashable
 
     @property
     def agents(self) -> list[str]:
@@ -118,7 +126,7 @@ class Settings:
         return [MAIN, *self.table("agents")]
 
     def for_agent(self, name: str) -> Settings:
-        """The settings of one agent: the main one's under what its own table says, and the channels that it answers.
+        """The settings of one agent: its own table over the main one's, and the channels that belong to it.
 
         Raises ConfigError if there is no such agent.
         """
@@ -140,10 +148,18 @@ class Settings:
         return str(self._values[key])
 
     def number(self, key: str) -> int:
-        return int(self._values[key])
+        value = self._values[key]
+        assert isinstance(value, int)  # noqa: S101 - checked by `complaints`
+        return value
 
     def flag(self, key: str) -> bool:
         return bool(self._values[key])
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The value of a setting that is an array of texts."""
+        value = self._values[key]
+        assert isinstance(value, tuple)  # noqa: S101 - checked by `complaints`
+        return value
 
     def table(self, name: str) -> Mapping[str, Any]:
         """A section whose keys are names that users choose."""
@@ -152,7 +168,7 @@ class Settings:
 
 
 def load() -> Settings:
-    """The settings as the file and the environment say; raises ConfigError."""
+    """The settings of the file and the environment; raises ConfigError."""
     return Settings(read(), os.environ)
 
 
@@ -172,7 +188,7 @@ def read() -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path()} cannot be read: {error}; mend it, or move it away") from error
+        raise ConfigError(f"{path()} cannot be read: {error}; correct it, or move it away") from error
 
 
 def current(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[Value]:
@@ -181,12 +197,12 @@ def current(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[Value
 
 
 def value_of(key: str) -> str:
-    """What one text is set to now; raises ConfigError if the file cannot be read."""
+    """The current value of one text setting; raises ConfigError if the file cannot be read."""
     return str(_current(_BY_KEY[key], read(), os.environ).value)
 
 
 def complaints(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """What is wrong with the settings in a file and in the environment."""
+    """Every problem with the settings in a file and in the environment."""
     wrong = [fault for key, value in _flat(tables) if (fault := _strange(key, value))]
     wrong += [fault for found in current(tables, environ) if (fault := _fault(found))]
     agents = found if isinstance(found := tables.get("agents"), dict) else {}
@@ -196,16 +212,16 @@ def complaints(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[st
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text may name an agent or a channel: it stands in addresses, in keys and in names of files."""
+    """Tell whether a text may name an agent or a channel: it is part of addresses, keys and file names."""
     return 0 < len(text) <= _LONGEST_NAME and text[0] != "-" and _LETTERS.issuperset(text)
 
 
 def _complaints_of(name: str, table: Mapping[str, Any]) -> list[str]:
-    """What is wrong with an agent's table."""
+    """Every problem with an agent's table."""
     if not is_name(name) or name in _TAKEN:
         return [f"agents.{name}: an agent is named by lower-case letters, digits and dashes, and not main or nacre"]
     own = _sections(table)
-    alien = [f"{section} is not an agent's own" for section in own if section in _SHARED]
+    alien = [f"{section} cannot be set for one agent" for section in own if section in _SHARED]
     found = complaints({section: table for section, table in own.items() if section not in _SHARED}, {})
     return [f"[agents.{name}] {fault}" for fault in alien + found]
 
@@ -231,7 +247,7 @@ def _without_agent(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _astray(section: str, tables: Any, agents: list[str]) -> list[str]:
-    """Tables that are for an agent that there is not."""
+    """Tables that name an agent that does not exist."""
     found = tables.items() if isinstance(tables, dict) else ()
     wanted = {key: _agent_of(table) for key, table in found if isinstance(table, dict)}
     return [
@@ -247,17 +263,34 @@ def _current(setting: Setting, tables: Mapping[str, Any], environ: Mapping[str, 
     section, _, name = setting.key.partition(".")
     table = tables.get(section)
     if isinstance(table, dict) and name in table:
-        return Value(setting, table[name], "file")
+        return Value(setting, _from_file(setting, table[name]), "file")
     return Value(setting, setting.default, "default")
 
 
-def _parsed(setting: Setting, text: str) -> Plain:
-    """What a variable's text means; the text itself if it means nothing, so that it can be complained of."""
+def _parsed(setting: Setting, text: str) -> Any:
+    """The value of a variable's text; the text itself if it is not valid, so that it can be reported."""
     if isinstance(setting.default, bool):
         return text.lower() in _TRUE if text.lower() in _TRUE + _FALSE else text
     if isinstance(setting.default, int):
         return int(text) if text.strip().isdecimal() else text
-    return text
+    if isinstance(setting.default, tuple) and text.lstrip().startswith("["):
+        import tomllib  # noqa: PLC0415 - as in `read`
+
+        try:
+            tables = tomllib.loads(f"value = {text}")
+        except ValueError:
+            return text
+        return _from_file(setting, tables["value"]) if len(tables) == 1 else text
+    return _from_file(setting, text)
+
+
+def _from_file(setting: Setting, value: Any) -> Any:
+    """An array as a tuple; a text with several names, as it was written before there were arrays, is split."""
+    if not isinstance(setting.default, tuple):
+        return value
+    if isinstance(value, str) and not _NEEDS_ARRAY.intersection(value):
+        return tuple(value.split())
+    return tuple(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
 
 
 def _flat(tables: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -269,7 +302,7 @@ def _flat(tables: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _strange(key: str, value: Any) -> str:
-    """What is wrong with a key of the file."""
+    """The problem with a key of the file; empty if there is none."""
     section = key.partition(".")[0]
     if section == "approvals":
         return "" if value in RULES else f"{key} is ask, allow or deny, not {value!r}"
@@ -280,6 +313,8 @@ def _strange(key: str, value: Any) -> str:
 
 def _fault(found: Value) -> str:
     setting, value, source = found
+    if isinstance(setting.default, tuple) and not isinstance(value, tuple):
+        return f'{setting.key} is an array of texts, as ["a", "b"], not {value!r} ({source})'
     if type(value) is not type(setting.default):
         return f"{setting.key} is {setting.kind}, not {value!r} ({source})"
     if not setting.choices or value in setting.choices:
@@ -291,4 +326,4 @@ def _meant(key: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
 
     near = get_close_matches(key, _BY_KEY, n=1)
-    return f"; did you mean {near[0]}?" if near else "; `nacre config show` lists what there is"
+    return f"; did you mean {near[0]}?" if near else "; `nacre config show` lists all settings"

@@ -86,7 +86,7 @@ def test_settings_come_from_the_environment_then_the_file_then_the_default(
         ('[cli]\ncolour = "never"\n', "cli.colour is not a setting; did you mean cli.color?"),
         ("[cli]\ncolor = 3\n", "cli.color is text, not 3 (file)"),
         ('[cli]\ncolor = "blue"\n', "cli.color is auto, always or never, not 'blue' (file)"),
-        ('what = "?"\n', "what is not a setting; `nacre config show` lists what there is"),
+        ('what = "?"\n', "what is not a setting; `nacre config show` lists all settings"),
     ],
 )
 def test_what_is_wrong_with_the_settings_is_said(nacre: Nacre, text: str, problem: str) -> None:

@@ -70,7 +70,7 @@ async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
     files = Workspace(place, hidden=hidden, frozen=frozen)
     tools: list[Tool] = [*reading_tools(files), *writing_tools(files)]
     tools += await _shell(settings, place, notes, hidden=hidden, frozen=frozen)
-    tools += [web_tool(allow=settings.text("web.allow").split()), delegate_tool(children)]
+    tools += [web_tool(allow=list(settings.texts("web.allow"))), delegate_tool(children)]
     if sessions.location != ":memory:":
         tools.append(search_tool(sessions.search, sees=lambda one, other: one == other or not is_guest(one)))
     if memory is not None:
@@ -81,7 +81,7 @@ async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
     loaded = loading.load(place / "tools", taken=[tool.spec.name for tool in tools])
     notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
     by_name = {tool.spec.name: tool for tool in [*tools, *loaded.tools]}
-    allowed = _allowed(by_name, settings.text("agent.only").split(), notes)
+    allowed = _allowed(by_name, list(settings.texts("agent.only")), notes)
     return Furniture(allowed, skills, _system(settings, place, skills), notes, _for_guests(allowed))
 
 

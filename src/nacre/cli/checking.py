@@ -33,7 +33,7 @@ async def checks(args: Namespace) -> AsyncIterator[Check]:
         check_workspaces(settings, root_of(args))
         check_limits(settings)
     except ConfigError as error:
-        yield Check("config", "fail", str(error), f"edit {path()}; `nacre config show` lists what there is")
+        yield Check("config", "fail", str(error), f"edit {path()}; `nacre config show` lists all settings")
         return
     yield Check("config", "ok", f"{path()}; agents: {', '.join(settings.agents)}")
     for name in settings.agents:

@@ -59,6 +59,8 @@ def _show(args: Namespace, out: Out) -> int:
 
 
 def _shown(value: settings.Plain) -> str:
+    if isinstance(value, tuple):
+        return clean(" ".join(value))
     return str(value).lower() if isinstance(value, bool) else clean(str(value))
 
 
