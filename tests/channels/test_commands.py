@@ -14,7 +14,7 @@ import nacre
 from nacre.channels.terminal.commands import COMMANDS, Command
 from nacre.channels.terminal.repl import Repl
 from nacre.channels.terminal.talk import Talk, title_of
-from nacre.cli import chat
+from nacre.cli import interactive
 from nacre.cli.flags import Flags
 from nacre.cli.output import Out
 from nacre.providers.scripted import Scripted
@@ -68,7 +68,7 @@ def talked(
     async def run() -> Ended:
         async with running(root, Scripted(answers), system=system) as app:
             typist = Typist(lines)
-            talk = Talk(app, chat._desk(app, Out(Flags())), key=KEY, make_reader=lambda _: typist)
+            talk = Talk(app, interactive.make_desk(app, Out(Flags())), key=KEY, make_reader=lambda _: typist)
             await Repl(talk).run()
             return Ended(typist, talk)
 

@@ -55,7 +55,7 @@ def test_a_conversation_with_tools(start: Start, root: Path) -> None:
         terminal.say("thanks")
         terminal.until("Bye.")
         terminal.type(CTRL_D)
-        terminal.until("go on with: nacre chat -r chat-")
+        terminal.until("Resume with: nacre chat -r chat-")
         assert terminal.ends() == 0
     assert [role for role, _ in said(root)] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     with nacre.open(root) as sessions:
@@ -101,7 +101,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves(start: Start, roo
         terminal.until("Ctrl-C again")
         terminal.type(CTRL_C)
         assert terminal.ends() == 0
-        assert "go on with" not in terminal.text
+        assert "Resume with" not in terminal.text
     with nacre.open(root) as sessions:
         assert list(sessions.list()) == []
 
@@ -180,7 +180,7 @@ def test_a_turn_that_a_crash_cut_short_is_finished_when_the_session_is_resumed(s
         terminal.until("the last turn was not finished; it goes on")
         terminal.until("I am.")
         terminal.type(CTRL_D)
-        terminal.until(f"go on with: nacre chat -r {KEY}")
+        terminal.until(f"Resume with: nacre chat -r {KEY}")
         assert terminal.ends() == 0
     assert said(root) == [("user", "are you there?"), ("assistant", "I am.")]
 
@@ -240,7 +240,7 @@ def test_an_ordered_end_by_a_signal_says_how_to_go_on(start: Start, root: Path) 
         terminal.say("hello")
         terminal.until("Hm.")
         terminal.signal(signal.SIGTERM)
-        terminal.until("go on with: nacre chat -r")
+        terminal.until("Resume with: nacre chat -r")
         assert terminal.ends() == 128 + signal.SIGTERM
     assert said(root) == [("user", "hello")]
 
@@ -304,7 +304,7 @@ def test_without_a_line_editor_it_works_all_the_same(start: Start, root: Path) -
         terminal.say("y")
         terminal.until("Fine.")
         terminal.type(CTRL_D)
-        terminal.until("go on with")
+        terminal.until("Resume with")
         assert terminal.ends() == 0
         assert "\x1b[3" not in terminal.text
     assert ("user", "list\nthem") in said(root)

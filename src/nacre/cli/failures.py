@@ -14,6 +14,8 @@ DAMAGED = 6
 UNRECOVERABLE = 7
 TOO_NEW = 8
 PARTIAL = 9
+SIGNALLED = 128
+"""Added to the number of the signal that ended it."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 

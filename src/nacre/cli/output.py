@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from nacre import config as settings
 from nacre.cli.failures import Failure
@@ -16,6 +16,9 @@ from nacre.cli.progress import Progress
 from nacre.cli.text import clean, clean_json, cut, pad, width
 from nacre.cli.times import rfc3339
 from nacre.render.text import ago
+
+if TYPE_CHECKING:
+    from nacre.render.terminal import Sheet
 
 _DEFAULT_WIDTH = 80
 _NARROWEST = 40
@@ -140,6 +143,15 @@ class Out:
                 self._stream = before
 
     # ---- style
+
+    def sheet(self) -> Sheet:
+        """What conversations are drawn on, as wide as the terminal is now."""
+        from nacre.render.terminal import Sheet  # noqa: PLC0415 - few verbs draw
+
+        columns = self.width
+        if self.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+            columns = max(os.get_terminal_size(sys.__stdout__.fileno()).columns if sys.__stdout__ else columns, 40)
+        return Sheet(columns=columns, has_colour=self.color)
 
     def bold(self, text: str) -> str:
         return self._styled("1", text)

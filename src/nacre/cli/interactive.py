@@ -1,0 +1,136 @@
+"""A conversation in the terminal: the REPL, and what it needs from the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nacre import __version__
+from nacre.channels.terminal.plain import Plain
+from nacre.channels.terminal.ports import App, Desk, Reader
+from nacre.channels.terminal.recall import Recall, place
+from nacre.channels.terminal.repl import Repl
+from nacre.channels.terminal.talk import Talk
+from nacre.cli.export import write
+from nacre.cli.failures import OK, SIGNALLED, Failure
+from nacre.cli.output import Out
+from nacre.cli.resume import open_session, tell_how_to_resume
+from nacre.cli.rows import remember
+from nacre.cli.show import live_view
+from nacre.cli.text import clean
+from nacre.entries import SessionInfo
+from nacre.errors import NacreError
+from nacre.render import terminal
+from nacre.render.document import document
+from nacre.render.page import page
+from nacre.render.terminal import Sheet
+from nacre.render.text import clip, one_line, pad, width
+from nacre.render.turn import Turn, question
+
+_SHOWN = 6
+"""How many messages of a session are shown when it is resumed."""
+
+
+async def converse(app: App, args: Namespace, out: Out, *, key: str) -> int:
+    """Talk until the user leaves; returns the exit code."""
+    recall = Recall(None if args.incognito else place())
+    talk = Talk(app, make_desk(app, out), key=key, make_reader=_reader_factory(app, out, recall))
+    _greet(app, args, out)
+    code = await Repl(talk).run()
+    tell_how_to_resume(app, args, out, talk.key)
+    return SIGNALLED + code if code else OK
+
+
+def _greet(app: App, args: Namespace, out: Out) -> None:
+    kept = ", incognito: nothing is kept" if args.incognito else ""
+    out.say(f"{out.bold(f'nacre {__version__}')} · {clean(app.model)}{kept}")
+    out.say(out.dim("/help lists the commands, Ctrl-C stops a turn, Ctrl-D leaves"))
+    out.say()
+    out.flush()
+
+
+def _reader_factory(app: App, out: Out, recall: Recall) -> Callable[[Talk], Reader]:
+    """The editor of prompt_toolkit, or a plain one where that is missing or the terminal cannot do it."""
+
+    def make(talk: Talk) -> Reader:
+        if os.environ.get("TERM", "dumb") != "dumb":
+            try:
+                from nacre.channels.terminal.completion import Completion  # noqa: PLC0415 - prompt_toolkit is optional
+                from nacre.channels.terminal.editor import Editor  # noqa: PLC0415 - the same
+
+                choices = Completion(app)
+                return Editor(talk, recall=recall, choices=choices, stream=sys.stdout, has_colour=out.color)
+            except ModuleNotFoundError as error:
+                if (error.name or "").partition(".")[0] != "prompt_toolkit":
+                    raise
+                out.note('line editing is plain: pip install "nacre[agent]" has more')
+        return Plain(talk, recall=recall, stream=sys.stdout, safe=talk.desk.safe)
+
+    return make
+
+
+def make_desk(app: App, out: Out) -> Desk:
+    """What a conversation gets from the command line: how things look, and how sessions are found."""
+    return Desk(
+        find=lambda ref: _as_nacre_error(lambda: open_session(app, ref, out)),
+        history=lambda key: live_view(app.sessions, key).stored if app.sessions.exists(key) else [],
+        past=lambda key: _last_messages(app, out, key),
+        export=lambda key, path: _as_nacre_error(lambda: _export(app, key, path)),
+        listed=lambda infos: _session_rows(app, out, infos),
+        drawing=lambda: Turn(out.sheet),
+        question=lambda tool, call, most: question(tool, call, out.sheet(), most=most),
+        rows=lambda rows: _rows(rows, out.sheet()),
+        safe=lambda text: clean(text, lines=True),
+        paint=lambda text, sgr: out.sheet().paint(text, sgr),
+    )
+
+
+def _as_nacre_error(do: Callable[[], str]) -> str:
+    """Turn a failure of the command line into an error that a conversation shows."""
+    try:
+        return do()
+    except Failure as failure:
+        candidates = "".join(f"\n{clean(key)}  {clean(title)}" for key, title in failure.candidates)
+        raise NacreError(f"{failure.message}{f'; {failure.hint}' if failure.hint else ''}{candidates}") from failure
+
+
+def _last_messages(app: App, out: Out, key: str) -> list[str]:
+    """The last messages of a session, drawn."""
+    view = live_view(app.sessions, key, last=_SHOWN)
+    sheet = out.sheet()
+    head = terminal.cover(view.cover, sheet, when=out.when)
+    return [*head, *terminal.conversation(view.parts(), sheet, when=out.when)]
+
+
+def _session_rows(app: App, out: Out, infos: Sequence[SessionInfo]) -> list[str]:
+    """Sessions as rows, numbered so that @3 names one."""
+    remember(app.sessions.location, [info.key for info in infos])
+    cells = [
+        (f"@{n} {info.key}", " · ".join(filter(None, (out.when(info.updated), info.title))))
+        for n, info in enumerate(infos, 1)
+    ]
+    return _rows(cells, out.sheet())
+
+
+def _rows(rows: Sequence[tuple[str, str]], sheet: Sheet) -> list[str]:
+    """Names and their meanings in two columns."""
+    left = min(max((width(one_line(word)) for word, _ in rows), default=0), sheet.columns * 2 // 3)
+    return [
+        f"  {sheet.paint(pad(clip(one_line(word), left), left), '1')}  "
+        f"{clip(one_line(meaning), max(sheet.columns - left - 4, 8))}".rstrip()
+        for word, meaning in rows
+    ]
+
+
+def _export(app: App, key: str, path: str) -> str:
+    """Write a session to a file that is not there yet; returns its name and size."""
+    if not app.sessions.exists(key):
+        raise Failure("not_found", "there is nothing to export yet")
+    place = Path(path).expanduser() if path else Path(f"{key}.md")
+    view = live_view(app.sessions, key)
+    form = page if place.suffix.lower() in {".html", ".htm"} else document
+    count = write(place, (piece.encode() for piece in form(view.cover, view.parts())), force=False)
+    return f"{place}: {count:,} bytes"
