@@ -93,3 +93,8 @@ class ChannelError(NacreError):
 
 class ConfigError(NacreError):
     """The configuration cannot work."""
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra; every hint that names one is made here."""
+    return f'pip install "nacre-sessions[{extra}]"'

@@ -13,7 +13,7 @@ import pytest
 import nacre
 from tests.channels.ptys import ALT_ENTER, CTRL_C, CTRL_D, ENTER, Terminal, environment
 
-pytest.importorskip("prompt_toolkit", reason="the line editor is not installed: pip install 'nacre[agent]'")
+pytest.importorskip("prompt_toolkit", reason="the line editor is not installed: pip install 'nacre-sessions[agent]'")
 
 NEVER: dict[str, Any] = {"until": "/nonexistent/never"}
 KEY = "talk"
@@ -284,7 +284,7 @@ def test_commands_and_earlier_lines_are_completed_and_recalled(start: Start) -> 
 
 
 def test_a_missing_line_editor_is_told_in_one_line(start: Start) -> None:
-    with start([["Hi."]], mark="line editing is plain: pip install", WITHOUT="prompt_toolkit") as terminal:
+    with start([["Hi."]], mark="input is plain: pip install", WITHOUT="prompt_toolkit") as terminal:
         terminal.say("hello")
         terminal.until("Hi.")
         terminal.type(CTRL_D)

@@ -168,7 +168,7 @@ def test_what_is_not_installed_is_one_clear_line(nacre: Nacre, line: tuple[str, 
         [sys.executable, "-c", program, *line], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 1
-    assert done.stderr == "nacre: this needs anyio, which is not installed\n  pip install 'nacre[agent]'\n"
+    assert done.stderr == 'nacre: this needs anyio, which is not installed\n  pip install "nacre-sessions[agent]"\n'
 
 
 def test_any_other_missing_module_is_a_mistake_of_ours() -> None:

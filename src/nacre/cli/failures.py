@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nacre.errors import install_command
+
 OK = 0
 FAILED = 1
 USAGE = 2
@@ -43,8 +45,8 @@ _KINDS = {
     "ConfigError": ("config", "`nacre config check` looks at the settings"),
 }
 
-# What packages bring that are installed only where they are wanted, and the extra that wants them.
-_EXTRAS = {
+# Optional modules, and the extra that installs each.
+EXTRAS = {
     **dict.fromkeys(("anyio", "httpx2", "prompt_toolkit", "yaml"), "agent"),
     **dict.fromkeys(("h11", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("numpy", "safetensors", "tokenizers"), "embeddings"),
@@ -99,9 +101,7 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def _uninstalled(error: ModuleNotFoundError) -> Failure | None:
-    extra = _EXTRAS.get((error.name or "").partition(".")[0])
+    extra = EXTRAS.get((error.name or "").partition(".")[0])
     if extra is None:
         return None
-    return Failure(
-        "unavailable", f"this needs {error.name}, which is not installed", hint=f"pip install 'nacre[{extra}]'"
-    )
+    return Failure("unavailable", f"this needs {error.name}, which is not installed", hint=install_command(extra))

@@ -22,7 +22,7 @@ from nacre.cli.rows import remember
 from nacre.cli.show import live_view
 from nacre.cli.text import clean
 from nacre.entries import SessionInfo
-from nacre.errors import NacreError
+from nacre.errors import NacreError, install_command
 from nacre.render import terminal
 from nacre.render.document import document
 from nacre.render.page import page
@@ -66,7 +66,7 @@ def _reader_factory(app: App, out: Out, recall: Recall) -> Callable[[Talk], Read
             except ModuleNotFoundError as error:
                 if (error.name or "").partition(".")[0] != "prompt_toolkit":
                     raise
-                out.note('line editing is plain: pip install "nacre[agent]" has more')
+                out.note(f"the line editor is not installed, input is plain: {install_command('agent')}")
         return Plain(talk, recall=recall, stream=sys.stdout, safe=talk.desk.safe)
 
     return make

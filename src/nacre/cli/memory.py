@@ -16,6 +16,7 @@ from nacre.cli.place import opened, root_of
 from nacre.cli.refs import find
 from nacre.cli.table import Column
 from nacre.cli.text import clean, several, wrap
+from nacre.errors import install_command
 
 if TYPE_CHECKING:
     from nacre.memory.lines import Line
@@ -91,7 +92,7 @@ def _memory(args: Namespace, sessions: Sessions) -> Memory:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("nacre"):
             raise
-        raise Failure("unavailable", f"memory needs {error.name}", hint='pip install "nacre[agent]"') from error
+        raise Failure("unavailable", f"memory needs {error.name}", hint=install_command("agent")) from error
     wanted = config.load().for_agent(args.agent).text("agent.workspace")
     folder = Path(wanted).expanduser() if wanted else Path(root_of(args)) / "workspace"
     return Memory(sessions, folder)

@@ -11,6 +11,7 @@ from nacre.cli.failures import OK, Failure
 from nacre.cli.many import Done, each
 from nacre.cli.output import Out
 from nacre.cli.place import opened
+from nacre.errors import install_command
 
 if TYPE_CHECKING:
     from nacre.app.retention import Act, Rules
@@ -34,7 +35,7 @@ def run(args: Namespace, out: Out) -> int:
     try:
         from nacre.app.retention import Keeper, Left, due  # noqa: PLC0415 - needs what `nacre chat` needs
     except ImportError as error:
-        raise Failure("unavailable", f"`retain` needs {error.name}", hint="pip install 'nacre[agent]'") from error
+        raise Failure("unavailable", f"`retain` needs {error.name}", hint=install_command("agent")) from error
     rules = _rules(args)
     with opened(args) as sessions, ExitStack() as stack:
         acts = {f"{act.key}.{act.uid}": act for act in due(sessions, rules)} if rules else {}

@@ -15,6 +15,7 @@ from nacre.cli import systemd
 from nacre.cli.failures import OK, Failure, alone
 from nacre.cli.output import Out
 from nacre.cli.place import root_of
+from nacre.errors import install_command
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -60,7 +61,7 @@ def run(args: Namespace, out: Out) -> int:
         import anyio  # noqa: PLC0415 - only the verbs that need it load it
         import uvicorn  # noqa: F401, PLC0415
     except ImportError as error:
-        raise Failure("unavailable", f"`nacre serve` needs {error.name}", hint="pip install 'nacre[serve]'") from error
+        raise Failure("unavailable", f"`nacre serve` needs {error.name}", hint=install_command("serve")) from error
     if args.agent != "main":
         raise Failure("usage", "a daemon serves every agent of the configuration: leave --agent out")
     if args.unit:

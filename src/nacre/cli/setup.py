@@ -14,6 +14,7 @@ from typing import NamedTuple
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.text import clean
+from nacre.errors import install_command
 from nacre.memory import embeddings
 from nacre.providers import weights
 
@@ -189,5 +190,5 @@ def _try(kit: Kit) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)  # noqa: S603 - our own words
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
-        hint = 'if a module is missing: pip install "nacre[agent]"; else this processor may be too old for the package'
+        hint = f"if a module is missing: {install_command('agent')}; else this processor may be too old for the package"
         raise Failure("failed", f"it is installed but does not run: {clean(lines[-1])}", hint=hint)

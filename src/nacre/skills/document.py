@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nacre.errors import ConfigError
+from nacre.errors import ConfigError, install_command
 
 FILE = "SKILL.md"
 _LONGEST_FILE = 1_000_000
@@ -111,7 +111,7 @@ def _fields(text: str) -> dict[str, Any]:
     try:
         import yaml  # noqa: PLC0415 - only for who has skills
     except ModuleNotFoundError as error:
-        raise ConfigError('reading skills needs PyYAML: pip install "nacre[agent]"') from error
+        raise ConfigError(f"reading skills needs PyYAML: {install_command('agent')}") from error
     try:
         found = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes nothing but texts, lists and mappings
     except yaml.MarkedYAMLError as error:

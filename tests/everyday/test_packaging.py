@@ -1,0 +1,68 @@
+"""What a new user is told to install, and what they get: the name, the extras and the lowest versions."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from email import message_from_string
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+from hatchling.builders.wheel import WheelBuilder
+
+import nacre
+from nacre.errors import install_command
+from tests.everyday.conftest import Person
+
+ROOT = Path(__file__).parents[2]
+HINT = re.compile(r"pip install ['\"]?([a-z-]+)\[([a-z0-9,{}-]+)\]")
+
+
+@cache
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def test_every_install_command_in_the_source_names_an_extra_that_exists() -> None:
+    extras = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "install_command":
+                extras |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+    from nacre.cli.failures import EXTRAS  # noqa: PLC0415 - the table of modules and their extras
+
+    assert {"agent", "serve"} <= extras
+    assert extras | set(EXTRAS.values()) <= set(project()["optional-dependencies"])
+    assert install_command("agent") == 'pip install "nacre-sessions[agent]"'
+
+
+def test_every_install_command_in_texts_and_docs_is_of_this_distribution() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "src").rglob("*.py")]
+    for page in pages:
+        for name, extras in HINT.findall(page.read_text()):
+            assert name == project()["name"], page
+            if "{" not in extras:
+                assert set(extras.split(",")) <= set(project()["optional-dependencies"]), page
+
+
+def test_the_wheel_has_the_name_the_version_and_the_links(tmp_path: Path) -> None:
+    wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
+    with ZipFile(wheel) as archive:
+        listed = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_string(archive.read(listed).decode())
+    assert Path(wheel).name.startswith("nacre_sessions-")
+    assert (metadata["Name"], metadata["Version"]) == ("nacre-sessions", nacre.__version__)
+    assert {line.partition(",")[0] for line in metadata.get_all("Project-URL", [])} >= {"Documentation", "Source"}
+    assert set(metadata.get_all("Provides-Extra", [])) >= {"agent", "serve", "embedded", "embeddings", "mcp", "all"}
+
+
+def test_a_missing_extra_is_one_line_with_a_command_that_works(person: Person) -> None:
+    (person.home / "missing").mkdir()
+    (person.home / "missing/anyio.py").write_text("raise ModuleNotFoundError('no anyio', name='anyio')\n")
+    done = person.nacre("chat", "hello", PYTHONPATH=str(person.home / "missing"))
+    assert (done.code, done.out) == (1, "")
+    assert done.err == 'nacre: this needs anyio, which is not installed\n  pip install "nacre-sessions[agent]"\n'
