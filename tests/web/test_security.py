@@ -344,11 +344,9 @@ def test_a_head_that_does_not_come_is_not_waited_for(
         for _ in range(requests):
             line.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert line.recv(65536).startswith(b"HTTP/1.1 401")
-        began = time.monotonic()
         line.sendall(b"GET /nothing HTTP/1.1\r\nHost: loc")
-        while line.recv(65536):
+        while line.recv(65536):  # raises when the line stays open for longer than its timeout
             continue
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(
