@@ -282,8 +282,8 @@ class Index:
         self._infos = infos
         self.told: list[str] = []
 
-    def search(self, query: str, *, limit: int) -> list[Hit]:
-        return [Hit(key="k", n=2, ts=NOON, role="user", snippet=f"{query} {limit}")]
+    def search(self, query: str, *, limit: int, internal: bool) -> list[Hit]:
+        return [Hit(key="k", n=2, ts=NOON, role="user", snippet=f"{query} {limit} {internal}")]
 
     def infos(self, *, archived: bool) -> Iterator[SessionInfo]:
         return (info for info in self._infos if info.archived == archived)
@@ -302,7 +302,7 @@ def info(key: str, *, archived: bool = False) -> SessionInfo:
 def test_an_index_answers_searches_and_listings() -> None:
     index = Index([info("a:1"), info("b:1"), info("a:2", archived=True)])
     sessions = Sessions(Transient(rules=RULES), index=lambda: index)
-    assert [hit.snippet for hit in sessions.search("word", limit=3)] == ["word 3"]
+    assert [hit.snippet for hit in sessions.search("word", limit=3)] == ["word 3 False"]
     assert [found.key for found in sessions.list(prefix="a:")] == ["a:1"]
     assert [found.key for found in sessions.list(archived=True)] == ["a:2"]
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, force_setattr, replace
 
 from nacre.errors import InvalidMessage
+from nacre.keys import is_internal as is_internal  # noqa: PLC0414 - this is where others look for it
 
 FORMAT = 1
 DEEPEST = 100

@@ -6,8 +6,9 @@ import builtins
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, get_args, runtime_checkable
 
 import msgspec
 
@@ -37,8 +38,9 @@ from nacre.entries import (
     say_plainly,
     time_of,
 )
-from nacre.errors import Conflict, InvalidMessage, SessionNotFound, StoreError
+from nacre.errors import Conflict, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import live
+from nacre.keys import is_internal
 from nacre.log.ids import fingerprint, note
 from nacre.store.base import Backend, Generation
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 AnyMessage = Message | Mapping[str, Any]
 AnyEntry = AnyMessage | Note | Describe
+Order = Literal["updated", "created", "bytes", "messages", "key"]
 _NOTES = ("use", "tool")
 _LONGEST_ID = 256
 
@@ -88,8 +91,8 @@ class SessionStore(Protocol):
 class SessionIndex(Protocol):
     """Something that has read the sessions before and answers without reading them all."""
 
-    def search(self, query: str, *, limit: int) -> list[Hit]:
-        """The messages that a query finds, best first."""
+    def search(self, query: str, *, limit: int, internal: bool) -> list[Hit]:
+        """The messages that a query finds, best first; those of internal sessions only if they are asked for."""
 
     def infos(self, *, archived: bool) -> Iterator[SessionInfo]:
         """The active or the archived sessions."""
@@ -111,6 +114,7 @@ class Sessions:
     def __init__(self, store: Backend, *, index: Callable[[], SessionIndex] | None = None) -> None:
         self._store = store
         self._index = None if index is None else cache(index)
+        self._makes_internal = False
 
     def __enter__(self) -> Self:
         return self
@@ -125,18 +129,25 @@ class Sessions:
         """Where the store is."""
         return self._store.location
 
+    def with_internal_keys(self) -> Sessions:
+        """The same sessions for nacre's own parts, which may begin sessions whose key starts with `nacre:`."""
+        own = Sessions(self._store)
+        own._index = self._index
+        own._makes_internal = True
+        return own
+
     # ---- the nine
 
     def add_message(self, key: str, role: str, content: str) -> int:
         """Append one plain message; returns its record number."""
-        return self._store.run(key, Unit((say_plainly(role, content),)))
+        return self._run(key, Unit((say_plainly(role, content),)))
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
         """Append a Message, or a mapping in OpenAI's chat shape; returns its record number.
 
         Raises InvalidMessage for what cannot be stored as it is.
         """
-        return self._store.run(key, Unit((say(message),)))
+        return self._run(key, Unit((say(message),)))
 
     def get_history(self, key: str, *, last: int | None = None) -> builtins.list[Message]:
         """The live messages, oldest first; all, or only the last few."""
@@ -151,7 +162,7 @@ class Sessions:
 
         Raises Conflict if `upto` is not a live message.
         """
-        number = self._store.run(key, Unit(wishes=(Summarise(_text(summary), upto),), creates=upto is None))
+        number = self._run(key, Unit(wishes=(Summarise(_text(summary), upto),), creates=upto is None))
         if not number:
             raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
 
@@ -159,11 +170,11 @@ class Sessions:
         """Replace the live history as one atomic step; the summary stays."""
         wishes: list[Wish] = [Rewind(0, keeps_summary=True)]
         wishes += map(say, history)
-        self._store.run(key, Unit(wishes=wishes))
+        self._run(key, Unit(wishes=wishes))
 
     def truncate_history(self, key: str, keep_last: int) -> None:
         """Keep only the last messages live, none for 0 or less; they stay in the transcript."""
-        self._store.run(key, Unit(wishes=(Truncate(keep_last),), creates=False))
+        self._run(key, Unit(wishes=(Truncate(keep_last),), creates=False))
 
     def save(self, key: str) -> None:
         """Move what is no longer live out of the log, when most of the log is that; usually nothing to do."""
@@ -186,7 +197,7 @@ class Sessions:
         the number of the last history-changing record that the caller knows, raises Conflict if the
         history has changed since; also if `id` was used for other content.
         """
-        return self._store.run(key, _unit(messages, expect=expect, id=id))
+        return self._run(key, _unit(messages, expect=expect, id=id))
 
     def submit(
         self, key: str, entries: Iterable[AnyEntry], *, expect: int | None = None, id: str | None = None
@@ -196,7 +207,9 @@ class Sessions:
         It is a `concurrent.futures.Future`, and can be awaited in asyncio. A `Note` among the entries is a
         record as `append` makes it, a `Describe` one as `set_meta` does.
         """
-        return self._store.submit(key, _unit(entries, expect=expect, id=id))
+        unit = _unit(entries, expect=expect, id=id)
+        self._check_new(key, unit)
+        return self._store.submit(key, unit)
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
@@ -230,7 +243,7 @@ class Sessions:
         Raises SessionNotFound for an unknown key, Conflict if there is no such record or if it is inside a group.
         """
         unit = Unit(wishes=(Rewind(to),), creates=False, reach=to, needs=lambda past: live.needed(past, to))
-        if not self._store.run(key, unit) and to:
+        if not self._run(key, unit) and to:
             raise SessionNotFound(f"there is no active session {key!r} to rewind")
 
     def pop(self, key: str) -> Message | None:
@@ -242,14 +255,14 @@ class Sessions:
             expect, message = found
             try:
                 unit = Unit(wishes=(Pop(),), expect=expect, creates=False)
-                return message if self._store.run(key, unit) else None
+                return message if self._run(key, unit) else None
             except Conflict:
                 # Somebody wrote meanwhile; what is last now is another message.
                 continue
 
     def clear(self, key: str) -> None:
         """Begin with an empty history and no summary; undone by a rewind."""
-        self._store.run(key, Unit(wishes=(Rewind(0),), creates=False))
+        self._run(key, Unit(wishes=(Rewind(0),), creates=False))
 
     def fork(self, key: str, new_key: str, *, at: int | None = None) -> None:
         """Begin a session that shares the past of another, up to record `at` or all of it.
@@ -258,21 +271,44 @@ class Sessions:
         to fork, Conflict if the new key is taken or if there is no such record or it is inside a group.
         """
         needs = None if at is None else lambda past: live.needed(past, at)
-        self._store.fork(key, new_key, Unit(wishes=(), reach=at, needs=needs))
+        unit = Unit(wishes=(), reach=at, needs=needs)
+        self._check_new(new_key, unit)
+        self._store.fork(key, new_key, unit)
 
-    def list(self, *, archived: bool = False, prefix: str = "") -> Iterator[SessionInfo]:
-        """Every active session, or every archived one, whose key begins with `prefix`."""
+    def list(
+        self,
+        *,
+        archived: bool = False,
+        prefix: str = "",
+        internal: bool = False,
+        limit: int | None = None,
+        order: Order = "updated",
+    ) -> Iterator[SessionInfo]:
+        """The active sessions, or the archived ones, whose key begins with `prefix`; at most `limit`.
+
+        The newest, or largest, come first; with `order="key"` they are in the order of their keys. Internal
+        sessions, whose key begins with `nacre:`, are left out unless `internal` is set.
+        """
+        if order not in get_args(Order):
+            raise StoreError(f"sessions are listed in the order of {', '.join(get_args(Order))}, not of {order!r}")
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise StoreError(f"the limit of a list is a number from 0 on, not {limit!r}")
         infos = self._infos(archived=archived) if self._index is None else self._index().infos(archived=archived)
-        return (info for info in infos if info.key.startswith(prefix))
+        found = [info for info in infos if info.key.startswith(prefix) and (internal or not is_internal(info.key))]
+        found.sort(key=attrgetter("key"))
+        if order != "key":
+            found.sort(key=attrgetter(order), reverse=True)
+        return iter(found[:limit])
 
-    def search(self, query: str, *, limit: int = 50) -> builtins.list[Hit]:
+    def search(self, query: str, *, limit: int = 50, internal: bool = False) -> builtins.list[Hit]:
         """The messages of all sessions that a query finds, best first.
 
         Words must all match; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it.
+        Internal sessions are searched if `internal` is set, or if one is named in full: `session:"nacre:memory"`.
         """
         if self._index is None:
             raise StoreError(f"{self.location} has no index to search")
-        return self._index().search(query, limit=limit)
+        return self._index().search(query, limit=limit, internal=internal)
 
     def _infos(self, *, archived: bool) -> Iterator[SessionInfo]:
         for found in self._store.each(archived=archived):
@@ -314,7 +350,7 @@ class Sessions:
 
     def set_meta(self, key: str, **fields: Any) -> None:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away."""
-        self._store.run(key, _unit([Describe(fields)], expect=None, id=None))
+        self._run(key, _unit([Describe(fields)], expect=None, id=None))
 
     def get_meta(self, key: str) -> dict[str, Any]:
         """The session's meta."""
@@ -338,7 +374,7 @@ class Sessions:
 
     def append(self, key: str, kind: str, data: Any, *, id: str | None = None) -> int:
         """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
-        return self._store.run(key, _unit([Note(kind, data)], expect=None, id=id))
+        return self._run(key, _unit([Note(kind, data)], expect=None, id=id))
 
     def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
         """Every record of a kind, or of all kinds, with its fields."""
@@ -349,6 +385,17 @@ class Sessions:
             return _entry(uid, record if record.blobs is None else past.whole(record))
 
         return self._records(key, make)
+
+    # ---- writing
+
+    def _run(self, key: str, unit: Unit) -> int:
+        self._check_new(key, unit)
+        return self._store.run(key, unit)
+
+    def _check_new(self, key: str, unit: Unit) -> None:
+        """Raise InvalidKey if a unit would begin a session under a key that is reserved."""
+        if is_internal(key) and unit.creates and not self._makes_internal and not self.exists(key):
+            raise InvalidKey(f"keys that begin with 'nacre:' are nacre's own: choose another one than {key!r}")
 
     # ---- reading
 

@@ -279,10 +279,11 @@ def test_killed_while_the_inbox_is_begun_anew_nothing_is_lost(root: Path, monkey
 
     async def work(sessions: Sessions) -> None:
         inbox = Inbox(sessions)
-        monkeypatch.setattr(sessions, "delete", fail)
         await inbox.add(words("0"))
-        with pytest.raises(KeyboardInterrupt):
-            await inbox.add(words("1"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Sessions, "delete", fail)
+            with pytest.raises(KeyboardInterrupt):
+                await inbox.add(words("1"))
 
     with nacre.open(root) as sessions:
         anyio.run(work, sessions)

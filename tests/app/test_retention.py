@@ -127,8 +127,17 @@ def test_nothing_is_deleted_that_was_not_archived_first(sessions: Sessions, cale
     assert names(sessions) == [("archive", "k")]
 
 
+def test_what_was_archived_of_an_internal_session_is_removed_in_its_time(
+    sessions: Sessions, calendar: Calendar
+) -> None:
+    fill(sessions.with_internal_keys(), "nacre:memory")
+    sessions.archive("nacre:memory")
+    calendar.turn(10_000)
+    assert names(sessions) == [("delete", "nacre:memory")]
+
+
 def test_what_is_pinned_and_what_is_our_own_is_left_alone(sessions: Sessions, calendar: Calendar) -> None:
-    fill(sessions, "k", "pinned", "nacre:inbox", "nacre:memory", "old")
+    fill(sessions.with_internal_keys(), "k", "pinned", "nacre:inbox", "nacre:memory", "old")
     sessions.set_meta("pinned", pinned=True)
     sessions.archive("old")
     fill(sessions, "old")

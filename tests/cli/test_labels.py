@@ -40,7 +40,7 @@ def test_labels_are_in_the_meta_as_the_page_keeps_them(labelled: Nacre) -> None:
 
 def test_tags_are_taken_off_and_the_last_one_leaves_nothing(labelled: Nacre) -> None:
     assert labelled("s", "untag", "one", "work", "unknown").out == "one: is now tagged taxes\n"
-    assert labelled("s", "untag", "two", "work").out == "two: is now tagged with nothing\n"
+    assert labelled("s", "untag", "two", "work").out == "two: is now untagged\n"
     with labelled.sessions() as sessions:
         assert sessions.get_meta("two") == {}
 
@@ -84,7 +84,7 @@ def test_a_list_is_filtered_by_every_label_that_is_wanted(labelled: Nacre) -> No
     assert listed(labelled, "--tag", "work", "--tag", "taxes") == ["one"]
     assert listed(labelled, "--tag", "work", "--pinned") == ["one"]
     assert listed(labelled, "--tag", " taxes ") == ["one"]
-    assert labelled("s", "list", "--tag", "none").err == "no session has such labels\n"
+    assert labelled("s", "list", "--tag", "none").err == "no session has these labels\n"
 
 
 def test_labels_of_archived_sessions_are_those_of_their_own_life(labelled: Nacre) -> None:

@@ -22,16 +22,17 @@ class Asked:
     def __init__(self) -> None:
         self.query = ""
         self.hits = HITS
+        self.internal = False
 
-    def search(self, query: str, *, limit: int = 50) -> list[Hit]:
-        self.query = query
+    def search(self, query: str, *, limit: int = 50, internal: bool = False) -> list[Hit]:
+        self.query, self.internal = query, internal
         return self.hits[:limit]
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     found = Asked()
-    monkeypatch.setattr(Sessions, "search", lambda _, query, *, limit=50: found.search(query, limit=limit))
+    monkeypatch.setattr(Sessions, "search", lambda _, query, **given: found.search(query, **given))
     return found
 
 

@@ -149,7 +149,7 @@ def test_memory_is_a_session_with_a_title_and_learns_nothing_from_itself(session
     turn(sessions, "k", "I moved to Lisbon")
     kept = memory(sessions, folder, LISBON)
     assert learn(kept, "k", KEY) == 1
-    assert {info.key: info.title for info in sessions.list()}[KEY] == "what nacre remembers"
+    assert {info.key: info.title for info in sessions.list(internal=True)}[KEY] == "what nacre remembers"
     assert sessions.verify().ok
 
 

@@ -139,7 +139,7 @@ def many(sessions: Sessions, folder: Path, count: int) -> Memory:
         for at in range(count)
     ]
     for at in range(0, count, 100):
-        sessions.submit(KEY, [note_of(line) for line in made[at : at + 100]]).result()
+        sessions.with_internal_keys().submit(KEY, [note_of(line) for line in made[at : at + 100]]).result()
     return memory(sessions, folder)
 
 

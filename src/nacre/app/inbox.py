@@ -34,7 +34,7 @@ class Inbox:
     """
 
     def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+        self._sessions = sessions.with_internal_keys()
         self._open: dict[str, Arrived] = {}
         self._known: dict[str, None] = {}
         self._unkept: dict[str, None] = {}

@@ -36,7 +36,6 @@ RECEIPTS = "receipts/retention.jsonl"
 _SPAN = re.compile(r"(\d{1,5})([hdwy])\Z")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 _LONGEST = 1000 * _HOURS["y"]
-_OWN = "nacre:"
 _FIRST, _EVERY = 300.0, 86_400.0
 
 Discard = Callable[[Place], None]
@@ -94,7 +93,10 @@ class Left(NacreError):
 
 
 def due(sessions: Sessions, rules: Rules) -> list[Act]:
-    """What would be done now, the oldest first; sessions with `pinned` in their meta are never due, nor are our own."""
+    """What would be done now, the oldest first; sessions with `pinned` in their meta are never due.
+
+    Internal sessions are not archived, since that would make the agent forget; what was archived of one is removed.
+    """
     moment = _clock()
     found: list[Act] = []
     if rules.archive_after is not None:
@@ -106,7 +108,7 @@ def due(sessions: Sessions, rules: Rules) -> list[Act]:
 
 def _to_archive(sessions: Sessions, *, before: datetime) -> Iterator[Act]:
     for info in sessions.list():
-        if info.updated < before and not info.key.startswith(_OWN):
+        if info.updated < before:
             act = _seen(Place.of(sessions.location, info.key))
             if act is not None and act.since < before:
                 yield act
@@ -123,7 +125,7 @@ def _to_delete(root: str, *, before: datetime) -> Iterator[Act]:
         place = Place(root, "", name, uid)
         if file.endswith(".jsonl") and _touched(place) < before:
             act = _seen(place)
-            if act is not None and not act.key.startswith(_OWN) and not _is_pinned(Place.of(root, act.key)):
+            if act is not None and not _is_pinned(Place.of(root, act.key)):
                 yield msgspec.structs.replace(act, act="delete", since=max(_touched(place), act.since))
 
 

@@ -8,17 +8,18 @@ from nacre.cli.failures import Failure
 from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import add_ref
+from nacre.cli.refs import add_internal, add_ref
 
 EXAMPLES = (
-    ("close the newest session", "nacre sessions archive @last"),
-    ("close several; look first", "nacre sessions archive @1 @2 telegram:42 --dry-run"),
+    ("archive the newest session", "nacre sessions archive @last"),
+    ("archive several sessions; first see what would happen", "nacre sessions archive @1 @2 telegram:42 --dry-run"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True)
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
+    add_internal(parser)
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -31,4 +32,4 @@ def run(args: Namespace, out: Out) -> int:
                 sessions.archive(key)
             return Done(key, "archived")
 
-        return each(out, "archive", keys_of(sessions, args.refs), archive, dry_run=args.dry_run)
+        return each(out, "archive", keys_of(sessions, args.refs, internal=args.internal), archive, dry_run=args.dry_run)

@@ -9,7 +9,7 @@ from nacre.cli.failures import Failure
 from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import add_ref
+from nacre.cli.refs import add_internal, add_ref
 from nacre.cli.show import backend
 from nacre.cli.text import size
 from nacre.entries import Past
@@ -35,13 +35,16 @@ def add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True, required=False)
     parser.add_argument("--all", action="store_true", help="every active session")
     parser.add_argument("--dry-run", action="store_true", help="only say what could be gained")
+    add_internal(parser)
 
 
 def run(args: Namespace, out: Out) -> int:
     if bool(args.refs) == args.all:
         raise Failure("usage", "say which sessions, or --all", hint="`nacre sessions compact --help` has examples")
     with opened(args) as sessions:
-        keys = {info.key: info.key for info in sessions.list()} if args.all else keys_of(sessions, args.refs)
+        keys: dict[str, str | Failure] = {info.key: info.key for info in sessions.list(internal=True)}
+        if not args.all:
+            keys = keys_of(sessions, args.refs, internal=args.internal)
         with out.progress("compacting", total=len(keys), unit="sessions") as step:
 
             def compact(key: str) -> Done:

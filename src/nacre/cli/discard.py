@@ -75,7 +75,7 @@ def named(root: str, ref: str) -> Item:
     if ref == "@last" and found:
         return found[0]
     candidates = {item.key: (item.key, "") for item in found}.values()
-    key = choose(ref, candidates, "session in the trash", hint="`nacre sessions trash list` shows what is in it")
+    key = choose(ref, candidates, "session in the trash", hint="`nacre sessions trash list` shows them")
     return next(item for item in found if item.key == key)
 
 
@@ -147,7 +147,7 @@ def _locked(ops: Ops, path: str, act: Callable[[], None]) -> None:
         ops.flock(fd, wait=True)
         held, named_ = ops.fstat(fd), ops.stat(path)
         if (held.st_dev, held.st_ino) != (named_.st_dev, named_.st_ino):
-            raise Failure("locked", f"{path} was changed meanwhile", hint="do it again")
+            raise Failure("locked", f"{path} was changed meanwhile", hint="try again")
         act()
     finally:
         ops.close(fd)

@@ -18,6 +18,7 @@ from nacre.cli.place import opened, root_of
 from nacre.cli.text import clean, several, size
 from nacre.cli.usage import FOLDERS
 from nacre.errors import ConfigError, NacreError
+from nacre.keys import OWN_KEYS, is_internal
 
 EXAMPLES = (
     ("look at everything", "nacre doctor"),
@@ -84,16 +85,25 @@ def tell(out: Out, check: Check) -> None:
 def _opens(args: Namespace, root: str) -> Check:
     try:
         with opened(args) as sessions:
-            active, archived = (sum(1 for _ in sessions.list(archived=is_archived)) for is_archived in (False, True))
+            infos = [*sessions.list(internal=True), *sessions.list(archived=True, internal=True)]
     except (NacreError, Failure, OSError) as error:
         return Check(
             "store", "fail", str(error), "see that the path is a directory of yours, or name another with --store"
         )
-    count = _logs(f"{root}/sessions")
-    detail = f"{root}: {several(active, 'session')}, {archived:,} archived"
-    if count > active:
-        lost = several(count - active, "log")
-        return Check("store", "warn", f"{detail}, {lost} without a session", "`nacre sessions verify` says why")
+    shown = [info for info in infos if not is_internal(info.key)]
+    archived = sum(info.archived for info in shown)
+    detail = f"{root}: {several(len(shown) - archived, 'session')}, {archived:,} archived"
+    detail += f", {len(infos) - len(shown):,} internal"
+    reserved = sorted({info.key for info in infos if is_internal(info.key)} - OWN_KEYS)
+    if reserved:
+        named = ", ".join(reserved[:_MOST_NAMED]) + (" …" if len(reserved) > _MOST_NAMED else "")
+        hint = "they stay readable by their key; `nacre sessions fork KEY NEW_KEY` gives one a key of its own"
+        return Check("store", "warn", f"{detail}; reserved keys, hidden from lists: {named}", hint)
+    lost = _logs(f"{root}/sessions") - sum(not info.archived for info in infos)
+    if lost > 0:
+        return Check(
+            "store", "warn", f"{detail}, {several(lost, 'log')} without a session", "`nacre sessions verify` says why"
+        )
     return Check("store", "ok", detail)
 
 

@@ -1,4 +1,4 @@
-"""nacre sessions du: how much room sessions take."""
+"""nacre sessions du: how much space sessions take."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MEANINGS = {
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True, required=False)
-    parser.add_argument("-n", "--limit", type=int, default=10, metavar="N", help="so many sessions (10)")
+    parser.add_argument("-n", "--limit", type=int, default=10, metavar="N", help="maximum number of sessions (10)")
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -64,7 +64,7 @@ def _sizes(sessions: Sessions, usage: Usage, refs: list[str]) -> list[tuple[int,
     if refs:
         keys = {find(sessions, ref).key for ref in refs}
     else:
-        keys = {info.key for archived in (False, True) for info in sessions.list(archived=archived)}
+        keys = {info.key for archived in (False, True) for info in sessions.list(archived=archived, internal=True)}
     return sorted(((usage.sessions.get(stem(key), 0), key) for key in keys), reverse=True)
 
 

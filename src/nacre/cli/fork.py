@@ -1,4 +1,4 @@
-"""nacre sessions fork: begin a new session that shares a past."""
+"""nacre sessions fork: start a new session that shares the history of another."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_internal, add_ref, find, refuse_internal
 from nacre.cli.text import clean
 from nacre.history.live import behind
+from nacre.keys import INTERNAL
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
 EXAMPLES = (
-    ("go on from here in a new session", "nacre sessions fork @last"),
+    ("continue in a new session", "nacre sessions fork @last"),
     (
-        "from record 17, under a key and a title of its own",
+        "from record 17, with its own key and title",
         "nacre sessions fork telegram:42@17 try-2 --name 'Second try'",
     ),
 )
@@ -27,20 +28,25 @@ EXAMPLES = (
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, point=True)
-    parser.add_argument("key", metavar="KEY", nargs="?", help="the new session's key (the old one's with a number)")
+    parser.add_argument(
+        "key", metavar="KEY", nargs="?", help="the new session's key (default: the old one and a number)"
+    )
     parser.add_argument("--name", metavar="TITLE", help="the new session's title")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
+    add_internal(parser)
 
 
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
         source = find(sessions, args.ref)
         at = None if source.n is None else _behind(sessions, source.key, source.n)
-        key = args.key or _free(sessions, source.key)
+        key = args.key or _free(sessions, source.key.removeprefix(INTERNAL))
+        refuse_internal(key, allowed=args.internal)
         if sessions.exists(key):
             raise Failure("conflict", f"there is a session {key!r} already", hint="choose another key")
         if not args.dry_run:
-            sessions.fork(source.key, key, at=at)
+            target = sessions.with_internal_keys() if args.internal else sessions
+            target.fork(source.key, key, at=at)
             if args.name:
                 sessions.set_meta(key, title=args.name)
     _tell(out, source.key, key, args, at=at)
@@ -54,7 +60,7 @@ def _behind(sessions: Sessions, key: str, n: int) -> int:
 
 
 def _free(sessions: Sessions, key: str) -> str:
-    """The first key that nobody has: the old one with a number behind it."""
+    """The first free key made of an old one and a number."""
     return next(free for i in count(2) if not sessions.exists(free := f"{key}-{i}"))
 
 

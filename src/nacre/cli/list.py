@@ -6,7 +6,7 @@ import gc
 import os
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
 from operator import attrgetter
@@ -19,6 +19,7 @@ from nacre.cli.place import opened, root_of
 from nacre.cli.table import Column
 from nacre.cli.text import clean, several, size
 from nacre.cli.times import rfc3339
+from nacre.keys import is_internal
 
 if TYPE_CHECKING:
     from nacre.entries import SessionInfo
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     Known = Callable[[Info], Labels]
 
 EXAMPLES = (
-    ("the ten newest", "nacre sessions list -n 10"),
-    ("everything of one channel, archived too", "nacre sessions list --all --prefix telegram:"),
-    ("the largest first", "nacre sessions list --sort size"),
-    ("what was tagged so and is kept", "nacre sessions list --tag work --pinned"),
-    ("keys alone, for a script", "nacre sessions list --format '{key}'"),
+    ("the ten newest sessions", "nacre sessions list -n 10"),
+    ("all sessions of one channel, with archived ones", "nacre sessions list --all --prefix telegram:"),
+    ("largest first", "nacre sessions list --sort size"),
+    ("pinned sessions with a tag", "nacre sessions list --tag work --pinned"),
+    ("only the keys, for a script", "nacre sessions list --format '{key}'"),
 )
 
 _SORTS = {"updated": "updated", "created": "created", "size": "bytes", "messages": "messages", "key": "key"}
@@ -53,15 +54,18 @@ class _Page(NamedTuple):
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("-n", "--limit", type=int, metavar="N", help="at most so many")
+    parser.add_argument("-n", "--limit", type=int, metavar="N", help="maximum number of sessions")
     parser.add_argument("--all", action="store_true", help="active and archived sessions")
+    parser.add_argument("--internal", action="store_true", help="also nacre's own sessions (nacre:…)")
     parser.add_argument("--archived", action="store_true", help="archived sessions only")
-    parser.add_argument("--prefix", default="", help="only keys that begin so")
-    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="only with this tag; again: and this")
-    parser.add_argument("--pinned", action="store_true", help="only pinned ones")
-    parser.add_argument("--sort", choices=tuple(_SORTS), default="updated", help="what comes first: the newest, …")
-    parser.add_argument("--reverse", action="store_true", help="the other way round")
-    parser.add_argument("--cursor", metavar="C", help="go on behind the last list (its next_cursor)")
+    parser.add_argument("--prefix", default="", help="only sessions whose key starts with this")
+    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="only with this tag; may be repeated")
+    parser.add_argument("--pinned", action="store_true", help="only pinned sessions")
+    parser.add_argument(
+        "--sort", choices=tuple(_SORTS), default="updated", help="sort by this, newest or largest first"
+    )
+    parser.add_argument("--reverse", action="store_true", help="reverse the order")
+    parser.add_argument("--cursor", metavar="C", help="continue after an earlier list: its next_cursor")
     parser.add_argument(
         "--format",
         metavar="TEXT",
@@ -141,7 +145,8 @@ def _are_labels_wanted(shown: list[Info], args: Namespace) -> bool:
 
 def _chosen(args: Namespace, root: str) -> list[Info]:
     found = None if args.all or args.archived else _warm(root)
-    return _read(args) if found is None else [info for info in found if info.key.startswith(args.prefix)]
+    infos: Sequence[Info] = _read(args) if found is None else found
+    return [info for info in infos if info.key.startswith(args.prefix) and (args.internal or not is_internal(info.key))]
 
 
 def _warm(root: str) -> list[Listed] | None:
@@ -155,9 +160,9 @@ def _warm(root: str) -> list[Listed] | None:
 
 def _read(args: Namespace) -> list[Info]:
     with opened(args) as sessions:
-        found: list[Info] = [] if args.archived and not args.all else list(sessions.list(prefix=args.prefix))
+        found: list[Info] = [] if args.archived and not args.all else list(sessions.list(internal=True))
         if args.archived or args.all:
-            found += sessions.list(archived=True, prefix=args.prefix)
+            found += sessions.list(archived=True, internal=True)
     return found
 
 
@@ -175,15 +180,13 @@ def _cursor(info: Info) -> str:
 
 
 def _behind(infos: list[Info], cursor: str | None) -> list[Info]:
-    """What comes behind the session that a cursor names."""
+    """The sessions after the one that a cursor names."""
     if cursor is None:
         return infos
     for at, info in enumerate(infos):
         if _cursor(info) == cursor:
             return infos[at + 1 :]
-    raise Failure(
-        "not_found", f"the cursor {cursor!r} names no session of this list", hint="begin anew without --cursor"
-    )
+    raise Failure("not_found", f"the cursor {cursor!r} is not in this list", hint="start again without --cursor")
 
 
 def _positive(limit: int) -> int:
@@ -206,13 +209,13 @@ def _print(out: Out, page: _Page, args: Namespace) -> None:
     else:
         out.note(_nothing(args))
     if page.cursor is not None:
-        out.note(f"{several(page.total - len(page.infos), 'more session')}; --limit says how many are shown")
+        out.note(f"{several(page.total - len(page.infos), 'more session')}; use --limit or --cursor to see more")
 
 
 def _nothing(args: Namespace) -> str:
     if args.tag or args.pinned:
-        return "no session has such labels"
-    return "no sessions yet" if not args.prefix else f"no session begins with {args.prefix!r}"
+        return "no session has these labels"
+    return "no sessions yet" if not args.prefix else f"no key starts with {args.prefix!r}"
 
 
 def _mark(labels: Labels | None) -> str:
@@ -258,7 +261,7 @@ def _formatted(template: str, item: dict[str, Any]) -> str:
         if found[2]:
             return _BREAKS[found[2]]
         if found[1] not in item:
-            raise Failure("usage", f"--format knows no {{{found[1]}}}", hint=f"it knows {', '.join(item)}")
+            raise Failure("usage", f"--format has no field {{{found[1]}}}", hint=f"its fields are {', '.join(item)}")
         value = item[found[1]]
         return clean(",".join(value) if isinstance(value, tuple) else str(value))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nacre.cli.failures import FAILED, OK, PARTIAL, Failure, failure_of
 from nacre.cli.output import Out, candidate_lines
-from nacre.cli.refs import find
+from nacre.cli.refs import find, refuse_internal
 from nacre.cli.text import clean
 
 if TYPE_CHECKING:
@@ -27,9 +27,15 @@ class Done(NamedTuple):
     words: str = ""
 
 
-def keys_of(sessions: Sessions, refs: Iterable[str]) -> dict[str, str | Failure]:
-    """The sessions that references name, as `meant` gives them."""
-    return meant(refs, lambda ref: find(sessions, ref).key)
+def keys_of(sessions: Sessions, refs: Iterable[str], *, internal: bool) -> dict[str, str | Failure]:
+    """The keys that references name, as `meant` gives them; an internal one is a Failure unless it is allowed."""
+
+    def look_up(ref: str) -> str:
+        key = find(sessions, ref).key
+        refuse_internal(key, allowed=internal)
+        return key
+
+    return meant(refs, look_up)
 
 
 def meant(refs: Iterable[str], look_up: Callable[[str], T]) -> dict[str, T | Failure]:

@@ -43,8 +43,11 @@ def is_active(sessions: Sessions, key: str) -> bool:
     return os.path.exists(Place.of(sessions.location, key).log)
 
 
-def changeable(sessions: Sessions, key: str) -> str:
+def changeable(sessions: Sessions, key: str, *, internal: bool) -> str:
     """The key of a session whose meta may be changed; raises Failure for an archived one, which would begin anew."""
+    from nacre.cli.refs import refuse_internal  # noqa: PLC0415 - whoever has sessions has it loaded
+
+    refuse_internal(key, allowed=internal)
     if not is_active(sessions, key):
         hint = "`nacre sessions unarchive` opens it again"
         raise Failure("conflict", f"session {key!r} is archived and cannot be changed", hint=hint)

@@ -1,4 +1,7 @@
-"""How people name a session: by key, uid, title, row or path, and a record of it by `@n`."""
+"""How people name a session: by key, uid, title, row or path, and a record of it by `@n`.
+
+Internal sessions (`nacre:…`) are found by their exact key or path only.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nacre.cli import rows
+from nacre.cli.background import is_background
 from nacre.cli.failures import Failure
 from nacre.errors import InvalidKey
+from nacre.keys import is_internal
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.place import Place, uids_in
@@ -56,10 +61,22 @@ def add_ref(parser: ArgumentParser, *, many: bool = False, required: bool = True
         parser.add_argument("ref", metavar="REF[@N]" if point else "REF", nargs="?", default="", help=what)
 
 
+def add_internal(parser: ArgumentParser) -> None:
+    """Add the flag that a verb needs to change one of nacre's own sessions."""
+    parser.add_argument("--internal", action="store_true", help="allow changes to nacre's own sessions (nacre:…)")
+
+
+def refuse_internal(key: str, *, allowed: bool) -> None:
+    """Raise Failure for one of nacre's own sessions, unless changing it was allowed by --internal."""
+    if is_internal(key) and not allowed:
+        hint = "add --internal if you mean it; reading it needs no flag"
+        raise Failure("usage", f"session {key!r} is nacre's own and is not changed by accident", hint=hint)
+
+
 def find(sessions: Sessions, ref: str) -> Target:
     """The session that a reference names; raises Failure where that is none or not only one."""
     if not ref:
-        raise Failure("usage", "a session cannot be named by nothing")
+        raise Failure("usage", "an empty text names no session", hint="`nacre sessions list` shows the sessions")
     if (key := _fixed(sessions, ref)) is not None:
         return Target(key)
     point = _POINT.match(ref)
@@ -74,11 +91,11 @@ def find(sessions: Sessions, ref: str) -> Target:
 
 
 def choose(ref: str, candidates: Iterable[tuple[str, str]], what: str, *, hint: str) -> str:
-    """The one of some keys and titles that a reference means, by exact title or unique beginning."""
+    """The one of some keys and titles that a reference means, by key, title or unique prefix of a key."""
     known = list(candidates)
     matches = (
         lambda key, _: key == ref,
-        lambda _, title: title == ref,
+        lambda _, title: title.casefold() == ref.casefold(),
         lambda key, _: len(ref) >= _SHORTEST and key.startswith(ref),
     )
     for match in matches:
@@ -129,18 +146,23 @@ def _fixed(sessions: Sessions, ref: str) -> str | None:
 
 
 def _newest(sessions: Sessions, back: int) -> str:
-    newest = sorted(sessions.list(), key=lambda info: info.updated, reverse=True)
-    if back >= len(newest):
-        what = "there is no session yet" if not newest else f"there are only {len(newest)} active sessions"
-        raise Failure("not_found", what, hint="`nacre sessions list --all` shows archived ones too")
-    return newest[back].key
+    """The newest session in which a person talks, or one of those before it."""
+    count = 0
+    for info in sessions.list():
+        if is_background(sessions, info.key):
+            continue
+        if count == back:
+            return info.key
+        count += 1
+    what = f"there are only {count} active sessions" if count else "there is no session yet"
+    raise Failure("not_found", what, hint="`nacre sessions list --all` shows archived sessions too")
 
 
 def _row(sessions: Sessions, row: int) -> str:
     keys = rows.recall(sessions.location)
     if not 1 <= row <= len(keys):
-        what = f"the last list had {len(keys)} rows" if keys else "no list of this store was made yet"
-        raise Failure("not_found", f"there is no row {row}: {what}", hint="`nacre sessions list` numbers them")
+        what = f"the last list had {len(keys)} rows" if keys else "this store has not been listed yet"
+        raise Failure("not_found", f"there is no row {row}: {what}", hint="`nacre sessions list` numbers the sessions")
     return keys[row - 1]
 
 
@@ -152,7 +174,9 @@ def _by_path(sessions: Sessions, path: str) -> str:
     name = os.path.basename(path).partition(".")[0]
     key = head_of(path).sid or key_of(name)
     if key is None or stem(key) != name:
-        raise Failure("damaged", f"{path} does not say which session it is", hint="`nacre sessions verify` says more")
+        raise Failure(
+            "damaged", f"{path} does not say which session it is", hint="`nacre sessions verify` reports what is wrong"
+        )
     return key
 
 
@@ -161,12 +185,13 @@ def _by_path(sessions: Sessions, path: str) -> str:
 
 def _searched(sessions: Sessions, ref: str) -> str:
     infos = [*sessions.list(), *sessions.list(archived=True)]
-    found = [info for info in infos if info.title == ref]
+    title = ref.casefold()
+    found = [info for info in infos if info.title.casefold() == title]
     if not found and len(ref) >= _SHORTEST:
         found = [info for info in infos if info.key.startswith(ref)]
         found += _by_uid(sessions, ref, infos)
     if not found:
-        raise _missing(ref, "session", "`nacre sessions list --all` shows what there is")
+        raise _missing(ref, "session", "`nacre sessions list --all` shows every session")
     return _single(ref, _different(found))
 
 
@@ -221,12 +246,12 @@ def _single(ref: str, found: list[tuple[str, str]]) -> str:
     more = len(found) - _MOST_CANDIDATES
     raise Failure(
         "ambiguous",
-        f"{ref!r} may mean any of {len(found)} sessions",
-        hint=f"… and {more} more; type more of it" if more > 0 else "type more of it",
+        f"{ref!r} matches {len(found)} sessions",
+        hint=f"… and {more} more; be more specific" if more > 0 else "be more specific, or use the key",
         candidates=sorted(found)[:_MOST_CANDIDATES],
     )
 
 
 def _missing(ref: str, what: str, hint: str) -> Failure:
-    short = f" (a beginning has {_SHORTEST} characters or more)" if len(ref) < _SHORTEST else ""
+    short = f" (a prefix has at least {_SHORTEST} characters)" if len(ref) < _SHORTEST else ""
     return Failure("not_found", f"there is no {what} {ref!r}{short}", hint=hint)

@@ -55,7 +55,7 @@ def run(args: Namespace, out: Out) -> int:
             lost += done.more["set_aside"]
             return done
 
-        code = each(out, "repair", keys_of(sessions, args.refs), repair, dry_run=args.dry_run)
+        code = each(out, "repair", keys_of(sessions, args.refs, internal=True), repair, dry_run=args.dry_run)
     return UNRECOVERABLE if code == OK and lost else code
 
 

@@ -11,15 +11,15 @@ from nacre.cli.output import Out
 from nacre.cli.place import opened
 
 EXAMPLES = (
-    ("what can be restored", "nacre sessions trash list"),
-    ("the session that was removed last", "nacre sessions restore @last"),
+    ("list the trash", "nacre sessions trash list"),
+    ("restore the session removed last", "nacre sessions restore @last"),
     ("one by its key", "nacre sessions restore telegram:42"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("refs", metavar="KEY", nargs="+", help="sessions in the trash: key, its beginning, or @last")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("refs", metavar="KEY", nargs="+", help="sessions in the trash: key, prefix of a key, or @last")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 
 def run(args: Namespace, out: Out) -> int:

@@ -12,7 +12,7 @@ from nacre.cli.failures import OK, Failure
 from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import add_ref
+from nacre.cli.refs import add_internal, add_ref
 from nacre.cli.remembered import beside, remembered, tell
 from nacre.cli.text import clean, several
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
 EXAMPLES = (
-    ("into the trash", "nacre sessions rm telegram:42"),
-    ("and back", "nacre sessions restore telegram:42"),
-    ("erased for good, archived generations too", "nacre sessions rm telegram:42 --permanent --yes"),
+    ("move a session to the trash", "nacre sessions rm telegram:42"),
+    ("bring it back", "nacre sessions restore telegram:42"),
+    ("erase it for good, with its archived generations", "nacre sessions rm telegram:42 --permanent --yes"),
 )
 
 _MOST_NAMED = 5
@@ -31,13 +31,14 @@ _MOST_NAMED = 5
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True)
     parser.add_argument("--permanent", action="store_true", help="erase for good instead of moving to the trash")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
+    add_internal(parser)
 
 
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
-        found = keys_of(sessions, args.refs)
+        found = keys_of(sessions, args.refs, internal=args.internal)
         keys = [key for key in found.values() if not isinstance(key, Failure)]
         learned = remembered(sessions, set(keys)) if args.permanent else Counter[str]()
         if args.permanent and keys and not args.dry_run:
@@ -53,7 +54,7 @@ def run(args: Namespace, out: Out) -> int:
 
         code = each(out, "rm", found, remove, dry_run=args.dry_run)
     if code == OK and not args.permanent and not args.dry_run:
-        out.note("`nacre sessions restore` brings back what is in the trash")
+        out.note("`nacre sessions restore` brings sessions back from the trash")
     tell(out, learned)
     return code
 

@@ -11,18 +11,19 @@ from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import find
 from nacre.cli.text import clean, several, wrap
+from nacre.keys import is_internal
 
 if TYPE_CHECKING:
     from nacre.entries import Hit
 
 EXAMPLES = (
-    ("both words, anywhere", "nacre sessions search database timeout"),
+    ("messages with both words", "nacre sessions search database timeout"),
     (
-        "a phrase, in what people said this month",
+        "a phrase, in messages of users this month",
         "nacre sessions search '\"connection refused\"' --role user --since 2026-11-01",
     ),
     ("in one session", "nacre sessions search invoice --session @last"),
-    ("only where the hits are, for `show`", "nacre s search invoice --jsonl | jq -r '\"\\(.key)@\\(.n)\"'"),
+    ("only the places, to pass to `show`", "nacre s search invoice --jsonl | jq -r '\"\\(.key)@\\(.n)\"'"),
 )
 
 _FILTERS = ("role", "tool", "since", "until")
@@ -32,12 +33,13 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "query", metavar="QUERY", nargs="+", help='words, "phrases", -not, role: tool: session: since: until:'
     )
-    parser.add_argument("-n", "--limit", type=int, default=50, metavar="N", help="at most so many hits (50)")
-    parser.add_argument("--role", help="only messages of user, assistant, tool, system")
-    parser.add_argument("--tool", help="only calls and results of a tool")
-    parser.add_argument("--session", metavar="REF", help="only in this session")
-    parser.add_argument("--since", metavar="DATE", help="not before")
-    parser.add_argument("--until", metavar="DATE", help="not after")
+    parser.add_argument("-n", "--limit", type=int, default=50, metavar="N", help="maximum number of results (50)")
+    parser.add_argument("--role", help="only messages of this role: user, assistant, tool, system")
+    parser.add_argument("--tool", help="only calls and results of this tool")
+    parser.add_argument("--internal", action="store_true", help="search nacre's own sessions (nacre:…) too")
+    parser.add_argument("--session", metavar="REF", help="search only this session")
+    parser.add_argument("--since", metavar="DATE", help="only messages from this date on")
+    parser.add_argument("--until", metavar="DATE", help="only messages up to this date")
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -45,7 +47,8 @@ def run(args: Namespace, out: Out) -> int:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
     with opened(args) as sessions:
         key = find(sessions, args.session).key if args.session else ""
-        hits = [hit for hit in sessions.search(_query(args, key), limit=args.limit) if key in ("", hit.key)]
+        found = sessions.search(_query(args, key), limit=args.limit, internal=args.internal or is_internal(key))
+        hits = [hit for hit in found if key in ("", hit.key)]
     if out.json:
         out.listing(hits)
     elif hits:
@@ -76,7 +79,7 @@ def _print(out: Out, hits: list[Hit], *, limit: int) -> None:
             out.say(f"{out.bold(where)}  {out.cyan(clean(hit.role))}  {out.dim(out.when(hit.ts))}")
             for line in _marked(out, wrap(clean(hit.snippet), max(20, out.width - 4))):
                 out.say(f"    {line}")
-    out.note(f"the first {limit} hits; --limit shows more" if len(hits) == limit else several(len(hits), "hit"))
+    out.note(f"the first {limit} results; --limit shows more" if len(hits) == limit else several(len(hits), "result"))
 
 
 def _marked(out: Out, lines: list[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_internal, add_ref, find, refuse_internal
 from nacre.cli.text import clean
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--focus", metavar="TEXT", default="", help="what is to be kept in full")
     parser.add_argument("--model", metavar="NAME", help="which model writes it")
     parser.add_argument("--dry-run", action="store_true", help="show the summary, and store nothing")
-    parser.add_argument("--undo", action="store_true", help="take the last summary back; nothing is asked of a model")
+    parser.add_argument("--undo", action="store_true", help="take the last summary back; no model is asked")
+    add_internal(parser)
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -38,6 +39,7 @@ def run(args: Namespace, out: Out) -> int:
 
     with opened(args) as sessions:
         key = find(sessions, args.ref).key
+        refuse_internal(key, allowed=args.internal)
         if not is_active(sessions, key):
             raise Failure("conflict", f"session {key!r} is archived", hint="`nacre sessions unarchive` opens it again")
         if args.undo:

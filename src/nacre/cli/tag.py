@@ -11,13 +11,12 @@ from nacre.history.labels import MOST_TAGS
 
 EXAMPLES = (
     ("tag the newest session", "nacre sessions tag @last work taxes"),
-    ("what has a tag", "nacre sessions list --tag work"),
+    ("list the sessions with a tag", "nacre sessions list --tag work"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
-    wanted(parser, "what to put on it; a comma separates tags too")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    wanted(parser, "the tags to add; commas also separate tags")
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -27,6 +26,6 @@ def run(args: Namespace, out: Out) -> int:
 def _with(before: list[str], given: list[str]) -> list[str]:
     after = list(dict.fromkeys((*before, *given)))
     if len(after) > max(MOST_TAGS, len(before)):
-        hint = "`nacre sessions untag` takes some away"
-        raise Failure("conflict", f"that would be {len(after)} tags, and a session has {MOST_TAGS} at most", hint=hint)
+        hint = "`nacre sessions untag` removes tags"
+        raise Failure("conflict", f"the session would have {len(after)} tags; the limit is {MOST_TAGS}", hint=hint)
     return after

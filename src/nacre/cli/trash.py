@@ -20,26 +20,26 @@ from nacre.cli.text import clean, several, size
 from nacre.cli.times import span
 
 EXAMPLES = (
-    ("what is in the trash", "nacre sessions trash list"),
+    ("list the trash", "nacre sessions trash list"),
     ("bring a session back", "nacre sessions trash restore telegram:42"),
-    ("erase what has been there for a month", "nacre sessions trash empty --older-than 30d --yes"),
+    ("erase what was removed more than 30 days ago", "nacre sessions trash empty --older-than 30d --yes"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "restore", "empty"), nargs="?", default="list", help="default: list")
+    parser.add_argument("refs", metavar="KEY", nargs="*", help="restore: the sessions; empty: only these")
     parser.add_argument(
-        "action", choices=("list", "restore", "empty"), nargs="?", default="list", help="list if nothing is said"
+        "--older-than", metavar="SPAN", help="empty: only what was removed longer ago than this, as 30d"
     )
-    parser.add_argument("refs", metavar="KEY", nargs="*", help="restore: which; empty: only these")
-    parser.add_argument("--older-than", metavar="SPAN", help="empty: only what was removed before that, such as 30d")
     parser.add_argument("-y", "--yes", action="store_true", help="empty: do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 
 def run(args: Namespace, out: Out) -> int:
     if args.action == "restore":
         if not args.refs:
-            raise Failure("usage", "say which session to restore", hint="`nacre sessions trash list` shows them")
+            raise Failure("usage", "restore needs the key of a session", hint="`nacre sessions trash list` shows them")
         return restore.run(args, out)
     return _list(args, out) if args.action == "list" else _empty(args, out)
 

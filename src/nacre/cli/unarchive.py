@@ -8,7 +8,7 @@ from nacre.cli.failures import Failure
 from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import add_ref
+from nacre.cli.refs import add_internal, add_ref
 
 EXAMPLES = (
     ("what is archived", "nacre sessions list --archived"),
@@ -18,7 +18,8 @@ EXAMPLES = (
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True)
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
+    add_internal(parser)
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -32,4 +33,6 @@ def run(args: Namespace, out: Out) -> int:
                 sessions.unarchive(key)
             return Done(key, "active again")
 
-        return each(out, "unarchive", keys_of(sessions, args.refs), unarchive, dry_run=args.dry_run)
+        return each(
+            out, "unarchive", keys_of(sessions, args.refs, internal=args.internal), unarchive, dry_run=args.dry_run
+        )

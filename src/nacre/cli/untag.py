@@ -15,7 +15,6 @@ EXAMPLES = (
 
 def add(parser: ArgumentParser) -> None:
     wanted(parser, "what to take off it; a comma separates tags too")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
 def run(args: Namespace, out: Out) -> int:

@@ -66,7 +66,7 @@ def _asked(sessions: Sessions, refs: list[str]) -> dict[str, int]:
 def _sizes(sessions: Sessions) -> dict[str, int]:
     """Every session, with the bytes of all its generations."""
     sizes: dict[str, int] = {}
-    for info in (*sessions.list(), *sessions.list(archived=True)):
+    for info in (*sessions.list(internal=True), *sessions.list(archived=True, internal=True)):
         sizes[info.key] = sizes.get(info.key, 0) + info.bytes
     return sizes
 

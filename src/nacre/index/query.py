@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from nacre.entries import timestamp
 from nacre.index.text import is_unspaced
+from nacre.keys import is_internal
 
 _ITEM = re.compile(
     r"""
@@ -41,7 +42,7 @@ class Term(NamedTuple):
 class Query(NamedTuple):
     """A query: every wanted term must be there and no unwanted one; of one kind of filter any will do.
 
-    With `is_any` one wanted term is enough.
+    With `is_any` one wanted term is enough. Internal sessions are searched with `internal`, or if their key is given.
     """
 
     wanted: tuple[Term, ...] = ()
@@ -53,9 +54,12 @@ class Query(NamedTuple):
     since: str = ""
     until: str = ""
     is_any: bool = False
+    internal: bool = False
 
     def takes(self, key: str) -> bool:
         """Tell whether a session is one of those that are searched: in quotes its key, else how it begins."""
+        if is_internal(key) and not self.internal:
+            return key in self.keys
         return not (self.keys or self.beginnings) or key in self.keys or key.startswith(self.beginnings)
 
     @property

@@ -15,6 +15,7 @@ from nacre.index.database import in_memory, is_away
 from nacre.index.query import Query, Term
 from nacre.index.snippet import snippet
 from nacre.index.text import folded
+from nacre.keys import INTERNAL
 
 # Of more matches than these only the newest are taken, by time: a word that is everywhere ranks nothing.
 _POOL = 4096
@@ -36,7 +37,7 @@ def hits(connection: Connection, query: Query, *, limit: int) -> list[Hit]:
     many words as a question has, what has the rarest of them. Raises StoreError if SQLite takes no such
     query, whatever there is to search.
     """
-    if limit <= 0 or query == Query():
+    if limit <= 0 or query._replace(internal=False) == Query():
         return []
     limit = min(limit, _MOST_FOUND)
     try:
@@ -182,7 +183,7 @@ class _Search:
         if query.tools:
             is_of_one = " OR ".join(["instr(message.tool, ?)"] * len(query.tools))
             self._add(f"({is_of_one})", *(f"\n{tool}\n" for tool in query.tools))
-        self._once(self._only_in(query) if query.keys or query.beginnings else "")
+        self._once(self._only_in(query) if query.keys or query.beginnings else self._not_internal(query))
         if query.since:
             self._add("message.ts >= ?", query.since)
         if query.until:
@@ -201,6 +202,17 @@ class _Search:
             f"AND other.n = message.n AND other.log < message.log{among})"
         )
         self._where.append(f"(message.shared = 0 OR (message.shared NOT IN ({there}) AND {first}))")
+
+    def _not_internal(self, query: Query) -> str:
+        """Leave out what internal sessions hold; gives the numbers of the other logs, "" for all of them."""
+        if query.internal:
+            return ""
+        rows = self._connection.execute("SELECT id FROM log WHERE substr(key, 1, ?) = ?", (len(INTERNAL), INTERNAL))
+        hidden = ", ".join(str(log) for (log,) in rows)
+        if not hidden:
+            return ""
+        self._where.append(f"message.log NOT IN ({hidden})")
+        return f"SELECT id FROM log WHERE id NOT IN ({hidden})"  # noqa: S608 - our own numbers
 
     def _only_in(self, query: Query) -> str:
         """Take messages of some sessions alone; gives the numbers of their logs."""

@@ -32,7 +32,7 @@ class Ledger:
 
     def __init__(self, sessions: Sessions, ops: Ops) -> None:
         self.state = State()
-        self._sessions = sessions
+        self._sessions = sessions.with_internal_keys()
         self._ops = ops
         self._known = ("", 0)
         self._epochs: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from nacre.agent.ports import Event, Provider
 from nacre.entries import Message
 from nacre.errors import Conflict, ContextOverflow, NacreError
 from nacre.history.tokens import estimate
+from nacre.keys import is_internal
 from nacre.log.ops import Ops
 from nacre.memory import learning, turns
 from nacre.memory.desk import Desk
@@ -31,7 +32,6 @@ from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
-OURS = "nacre:"
 HEADING = "What you remember of earlier conversations, which may be out of date:"
 _TRIES = 3
 _PATIENCE = 120.0
@@ -131,7 +131,7 @@ class Memory:
         for info in self._sessions.list():
             cursor = state.cursors.get(info.key)
             mark = cursor.at if cursor is not None else state.begun
-            if moment(info.updated) > mark and not info.key.startswith(OURS) and not self._skips(info.key):
+            if moment(info.updated) > mark and not self._skips(info.key):
                 found.append((info.updated, info.key))
         return [key for _, key in sorted(found)]
 
@@ -141,7 +141,7 @@ class Memory:
 
     def _unknown(self, state: State, key: str) -> builtins.list[Turn]:
         """The turns of a session that memory does not know, oldest first."""
-        if key.startswith(OURS):
+        if is_internal(key):
             return []
         cursor = state.cursors.get(key)
         begun = state.begun if cursor is None else ""

@@ -870,6 +870,60 @@ def list_filters_by_prefix(open_store: Open) -> None:
         _same({info.key for info in sessions.list(prefix="nobody")}, set())
 
 
+def list_gives_the_newest_first(open_store: Open) -> None:
+    """By default the session that was written last comes first; other orders and a limit can be chosen."""
+    with open_store() as sessions:
+        for key, count in (("b", 3), ("a", 1), ("c", 2)):
+            _add(sessions, "x" * count, key)
+        found = list(sessions.list())
+        _same(found, sorted(found, key=lambda info: (-info.updated.timestamp(), info.key)))
+        _same([info.key for info in sessions.list(order="key")], ["a", "b", "c"])
+        _same([info.key for info in sessions.list(order="messages", limit=2)], ["b", "c"])
+        _same([info.key for info in sessions.list(limit=0)], [])
+        bad: list[dict[str, Any]] = [{"limit": True}, {"limit": 1.0}, {"limit": -1}, {"order": "age"}]
+        for given in bad:
+            with _raises(StoreError):
+                sessions.list(**given)
+
+
+def internal_sessions_are_listed_only_if_asked_for(open_store: Open) -> None:
+    """Sessions of nacre's own can be read by their key, and are in no list unless it is said."""
+    with open_store() as sessions:
+        _add(sessions, "a", "k")
+        sessions.with_internal_keys().add_message("nacre:x", "user", "a")
+        _same([info.key for info in sessions.list()], ["k"])
+        _same([info.key for info in sessions.list(prefix="nacre:")], [])
+        _same([info.key for info in sessions.list(internal=True, order="key")], ["k", "nacre:x"])
+        _same((sessions.exists("nacre:x"), _live(sessions, "nacre:x")), (True, ["a"]))
+        sessions.archive("nacre:x")
+        _same(list(sessions.list(archived=True)), [])
+        _same([info.key for info in sessions.list(archived=True, internal=True)], ["nacre:x"])
+
+
+def a_new_internal_key_is_refused(open_store: Open) -> None:
+    """Keys that begin with `nacre:` are reserved; a session that has one already stays as it was."""
+    with open_store() as sessions:
+        _add(sessions, "a", "k")
+        calls: list[Callable[[str], object]] = [
+            lambda key: sessions.add_message(key, "user", "a"),
+            lambda key: sessions.add_messages(key, [_user("a")]),
+            lambda key: sessions.submit(key, [_user("a")]),
+            lambda key: sessions.set_summary(key, "a"),
+            lambda key: sessions.set_history(key, [_user("a")]),
+            lambda key: sessions.set_meta(key, title="a"),
+            lambda key: sessions.append(key, "x.note", 1),
+            lambda key: sessions.fork("k", key),
+        ]
+        for call in calls:
+            with _raises(InvalidKey):
+                call("nacre:x")
+        sessions.truncate_history("nacre:x", 1)
+        _holds(not sessions.exists("nacre:x"))
+        sessions.with_internal_keys().add_message("nacre:x", "user", "a")
+        sessions.add_message("nacre:x", "user", "b")
+        _same(_live(sessions, "nacre:x"), ["a", "b"])
+
+
 def list_gives_the_newest_title(open_store: Open) -> None:
     """A title set twice is the second, also when the history has gone on and was compacted."""
     with open_store() as sessions:
@@ -1421,6 +1475,9 @@ STORE_CONTRACT: tuple[Check, ...] = (
     save_changes_nothing_that_can_be_seen,
     list_gives_true_keys_and_counts,
     list_filters_by_prefix,
+    list_gives_the_newest_first,
+    internal_sessions_are_listed_only_if_asked_for,
+    a_new_internal_key_is_refused,
     list_gives_the_newest_title,
     an_archived_session_can_be_read,
     a_write_to_an_archived_key_starts_a_new_generation,

@@ -19,6 +19,7 @@ from nacre.agent.ports import Called, Emit, Event, Notice, Returned, Text, Thoug
 from nacre.app import App
 from nacre.entries import Message
 from nacre.errors import Conflict
+from nacre.keys import is_internal
 from nacre.sessions import Sessions
 from nacre.web import reading, shapes
 from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, records, stays
@@ -73,7 +74,7 @@ async def describe(_: Request) -> Response:
 async def send(request: Request) -> Response:
     """Give words to a session; the turn goes on if the client does not wait for its end."""
     wanted = await body(request, shapes.Send)
-    key, id = key_in(request), checked_id(request.headers)
+    key, id = writable_key(request), checked_id(request.headers)
     turns = _turns(request)
     running = turns.start(
         _delivering(agent(request), turns, Inbound(key=key, content=wanted.content, id=id, sender="api"))
@@ -92,7 +93,8 @@ async def send(request: Request) -> Response:
 
 async def rename(request: Request) -> Response:
     wanted = await body(request, shapes.Rename)
-    return answered(await to_thread.run_sync(reading.rename, agent(request).sessions, key_in(request), wanted.title))
+    key = writable_key(request)
+    return answered(await to_thread.run_sync(reading.rename, agent(request).sessions, key, wanted.title))
 
 
 async def fork(request: Request) -> Response:
@@ -102,7 +104,7 @@ async def fork(request: Request) -> Response:
 
 
 async def archive(request: Request) -> Response:
-    key = key_in(request)
+    key = writable_key(request)
     if not await _at_rest(request, reading.archived):
         raise Conflict(f"session {key!r} is archived already")
     return answered(shapes.Done(operation="archive", key=key, status="archived"))
@@ -222,10 +224,22 @@ def key_in(request: Request) -> str:
         raise Fault("invalid_key", "a session's key is UTF-8, escaped by percent signs") from error
 
 
+def writable_key(request: Request) -> str:
+    """The key of a session that may be written or removed; raises Fault for one of nacre's own."""
+    key = key_in(request)
+    refuse_internal(key)
+    return key
+
+
+def refuse_internal(key: str) -> None:
+    if is_internal(key):
+        raise Fault("forbidden", f"session {key!r} is nacre's own: it can be read here, and not changed")
+
+
 async def _at_rest(request: Request, act: Callable[[Sessions, str], P]) -> P:
     """Do something to a session in which no turn runs; raises Fault, or SessionBusy, if one does."""
     nothing_queried(request)
-    key, app = key_in(request), agent(request)
+    key, app = writable_key(request), agent(request)
     if app.kernel.is_at_work(key):
         raise Fault("locked", f"a turn runs in session {key!r}; wait for its end, or stop it")
 

@@ -133,13 +133,13 @@ async def new(request: Request) -> Response:
 async def say(request: Request) -> Response:
     """Words from the form."""
     turns: Turns = request.app.state.turns
-    return await acts.said(_agent(request), turns, _key(request), await acts.fields(request))
+    return await acts.said(_agent(request), turns, _writable_key(request), await acts.fields(request))
 
 
 async def turn(request: Request) -> Response:
     """Words from the script, and what happens then."""
     turns: Turns = request.app.state.turns
-    return await acts.turned(request, _agent(request), turns, _questions(request), _key(request))
+    return await acts.turned(request, _agent(request), turns, _questions(request), _writable_key(request))
 
 
 async def do(request: Request) -> Response:
@@ -151,7 +151,8 @@ async def do(request: Request) -> Response:
         return RedirectResponse(links.to("s", _key(request)), status_code=303)
     if verb not in {*acts.ACTS, "stop"}:
         raise Fault("not_found", f"there is nothing like {verb!r:.40} to do")
-    return await acts.done(_agent(request), verb, _key(request), await acts.fields(request))
+    key = _key(request) if verb == "fork" else _writable_key(request)
+    return await acts.done(_agent(request), verb, key, await acts.fields(request))
 
 
 async def _twin(key: str, suffix: str, request: Request) -> Response:
@@ -219,6 +220,12 @@ def _key(request: Request) -> str:
     """The session that is meant; a key that browsers fold away in a path stands in the query."""
     found: str = request.path_params["key"]
     return request.query_params.get("key", "") + found if found in _BARE else found
+
+
+def _writable_key(request: Request) -> str:
+    key = _key(request)
+    api.refuse_internal(key)
+    return key
 
 
 def _suffix(request: Request) -> str:
