@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import anyio
 
-from nacre.agent.actor import Agent, Ask, Inbound
+from nacre.agent.actor import Agent, Inbound
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Effect, Event, Guard, Output, Provider, Scene, Spec, Tool
+from nacre.agent.ports import Ask, Effect, Event, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.entries import Message, ToolCall
 from nacre.providers.scripted import Call, Scripted, Step
 from nacre.sessions import Sessions

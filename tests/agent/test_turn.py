@@ -9,9 +9,8 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import Ask
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Called, Guard, Notice, Returned, Text, Tool
+from nacre.agent.ports import Ask, Called, Guard, Notice, Returned, Text, Tool
 from nacre.entries import ToolCall
 from nacre.errors import ContextOverflow, ProviderError, ToolError
 from nacre.providers.scripted import Call, Scripted, Stops

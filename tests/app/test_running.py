@@ -11,7 +11,7 @@ import pytest
 
 import nacre
 from nacre.agent.actor import Inbound
-from nacre.agent.ports import Event, Notice, Scene, Tool
+from nacre.agent.ports import Approval, Event, Notice, Scene
 from nacre.app import App, Options, running
 from nacre.config import Settings
 from nacre.entries import ToolCall
@@ -199,8 +199,8 @@ def test_writing_without_anybody_to_ask_is_refused(home: Path) -> None:
 def test_what_is_allowed_for_good_is_remembered_with_the_session(home: Path) -> None:
     asked: list[str] = []
 
-    async def always(tool: Tool, call: ToolCall) -> Any:
-        asked.append(call.name)
+    async def always(approval: Approval) -> Any:
+        asked.append(approval.call.name)
         return "always"
 
     async def act(app: App) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 
 import nacre
-from nacre.agent.actor import Agent, Ask
+from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Effect, Guard, Output, Provider, Scene, Spec, Tool
+from nacre.agent.ports import Ask, Effect, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.app.compacting import Compactor
 from nacre.history.window import Window, window
 from nacre.skills import Catalogue

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nacre.agent.ports import Called, Effect, Event, Notice, Output, Returned, Spec, Text, Thought
+from nacre.agent.ports import Approval, Called, Effect, Event, Notice, Output, Returned, Spec, Text, Thought
 from nacre.entries import ToolCall
 from nacre.render.terminal import Sheet
 from nacre.render.text import width
@@ -76,15 +76,15 @@ def test_nothing_drives_the_terminal_or_is_wider_than_it(columns: int) -> None:
     lines = drawn(
         Thought(HOSTILE * 9), Notice(HOSTILE * 9), Called(call), Returned(call, output), Text(HOSTILE), columns=columns
     )
-    lines += question(Tool("run"), call, Sheet(columns=columns))
+    lines += question(Approval(tool=Tool("run"), call=call), Sheet(columns=columns))
     assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", "".join(lines))
     assert max(map(width, lines)) <= columns
 
 
 def test_a_person_is_shown_the_exact_command() -> None:
     call = ToolCall(name="shell", arguments={"command": "rm -rf   build\nls", "timeout": 5})
-    assert question(Tool("run"), call, Sheet()) == [
-        "? shell wants to run:",
+    assert question(Approval(tool=Tool("run"), call=call), Sheet()) == [
+        "? shell: rm -rf   build …",
         "    $ rm -rf   build",
         "    $ ls",
         "    timeout = 5",
@@ -94,7 +94,7 @@ def test_a_person_is_shown_the_exact_command() -> None:
 def test_a_command_that_does_not_fit_goes_on_without_losing_a_character() -> None:
     command = "echo " + "a b   c" * 20
     call = ToolCall(name="shell", arguments={"command": command})
-    lines = question(Tool("run"), call, Sheet(columns=30))[1:]
+    lines = question(Approval(tool=Tool("run"), call=call), Sheet(columns=30))[1:]
     assert lines[0].startswith("    $ ")
     assert lines[1].startswith("      ")
     assert "".join(line[6:] for line in lines) == command
@@ -102,9 +102,8 @@ def test_a_command_that_does_not_fit_goes_on_without_losing_a_character() -> Non
 
 def test_a_person_is_shown_the_exact_change() -> None:
     call = ToolCall(name="edit_file", arguments={"path": "a.py", "old_text": "x = 1", "new_text": "x = 2\ny = 3"})
-    assert question(Tool("write"), call, Sheet()) == [
-        "? edit_file wants to write:",
-        "    a.py",
+    assert question(Approval(tool=Tool("write"), call=call), Sheet()) == [
+        "? edit_file: a.py",
         "    - x = 1",
         "    + x = 2",
         "    + y = 3",
@@ -113,6 +112,7 @@ def test_a_person_is_shown_the_exact_change() -> None:
 
 def test_a_long_change_says_how_much_of_it_is_not_shown() -> None:
     call = ToolCall(name="write_file", arguments={"path": "a", "content": "\n".join(map(str, range(100)))})
-    lines = question(Tool("write"), call, Sheet(), most=10)
-    assert lines[-1] == "    … 91 more lines: v shows all"
-    assert len(question(Tool("write"), call, Sheet(), most=1000)) == 102
+    lines = question(Approval(tool=Tool("write"), call=call), Sheet(), most=10)
+    assert (lines[0], len(lines)) == ("? write_file: a", 10)
+    assert lines[-1] == "    … 92 more lines: v shows all"
+    assert len(question(Approval(tool=Tool("write"), call=call), Sheet(), most=1000)) == 101

@@ -5,10 +5,10 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from nacre.agent.ports import Effect, Guard, Tool
+from nacre.agent.ports import Answer, Approval, Effect, Guard, Tool
 from nacre.entries import ToolCall
 from nacre.tools import Function
-from nacre.tools.approvals import Answer, Approvals, Policy, Rule
+from nacre.tools.approvals import Approvals, Policy, Rule
 
 CALL = ToolCall(id="1")
 
@@ -27,8 +27,8 @@ class Person:
         self._answers = list(answers)
         self.asked: list[str] = []
 
-    async def __call__(self, tool: Tool, call: ToolCall) -> Answer:
-        self.asked.append(tool.spec.name)
+    async def __call__(self, approval: Approval) -> Answer:
+        self.asked.append(approval.tool.spec.name)
         await anyio.lowlevel.checkpoint()
         return self._answers.pop(0)
 

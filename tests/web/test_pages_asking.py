@@ -13,7 +13,7 @@ import pytest
 from anyio.abc import TaskGroup
 
 import nacre
-from nacre.agent.actor import Ask
+from nacre.agent.ports import Approval, Ask
 from nacre.entries import ToolCall
 from nacre.errors import NacreError
 from nacre.providers.scripted import Call
@@ -54,7 +54,7 @@ def asker(questions: Questions, heard: list[Any], left: anyio.Event) -> Ask:
 
 
 async def asking_for(ask: Ask) -> None:
-    await ask(tool(), CALL)
+    await ask(Approval(tool=tool(), call=CALL))
 
 
 CALL = ToolCall(id="1", name="wipe", arguments={"path": "<b>.txt"})
@@ -66,7 +66,7 @@ def test_what_a_person_says_is_the_answer(answer: str) -> None:
 
     async def run(questions: Questions, heard: list[Any], left: anyio.Event, tasks: TaskGroup) -> None:
         async def ask() -> None:
-            answers.append(await asker(questions, heard, left)(tool(), CALL))
+            answers.append(await asker(questions, heard, left)(Approval(tool=tool(), call=CALL)))
 
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
@@ -83,7 +83,7 @@ def test_a_page_that_is_gone_means_no_after_a_while(monkeypatch: pytest.MonkeyPa
 
     async def run(questions: Questions, heard: list[Any], left: anyio.Event, _: TaskGroup) -> None:
         left.set()
-        assert await asker(questions, heard, left)(tool(), CALL) == "no"
+        assert await asker(questions, heard, left)(Approval(tool=tool(), call=CALL)) == "no"
         assert questions.of("k") == []
 
     anyio.run(asked_in, run)
@@ -188,7 +188,7 @@ def test_of_two_answers_the_first_counts_and_the_second_is_told() -> None:
 
     async def run(questions: Questions, heard: list[Any], left: anyio.Event, tasks: TaskGroup) -> None:
         async def ask() -> None:
-            answers.append(await asker(questions, heard, left)(tool(), CALL))
+            answers.append(await asker(questions, heard, left)(Approval(tool=tool(), call=CALL)))
 
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()

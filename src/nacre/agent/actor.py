@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import anyio
 from msgspec import Struct
 
 from nacre.agent.conversation import Conversation
 from nacre.agent.loop import Turn, run_turn
-from nacre.agent.ports import Called, Context, Emit, Event, Guard, Notice, Pace, Provider, Text, Tool
-from nacre.entries import Describe, Message, ToolCall
+from nacre.agent.ports import Ask, Called, Context, Emit, Event, Guard, Notice, Pace, Provider, Text, Tool
+from nacre.entries import Describe, Message
 from nacre.errors import Busy, NacreError, Stopped
 from nacre.history.earlier import Taken
 from nacre.sessions import Sessions
 
 STOPPED = "[stopped by the user]"
 _MOST_WAITING = 64
-
-Ask = Callable[[Tool, ToolCall], Awaitable[Literal["yes", "no", "always"]]]
 
 
 class Agent(Struct, frozen=True, kw_only=True):

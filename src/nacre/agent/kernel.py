@@ -10,9 +10,9 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from nacre.agent.actor import Actor, Agent, Ask, Inbound, Letter
+from nacre.agent.actor import Actor, Agent, Inbound, Letter
 from nacre.agent.conversation import at_once
-from nacre.agent.ports import Emit, Event, Pace
+from nacre.agent.ports import Ask, Emit, Event, Pace
 from nacre.entries import Message
 from nacre.errors import NacreError, Stopped
 from nacre.history.earlier import is_final

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
@@ -74,9 +75,12 @@ async def _asked(turn: Turn) -> Reply:
 async def _called(turn: Turn, call: ToolCall, *, is_cut: bool) -> None:
     """Run one call; that it was started is durable before it runs, its result before anything else."""
     tool = turn.tools.get(call.name)
-    refusal = _CUT if is_cut else _fault(call, turn.tools) or (await turn.guard(tool, call) if tool is not None else "")
+    refusal, is_refused = (_CUT if is_cut else _fault(call, turn.tools)), False
+    if tool is not None and not refusal:
+        refusal = await turn.guard(tool, call)
+        is_refused = bool(refusal)
     if tool is None or refusal:
-        output = Output(text=refusal, failed=True)
+        output = Output(text=refusal, failed=True, is_refused=is_refused)
     else:
         await turn.commit([Note("tool", {"call": call.id, "name": call.name})])
         turn.emit(Called(call))
@@ -86,8 +90,11 @@ async def _called(turn: Turn, call: ToolCall, *, is_cut: bool) -> None:
 
 
 async def _run(turn: Turn, tool: Tool, call: ToolCall) -> Output:
+    async def permit(arguments: Mapping[str, Any]) -> str:
+        return await turn.guard(tool, replace(call, arguments=dict(arguments)))
+
     try:
-        return await tool.run(call.arguments, Scene(key=turn.key, call=call, emit=turn.emit))
+        return await tool.run(call.arguments, Scene(key=turn.key, call=call, emit=turn.emit, permit=permit))
     except ToolError as error:
         return Output(text=str(error), failed=True)
     except Exception as error:

@@ -47,11 +47,15 @@ class Reply(Struct, frozen=True, kw_only=True):
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """What came of a tool call: the text that the model sees, and all of it if that was cut."""
+    """The result of a tool call: the text that the model sees, and all of it if that was cut.
+
+    `is_refused` says that the call did not run because a rule or a person refused it.
+    """
 
     text: str
     whole: str | None = None
     failed: bool = False
+    is_refused: bool = False
 
 
 # ---- what happens during a turn, for whoever watches; any of it may be lost
@@ -106,12 +110,21 @@ class Provider(Protocol):
         """Release everything; twice is harmless."""
 
 
+async def _permit(_: Mapping[str, Any]) -> str:
+    return ""
+
+
 class Scene(Struct, frozen=True, kw_only=True):
-    """What a tool may know of the call it serves."""
+    """The context of a tool call.
+
+    `permit` asks whether the same tool may run with other arguments: "" if it may, else why not. A tool that is led
+    elsewhere while it runs (a redirect) asks before it follows.
+    """
 
     key: str
     call: ToolCall
     emit: Emit
+    permit: Callable[[Mapping[str, Any]], Awaitable[str]] = _permit
 
 
 class Tool(Protocol):
@@ -127,6 +140,34 @@ class Tool(Protocol):
 
     async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
         """Do it; raises ToolError with what the model should know."""
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A change to a text file; `before` is None for a new file, `after` for one that is gone."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """A call that a person is asked about.
+
+    `change` is what it does to a file. `always` has the rules that the answer "always" would keep, in this folder or
+    this session (`scope`); without any, "always" is not offered. `task` is the delegated task that asks.
+    """
+
+    tool: Tool
+    call: ToolCall
+    change: Change | None = None
+    always: tuple[str, ...] = ()
+    scope: Literal["folder", "session"] = "session"
+    task: str = ""
+
+
+Answer = Literal["yes", "no", "always"]
+Ask = Callable[[Approval], Awaitable[Answer]]
+"""Ask a person whether a call may run."""
 
 
 class Finished(Struct, frozen=True, kw_only=True):

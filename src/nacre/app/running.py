@@ -11,9 +11,9 @@ from typing import Any, cast
 import anyio
 
 import nacre
-from nacre.agent.actor import Agent, Ask, Inbound
+from nacre.agent.actor import Agent, Inbound
 from nacre.agent.kernel import Kernel, ignored
-from nacre.agent.ports import Emit, Guard, Notice, Provider, Tool
+from nacre.agent.ports import Ask, Emit, Guard, Notice, Provider, Tool
 from nacre.app.budget import Budget
 from nacre.app.children import Delegated, Tally
 from nacre.app.closing import Closing

@@ -81,7 +81,7 @@ def make_desk(app: App, out: Out) -> Desk:
         export=lambda key, path: _as_nacre_error(lambda: _export(app, key, path)),
         listed=lambda infos: _session_rows(app, out, infos),
         drawing=lambda: Turn(out.sheet),
-        question=lambda tool, call, most: question(tool, call, out.sheet(), most=most),
+        question=lambda approval, most: question(approval, out.sheet(), most=most),
         rows=lambda rows: _rows(rows, out.sheet()),
         safe=lambda text: clean(text, lines=True),
         paint=lambda text, sgr: out.sheet().paint(text, sgr),

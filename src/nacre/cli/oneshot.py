@@ -7,8 +7,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from nacre.agent.actor import Ask, Inbound
-from nacre.agent.ports import Event, Returned
+from nacre.agent.actor import Inbound
+from nacre.agent.ports import Ask, Event, Returned
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.once import Once
 from nacre.channels.terminal.plain import put
@@ -112,4 +112,4 @@ def _ask(out: Out, show: _Show) -> Ask | None:
         show.ticker.clear()
         out.warn("\n".join(lines))
 
-    return asked(lambda tool, call, most: question(tool, call, out.sheet(), most=most), tell, put)
+    return asked(lambda approval, most: question(approval, out.sheet(), most=most), tell, put)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from nacre.agent.ports import Called, Event, Notice, Output, Returned, Text, Thought, Tool
+from nacre.agent.ports import Approval, Called, Event, Notice, Output, Returned, Text, Thought
 from nacre.entries import ToolCall
+from nacre.render.changes import COLOURS, change_lines, mark
 from nacre.render.conversation import arguments_of
 from nacre.render.stream import Stream
 from nacre.render.terminal import Sheet
-from nacre.render.text import clip, one_line, size, visible, width
+from nacre.render.text import clip, one_line, size, width, wrapped
 
 _NARROWEST = 12
 _WORTH_TELLING = 1.0
+_SUBJECTS = ("command", "path", "url")
+"""Arguments that say what a call is about; they stand in the first line of a question."""
+_SIGNS = {"old_text": "- ", "new_text": "+ ", "content": "+ "}
+_SHOWN_AS_CHANGE = ("content", "old_text", "new_text", "all")
 
 
 class Turn:
@@ -109,46 +114,46 @@ class Turn:
         return _folded(call, one_line(output.text), self._sheet(), mark="×" if output.failed else "▸", end=end)
 
 
-def question(tool: Tool, call: ToolCall, sheet: Sheet, *, most: int = 40) -> list[str]:
-    """What a person is asked about: the exact command, the exact change, or every argument; at most so many lines."""
-    name = one_line(call.name)
-    arguments = call.arguments if isinstance(call.arguments, Mapping) else {"arguments": call.arguments}
-    lines = list(_asked(name, arguments, sheet))
-    hidden = len(lines) - most
-    if hidden > 0:
-        lines[most:] = [sheet.paint(f"    … {hidden} more lines: v shows all", "33")]
-    verb = {"read": "read", "write": "write", "run": "run"}[tool.effect]
-    return [sheet.paint(clip(f"? {name} wants to {verb}:", sheet.columns), "1;33"), *lines]
+def question(approval: Approval, sheet: Sheet, *, most: int = 40) -> list[str]:
+    """A question about a call, in at most `most` lines; the first says which tool, and which file or command."""
+    name, task = one_line(approval.call.name), one_line(approval.task)
+    arguments = approval.call.arguments if isinstance(approval.call.arguments, Mapping) else {}
+    subject = next((arguments[field] for field in _SUBJECTS if isinstance(arguments.get(field), str)), "")
+    more = " …" if "\n" in subject.strip() else ""
+    action = f": {one_line(subject)}{more}" if subject else f" wants to {approval.tool.effect}"
+    is_new = " (new file)" if approval.change is not None and approval.change.before is None else ""
+    whole = f"? {name}{action}{is_new}"
+    head = [sheet.paint(clip(whole, sheet.columns), "1;33")]
+    if task:
+        head.append(sheet.paint(clip(f"  asked by the delegated task: {task}", sheet.columns), "33"))
+    body = list(_details(approval, sheet, is_cut=clip(whole, sheet.columns) != f"? {name}: {subject}{is_new}"))
+    tail = []
+    if approval.always:
+        rules = ", ".join(one_line(rule) for rule in approval.always)
+        tail = [f"  {line}" for line in wrapped(f"always = allow {rules} in this {approval.scope}", sheet.columns - 2)]
+        tail = [sheet.paint(line, "2") for line in tail]
+    room = max(most - len(head) - len(tail), 1)
+    if len(body) > room:
+        body[room - 1 :] = [sheet.paint(f"    … {len(body) - room + 1} more lines: v shows all", "33")]
+    return [*head, *body, *tail]
 
 
-def _asked(name: str, arguments: Mapping[str, object], sheet: Sheet) -> Iterator[str]:
-    rest = dict(arguments)
-    match name:
-        case "shell" if isinstance(rest.get("command"), str):
-            yield from _block(str(rest.pop("command")), "$ ", sheet, "1")
-        case "edit_file" if isinstance(rest.get("old_text"), str) and isinstance(rest.get("new_text"), str):
-            yield from _block(str(rest.pop("path", "")), "", sheet, "1")
-            yield from _block(str(rest.pop("old_text")), "- ", sheet, "31")
-            yield from _block(str(rest.pop("new_text")), "+ ", sheet, "32")
-        case "write_file" if isinstance(rest.get("content"), str):
-            yield from _block(str(rest.pop("path", "")), "", sheet, "1")
-            yield from _block(str(rest.pop("content")), "+ ", sheet, "32")
-        case _:
-            pass
+def _details(approval: Approval, sheet: Sheet, *, is_cut: bool) -> Iterator[str]:
+    """The exact command, the change to the file as it is now, or every argument."""
+    given, change = approval.call.arguments, approval.change
+    rest = dict(given) if isinstance(given, Mapping) else {"arguments": given}
+    subject = next((field for field in _SUBJECTS if isinstance(rest.get(field), str)), "")
+    if subject:
+        text = str(rest.pop(subject))
+        if is_cut:
+            yield from mark(text, "$ " if subject == "command" else "", sheet, "1")
+    if change is not None:
+        yield from change_lines(change, sheet)
+        rest = {field: value for field, value in rest.items() if field not in _SHOWN_AS_CHANGE}
     for field, value in rest.items():
+        sign = _SIGNS.get(field, "")
         text = value if isinstance(value, str) else arguments_of(ToolCall(arguments=value))
-        yield from _block(f"{one_line(str(field))} = {text}", "", sheet, "")
-
-
-def _block(text: str, lead: str, sheet: Sheet, sgr: str) -> Iterator[str]:
-    """Every line of a text with every character in it, behind a mark; a line that is cut goes on without one."""
-    room = max(sheet.columns - 5 - len(lead), _NARROWEST)
-    for line in visible(text).expandtabs().split("\n"):
-        mark, rest = lead, line
-        while rest or mark == lead:
-            piece = clip(rest, room, mark="") or rest[:1]
-            yield f"    {sheet.paint(mark + piece, sgr)}"
-            mark, rest = " " * len(lead) or " ", rest[len(piece) :]
+        yield from mark(text if sign else f"{one_line(str(field))} = {text}", sign, sheet, COLOURS[sign[:1] or " "])
 
 
 def _folded(call: ToolCall, answer: str, sheet: Sheet, *, mark: str, end: str) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from anyio import Lock
 from msgspec import Struct
 
-from nacre.agent.ports import Effect, Tool
+from nacre.agent.ports import Approval, Ask, Effect, Tool
 from nacre.entries import ToolCall
 
 Rule = Literal["ask", "allow", "deny"]
-Answer = Literal["yes", "no", "always"]
-Ask = Callable[[Tool, ToolCall], Awaitable[Answer]]
 _BY_EFFECT: Mapping[Effect, Rule] = {"read": "allow", "write": "ask", "run": "ask"}
 # It only reads, but an address can carry away what was read.
 _BY_NAME: Mapping[str, Rule] = {"web_fetch": "ask"}
@@ -79,7 +77,9 @@ class Approvals:
             )
         # One question at a time; the answer to the one before may settle this one.
         async with self._asking:
-            answer = "yes" if name in self._remembered else await self._ask(tool, call)
+            answer = (
+                "yes" if name in self._remembered else await self._ask(Approval(tool=tool, call=call, always=(name,)))
+            )
         if answer == "always":
             self._remembered.add(name)
         if answer in {"yes", "always"}:

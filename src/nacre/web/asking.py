@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Literal
 
 import anyio
 from anyio import to_thread
 
-from nacre.agent.actor import Ask, Inbound
-from nacre.agent.ports import Called, Effect, Emit, Event, Notice, Returned, Text, Thought, Tool
+from nacre.agent.actor import Inbound
+from nacre.agent.ports import Answer, Approval, Ask, Called, Effect, Emit, Event, Notice, Returned, Text, Thought
 from nacre.app import App
 from nacre.entries import Message, ToolCall
 from nacre.render.html import escaped
@@ -24,7 +23,6 @@ from nacre.web.turns import Running
 PATIENCE = 60.0
 """How long a question stays open when the page that it was asked on is gone."""
 
-Answer = Literal["yes", "no", "always"]
 ANSWERS: tuple[Answer, ...] = ("yes", "no", "always")
 
 
@@ -60,7 +58,8 @@ class Questions:
     def asker(self, key: str, emit: Emit, left: anyio.Event) -> Ask:
         """Somebody to ask in a turn; `left` is set when the page is gone, and silence means no a while after."""
 
-        async def ask(tool: Tool, call: ToolCall) -> Answer:
+        async def ask(approval: Approval) -> Answer:
+            tool, call = approval.tool, approval.call
             id = secrets.token_urlsafe(9)
             words = f"{one_line(tool.spec.name)} waits for permission"
             asked = self._open[id] = _Open(Question(words, id=id, key=key, call=call, effect=tool.effect))

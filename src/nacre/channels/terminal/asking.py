@@ -1,42 +1,38 @@
-"""Asking a person whether a tool may run: yes, no, or always in this session."""
+"""Ask a person whether a tool may run: yes, no, or always."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Literal
 
-from nacre.agent.actor import Ask
-from nacre.agent.ports import Tool
-from nacre.entries import ToolCall
+from nacre.agent.ports import Answer, Approval, Ask
 
-Answer = Literal["yes", "no", "always"]
-
-_MOST_LINES = 40
-_PROMPT = "allow it? [y]es, [n]o, [a]lways in this session, [v]iew all "
-_ANSWERS: dict[str, Answer] = {
-    "y": "yes",
-    "yes": "yes",
-    "n": "no",
-    "no": "no",
-    "a": "always",
-    "always": "always",
-}
+_ROWS_BELOW = 4
+"""Rows that the prompt and the footer need below a question."""
+_FEWEST_ROWS = 5
+_ANSWERS: dict[str, Answer] = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
+_ALWAYS: dict[str, Answer] = {"a": "always", "always": "always"}
 _VIEW = ("v", "view")
 
 
 def asked(
-    draw: Callable[[Tool, ToolCall, int], list[str]],
+    draw: Callable[[Approval, int], list[str]],
     show: Callable[[Sequence[str]], None],
     read: Callable[[str, Collection[str]], Awaitable[str]],
 ) -> Ask:
-    """Somebody to ask: what is wanted is drawn and shown, then an answer is read."""
+    """Make an `Ask`: a question is drawn to fit the screen and shown, then an answer is read."""
 
-    async def ask(tool: Tool, call: ToolCall) -> Answer:
-        show(draw(tool, call, _MOST_LINES))
-        while (answer := await read(_PROMPT, (*_ANSWERS, *_VIEW))) in _VIEW:
-            show(draw(tool, call, sys.maxsize))
-        show([f"  {_ANSWERS[answer]}"])
-        return _ANSWERS[answer]
+    async def ask(approval: Approval) -> Answer:
+        answers = {**_ANSWERS, **(_ALWAYS if approval.always else {})}
+        prompt = f"Allow? [y]es, [n]o, {'[a]lways, ' if approval.always else ''}[v]iew: "
+        rows = max(shutil.get_terminal_size().lines - _ROWS_BELOW, _FEWEST_ROWS)
+        show(draw(approval, rows))
+        while (answer := await read(prompt, (*answers, *_VIEW))) in _VIEW:
+            lines = draw(approval, sys.maxsize)
+            # The first line once more at the end: it names the tool and the file, and has scrolled away.
+            show([*lines, *(lines[:1] if len(lines) > rows else [])])
+        show([f"  {answers[answer]}"])
+        return answers[answer]
 
     return ask

@@ -8,9 +8,9 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from nacre.agent.actor import Ask, Inbound
+from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Emit
+from nacre.agent.ports import Ask, Emit
 from nacre.channels.terminal.ticker import Ticker
 from nacre.entries import Message
 from nacre.errors import Stopped

@@ -9,8 +9,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Event, Tool
-from nacre.entries import SessionInfo, Stored, ToolCall
+from nacre.agent.ports import Approval, Event, Tool
+from nacre.entries import SessionInfo, Stored
 from nacre.history.window import Window
 from nacre.sessions import Sessions
 
@@ -133,7 +133,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     export: Callable[[str, str], str]
     listed: Callable[[Sequence[SessionInfo]], list[str]]
     drawing: Callable[[], Drawing]
-    question: Callable[[Tool, ToolCall, int], list[str]]
+    question: Callable[[Approval, int], list[str]]
     rows: Callable[[Sequence[tuple[str, str]]], list[str]]
     safe: Callable[[str], str]
     paint: Callable[[str, str], str]
