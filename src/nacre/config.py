@@ -66,6 +66,7 @@ SETTINGS = (
     Setting("anthropic.max_tokens", "maximum length of an answer, in tokens", 8192),
     Setting("channels.session_persistence", "store the sessions of channels on disk", True),  # noqa: FBT003 - a default
     Setting("cli.color", "colour in the terminal", "auto", ("auto", "always", "never")),
+    Setting("cli.theme", "colours for a dark or a light background", "auto", ("auto", "dark", "light", "none")),
     Setting("cli.pager", "program that shows long output; empty: PAGER", ""),
     Setting("embedded.threads", "threads of the embedded model; 0: one per core", 0),
     Setting("memory.enabled", "remember facts from one session to the next", True),  # noqa: FBT003

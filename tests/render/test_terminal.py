@@ -6,6 +6,7 @@ import re
 from datetime import datetime
 
 import pytest
+from wcwidth import wcswidth
 
 from nacre.render.conversation import Cover, Cut, parts
 from nacre.render.terminal import Sheet, conversation, cover, markdown
@@ -99,9 +100,9 @@ def test_colours_come_only_when_asked_for() -> None:
     assert "\x1b" not in "\n".join(lines(Sheet(), *listing()))
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("columns", [40, 58, 80, 200])
 def test_lines_fit(columns: int) -> None:
-    text = "# " + "漢字 " * 60 + "\n\n" + "word " * 200 + "\n\n> " + "quote " * 50 + "\n\n```\n" + "x" * 500 + "\n```"
+    text = "# " + "漢字 " * 60 + "\n\n" + "word " * 200 + "\n\n> " + "quote " * 50
     table = "\n\n| a | b |\n|---|---|\n| " + "cell " * 60 + "| d |"
     calls = (call("c", "shell", {"command": "run " * 100}),)
     found = lines(
@@ -120,6 +121,83 @@ def test_links_show_their_address() -> None:
 
 def test_tables_stand_in_columns() -> None:
     assert list(markdown("| a | 漢字 |\n|--|--|\n| long | b |", Sheet())) == ["a    │ 漢字", "─────┼─────", "long │ b"]
+
+
+TABLE = """\
+| setting | meaning | default |
+|---|---|---|
+| agent.max_context_tokens | maximum size of a request to the model | 32000 |
+| 家族 👨‍👩‍👧 | हिन्दी में एक वाक्य जो काफ़ी लंबा है | ❤️ |
+"""
+
+
+@pytest.mark.parametrize("columns", [40, 58, 80, 200])
+def test_a_table_fits_and_loses_nothing(columns: int) -> None:
+    found = list(markdown(TABLE, Sheet(columns=columns)))
+    assert max(map(wcswidth, found)) <= columns
+    # Wrapped cells are read down their column.
+    rows = [line.split("│") for line in found if "│" in line]
+    assert all(len(row) == 3 for row in rows)
+    read = ["".join(row[place].strip() for row in rows) for place in range(3)]
+    for cell in ("agent.max_context_tokens", "हिन्दी", "❤️", "32000", "家族", "👨‍👩‍👧"):
+        assert any(cell in column for column in read), (cell, found)
+
+
+def test_a_table_at_40_columns_has_wrapped_cells_and_rules_between_its_rows() -> None:
+    text = "| name | what it does |\n|--|--|\n| shell | runs a command in the sandbox of the workspace |\n| done | - |"
+    assert list(markdown(text, Sheet(columns=40))) == [
+        "name  │ what it does",
+        "──────┼─────────────────────────────────",
+        "shell │ runs a command in the sandbox of",
+        "      │ the workspace",
+        "──────┼─────────────────────────────────",
+        "done  │ -",
+    ]
+
+
+def test_a_table_with_too_many_columns_for_the_screen_is_a_list_of_its_cells() -> None:
+    text = "|a|b|c|d|e|\n|-|-|-|-|-|\n" + "|" + "|".join(f"cell number {n}" for n in range(5)) + "|"
+    assert list(markdown(text, Sheet(columns=40))) == [
+        "─" * 40,
+        "a: cell number 0",
+        "b: cell number 1",
+        "c: cell number 2",
+        "d: cell number 3",
+        "e: cell number 4",
+    ]
+
+
+def test_a_table_without_rows_is_its_heads() -> None:
+    assert list(markdown("| a | b |\n|--|--|", Sheet())) == ["a │ b", "──┼──"]
+
+
+def test_lines_of_code_are_never_wrapped() -> None:
+    line = "x = " + "y " * 60
+    assert list(markdown(f"```py\n{line}\n```", Sheet(columns=40))) == ["```py", line, "```"]
+
+
+def test_code_has_the_colours_of_its_language() -> None:
+    found = list(markdown('```python\ndef f():  # why\n    return "x"\n```', Sheet(columns=40, has_colour=True)))
+    assert [OUR_COLOURS.sub("", line) for line in found] == ["```python", "def f():  # why", '    return "x"', "```"]
+    assert "\x1b[35mdef\x1b[0m" in found[1]
+    assert "\x1b[2m# why\x1b[0m" in found[1]
+    assert "\x1b[35mreturn\x1b[0m" in found[2]
+
+
+def test_a_long_string_keeps_its_colour_from_line_to_line() -> None:
+    found = list(markdown('```py\n"""one\nif two\n"""\n```', Sheet(has_colour=True)))
+    assert found[2] == "\x1b[32mif two\x1b[0m"
+
+
+@pytest.mark.parametrize("language", ["", "no-such-language", "c", "yaml", "json", "html", "console", "diff", "bash"])
+def test_code_in_any_language_is_printed_whole(language: str) -> None:
+    code = "/* a\n b: [1, 2] */\n$ ls <b>&</b>\n\n-x\n+y 'z"
+    found = list(markdown(f"```{language}\n{code}\n```", Sheet(has_colour=True)))
+    assert [OUR_COLOURS.sub("", line) for line in found[1:-1]] == code.split("\n")
+
+
+def test_a_light_theme_has_colours_that_can_be_read_on_white() -> None:
+    assert list(markdown("`x`", Sheet(has_colour=True, theme="light"))) == ["\x1b[38;5;30mx\x1b[0m"]
 
 
 def test_a_huge_line_is_wrapped() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from wcwidth import wcswidth
 
 from nacre.render.text import ago, clip, count, cuts, one_line, pad, size, visible, width, wrapped
 
@@ -28,9 +31,60 @@ def test_control_characters_are_shown_as_their_numbers(text: str, shown: str) ->
     assert visible(text) == shown
 
 
-@pytest.mark.parametrize(("text", "columns"), [("abc", 3), ("漢字", 4), ("e\u0301", 1), ("ｱ", 1), ("🙂", 2), ("", 0)])
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("abc", 3),
+        ("漢字", 4),
+        ("e\u0301", 1),
+        ("ｱ", 1),
+        ("🙂", 2),
+        ("", 0),
+        ("❤\ufe0f", 2),
+        ("❤", 1),
+        ("👨\u200d👩\u200d👧", 2),
+        ("👍🏽", 2),
+        ("🇩🇪", 2),
+        ("1\ufe0f\u20e3", 2),
+        ("\u1112\u1161\u11ab", 2),
+        ("क्षि", 2),
+    ],
+)
 def test_width_is_in_columns(text: str, columns: int) -> None:
-    assert width(text) == columns
+    assert width(text) == columns == wcswidth(text)
+
+
+SEQUENCES = ["👨\u200d👩\u200d👧", "❤\ufe0f", "🇩🇪", "👍🏽", "\u1112\u1161\u11ab", "क्षि", "e\u0301"]
+
+
+@pytest.mark.parametrize("part", SEQUENCES)
+@pytest.mark.parametrize("columns", [2, 3, 7, 40])
+def test_what_is_shown_as_one_is_never_cut(part: str, columns: int) -> None:
+    lines = list(wrapped(part * 30, columns))
+    assert max(map(wcswidth, lines)) <= columns
+    assert all(line == part * (len(line) // len(part)) for line in [*lines, clip(part * 30, columns, mark="")])
+
+
+def test_a_text_of_sequences_that_fits_is_not_clipped() -> None:
+    family = "👨\u200d👩\u200d👧"
+    assert clip(family, 2) == family
+    assert clip(f"{family} {family}", 4) == f"{family} …"
+
+
+@pytest.mark.parametrize("part", SEQUENCES)
+def test_without_wcwidth_no_line_is_too_wide(part: str) -> None:
+    program = f"""
+import sys
+sys.modules["wcwidth"] = None
+from nacre.render.text import width, wrapped
+for line in wrapped({part!r} * 30, 10):
+    assert width(line) <= 10
+    print(line.encode().hex())
+"""
+    found = subprocess.check_output([sys.executable, "-c", program], text=True)
+    lines = [bytes.fromhex(line).decode() for line in found.split()]
+    assert "".join(lines) == part * 30
+    assert max(map(wcswidth, lines)) <= 10
 
 
 def test_wrapping_cuts_at_blanks() -> None:

@@ -69,6 +69,15 @@ def test_a_notice_is_a_line_of_its_own() -> None:
     assert drawn(Notice("asked again")) == ["· asked again"]
 
 
+def test_a_long_notice_is_wrapped_and_never_cut() -> None:
+    text = "this model is tiny: it is here to try things out; do not rely on what it says"
+    assert drawn(Notice(text), columns=40) == [
+        "· this model is tiny: it is here to try",
+        "  things out; do not rely on what it",
+        "  says",
+    ]
+
+
 @pytest.mark.parametrize("columns", [40, 80])
 def test_nothing_drives_the_terminal_or_is_wider_than_it(columns: int) -> None:
     call = ToolCall(id=HOSTILE, name=HOSTILE, arguments={HOSTILE: HOSTILE * 9})

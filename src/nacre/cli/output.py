@@ -16,6 +16,7 @@ from nacre.cli.progress import Progress
 from nacre.cli.text import clean, clean_json, cut, pad, width
 from nacre.cli.times import rfc3339
 from nacre.render.text import ago
+from nacre.render.theme import choose_theme, sgr_for
 
 if TYPE_CHECKING:
     from nacre.render.terminal import Sheet
@@ -40,6 +41,8 @@ class Out:
         self._agos: dict[int, str] = {}
         self.is_terminal = sys.stdout.isatty()
         self.color = not self.json and _wants_color(flags.color, is_terminal=self.is_terminal)
+        self.theme = _theme(flags.color) if self.color else "none"
+        self.color = self.color and self.theme != "none"
         self.has_width = self.is_terminal or os.environ.get("COLUMNS", "").isdigit()
         self.width = _width()
 
@@ -151,7 +154,7 @@ class Out:
         columns = self.width
         if self.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
             columns = max(os.get_terminal_size(sys.__stdout__.fileno()).columns if sys.__stdout__ else columns, 40)
-        return Sheet(columns=columns, has_colour=self.color)
+        return Sheet(columns=columns, has_colour=self.color, theme=self.theme)
 
     def bold(self, text: str) -> str:
         return self._styled("1", text)
@@ -178,7 +181,7 @@ class Out:
         return self._styled("36", text)
 
     def _styled(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.color else text
+        return f"\x1b[{sgr_for(self.theme, code)}m{text}\x1b[0m" if self.color else text
 
 
 def report(error: Failure, flags: Flags) -> None:
@@ -234,6 +237,15 @@ def _wants_color(chosen: str, *, is_terminal: bool) -> bool:
         return True
     chosen = chosen or settings.value_of("cli.color")
     return chosen == "always" or (chosen == "auto" and is_terminal and environment("TERM") != "dumb")
+
+
+def _theme(chosen: str) -> str:
+    """The theme for output in colour; `--color always` has colours whatever NO_COLOR and cli.theme say."""
+    wanted = settings.value_of("cli.theme")
+    if chosen != "always":
+        return choose_theme(wanted, os.environ)
+    environ = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    return choose_theme("auto" if wanted == "none" else wanted, environ)
 
 
 def _width() -> int:

@@ -255,7 +255,7 @@ def _stored(past: Past, record: Record) -> Stored:
 def _print(out: Out, view: View, *, is_full: bool) -> None:
     from nacre.render import terminal  # noqa: PLC0415 - only for people
 
-    sheet = terminal.Sheet(columns=out.width, has_colour=out.color, is_full=is_full)
+    sheet = terminal.Sheet(columns=out.width, has_colour=out.color, is_full=is_full, theme=out.theme)
     with out.pager():
         for line in terminal.cover(view.cover, sheet, when=out.when):
             out.say(line)

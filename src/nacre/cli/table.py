@@ -1,4 +1,4 @@
-"""Rows in aligned columns, as wide as the terminal and no wider."""
+"""Rows in aligned columns that fit the terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from nacre.cli.output import Out
 from nacre.cli.text import chop, cut, width
 
 _GAP = "  "
+_INDENT = "   "
 _NARROWEST = 12
 
 
@@ -23,12 +24,18 @@ class Column(NamedTuple):
 
 
 def show(out: Out, columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows under a heading; columns that shrink are cut to fit, one that wraps keeps all its text."""
+    """Print rows under a heading; columns that shrink are cut to fit, one that wraps keeps all its text.
+
+    Where even the narrowest columns do not fit, a row is several lines without a heading.
+    """
     titles = [column.title for column in columns]
     whole = [_widest(cells) for cells in zip(titles, *rows, strict=True)]
     widths = list(whole)
     if out.has_width:
         _fit(columns, widths, out.width, rows)
+        if sum(widths) + len(_GAP) * (len(widths) - 1) > out.width:
+            out.say("\n".join(line for row in rows for line in _stacked(columns, row, out.width)))
+            return
     heading = [Column(column.title, right=column.right, style=out.dim) for column in columns]
     plain = _template(columns, widths)
     narrowed = [at for at, most in enumerate(whole) if widths[at] < most]
@@ -85,6 +92,26 @@ def _lines(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int])
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(map(_cell, columns, row, widths)).rstrip()
+
+
+def _stacked(columns: Sequence[Column], row: Sequence[str], room: int) -> Iterator[str]:
+    """A row as lines of cells, the second and later ones indented; a number has its title before it."""
+    indent, line, used = "", "", 0
+    for column, text in zip(columns, row, strict=True):
+        if not text:
+            continue
+        lead = f"{column.title.lower()} " if column.right and column.title.isalpha() else ""
+        parts = chop(text, room - len(_INDENT)) if column.wraps else [cut(text, room - len(_INDENT) - len(lead))]
+        for part in parts:
+            taken = width(lead + part)
+            if line and used + len(_GAP) + taken > room:
+                yield line
+                indent, line, used = _INDENT, "", 0
+            gap = _GAP if line else indent
+            line += f"{gap}{lead}{column.style(part) if column.style else part}"
+            used += len(gap) + taken
+            lead = ""
+    yield line
 
 
 def _cell(column: Column, text: str, columns: int) -> str:

@@ -1,18 +1,22 @@
-"""Markdown that comes in pieces, as lines for a terminal: what cannot change any more, and what still may."""
+"""Markdown that comes in pieces, as lines for a terminal: those that are final, and those that may still change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 
+from msgspec.structs import replace
+
+from nacre.render.code import Painter
 from nacre.render.markdown import Block, Code, Listing, Table, blocks, open_fence
-from nacre.render.terminal import Sheet, markdown
+from nacre.render.terminal import Sheet, code_line, fence, markdown
 from nacre.render.text import visible
 
 
 class Stream:
-    """A text on its way; its lines are, in the end, those that `markdown` makes of the whole.
+    """A text that is still coming; in the end its lines are those that `markdown` makes of the whole.
 
-    What waits is never more than one block, of a list one item, and of code nothing.
+    At most one block is held back, of a list one item, of code one line.
     """
 
     def __init__(self, sheet: Callable[[], Sheet]) -> None:
@@ -41,7 +45,7 @@ class Stream:
         part = self._part.removesuffix("\r")
         if self._code is not None:
             return self._code.shown(part)
-        lines = list(markdown("\n".join([*self._waiting, part]), self._sheet()))
+        lines = list(markdown("\n".join([*self._waiting, part]), replace(self._sheet(), cuts_code=True)))
         return ["", *lines] if lines and self._begun and not self._goes_on else lines
 
     def _taken(self, line: str) -> Iterator[str]:
@@ -94,46 +98,51 @@ class Stream:
 
 
 class _Fence:
-    """Code, of which every line is final when it has come."""
+    """A block of code, of which every line is final when it has come."""
 
     def __init__(self, head: str, sheet: Callable[[], Sheet]) -> None:
         self._head = head
         self._sheet = sheet
+        block = blocks(f"{head}\n")[0]
+        self._language = block.language if isinstance(block, Code) else ""
+        self._painter = Painter(self._language if sheet().has_colour else "")
         self._blank: list[str] = []
         self._is_empty = True
         self.is_closed = False
 
     def begin(self) -> list[str]:
-        return self._drawn("")[:1]
+        return [fence(self._sheet(), self._language)]
 
     def take(self, line: str) -> list[str]:
         if not open_fence(f"{self._head}\n{line}"):
             self.is_closed = True
             return self.end()
-        if not self._text(line):
+        text = self._text(line)
+        if not text:
             # Empty lines at the end of code are not shown.
-            self._blank.append(line)
+            self._blank.append("")
             return []
-        lines = self._drawn("\n".join([*self._blank, line]))[1:-1]
+        lines = self._drawn([*self._blank, text], self._painter, self._sheet())
         self._blank, self._is_empty = [], False
         return lines
 
     def end(self) -> list[str]:
-        return self._drawn("")[1 if self._is_empty else 2 :]
+        return [*([""] if self._is_empty else []), fence(self._sheet())]
 
     def shown(self, part: str) -> list[str]:
         """What is drawn below the lines that are final."""
+        sheet = replace(self._sheet(), cuts_code=True)
         if not part or not open_fence(f"{self._head}\n{part}"):
-            return self._drawn("")[-1:]
-        return self._drawn("\n".join([*self._blank, part]))[1:]
+            return [fence(sheet)]
+        return [*self._drawn([*self._blank, self._text(part)], copy(self._painter), sheet), fence(sheet)]
 
     def _text(self, line: str) -> str:
-        """The line as the code has it."""
+        """The line without the indentation of its fence."""
         block = blocks(f"{self._head}\n{line}")[0]
         return block.text if isinstance(block, Code) else line
 
-    def _drawn(self, body: str) -> list[str]:
-        return list(markdown(f"{self._head}\n{body}", self._sheet()))
+    def _drawn(self, lines: list[str], painter: Painter, sheet: Sheet) -> list[str]:
+        return [drawn for line in lines for drawn in code_line(visible(line), painter, sheet)]
 
 
 def _parsed(lines: list[str]) -> tuple[Block, ...]:

@@ -1,4 +1,4 @@
-"""A conversation as lines for a terminal; what a message says can never drive it."""
+"""A conversation as lines for a terminal; no message can control it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from datetime import datetime
 from itertools import chain
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from nacre.render.code import PLAIN, Painter
 from nacre.render.conversation import Call, Cover, Cut, Part, Said
 from nacre.render.markdown import (
     BOLD,
@@ -27,9 +29,11 @@ from nacre.render.markdown import (
     spans,
 )
 from nacre.render.text import clip, cuts, one_line, pad, size, visible, width, wrapped
+from nacre.render.theme import sgr_for
 
 _NARROWEST = 20
 _WIDEST_PROSE = 100
+_NARROWEST_CELL = 8
 _SGR = ((BOLD, "1"), (ITALIC, "3"), (STRUCK, "9"), (CODE, "36"))
 _ROLES = {"user": "1;32", "assistant": "1;34", "tool": "35", "system": "33"}
 
@@ -39,20 +43,24 @@ When = Callable[[datetime], str]
 
 
 class Sheet(Struct, frozen=True, kw_only=True):
-    """What is printed on: how wide, in colour or not, and how much of it."""
+    """How to print: the width, colours or none and for which background, everything or folded.
+
+    Lines of code are printed whole, so that they can be copied; `cuts_code` is for what is drawn again and again.
+    """
 
     columns: int = 80
     has_colour: bool = False
     is_full: bool = False
+    theme: str = "dark"
+    cuts_code: bool = False
 
     def paint(self, text: str, sgr: str) -> str:
         """The text in a colour, where there are any."""
-        return f"\x1b[{sgr}m{text}\x1b[0m" if self.has_colour and sgr and text else text
+        return f"\x1b[{sgr_for(self.theme, sgr)}m{text}\x1b[0m" if self.has_colour and sgr and text else text
 
     def narrowed(self, columns: int) -> Sheet:
-        """A sheet of which some columns are taken."""
-        left = max(self.columns - columns, _NARROWEST)
-        return Sheet(columns=left, has_colour=self.has_colour, is_full=self.is_full)
+        """The same with fewer columns."""
+        return replace(self, columns=max(self.columns - columns, _NARROWEST))
 
 
 def cover(found: Cover, sheet: Sheet, *, when: When) -> Iterator[str]:
@@ -86,7 +94,7 @@ def _said(said: Said, sheet: Sheet, when: When) -> Iterator[str]:
     inner = sheet.narrowed(2)
     if not said.is_live:
         # Grey is one colour: nothing in it has another.
-        inner = Sheet(columns=inner.columns, is_full=sheet.is_full)
+        inner = replace(inner, has_colour=False)
     for line in _body(said, inner):
         yield f"  {line if said.is_live else sheet.paint(line, '2')}" if line else ""
 
@@ -218,9 +226,25 @@ def _hung(mark: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _code(language: str, text: str, sheet: Sheet) -> Iterator[str]:
-    yield sheet.paint(clip(f"```{language}", sheet.columns), "2")
-    yield from (sheet.paint(line, "36") for line in _verbatim(text, sheet))
-    yield sheet.paint("```", "2")
+    painter = Painter(language if sheet.has_colour else "")
+    yield fence(sheet, language)
+    for line in visible(text).rstrip("\n").split("\n"):
+        yield from code_line(line, painter, sheet)
+    yield fence(sheet)
+
+
+def fence(sheet: Sheet, language: str = "") -> str:
+    """The line above a block of code, or below it."""
+    return sheet.paint(clip(f"```{language}", sheet.columns), "2")
+
+
+def code_line(line: str, painter: Painter, sheet: Sheet) -> Iterator[str]:
+    """A line of code in its colours, whole or cut."""
+    line = line.expandtabs()
+    if sheet.cuts_code:
+        yield from (sheet.paint(line[start:end], PLAIN) for start, end in cuts(line, sheet.columns))
+    else:
+        yield "".join(sheet.paint(text, sgr) for text, sgr in painter.pieces(line))
 
 
 def _verbatim(text: str, sheet: Sheet) -> Iterator[str]:
@@ -230,20 +254,50 @@ def _verbatim(text: str, sheet: Sheet) -> Iterator[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], sheet: Sheet) -> Iterator[str]:
-    """Cells in columns where they fit, else one row after another as it was written."""
-    cells = [["".join(span.text for span in spans(cell)) for cell in row] for row in rows]
-    widths = [max(map(width, column)) for column in zip(*(_filled(row, len(rows[0])) for row in cells), strict=True)]
-    fits = sum(widths) + 3 * len(widths) <= sheet.columns
-    for place, row in enumerate(cells):
-        line = " │ ".join(map(pad, _filled(row, len(widths)), widths)) if fits else " | ".join(row)
-        for part in wrapped(line.rstrip(), sheet.columns):
-            yield sheet.paint(part, "" if place else "1")
-        if not place and fits:
-            yield sheet.paint("─┼─".join("─" * columns for columns in widths), "2")
+    """Cells in columns, wrapped where they do not fit; with too many columns, every row as a list of its cells."""
+    count = len(rows[0])
+    cells = [["".join(span.text for span in spans(cell)) for cell in row[:count]] for row in rows]
+    cells = [[*row, *[""] * (count - len(row))] for row in cells]
+    room = sheet.columns - 3 * (count - 1)
+    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
+    if sum(widths) > room and count * _NARROWEST_CELL > room:
+        yield from _stacked(cells, sheet)
+        return
+    shares = _shared(widths, room)
+    lines = [[list(wrapped(cell, share)) for cell, share in zip(row, shares, strict=True)] for row in cells]
+    widths = [max(width(line) for cell in column for line in cell) for column in zip(*lines, strict=True)]
+    is_wrapped = any(len(cell) > 1 for row in lines for cell in row)
+    rule = sheet.paint("─┼─".join("─" * columns for columns in widths), "2")
+    for place, row in enumerate(lines):
+        if place == 1 or (place and is_wrapped):
+            yield rule
+        for at in range(max(map(len, row))):
+            parts = (pad(cell[at] if at < len(cell) else "", most) for cell, most in zip(row, widths, strict=True))
+            yield sheet.paint(" │ ".join(parts).rstrip(), "" if place else "1")
+    if len(lines) == 1:
+        yield rule
 
 
-def _filled(row: Sequence[str], columns: int) -> list[str]:
-    return [*row[:columns], *[""] * (columns - len(row))]
+def _shared(widths: Sequence[int], room: int) -> list[int]:
+    """The width of each column: as much as it needs where that is less than its share, else an equal share."""
+    left, shared = room, dict[int, int]()
+    for place in sorted(range(len(widths)), key=widths.__getitem__):
+        share = left // (len(widths) - len(shared))
+        shared[place] = max(min(widths[place], share), 1)
+        left -= shared[place]
+    return [shared[place] for place in range(len(widths))]
+
+
+def _stacked(cells: Sequence[Sequence[str]], sheet: Sheet) -> Iterator[str]:
+    """Each row as lines of `head: cell`, below a rule."""
+    heads, *rows = cells
+    for row in rows or [[""] * len(heads)]:
+        yield sheet.paint("─" * min(sheet.columns, _WIDEST_PROSE), "2")
+        for head, cell in zip(heads, row, strict=True):
+            first, *others = wrapped(f"{head}: {cell}".strip(), sheet.columns)
+            marked = head if first.startswith(f"{head}:") else ""
+            yield sheet.paint(marked, "1") + first[len(marked) :]
+            yield from others
 
 
 # ---- spans

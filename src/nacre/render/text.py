@@ -1,12 +1,17 @@
-"""Text that is safe to print: control characters made visible, measured and wrapped by terminal columns."""
+"""Text that is safe to print: control characters made visible, measured and wrapped by terminal columns.
+
+Texts are measured by what a terminal shows as one: a letter with its marks, an emoji sequence, a flag, a syllable of
+Hangul or Devanagari. `wcwidth` knows these; without it (it comes with the `agent` extra) marks are joined to the
+character before them, and sequences are measured too wide, never too narrow.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 
 # What can drive a terminal or hide text: C0 without newline and tab, DEL, C1, line separators, marks and
 # overrides of direction, invisible tag characters; and surrogates, which cannot be written at all.
@@ -15,6 +20,13 @@ _UNSAFE = re.compile(
 )
 _WIDE = ("W", "F")
 _EMPTY = ("Mn", "Me", "Cf")
+_JOINING = (*_EMPTY, "Mc")
+_HANGUL_TAILS = ((0x1160, 0x11FF), (0xD7B0, 0xD7FF))
+"""Vowels and final consonants of Hangul, which are drawn into the consonant before them."""
+_EMOJI = "\ufe0f"
+"""Asks for the character before it to be drawn as an emoji."""
+_PAIRED = ((0x1F1E6, 0x1F1FF), (0x1F3FB, 0x1F3FF))
+"""Letters of flags, and skin tones."""
 _KILO = 1000
 _UNITS = "kMGTP"
 
@@ -32,15 +44,23 @@ def one_line(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns a text takes on a terminal."""
-    return len(text) if text.isascii() else sum(map(_columns, text))
+    """The number of columns that a text takes on a terminal."""
+    return len(text) if text.isascii() else sum(columns for _, columns in _cells(text))
 
 
 def clip(text: str, columns: int, *, mark: str = "…") -> str:
     """The text if it fits, else its beginning and a mark."""
-    if len(text) <= columns and width(text) <= columns:
-        return text
-    return text[: _fitting(text, 0, max(columns - width(mark), 0))] + mark[:columns]
+    room = max(columns - width(mark), 0)
+    if text.isascii():
+        return text if len(text) <= columns else text[:room] + mark[:columns]
+    used, end = 0, -1
+    for start, taken in _cells(text):
+        used += taken
+        if used > room and end < 0:
+            end = start
+        if used > columns:
+            return text[:end] + mark[:columns]
+    return text
 
 
 def pad(text: str, columns: int, *, right: bool = False) -> str:
@@ -51,15 +71,27 @@ def pad(text: str, columns: int, *, right: bool = False) -> str:
 
 def cuts(text: str, columns: int) -> Iterator[tuple[int, int]]:
     """Where a line is cut to fit: at blanks, beside wide characters, else anywhere; blanks at a cut are left out."""
-    start, size = 0, len(text)
+    is_ascii = text.isascii()
+    starts, widths = _measured(text)
+    size = len(starts)
+    at = 0
     while True:
-        limit = max(_fitting(text, start, columns), start + 1)
+        limit, room = at, columns
+        if is_ascii:
+            limit = min(at + columns, size)
+        else:
+            while limit < size and room >= widths[limit]:
+                room -= widths[limit]
+                limit += 1
+        limit = max(limit, at + 1)
+        start = starts[at] if at < size else len(text)
         if limit >= size:
-            yield start, size
+            yield start, len(text)
             return
-        end = _cut(text, start, limit)
-        yield start, start + (len(text[start:end].rstrip(" ")) or end - start)
-        start = end + 1 if text[end] == " " else end
+        end = _cut(text, starts, at=at, limit=limit)
+        piece = text[start : starts[end]]
+        yield start, start + (len(piece.rstrip(" ")) or len(piece))
+        at = end + 1 if text[starts[end]] == " " else end
 
 
 def wrapped(text: str, columns: int) -> Iterator[str]:
@@ -105,30 +137,74 @@ def _shown(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four
 
 
+def _measured(text: str) -> tuple[Sequence[int], Sequence[int]]:
+    """Where each cell of a text begins, and how many columns it takes."""
+    if text.isascii():
+        return range(len(text)), (1,) * len(text)
+    cells = list(_cells(text))
+    return [start for start, _ in cells], [columns for _, columns in cells]
+
+
+def _cells(text: str) -> Iterator[tuple[int, int]]:
+    """Where each part of a text begins that a terminal shows as one, and the columns it takes."""
+    if not any(map(_joins, set(text))):
+        yield from enumerate(map(_columns, text))
+        return
+    split, measure = _wcwidth()
+    start = 0
+    for part in split(text):
+        yield start, measure(part)
+        start += len(part)
+
+
+@cache
+def _wcwidth() -> tuple[Callable[[str], Iterator[str]], Callable[[str], int]]:
+    """The functions that split a text into what is shown as one, and measure that."""
+    try:
+        from wcwidth import iter_graphemes, wcswidth  # noqa: PLC0415 - only for texts that need it
+    except ImportError:
+        return _split, lambda part: max(sum(map(_columns, part)), 2 * (_EMOJI in part))
+    return iter_graphemes, lambda part: max(wcswidth(part), 0)
+
+
+def _split(text: str) -> Iterator[str]:
+    """The characters of a text, each with the marks that follow it."""
+    start = 0
+    for place in range(1, len(text)):
+        if _columns(text[place]):
+            yield text[start:place]
+            start = place
+    yield text[start:]
+
+
+@lru_cache(maxsize=4096)
+def _joins(character: str) -> bool:
+    """Tell whether a character may be drawn together with another."""
+    code = ord(character)
+    return unicodedata.category(character) in _JOINING or any(
+        first <= code <= last for first, last in (*_HANGUL_TAILS, *_PAIRED)
+    )
+
+
 @lru_cache(maxsize=4096)
 def _columns(character: str) -> int:
-    if unicodedata.category(character) in _EMPTY:
+    code = ord(character)
+    if unicodedata.category(character) in _EMPTY or any(first <= code <= last for first, last in _HANGUL_TAILS):
         return 0
     return 2 if unicodedata.east_asian_width(character) in _WIDE else 1
 
 
-def _fitting(text: str, start: int, columns: int) -> int:
-    """Where the part that begins at `start` and fits ends."""
-    if text.isascii():
-        return min(start + columns, len(text))
-    room = columns
-    for place in range(start, len(text)):
-        room -= _columns(text[place])
-        if room < 0:
-            return place
-    return len(text)
-
-
-def _cut(text: str, start: int, limit: int) -> int:
-    """The best place for a cut that is not behind `limit`."""
+def _cut(text: str, starts: Sequence[int], *, at: int, limit: int) -> int:
+    """The last cell, up to `limit`, that a line may be cut before."""
     # Blanks that a line begins with are its indentation, and no place to cut.
-    first = start + len(text[start:limit]) - len(text[start:limit].lstrip(" "))
+    first = at
+    while first < limit and text[starts[first]] == " ":
+        first += 1
+    if text.isascii():
+        blank = text.rfind(" ", first + 1, limit + 1)
+        return limit if blank < 0 else blank
     for place in range(limit, first, -1):
-        if text[place] == " " or _columns(text[place]) > 1 or _columns(text[place - 1]) > 1:
+        here, before = text[starts[place]], text[starts[place - 1]]
+        if here == " " or _columns(here) > 1 or _columns(before) > 1:
             return place
     return limit

@@ -11,7 +11,7 @@ from nacre.render.changes import COLOURS, change_lines, mark
 from nacre.render.conversation import arguments_of
 from nacre.render.stream import Stream
 from nacre.render.terminal import Sheet
-from nacre.render.text import clip, one_line, size, width, wrapped
+from nacre.render.text import clip, one_line, size, visible, width, wrapped
 
 _NARROWEST = 12
 _WORTH_TELLING = 1.0
@@ -80,8 +80,7 @@ class Turn:
                 self._call = None
                 return [*self._spoken(), line]
             case Notice():
-                line = clip(f"· {one_line(event.text)}", self._sheet().columns)
-                return [*self._spoken(), self._sheet().paint(line, "2")]
+                return [*self._spoken(), *notice(event.text, self._sheet())]
 
     def _said(self, text: str) -> Iterator[str]:
         lines = self._stream.feed(text)
@@ -112,6 +111,12 @@ class Turn:
         took = time.monotonic() - self._since if self._call is not None else 0.0
         end = _extent(output.text) + (f" {took:.1f} s" if took >= _WORTH_TELLING else "")
         return _folded(call, one_line(output.text), self._sheet(), mark="×" if output.failed else "▸", end=end)
+
+
+def notice(text: str, sheet: Sheet) -> list[str]:
+    """A notice, wrapped: a mark before its first line, and the others below it."""
+    lines = wrapped(visible(text.strip()).expandtabs(), sheet.columns - 2)
+    return [sheet.paint(f"{' ' if place else '·'} {line}", "2") for place, line in enumerate(lines)]
 
 
 def question(approval: Approval, sheet: Sheet, *, most: int = 40) -> list[str]:
