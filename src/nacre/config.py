@@ -145,6 +145,13 @@ class Settings:
         over = {_BY_KEY[key].variable for key in said if key in _BY_KEY}
         return Settings(tables, {variable: text for variable, text in self._environ.items() if variable not in over})
 
+    def override(self, key: str, value: Plain) -> Settings:
+        """The same settings with another value for one of them, whatever the file and the environment say."""
+        section, _, name = key.partition(".")
+        tables = {**self._tables, section: {**self._tables.get(section, {}), name: value}}
+        variable = _BY_KEY[key].variable
+        return Settings(tables, {name: text for name, text in self._environ.items() if name != variable})
+
     def text(self, key: str) -> str:
         return str(self._values[key])
 

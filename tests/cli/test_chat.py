@@ -36,10 +36,10 @@ def chat(
     )
 
 
-def test_a_prompt_is_answered_once_and_stdout_has_the_answer_alone(nacre: Nacre) -> None:
+def test_a_prompt_is_answered_once_and_stdout_has_the_text_of_the_model_alone(nacre: Nacre) -> None:
     script = [["Let me look.", {"thinks": "hm"}, {"call": "look", "says": "x"}], *ANSWER]
     done = chat(nacre, script, "how", "is it?")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "It is **fine**.\n\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Let me look.\n\nIt is **fine**.\n", "")
     with nacre.sessions() as sessions:
         (info,) = sessions.list()
         assert (info.title, info.messages) == ("how is it?", 4)
@@ -119,7 +119,7 @@ def test_what_makes_no_sense_is_a_usage_error(nacre: Nacre, words: tuple[str, ..
 
 def test_without_a_model_it_says_what_to_do(nacre: Nacre) -> None:
     done = chat(nacre, [], "hello")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (13, "")
     assert done.stderr == "nacre: no model answers here\n  start one, or install the embedded one\n"
     error = json.loads(chat(nacre, [], "--json", "hello").stdout)["error"]
     assert error["message"] == "no model answers here"

@@ -17,6 +17,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     `store` is the agent's own (see `store_of`). `folder` is where a conversation works; None is the daemon's
     workspace. `is_trusted` follows the folder for this run only. `allow` has permission rules for this run.
+    `system` replaces the persona (`agent.persona`, PERSONA.md) in the system prompt.
     """
 
     store: str | None = None

@@ -179,6 +179,8 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
     """
     store, agent, incognito = options.store, options.agent, options.incognito
     settings = settings.for_agent(agent)
+    if options.system:
+        settings = settings.override("agent.persona", options.system)
     guests = Guests(settings)
     closing = Closing()
     try:

@@ -7,7 +7,7 @@ import stat
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nacre.cli.failures import Failure, alone
 from nacre.cli.output import Out
@@ -18,63 +18,89 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("talk", "nacre chat"),
     ("one question, one answer", "nacre chat 'what is in this folder?'"),
-    ("about what another program printed", "git diff | nacre chat 'what does this change?'"),
+    ("about the output of another program", "git diff | nacre chat 'what does this change?'"),
+    ("about files", "nacre chat --attach report.txt --attach chart.png 'do they agree?'"),
     ("one more question in the newest session", "nacre chat -c 'and why?'"),
-    ("go on with a session", "nacre chat -r 'Tax return'"),
-    ("for scripts", "nacre chat --json 'say hello' | jq -r .answer"),
-    ("leave no trace", "nacre chat --incognito"),
+    ("resume a session", "nacre chat -r 'Tax return'"),
+    ("plain text, also on a terminal", "nacre chat -p 'three names for a boat'"),
+    ("one JSON document", "nacre chat --json 'say hello' | jq -r .answer"),
+    (
+        "one JSON object per event, as it happens",
+        "nacre chat --jsonl 'say hello' | jq -r 'select(.type==\"text\").text'",
+    ),
+    ("store nothing", "nacre chat --incognito"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("words", metavar="PROMPT", nargs="*", help="answer this once; else what stdin has, else talk")
-    parser.add_argument("-c", dest="newest", metavar="TEXT", nargs="?", const="", help="in the newest session")
-    parser.add_argument("-r", "--resume", dest="ref", metavar="REF", help="in this session")
-    parser.add_argument("--model", metavar="NAME", help="which model answers")
-    parser.add_argument("--incognito", action="store_true", help="keep nothing: the session is in memory only")
+    parser.add_argument("words", metavar="PROMPT", nargs="*", help="answer this once; stdin is added if it is piped in")
+    # The session.
+    parser.add_argument("-c", dest="newest", metavar="TEXT", nargs="?", const="", help="continue the newest session")
+    parser.add_argument("-r", "--resume", dest="ref", metavar="REF", help="resume this session")
+    parser.add_argument("--incognito", action="store_true", help="store nothing: the session is in memory only")
+    # The model and what it is told.
+    parser.add_argument("-m", "--model", metavar="NAME", help="model that answers")
+    system = "replace the persona (agent.persona, PERSONA.md) in the system prompt, for this run"
+    parser.add_argument("--system", metavar="TEXT", default="", help=system)
+    attach = "add a file to the message, text or image; may be repeated"
+    parser.add_argument("--attach", metavar="FILE", action="append", default=[], help=attach)
+    # What is printed.
+    parser.add_argument("-p", "--print", action="store_true", help="answer once in plain text, also on a terminal")
 
 
 def run(args: Namespace, out: Out) -> int:
     if args.newest is not None and args.ref:
         raise Failure("usage", "-c is the newest session and -r another one: leave one of them out")
     if args.incognito and (args.newest is not None or args.ref):
-        raise Failure("usage", "--incognito begins with nothing: leave -c and -r out")
+        raise Failure("usage", "--incognito starts with nothing: leave out -c and -r")
+    attachments = [_attach(path) for path in args.attach]
     prompt = _prompt(args)
-    if prompt is None and out.json:
-        raise Failure("usage", "--json answers once: say what to answer", hint="nacre chat --json 'say hello'")
-    import anyio  # noqa: PLC0415 - not needed to be told how it is used
+    if prompt is None and (out.json or args.print):
+        option = "--print" if args.print else "--jsonl" if out.jsonl else "--json"
+        raise Failure("usage", f"{option} answers once and needs a prompt", hint=f"nacre chat {option} 'say hello'")
+    import anyio  # noqa: PLC0415 - help does not need it
 
     try:
-        return anyio.run(_chat, args, out, prompt)
+        return anyio.run(_chat, args, out, prompt, attachments)
     except BaseExceptionGroup as group:
         raise alone(group) from group
 
 
+def _attach(path: str) -> dict[str, Any]:
+    from nacre.channels.terminal.attachments import attached  # noqa: PLC0415 - help does not need it
+    from nacre.errors import NacreError  # noqa: PLC0415 - the same
+
+    try:
+        return attached(path)
+    except NacreError as error:
+        raise Failure("usage", f"--attach: {error}") from error
+
+
 def _prompt(args: Namespace) -> str | None:
-    """What to answer once: the words and what is piped in; None to talk."""
+    """The prompt of a one-shot run: the arguments, then what is piped in; None to talk."""
     words = " ".join([*([args.newest] if args.newest else []), *args.words]).strip()
     piped = _piped(has_words=bool(words))
     if piped is None:
         return words or None
     whole = "\n\n".join(text for text in (words, piped.strip()) if text)
     if not whole:
-        raise Failure("usage", "there is nothing to answer: stdin is empty", hint="nacre chat 'a question'")
+        raise Failure("usage", "there is no prompt, and stdin is empty", hint="nacre chat 'a question'")
     return whole
 
 
 def _piped(*, has_words: bool) -> str | None:
-    """What stdin has for us; None if it is a terminal, or, with words to answer, nothing that surely ends."""
+    """The text on stdin; None if it is a terminal, or if there are arguments and stdin may never end."""
     if sys.stdin is None or sys.stdin.closed:
         return None if has_words else ""
     if sys.stdin.isatty() and (has_words or sys.stdout.isatty()):
         return None
-    if has_words and not _surely_ends():
+    if has_words and not _is_pipe_or_file():
         return None
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
-def _surely_ends() -> bool:
-    """Tell whether stdin is a pipe or a file: whatever else a service starts us with may never end."""
+def _is_pipe_or_file() -> bool:
+    """Tell whether stdin is a pipe or a file; what a service starts us with may stay open for ever."""
     try:
         kind = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):
@@ -83,16 +109,23 @@ def _surely_ends() -> bool:
 
 
 def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
-    """The agent, as the settings say."""
-    from nacre import app, config  # noqa: PLC0415 - everything that an agent is made of
+    """The agent, with the settings and the choices of this run."""
+    from nacre import app, config  # noqa: PLC0415 - loads the agent, which help does not need
 
-    settings = config.load()
-    chosen = app.Options(store=args.store, agent=args.agent, incognito=args.incognito, model=args.model)
-    return app.running(settings, chosen)
+    options = app.Options(
+        store=args.store,
+        agent=args.agent,
+        incognito=args.incognito,
+        model=args.model,
+        system=args.system,
+    )
+    return app.running(config.load(), options)
 
 
-async def _chat(args: Namespace, out: Out, prompt: str | None) -> int:
-    from nacre.cli.interactive import converse  # noqa: PLC0415 - loads the agent, which help does not need
+async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list[dict[str, Any]]) -> int:
+    from nacre.agent.actor import Inbound  # noqa: PLC0415 - loads the agent, which help does not need
+    from nacre.channels.terminal.attachments import content  # noqa: PLC0415 - the same
+    from nacre.cli.interactive import converse  # noqa: PLC0415 - the same
     from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - the same
     from nacre.cli.oneshot import answer  # noqa: PLC0415 - the same
     from nacre.cli.resume import session_key  # noqa: PLC0415 - the same
@@ -103,9 +136,10 @@ async def _chat(args: Namespace, out: Out, prompt: str | None) -> int:
         try:
             app = await stack.enter_async_context(_running(args))
         except ProviderError as error:
-            first, _, rest = str(error).partition("\n")
-            raise Failure("failed", first, hint=rest.strip()) from error
+            message, _, hint = str(error).partition("\n")
+            raise Failure("model_unavailable", message, hint=hint.strip()) from error
         key = session_key(app, args, out)
         if prompt is None:
-            return await converse(app, args, out, key=key)
-        return await answer(app, args, out, key=key, prompt=prompt)
+            return await converse(app, args, out, key=key, attachments=attachments)
+        inbound = Inbound(key=key, content=content(prompt, attachments), sender="terminal")
+        return await answer(app, args, out, inbound, prompt=prompt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nacre.errors import install_command
 
@@ -16,6 +16,10 @@ DAMAGED = 6
 UNRECOVERABLE = 7
 TOO_NEW = 8
 PARTIAL = 9
+TOOL_REFUSED = 10
+LIMIT_REACHED = 11
+EMPTY_ANSWER = 12
+NO_MODEL = 13
 SIGNALLED = 128
 """Added to the number of the signal that ended it."""
 INTERRUPTED = 130
@@ -30,6 +34,11 @@ _CODES = {
     "locked": LOCKED,
     "damaged": DAMAGED,
     "too_new": TOO_NEW,
+    "tool_refused": TOOL_REFUSED,
+    "limit_reached": LIMIT_REACHED,
+    "empty_answer": EMPTY_ANSWER,
+    "model_unavailable": NO_MODEL,
+    "model_not_allowed": NO_MODEL,
 }
 
 # The store's errors by the name of their class: to name the classes would mean to load the store.
@@ -42,6 +51,8 @@ _KINDS = {
     "Refused": ("refused", "`nacre doctor` looks at space and permissions"),
     "DurabilityUnknown": ("durability_unknown", "`nacre sessions verify` says what is there"),
     "InvalidKey": ("invalid_key", ""),
+    "ModelUnavailable": ("model_unavailable", ""),
+    "ModelNotAllowed": ("model_not_allowed", ""),
     "ConfigError": ("config", "`nacre config check` looks at the settings"),
 }
 
@@ -55,21 +66,31 @@ EXTRAS = {
 
 
 class Failure(Exception):
-    """An error to be told to people, or to a program as JSON; `kind` decides the exit code."""
+    """An error for a person, or for a program as JSON.
 
-    def __init__(self, kind: str, message: str, *, hint: str = "", candidates: Sequence[tuple[str, str]] = ()) -> None:
+    `kind` decides the exit code, unless `code` is given. `details` are further fields of the JSON document.
+    """
+
+    def __init__(  # noqa: PLR0913 - what an error is reported with
+        self,
+        kind: str,
+        message: str,
+        *,
+        hint: str = "",
+        candidates: Sequence[tuple[str, str]] = (),
+        code: int | None = None,
+        details: Mapping[str, object] | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.hint = hint
         self.candidates = candidates
-
-    @property
-    def code(self) -> int:
-        return _CODES.get(self.kind, FAILED)
+        self.code = _CODES.get(kind, FAILED) if code is None else code
+        self.details = dict(details or {})
 
     def to_mapping(self) -> dict[str, object]:
-        """Give the error in the shape of the JSON contract."""
+        """The error in the shape of the JSON contract."""
         found: dict[str, object] = {"type": self.kind, "message": self.message}
         if self.hint:
             found["hint"] = self.hint
@@ -90,11 +111,13 @@ def failure_of(error: Exception) -> Failure | None:
     if isinstance(error, Failure):
         return error
     for kind in type(error).__mro__:
+        # The first line is the message; what follows says what to do.
+        message, _, rest = str(error).partition("\n")
         if kind.__name__ in _KINDS and kind.__module__ == "nacre.errors":
             name, hint = _KINDS[kind.__name__]
-            return Failure(name, str(error), hint=hint)
+            return Failure(name, message, hint=rest.strip() or hint)
         if kind.__name__ == "NacreError":
-            return Failure("failed", str(error))
+            return Failure("failed", message, hint=rest.strip())
     if isinstance(error, OSError):
         return Failure("failed", str(error), hint="`nacre doctor` looks at space and permissions")
     return _uninstalled(error) if isinstance(error, ModuleNotFoundError) else None

@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from nacre import __version__
 from nacre.channels.terminal.plain import Plain
@@ -34,10 +35,11 @@ _SHOWN = 6
 """How many messages of a session are shown when it is resumed."""
 
 
-async def converse(app: App, args: Namespace, out: Out, *, key: str) -> int:
+async def converse(app: App, args: Namespace, out: Out, *, key: str, attachments: Sequence[dict[str, Any]] = ()) -> int:
     """Talk until the user leaves; returns the exit code."""
     recall = Recall(None if args.incognito else place())
     talk = Talk(app, make_desk(app, out), key=key, make_reader=_reader_factory(app, out, recall))
+    talk.parts = [*attachments]
     _greet(app, args, out)
     code = await Repl(talk).run()
     tell_how_to_resume(app, args, out, talk.key)

@@ -1,115 +1,185 @@
-"""One question, one answer: what `nacre chat PROMPT` prints."""
+"""One question, one answer: what `nacre chat PROMPT` prints, and how it ends."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from nacre.agent.actor import Inbound
-from nacre.agent.ports import Ask, Event, Returned
+from nacre.agent.ports import Ask, Called, Event, Notice, Returned, Text, Thought
 from nacre.channels.terminal.asking import asked
-from nacre.channels.terminal.once import Once
+from nacre.channels.terminal.once import Once, Outcome
 from nacre.channels.terminal.plain import put
 from nacre.channels.terminal.ports import App
 from nacre.channels.terminal.talk import entitle
 from nacre.channels.terminal.ticker import Ticker
-from nacre.cli.failures import OK, SIGNALLED
+from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of
 from nacre.cli.output import Out
 from nacre.cli.resume import tell_how_to_resume
-from nacre.cli.text import clean
-from nacre.entries import Message
-from nacre.render.turn import Turn, question
+from nacre.cli.views import DrawnView, JsonLinesView, PlainView, SilentView, View, refusal
+from nacre.errors import NacreError
+from nacre.history.text import text_of
+from nacre.render.turn import question
 
 
-async def answer(app: App, args: Namespace, out: Out, *, key: str, prompt: str) -> int:
-    """Answer once; returns the exit code."""
-    show = _Show(out)
-    show.ticker = Ticker(lambda: show.drawing.doing if not out.quiet else "")
-    for note in app.notes:
-        out.note(clean(note))
-    before = app.sessions.snapshot(key, last=0).n
-    inbound = Inbound(key=key, content=prompt, sender="terminal")
-    outcome = await Once(app.kernel, inbound, emit=show.emit, ask=_ask(out, show), ticker=show.ticker).run()
-    show.end()
+async def answer(app: App, args: Namespace, out: Out, inbound: Inbound, *, prompt: str) -> int:
+    """Answer once; returns the exit code, or raises Failure with the answer so far in its details.
+
+    `prompt` is the text of the message, without attachments: the session gets its title from it.
+    """
+    view = _view(args, out)
+    ticker = Ticker(lambda: view.status if not out.quiet else "")
+    key = inbound.key
+    turn = _Turn(app, key, is_kept=not args.incognito)
+
+    def emit(event: Event) -> None:
+        turn.take(event)
+        ticker.clear()
+        try:
+            view.take(event)
+        except BrokenPipeError:
+            once.stop(signal.SIGPIPE)
+
+    once = Once(app.kernel, inbound, emit=emit, ask=_ask(out, view, ticker), ticker=ticker)
+    view.begin(turn.session, app.notes)
+    try:
+        outcome = await once.run()
+    except Exception as error:
+        view.end()
+        single = alone(error)
+        failure = failure_of(single) if isinstance(single, Exception) else None
+        if failure is None:
+            raise
+        failure.details = turn.details("")
+        raise failure from error
+    if outcome.signal == signal.SIGPIPE:
+        return PIPE_CLOSED
+    view.end()
     if outcome.answer is not None:
         entitle(app, key, prompt)
-        _tell(app, args, out, _Answer(key, before, outcome.answer, show.calls))
     if not out.json and sys.stderr.isatty():
         tell_how_to_resume(app, args, out, key)
-    return SIGNALLED + outcome.signal if outcome.signal else OK
+    return _finish(out, turn, outcome)
 
 
-class _Answer:
-    """An answer, and what it took."""
+def _finish(out: Out, turn: _Turn, outcome: Outcome) -> int:
+    """Print the end of the JSON output, or what was wrong with the answer; returns the exit code."""
+    text = text_of(outcome.answer) if outcome.answer is not None else ""
+    failure = _fault(turn, outcome, text)
+    if failure is None:
+        head = {"schema_version": 1, **({"type": "done"} if out.jsonl else {}), "ok": True}
+        if out.json:
+            out.line({**head, **turn.details(text)})
+        return OK
+    failure.details = turn.details(text)
+    if failure.kind == "tool_refused" and not out.json:
+        return failure.code  # each refused call has had its line
+    raise failure
 
-    def __init__(self, key: str, before: int, message: Message, calls: list[dict[str, Any]]) -> None:
-        self.key = key
-        self.before = before
-        self.text = message.content if isinstance(message.content, str) else ""
-        self.calls = calls
 
-    def usage(self, app: App) -> dict[str, int]:
-        """What the requests of the turn cost together."""
+def _fault(turn: _Turn, outcome: Outcome, text: str) -> Failure | None:
+    """What is wrong with an answer, the worst first; None if nothing is."""
+    if outcome.signal:
+        name = signal.Signals(outcome.signal).name
+        left = "" if outcome.signal == signal.SIGINT else "; the turn is not finished and can be resumed"
+        return Failure("interrupted", f"stopped by {name}{left}", code=SIGNALLED + outcome.signal)
+    match outcome.answer.extra.get("stopped") if outcome.answer is not None else None:
+        case "steps":
+            hint = "agent.max_steps is the limit; resume the session to continue"
+            return Failure("limit_reached", "the turn was stopped: it reached the maximum number of steps", hint=hint)
+        case "length":
+            hint = "ask for a shorter answer, or resume the session to continue"
+            return Failure("limit_reached", "the answer was cut: it reached the model's maximum length", hint=hint)
+        case _ if not text.strip():
+            hint = "ask again, or ask another model (-m)"
+            return Failure("empty_answer", "the model gave no answer" + turn.only_thought, hint=hint)
+        case _ if turn.refusals:
+            return Failure("tool_refused", turn.refusals[0])
+        case _:
+            return None
+
+
+class _Turn:
+    """What happened in one turn, for the JSON output and the exit code."""
+
+    def __init__(self, app: App, key: str, *, is_kept: bool) -> None:
+        self._app = app
+        self._key = key
+        self._before = app.sessions.snapshot(key, last=0).n
+        self._shown_key = key if is_kept else None
+        self._pieces: list[str] = []
+        self._has_thought = False
+        self.calls: list[dict[str, Any]] = []
+        self.refusals: list[str] = []
+
+    @property
+    def session(self) -> dict[str, Any]:
+        """The fields of the record that `--jsonl` begins with."""
+        return {"key": self._shown_key, "model": self._app.model, "folder": str(Path.cwd())}
+
+    @property
+    def only_thought(self) -> str:
+        return ", it only thought" if self._has_thought else ""
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Text(text):
+                self._pieces.append(text)
+            case Called():
+                self._pieces.clear()
+            case Returned(call, output):
+                self._pieces.clear()
+                self.calls.append({"name": call.name, "failed": output.failed})
+                if output.is_refused:
+                    self.refusals.append(refusal(call, output))
+            case Thought():
+                self._has_thought = True
+            case Notice():
+                pass
+
+    def details(self, text: str) -> dict[str, Any]:
+        """What the last JSON object has: the answer, or as much of it as came, and what it took."""
+        found = {"answer": text or "".join(self._pieces), "model": self._app.model, "session": self._shown_key}
+        return {**found, "usage": self._usage(), "calls": self.calls}
+
+    def _usage(self) -> dict[str, int]:
+        """The tokens of all requests of the turn."""
         total = {"requests": 0, "prompt": 0, "completion": 0, "cached": 0}
-        last = app.sessions.snapshot(self.key, last=0).n
-        entries = app.sessions.follow(self.key, after=self.before)
-        while self.before < last:
-            entry = next(entries)
-            self.before = entry.n
-            if entry.kind == "use":
-                total["requests"] += 1
-                for field in ("prompt", "completion", "cached"):
-                    total[field] += int(entry.data.get(field, 0))
-        entries.close()
+        with suppress(NacreError):  # a session that cannot be read is what the failure itself is about
+            n, last = self._before, self._app.sessions.snapshot(self._key, last=0).n
+            entries = self._app.sessions.follow(self._key, after=n)
+            while n < last:
+                entry = next(entries)
+                n = entry.n
+                if entry.kind == "use":
+                    total["requests"] += 1
+                    for field in ("prompt", "completion", "cached"):
+                        total[field] += int(entry.data.get(field, 0))
+            entries.close()
         return total
 
 
-def _tell(app: App, args: Namespace, out: Out, answer: _Answer) -> None:
+def _view(args: Namespace, out: Out) -> View:
+    if out.jsonl:
+        return JsonLinesView(out)
     if out.json:
-        told = {"schema_version": 1, "ok": True, "answer": answer.text, "model": app.model}
-        kept = None if args.incognito else answer.key
-        out.document({**told, "session": kept, "usage": answer.usage(app), "calls": answer.calls})
-    elif not out.is_terminal:
-        out.say(clean(answer.text, lines=True))
+        return SilentView(out)
+    return DrawnView(out) if out.is_terminal and not args.print else PlainView(out)
 
 
-class _Show:
-    """What is seen of one turn: on a terminal all of it, in a pipe only the answer, which comes at the end."""
-
-    def __init__(self, out: Out) -> None:
-        self.drawing = Turn(out.sheet)
-        self.calls: list[dict[str, Any]] = []
-        self.ticker = Ticker(str)
-        self._out = out
-
-    def emit(self, event: Event) -> None:
-        if isinstance(event, Returned):
-            self.calls.append({"name": event.call.name, "failed": event.output.failed})
-        self.print(self.drawing.take(event))
-
-    def end(self) -> None:
-        lines = self.drawing.end()
-        self.print(lines[:-1] if lines and not lines[-1] else lines)
-
-    def print(self, lines: Sequence[str]) -> None:
-        if not lines:
-            return
-        self.ticker.clear()
-        if self._out.is_terminal and not self._out.json:
-            self._out.write("".join(f"{line}\n" for line in lines))
-            self._out.flush()
-
-
-def _ask(out: Out, show: _Show) -> Ask | None:
-    """Whom to ask about a call: whoever sits at the terminal, if somebody does."""
+def _ask(out: Out, view: View, ticker: Ticker) -> Ask | None:
+    """Ask the person at the terminal about tool calls; None if there is nobody to ask."""
     if out.json or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
 
-    def tell(lines: Sequence[str]) -> None:
-        show.end()
-        show.ticker.clear()
+    def show(lines: Sequence[str]) -> None:
+        view.end()
+        ticker.clear()
         out.warn("\n".join(lines))
 
-    return asked(lambda approval, most: question(approval, out.sheet(), most=most), tell, put)
+    return asked(lambda approval, most: question(approval, out.sheet(), most=most), show, put)

@@ -185,9 +185,11 @@ class Out:
 
 
 def report(error: Failure, flags: Flags) -> None:
-    """Tell a failure: as JSON on stdout where that was asked for, else on stderr."""
+    """Print a failure: as JSON on stdout if that was asked for, else on stderr."""
     if flags.json or flags.jsonl:
-        sys.stdout.write(_json({"ok": False, "error": error.to_mapping()}) + "\n")
+        kind = {"type": "error"} if flags.jsonl else {}
+        document = {"schema_version": 1, **kind, "ok": False, "error": error.to_mapping(), **error.details}
+        sys.stdout.write(_json(_plain(document)) + "\n")
         return
     sys.stdout.flush()
     if sys.stderr is None:
@@ -195,8 +197,8 @@ def report(error: Failure, flags: Flags) -> None:
     sys.stderr.write(f"nacre: {clean(error.message)}\n")
     for line in candidate_lines(error):
         sys.stderr.write(f"{line}\n")
-    if error.hint:
-        sys.stderr.write(f"  {clean(error.hint)}\n")
+    for line in error.hint.splitlines():
+        sys.stderr.write(f"  {clean(line.strip())}\n")
 
 
 def candidate_lines(error: Failure) -> list[str]:

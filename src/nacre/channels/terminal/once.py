@@ -1,4 +1,4 @@
-"""One question, one answer: for scripts, pipes and the impatient."""
+"""One turn for `nacre chat PROMPT`: runs it to its answer, or until a signal ends it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Once:
-    """A turn that ends with its answer, or with Ctrl-C; a process that is told to end leaves it as it is."""
+    """A turn that ends with its answer or is stopped by SIGINT; other signals leave it unfinished in the log."""
 
     def __init__(self, kernel: Kernel, inbound: Inbound, *, emit: Emit, ask: Ask | None, ticker: Ticker) -> None:
         self._kernel = kernel
@@ -54,14 +54,19 @@ class Once:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for number in signals:
                 if self._signal or number != signal.SIGINT:
-                    # Nobody stopped the turn: whoever resumes the session goes on with it.
+                    # Nobody stopped the turn: it is finished when the session is resumed.
                     self._signal = self._signal or int(number)
                     tasks.cancel_scope.cancel()
                 else:
                     self._signal = int(number)
-                    tasks.start_soon(self._stopped)
+                    tasks.start_soon(self._stop_turn)
 
-    async def _stopped(self) -> None:
+    def stop(self, number: signal.Signals) -> None:
+        """Stop the turn that runs as if this signal had come; what the model said so far is kept."""
+        self._signal = self._signal or int(number)
+        self._kernel.stop(self._inbound.key)
+
+    async def _stop_turn(self) -> None:
         """Stop the turn, also one that is only about to begin."""
         while not self._kernel.stop(self._inbound.key):  # noqa: ASYNC110 - it says by no event that it begins
             await anyio.sleep(_AGAIN)
