@@ -84,7 +84,7 @@ def test_each_has_its_persona_its_tools_and_its_workspace(home: Path, wires: dic
 
     clerk = {"persona": "You are Clara.", "only": "read_file telepathy"}
     play(wires, act, agents={"clerk": clerk}, channels={})
-    assert (home / "nacre_home" / "agents" / "clerk" / "workspace" / "tools").is_dir()
+    assert (home / "nacre_home" / "agents" / "clerk" / "home").is_dir()
 
 
 def test_a_workspace_that_holds_the_stores_does_not_show_them(home: Path, wires: dict[str, Wire]) -> None:

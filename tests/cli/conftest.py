@@ -94,7 +94,7 @@ def nacre(
     for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "PAGER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NACRE_HOME", str(root))
-    for name in ("cache", "config", "data"):
+    for name in ("cache", "config", "data", "state"):
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
     return_to = Path.cwd()
     yield Nacre(root, capsys)

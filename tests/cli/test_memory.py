@@ -17,7 +17,7 @@ def told(nacre: Nacre) -> Nacre:
     with nacre.sessions() as sessions:
         sessions.add_message("telegram:42", "user", "I moved to Lisbon")
         sessions.add_message("telegram:42", "assistant", "Nice!")
-        memory = Memory(sessions, nacre.root / "workspace")
+        memory = Memory(sessions, nacre.root / "home")
         memory.remember("The user lives in Lisbon.", key="telegram:42")
         memory.remember("The user's cat is called Tom.", key="telegram:42")
         memory.remember("Deploys are on Tuesdays.", key="irc:dev")
@@ -106,7 +106,7 @@ def test_only_some_of_many_sessions_are_named(nacre: Nacre) -> None:
     keys = [f"key {number}" for number in range(7)]
     nacre.fill(*keys)
     with nacre.sessions() as sessions:
-        memory = Memory(sessions, nacre.root / "workspace")
+        memory = Memory(sessions, nacre.root / "home")
         for key in keys:
             memory.remember(f"The secret of {key} is {key}.", key=key)
     lines = nacre("s", "rm", *keys, "--permanent", "--yes").err.splitlines()
@@ -127,7 +127,7 @@ def test_a_fact_is_edited(told: Nacre) -> None:
     assert told.files() == before
     assert told("memory", "edit", "Tuesdays", "Deploys are on Mondays.").code == 0
     assert texts(told)[2] == "Deploys are on Mondays."
-    assert "Mondays" in (told.root / "workspace" / "MEMORY.md").read_text()
+    assert "Mondays" in (told.root / "home" / "MEMORY.md").read_text()
 
 
 def test_the_page_is_edited_in_the_editor(told: Nacre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

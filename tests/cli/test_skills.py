@@ -20,7 +20,7 @@ def place(nacre: Nacre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def test_a_new_skill_is_listed_and_right(nacre: Nacre, place: Path) -> None:
     made = nacre("skills", "new", "my-skill", "--description", "Do: it")
-    assert made.out == f"{nacre.root}/workspace/skills/my-skill/SKILL.md\n"
+    assert made.out == f"{nacre.root}/home/skills/my-skill/SKILL.md\n"
     listed = nacre("skills", "list", "--json").json["items"]
     assert [(one["name"], one["from"]) for one in listed] == [
         ("my-skill", "user"),

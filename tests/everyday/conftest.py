@@ -89,6 +89,12 @@ class Person:
             )
         )
 
+    def trust(self, folder: Path) -> Path:
+        """Trust a folder with `nacre trust`; gives the folder."""
+        done = self.nacre("trust", str(folder))
+        assert done.code == 0, done
+        return folder
+
     def ask(self, *words: str, at: Path | None = None, **env: str) -> dict[str, Any]:
         """Ask once with `nacre chat --json`; gives the document, and fails if the command did."""
         done = self.nacre("chat", "--json", *words, at=at, **env)

@@ -9,11 +9,11 @@ from tests.skills.folders import GOOD, skill
 
 
 def test_the_project_comes_before_the_user_and_the_user_before_us(tmp_path: Path) -> None:
-    project, workspace, home = tmp_path / "p", tmp_path / "w", tmp_path / "h"
-    skill(workspace / "skills", "same")
+    project, home, user = tmp_path / "p", tmp_path / "home", tmp_path / "user"
+    skill(home / "skills", "same")
     skill(project / ".agents" / "skills", "same")
-    skill(home / ".agents" / "skills", "writing-skills")
-    found = find(usual_places(workspace=workspace, home=home, project=project))
+    skill(user / ".agents" / "skills", "writing-skills")
+    found = find(usual_places(home=home, user=user, projects=[project]))
     whose = {one.skill.name: one.place.whose for one in found.skills}
     assert whose == {"same": "project", "session-archaeology": "packaged", "writing-skills": "user"}
     assert len(found.warnings) == 2
@@ -22,8 +22,17 @@ def test_the_project_comes_before_the_user_and_the_user_before_us(tmp_path: Path
 
 def test_a_project_that_is_left_out_brings_nothing(tmp_path: Path) -> None:
     skill(tmp_path / ".nacre" / "skills", "theirs")
-    found = find(usual_places(workspace=tmp_path / "w", home=tmp_path / "h"))
+    found = find(usual_places(home=tmp_path / "w", user=tmp_path / "h"))
     assert [one.skill.name for one in found.skills] == ["session-archaeology", "writing-skills"]
+
+
+def test_a_skill_of_a_project_that_is_not_accepted_hides_no_other(tmp_path: Path) -> None:
+    project, home = tmp_path / "p", tmp_path / "home"
+    skill(home / "skills", "same")
+    skill(project / ".agents" / "skills", "same")
+    found = find(usual_places(home=home, user=tmp_path, projects=[project]), accepts=lambda _: False)
+    assert {one.skill.name: one.place.whose for one in found.skills}["same"] == "user"
+    assert found.warnings == ()
 
 
 def test_a_broken_skill_is_warned_of_and_the_others_go_on(tmp_path: Path) -> None:

@@ -1,25 +1,25 @@
-"""What the agent works with: workspace, tools, skills, and the system prompt that tells it so."""
+"""What the agent works with: folder, tools, skills, and the system prompt that says so."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import msgspec
 
-from nacre.agent.ports import Finished, Sandbox, Tool
+from nacre.agent.ports import Tool
 from nacre.app.closing import Closing
+from nacre.app.folder import Folder
+from nacre.app.trust import state_folder
 from nacre.config import Settings, path
 from nacre.errors import ConfigError
 from nacre.index.location import folder_of
 from nacre.memory import Memory
-from nacre.memory.folder import make_page
-from nacre.memory.lines import MEMORY_PAGE
 from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
-from nacre.skills import Catalogue, usual_places
+from nacre.skills import Catalogue, Place, usual_places
 from nacre.skills import find as find_skills
 from nacre.tools import loading
 from nacre.tools.delegate import Children, delegate_tool
@@ -32,9 +32,8 @@ from nacre.tools.web import web_tool
 from nacre.tools.workspace import Workspace
 from nacre.tools.writing import writing_tools
 
-_PERSONA = "You are nacre, an assistant that works in its user's workspace. Be brief and exact."
-_PERSONA_FILE, _PROJECT_FILE = "PERSONA.md", "AGENTS.md"
-_OURS, _SKILLS = ("tools", "memory"), "skills"
+_PERSONA = "You are nacre, an assistant that works with its user's files. Be brief and exact."
+_PERSONA_FILE = "PERSONA.md"
 _FOR_GUESTS = ("search_sessions", "use_skill", "web_fetch")
 
 
@@ -49,40 +48,62 @@ class Furniture(NamedTuple):
 
 
 class Makings(NamedTuple):
-    """What the furniture is made of; `root` is where all stores are, `memory` is None where none is kept."""
+    """What the furniture is made of.
+
+    `root` is where all stores are, `home` the agent's own folder, `folder` where a conversation works (for the
+    daemon its workspace, where `is_daemon` is set). `memory` is None where none is kept.
+    """
 
     settings: Settings
     sessions: Sessions
     children: Children
     memory: Memory | None
     root: str
+    home: Path
+    folder: Folder
+    is_daemon: bool
     is_guest: Callable[[str], bool]
 
 
-async def furnish(place: Path, makings: Makings, closing: Closing) -> Furniture:
-    """Find and make all of it, for a workspace."""
-    settings, sessions, children, memory, root, is_guest = makings
-    found = find_skills(usual_places(workspace=place, home=Path.home(), project=Path.cwd()))
-    skills = Catalogue(entry.skill for entry in found.skills)
-    notes = list(found.warnings)
-    hidden = [*(str(place / name) for name in (*_OURS, MEMORY_PAGE)), *_beside(place, root)]
-    frozen = [str(place / name) for name in (_SKILLS, _PERSONA_FILE)]
-    files = Workspace(place, hidden=hidden, frozen=frozen)
-    tools: list[Tool] = [*reading_tools(files), *writing_tools(files)]
-    tools += await _shell(settings, place, notes, hidden=hidden, frozen=frozen)
-    tools += [web_tool(allow=list(settings.texts("web.allow"))), delegate_tool(children)]
+async def furnish(makings: Makings, closing: Closing) -> Furniture:
+    """Find and make all of it; in a folder that is not trusted only what reads."""
+    settings, sessions, folder = makings.settings, makings.sessions, makings.folder
+    skills, notes = _skills(makings)
+    hidden = _hidden(makings.root)
+    files = Workspace(folder.path, hidden=hidden)
+    tools: list[Tool] = [*reading_tools(files)]
     if sessions.location != ":memory:":
-        tools.append(search_tool(sessions.search, sees=lambda one, other: one == other or not is_guest(one)))
-    if memory is not None:
-        tools += remembering_tools(*_remembering(memory))
+        sees = makings.is_guest
+        tools.append(search_tool(sessions.search, sees=lambda one, other: one == other or not sees(one)))
     if skills.names:
         tools.append(skill_tool(skills.names, skills.load))
-    tools += await _servers(settings, closing, notes)
-    loaded = loading.load(place / "tools", taken=[tool.spec.name for tool in tools])
-    notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
-    by_name = {tool.spec.name: tool for tool in [*tools, *loaded.tools]}
-    allowed = _allowed(by_name, list(settings.texts("agent.only")), notes)
-    return Furniture(allowed, skills, _system(settings, place, skills), notes, _for_guests(allowed))
+    is_open = folder.is_trusted or makings.is_daemon
+    if is_open:
+        tools += writing_tools(files)
+        _make(hidden, folder.path)
+        tools += await _shell(settings, folder.path, notes, hidden=hidden)
+        tools += [web_tool(allow=settings.texts("web.allow")), delegate_tool(makings.children)]
+        if makings.memory is not None:
+            tools += remembering_tools(*_remembering(makings.memory))
+        tools += await _servers(settings, closing, notes)
+        loaded = loading.load(makings.home / "tools", taken=[tool.spec.name for tool in tools])
+        notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
+        tools += loaded.tools
+    by_name = {tool.spec.name: tool for tool in tools}
+    allowed = _allowed(by_name, settings.texts("agent.only"), notes if is_open else [])
+    return Furniture(allowed, skills, _system(makings, skills), notes, _for_guests(allowed))
+
+
+def _skills(makings: Makings) -> tuple[Catalogue, list[str]]:
+    """The skills that may be used here, and what is wrong with others."""
+    folder = makings.folder
+    projects = dict.fromkeys((folder.path, folder.root)) if folder.is_trusted else ()
+    extra = [Place(whose="project", folder=folder.root / name) for name in folder.config.skill_folders]
+    places = (*extra, *usual_places(home=makings.home, user=Path.home(), projects=projects))
+    found = find_skills(places, accepts=folder.follows)
+    hidden = folder.config.hidden_skills
+    offered = [entry.skill for entry in found.skills if entry.skill.name not in hidden]
+    return Catalogue(offered), list(found.warnings)
 
 
 def _for_guests(tools: dict[str, Tool]) -> dict[str, Tool]:
@@ -112,69 +133,49 @@ def _remembering(memory: Memory) -> tuple[Callable[[str, str, str], str], Callab
 
 
 def workspace_of(settings: Settings, root: str) -> Path:
-    """Where the workspace of an agent with a store is."""
+    """Where the daemon's agent with a store works."""
     wanted = settings.text("agent.workspace")
     return (Path(wanted) if wanted else Path(root) / "workspace").expanduser()
 
 
 def workspace(settings: Settings, root: str) -> Path:
-    """The workspace, made if it is not there, with what in it is ours."""
+    """The daemon's workspace, made if it is not there."""
     place = workspace_of(settings, root)
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _provide(place)
     except OSError as error:
         raise ConfigError(f"the workspace {place} cannot be made: {error}; set agent.workspace") from error
     return place.resolve()
 
 
-def _provide(place: Path) -> None:
-    """Let everything of ours be in its place: what is not there can be neither hidden nor frozen."""
-    for name in (*_OURS, _SKILLS):
-        (place / name).mkdir(mode=0o700, exist_ok=True)
-    make_page(place)
-    with suppress(FileExistsError):
-        (place / _PERSONA_FILE).touch(mode=0o600, exist_ok=False)
+def _hidden(root: str) -> list[str]:
+    """What no tool may see: the stores of all agents, their index, the configuration, and what the user trusts."""
+    places = (Path(root), Path(path()).parent, Path(folder_of(root, None)).parent, state_folder())
+    return [str(place.resolve()) for place in places]
 
 
-def _beside(place: Path, root: str) -> list[str]:
-    """The stores of all agents, their index and the configuration; made where a tool could else be the first."""
-    folders = [Path(path()).parent.resolve(), Path(root).resolve(), Path(folder_of(root, None)).parent.resolve()]
-    for folder in folders:
+def _make(hidden: list[str], place: Path) -> None:
+    """Make the hidden folders below a workspace: a command could otherwise be the first to make one."""
+    for folder in map(Path, hidden):
         if folder.is_relative_to(place):
-            with suppress(OSError):  # the sandbox will say what is missing
+            with suppress(OSError):  # the sandbox says what is missing
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return [str(folder) for folder in folders]
 
 
-async def _shell(
-    settings: Settings, place: Path, notes: list[str], *, hidden: list[str], frozen: list[str]
-) -> list[Tool]:
+async def _shell(settings: Settings, place: Path, notes: list[str], *, hidden: list[str]) -> list[Tool]:
     """The shell, if there is something to confine it."""
     kind, network = cast("Kind", settings.text("sandbox.kind")), settings.flag("sandbox.network")
-    found = await find(str(place), kind=kind, hidden=hidden, frozen=frozen, network=network)
+    try:
+        found = await find(str(place), kind=kind, hidden=hidden, network=network)
+    except ConfigError as error:
+        notes.append(f"no shell: {error}")
+        return []
     if found.sandbox is None:
         notes.append(f"no shell: {found.why}")
         return []
     if kind == "off":
         notes.append(found.why)
-    return [shell_tool(_Provided(found.sandbox, place))]
-
-
-class _Provided:
-    """A sandbox that finds everything of ours in its place, whatever somebody took away: else it would not start."""
-
-    def __init__(self, inner: Sandbox, place: Path) -> None:
-        self._inner = inner
-        self._place = place
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    async def run(self, command: Sequence[str], *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
-        _provide(self._place)
-        return await self._inner.run(command, timeout=timeout, most=most)
+    return [shell_tool(found.sandbox)]
 
 
 async def _servers(settings: Settings, closing: Closing, notes: list[str]) -> list[Tool]:
@@ -196,12 +197,15 @@ async def _servers(settings: Settings, closing: Closing, notes: list[str]) -> li
     return list(found)
 
 
-def _system(settings: Settings, place: Path, skills: Catalogue) -> str:
-    """The system prompt: the same bytes from turn to turn, so that what the server has cached of it holds."""
-    persona = settings.text("agent.persona") or _text(place / _PERSONA_FILE) or _PERSONA
-    project = _text(Path.cwd() / _PROJECT_FILE)
-    parts = [persona, f"The project says in {_PROJECT_FILE}:\n\n{project}" if project else "", skills.text]
-    return "\n\n".join(part for part in parts if part)
+def _system(makings: Makings, skills: Catalogue) -> str:
+    """The system prompt: the same bytes from turn to turn, so that the server's cache of it stays valid."""
+    folder = makings.folder
+    persona = makings.settings.text("agent.persona") or _text(makings.home / _PERSONA_FILE) or _PERSONA
+    where = "" if makings.is_daemon else f"You work in the folder {folder.path}; paths are relative to it."
+    if not (folder.is_trusted or makings.is_daemon):
+        where += " The user has not trusted this folder: you can read files and change nothing."
+    said = [f"The project says in {name}:\n\n{text.strip()}" for name, text in folder.instructions]
+    return "\n\n".join(part for part in (persona, where, *said, skills.text) if part)
 
 
 def _text(file: Path) -> str:

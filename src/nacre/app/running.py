@@ -19,10 +19,13 @@ from nacre.app.children import Delegated, Tally
 from nacre.app.closing import Closing
 from nacre.app.compacting import Compactor
 from nacre.app.counts import Work
+from nacre.app.folder import Folder, open_folder
+from nacre.app.folder_config import apply
 from nacre.app.furnishing import Furniture, Makings, furnish, workspace
 from nacre.app.manners import Guests
 from nacre.app.models import provider_for
 from nacre.app.options import USUAL, Options
+from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
 from nacre.config import MAIN, Settings
 from nacre.entries import Describe, Message, ToolCall
@@ -30,6 +33,7 @@ from nacre.errors import NacreError
 from nacre.history.compaction import Limits
 from nacre.history.window import Window, window
 from nacre.memory import Consolidator, Memory
+from nacre.memory.home import open_home
 from nacre.memory.memory import usual_embedding
 from nacre.opening import default_place
 from nacre.sessions import Sessions
@@ -54,6 +58,7 @@ class App:
         self.kernel = Kernel(sessions, self.agent_for, pace=self.turnstile.step)
         self.children = Delegated(sessions, self._deliver)
         self.furniture = Furniture({}, Catalogue(()), "", [])
+        self.folder: Folder | None = None
         self.is_guest: Callable[[str], bool] = lambda _: False
         self.memory: Memory | None = None
         limits = Limits(tokens=self.budget.limit(provider), messages=self.most)
@@ -178,26 +183,42 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
     Raises StoreError, ConfigError, and ProviderError if there is no model to talk to.
     """
     store, agent, incognito = options.store, options.agent, options.incognito
-    settings = settings.for_agent(agent)
+    root = _root(store)
+    mine = settings.for_agent(agent)
+    folder = None
+    if options.folder is not None:
+        folder = open_folder(options.folder, settings, is_trusted=options.is_trusted)
+        mine = apply(folder.config, mine)
     if options.system:
-        settings = settings.override("agent.persona", options.system)
-    guests = Guests(settings)
+        mine = mine.override("agent.persona", options.system)
+    guests = Guests(mine)
     closing = Closing()
     try:
         sessions = nacre.open(":memory:" if incognito else store)
         closing.add("store", _later(sessions.close))
-        app = App(settings, sessions, await provider_for(settings, options.model), name=agent)
+        app = App(mine, sessions, await provider_for(mine, options.model), name=agent)
         closing.add("model", app.close)
+        app.folder = folder
         app.is_guest = lambda key: guests(app.children.outermost(key))
-        root = _root(store)
-        place = workspace(settings, root)
-        if not incognito and settings.flag("memory.enabled"):
-            embedding = usual_embedding if settings.text("memory.embeddings") == "auto" else lambda: None
+        home, notes = open_home(root, configured=mine.text("agent.workspace"))
+        if not incognito and mine.flag("memory.enabled"):
+            embedding = usual_embedding if mine.text("memory.embeddings") == "auto" else lambda: None
             reader = await _reader(app, closing)
-            app.memory = Memory(sessions, place, provider=reader, embedding=embedding, skips=app.is_guest)
+            app.memory = Memory(sessions, home, provider=reader, embedding=embedding, skips=app.is_guest)
             closing.add("memory", _later(app.memory.close))
-        makings = Makings(settings, sessions, app.children, app.memory, _outermost(root, agent), app.is_guest)
-        app.furniture = await furnish(place, makings, closing)
+        makings = Makings(
+            settings=mine,
+            sessions=sessions,
+            children=app.children,
+            memory=app.memory,
+            root=_outermost(root, agent),
+            home=home,
+            folder=folder or open_folder(workspace(mine, root), settings),
+            is_daemon=folder is None,
+            is_guest=app.is_guest,
+        )
+        app.furniture = await furnish(makings, closing)
+        app.notes[:0] = [*notes, *_folder_notes(makings, incognito=incognito)]
         for note in app.notes:
             emit(Notice(note))
         async with _beside(app), app.kernel:
@@ -207,6 +228,18 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
                 app.is_ending = True
     finally:
         await closing.close()
+
+
+def _folder_notes(makings: Makings, *, incognito: bool) -> list[str]:
+    """What a person should be told of the folder."""
+    folder, configured = makings.folder, makings.settings.text("agent.workspace")
+    if makings.is_daemon:
+        return folder.notes if folder.is_trusted else []
+    if not configured:
+        return folder.notes
+    ignored = f"agent.workspace ({configured}) is for `nacre serve`; chat works in the current folder, or in -C DIR"
+    is_told = not (incognito or Notices().is_new(f"{makings.root}: {ignored}"))
+    return folder.notes if is_told else [ignored, *folder.notes]
 
 
 def _root(store: str | None) -> str:

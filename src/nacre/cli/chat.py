@@ -38,6 +38,9 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("-c", dest="newest", metavar="TEXT", nargs="?", const="", help="continue the newest session")
     parser.add_argument("-r", "--resume", dest="ref", metavar="REF", help="resume this session")
     parser.add_argument("--incognito", action="store_true", help="store nothing: the session is in memory only")
+    # The folder.
+    parser.add_argument("-C", "--directory", metavar="DIR", help="work in this folder instead of the current one")
+    parser.add_argument("--trust", action="store_true", help="trust the folder for this run")
     # The model and what it is told.
     parser.add_argument("-m", "--model", metavar="NAME", help="model that answers")
     system = "replace the persona (agent.persona, PERSONA.md) in the system prompt, for this run"
@@ -60,6 +63,11 @@ def run(args: Namespace, out: Out) -> int:
         raise Failure("usage", f"{option} answers once and needs a prompt", hint=f"nacre chat {option} 'say hello'")
     import anyio  # noqa: PLC0415 - help does not need it
 
+    from nacre.cli.trusting import ask_for_trust, folder_of  # noqa: PLC0415 - the same
+
+    args.folder = folder_of(args)
+    if not (args.trust or out.json) and sys.stdin and sys.stdin.isatty() and sys.stderr.isatty():
+        ask_for_trust(args.folder, out)
     try:
         return anyio.run(_chat, args, out, prompt, attachments)
     except BaseExceptionGroup as group:
@@ -117,6 +125,8 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
         agent=args.agent,
         incognito=args.incognito,
         model=args.model,
+        folder=args.folder,
+        is_trusted=args.trust,
         system=args.system,
     )
     return app.running(config.load(), options)

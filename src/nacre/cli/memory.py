@@ -51,7 +51,7 @@ def run(args: Namespace, out: Out) -> int:
     _check(args)
     changes = args.action in {"forget", "edit"} and not args.dry_run
     with opened(args) as sessions:
-        memory = _memory(args, sessions)
+        memory = _memory(args, out, sessions, changes=changes)
         try:
             if changes and os.path.isdir(sessions.location):
                 memory.settle()
@@ -82,20 +82,23 @@ def _check(args: Namespace) -> None:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
 
 
-def _memory(args: Namespace, sessions: Sessions) -> Memory:
-    from pathlib import Path  # noqa: PLC0415 - help does not need it
-
-    from nacre import config  # noqa: PLC0415 - the same
+def _memory(args: Namespace, out: Out, sessions: Sessions, *, changes: bool) -> Memory:
+    from nacre import config  # noqa: PLC0415 - help does not need it
 
     try:
+        from nacre.memory.home import home_of, open_home  # noqa: PLC0415 - the same
         from nacre.memory.memory import Memory  # noqa: PLC0415 - it may be missing
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("nacre"):
             raise
         raise Failure("unavailable", f"memory needs {error.name}", hint=install_command("agent")) from error
-    wanted = config.load().for_agent(args.agent).text("agent.workspace")
-    folder = Path(wanted).expanduser() if wanted else Path(root_of(args)) / "workspace"
-    return Memory(sessions, folder)
+    root = root_of(args)
+    if not changes or not os.path.isdir(root):
+        return Memory(sessions, home_of(root))
+    home, notes = open_home(root, configured=config.load().for_agent(args.agent).text("agent.workspace"))
+    for note in notes:
+        out.note(clean(note))
+    return Memory(sessions, home)
 
 
 # ---- looking

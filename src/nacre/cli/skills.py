@@ -37,12 +37,13 @@ def run(args: Namespace, out: Out) -> int:
     return {"list": _list, "check": _check, "new": _new}[args.action](args, out)
 
 
-def _workspace(args: Namespace) -> Path:
-    return Path(root_of(args)) / "workspace"
+def _home(args: Namespace) -> Path:
+    """The agent's own folder."""
+    return Path(root_of(args)) / "home"
 
 
 def _places(args: Namespace) -> tuple[places.Place, ...]:
-    return places.usual_places(workspace=_workspace(args), home=Path.home(), project=Path.cwd())
+    return places.usual_places(home=_home(args), user=Path.home(), projects=[Path.cwd()])
 
 
 # ---- list
@@ -138,7 +139,7 @@ def _tell(reading: Reading, out: Out) -> None:
 def _new(args: Namespace, out: Out) -> int:
     if len(args.names) != 1:
         raise Failure("usage", "say what to call the new skill, in one word", hint="nacre skills new release-notes")
-    folder = Path(args.folder) if args.folder else _workspace(args) / "skills"
+    folder = Path(args.folder) if args.folder else _home(args) / "skills"
     path = draft.make(folder.absolute(), args.names[0], description=args.description)
     if out.json:
         out.document({"ok": True, "operation": "new", "name": args.names[0], "path": str(path)})

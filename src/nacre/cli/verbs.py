@@ -44,6 +44,7 @@ TOP = {
     "config": "the settings: show, path, check",
     "skills": "what the agent was taught: list, check, new",
     "memory": "what the agent remembers: list, search, why, forget, edit",
+    "trust": "which folders the agent may work in: add, list, revoke",
     "completion": "completion for bash, zsh or fish",
 }
 

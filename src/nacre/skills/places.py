@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -38,26 +38,35 @@ class Finding(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def usual_places(*, workspace: Path, home: Path, project: Path | None = None) -> tuple[Place, ...]:
-    """Where skills are looked for, the strongest first: the project's, the user's, ours.
+def usual_places(*, home: Path, user: Path, projects: Iterable[Path] = ()) -> tuple[Place, ...]:
+    """Where skills are looked for, the strongest first: the projects', the user's, the packaged ones.
 
-    A project's skills are words of whoever wrote the project: leave it out if they are not to be trusted.
+    `home` is the agent's own folder, `user` the user's home directory. The skills of a project were written by
+    whoever wrote the project: leave it out unless the user trusts it.
     """
-    mine = (workspace / "skills", home / ".agents" / "skills", home / ".claude" / "skills")
-    theirs = () if project is None else [project / name / "skills" for name in (".nacre", ".agents", ".claude")]
+    mine = (home / "skills", user / ".agents" / "skills", user / ".claude" / "skills")
     return (
-        *(Place(whose="project", folder=folder) for folder in theirs),
+        *(place for project in projects for place in project_places(project)),
         *(Place(whose="user", folder=folder) for folder in mine),
         Place(whose="packaged", folder=PACKAGED),
     )
 
 
-def find(places: Iterable[Place]) -> Finding:
-    """Every skill of these places; of two with one name the one found first holds, and the other is warned of."""
+def project_places(project: Path) -> tuple[Place, ...]:
+    """Where a project keeps its skills."""
+    names = (".nacre", ".agents", ".claude")
+    return tuple(Place(whose="project", folder=project / name / "skills") for name in names)
+
+
+def find(places: Iterable[Place], *, accepts: Callable[[Path], bool] = lambda _: True) -> Finding:
+    """Every skill of these places; of two with one name the first is used, with a warning about the other.
+
+    A skill of a project whose folder `accepts` refuses is left out without a word.
+    """
     skills: dict[str, Found] = {}
     warnings: list[str] = []
     seen: set[Path] = set()
-    for place, reading in _readings(places, seen):
+    for place, reading in _readings(places, seen, accepts):
         warnings += [f"{reading.folder}: {fault}" for fault in reading.errors]
         if reading.skill is None:
             warnings.append(f"{reading.folder}: it is left out")
@@ -81,9 +90,13 @@ def folders(place: Place) -> Iterator[Path]:
             waiting += [(child, depth + 1) for child in reversed(_children(folder))]
 
 
-def _readings(places: Iterable[Place], seen: set[Path]) -> Iterator[tuple[Place, Reading]]:
+def _readings(
+    places: Iterable[Place], seen: set[Path], accepts: Callable[[Path], bool]
+) -> Iterator[tuple[Place, Reading]]:
     for place in places:
         for folder in folders(place):
+            if place.whose == "project" and not accepts(folder):
+                continue
             real = folder.resolve()
             if real not in seen:
                 seen.add(real)

@@ -26,6 +26,12 @@ _NO_LINK = (errno.EINVAL, errno.ENOENT)
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
+_PROTECTED_FILES = frozenset({"agents.md", "claude.md"})
+_PROTECTED_FOLDERS = frozenset({".nacre", ".agents", ".claude", ".git"})
+PROTECTED = ("AGENTS.md", "CLAUDE.md", ".nacre", ".agents", ".claude", ".git/hooks", ".git/config")
+"""What tells agents or git what to do, by its path from the folder that it rules."""
+
+
 class Spot(Struct, frozen=True, kw_only=True):
     """Where a path leads: a name in an open directory; `shown` is the path as the model may say it."""
 
@@ -56,6 +62,19 @@ class Workspace:
         self._spellings = (self.root, os.path.abspath(root))
         self._hidden = self._below(hidden)
         self._frozen = self._below(frozen)
+
+    def is_protected(self, path: str) -> bool:
+        """Tell whether a path names something that tells agents or git what to do, at any depth.
+
+        Such files are changed only after a question each time, whatever is allowed. Links are resolved, and
+        case does not matter, since some file systems ignore it.
+        """
+        given = os.path.join(self.root, path)
+        return any(self._rules(place) for place in (os.path.normpath(given), os.path.realpath(given)))
+
+    def _rules(self, place: str) -> bool:
+        names = [name.casefold() for name in os.path.relpath(place, self.root).split("/")]
+        return names[-1] in _PROTECTED_FILES or not _PROTECTED_FOLDERS.isdisjoint(names)
 
     def read(self, path: str) -> int:
         """Open a regular file for reading; gives its descriptor. Raises ToolError."""
