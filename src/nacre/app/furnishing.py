@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -112,7 +112,7 @@ def _for_guests(tools: dict[str, Tool]) -> dict[str, Tool]:
     return {name: theirs[name] for name in _FOR_GUESTS if name in tools}
 
 
-def _allowed(tools: dict[str, Tool], only: list[str], notes: list[str]) -> dict[str, Tool]:
+def _allowed(tools: dict[str, Tool], only: Sequence[str], notes: list[str]) -> dict[str, Tool]:
     """The tools that the agent may use; a name that none of them has may be that of a server which is away."""
     if not only:
         return tools
