@@ -13,6 +13,7 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Called, Guard, Notice, Returned, Text, Tool
 from nacre.entries import ToolCall
 from nacre.errors import ContextOverflow, ProviderError, ToolError
+from nacre.history.tokens import cost
 from nacre.providers.scripted import Call, Scripted, Stops
 from nacre.sessions import Sessions
 from tests.agent.scene import Echo, Watching, agent, call, converse, lines, said, words
@@ -161,10 +162,19 @@ def test_an_overflow_is_tried_again_with_less(sessions: Sessions) -> None:
 
 
 def test_an_overflow_that_stays_is_raised(sessions: Sessions) -> None:
-    model = Scripted([ContextOverflow("too long")] * 3)
-    with pytest.raises(ContextOverflow):
+    model = Scripted([ContextOverflow("it takes 2 tokens")])
+    with pytest.raises(ContextOverflow, match=r"it takes 2 tokens\n.*smallest request .* about 5 tokens"):
         anyio.run(said, sessions, agent(model), "hi")
-    assert len(model.contexts) == 3
+    assert len(model.contexts) == 1
+
+
+def test_every_request_after_an_overflow_is_smaller_until_nothing_is_left_to_cut(sessions: Sessions) -> None:
+    model = Scripted([ContextOverflow("too long")] * 8)
+    with pytest.raises(ContextOverflow):
+        anyio.run(said, sessions, agent(model, system=lambda: "Be kind. " * 900), "word " * 30_000)
+    sizes = [cost(context) for context in model.contexts]
+    assert len(sizes) == 8
+    assert sizes == sorted(set(sizes), reverse=True)
 
 
 def test_a_turn_without_an_end_is_ended(sessions: Sessions) -> None:

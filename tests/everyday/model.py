@@ -52,6 +52,7 @@ class Request:
     path: str
     body: dict[str, Any]
     headers: dict[str, str]
+    per_token: int = _CHARACTERS_PER_TOKEN
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -83,7 +84,7 @@ class Request:
     @property
     def tokens(self) -> int:
         """What the request costs, counted as this server counts."""
-        return len(json.dumps([self.messages, self.body.get("tools") or []])) // _CHARACTERS_PER_TOKEN
+        return len(json.dumps([self.messages, self.body.get("tools") or []])) // self.per_token
 
 
 def text_of(message: Mapping[str, Any]) -> str:
@@ -102,8 +103,14 @@ def echo(request: Request) -> Reply:
 class Model:
     """The server. `models` has the window of each model; a request that is larger is refused as Ollama refuses it.
 
-    `answer` is called with every chat request, and may be replaced between two commands.
+    `answer` is called with every chat request, and may be replaced between two commands. `per_token` is how many
+    characters it counts as a token, `shows` the window that it claims to have where that differs, and `refusal` what
+    it says of a request that is too long; `{request}` and `{window}` stand for the sizes.
     """
+
+    per_token = _CHARACTERS_PER_TOKEN
+    shows: int | None = None
+    refusal = "the request exceeds the available context size ({request} > {window} tokens)"
 
     def __init__(
         self,
@@ -162,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, body: dict[str, Any]) -> None:
         heads = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(self.path, body, heads)
+        request = Request(self.path, body, heads, self.model.per_token)
         self.model.requests.append(request)
         match self.path:
             case "/api/version":
@@ -178,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "/api/show" | "/api/chat" | "/v1/chat/completions" if request.model not in self.model.models:
                 self._error(404, f"model '{request.model}' not found")
             case "/api/show":
-                self._json(_shown(self.model.models[request.model], self.model.capabilities))
+                self._json(_shown(self.model.shows or self.model.models[request.model], self.model.capabilities))
             case "/api/chat" | "/v1/chat/completions":
                 self._chat(request)
             case _:
@@ -187,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _chat(self, request: Request) -> None:
         window = self.model.models[request.model]
         if request.tokens > window:
-            self._error(400, f"the request exceeds the available context size ({request.tokens} > {window} tokens)")
+            self._error(400, self.model.refusal.format(request=request.tokens, window=window))
             return
         reply = self.model.answer(request)
         if isinstance(reply, Refusal):

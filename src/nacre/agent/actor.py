@@ -10,11 +10,13 @@ import anyio
 from msgspec import Struct
 
 from nacre.agent.conversation import Conversation
+from nacre.agent.fitting import Material, fit
 from nacre.agent.loop import Turn, run_turn
 from nacre.agent.ports import Ask, Called, Context, Emit, Event, Guard, Notice, Pace, Provider, Text, Tool
 from nacre.entries import Describe, Message
 from nacre.errors import Busy, NacreError, Stopped
 from nacre.history.earlier import Taken
+from nacre.history.window import Window
 from nacre.sessions import Sessions
 
 STOPPED = "[stopped by the user]"
@@ -24,16 +26,19 @@ _MOST_WAITING = 64
 class Agent(Struct, frozen=True, kw_only=True):
     """Who answers: a model, its tools, and how much of a session it is shown.
 
-    `provider` gives the model, `system` the system prompt, and `guard` who decides about calls, given the session
-    and someone to ask. `recall` gives what is remembered of use to words that came, and `after` is told when a turn
-    is over; neither may take long.
+    `provider` gives the model, `system` the system prompt, `skills` the part of it that lists skills, and `guard` who
+    decides about calls, given the session and someone to ask. `tokens` is how many estimated tokens a request should
+    have, `capacity` how many the model can take, None if that is not known. `recall` gives what is remembered of use
+    to words that came, and `after` is told when a turn is over; neither may take long.
     """
 
     provider: Callable[[], Provider]
     tools: Mapping[str, Tool] = {}
     system: Callable[[], str] = str
+    skills: Callable[[], str] = str
     guard: Callable[[str, Ask | None], Guard]
     tokens: Callable[[], int] = lambda: 32_000
+    capacity: Callable[[], int | None] = lambda: None
     most: int = 50
     steps: int = 50
     recall: Callable[[str], str] = lambda _: ""
@@ -75,6 +80,7 @@ class Actor:
         self._woken = anyio.Event()
         self._turn: anyio.CancelScope | None = None
         self._spoken: list[str] = []
+        self._told: set[str] = set()
         self._letter: Letter | None = None
 
     @property
@@ -165,7 +171,12 @@ class Actor:
 
     def _prepared(self, letter: Letter, system: str) -> Turn:
         agent, conversation = self._agent, self._conversation
-        told: set[int] = set()
+        specs = [tool.spec for tool in agent.tools.values()]
+
+        def show(tokens: int, *, summary: int, has_facts: bool) -> Window:
+            return conversation.window(tokens, most=agent.most, summary=summary, has_facts=has_facts)
+
+        material = Material(show=show, system=system, skills=agent.skills(), tools=specs)
 
         def emit(event: Event) -> None:
             if isinstance(event, Text):
@@ -174,12 +185,14 @@ class Actor:
                 self._spoken.clear()
             letter.emit(event)
 
-        def look(share: float) -> Context:
-            window = conversation.window(tokens=int(agent.tokens() * share), most=agent.most)
-            if window.left_out and window.left_out not in told:
-                told.add(window.left_out)
-                letter.emit(Notice(f"{window.left_out} earlier messages are not shown to the model"))
-            return Context(system=system, messages=window.messages, tools=[tool.spec for tool in agent.tools.values()])
+        def look(below: int | None) -> Context:
+            request = fit(material, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
+            left_out = f"{request.left_out} earlier messages are not shown to the model"
+            for text in [*([left_out] if request.left_out else []), *request.cuts]:
+                if text not in self._told:
+                    self._told.add(text)
+                    letter.emit(Notice(text))
+            return request.context
 
         return Turn(
             key=conversation.key,

@@ -12,6 +12,8 @@ from nacre.agent.ports import Entry, Pace
 from nacre.entries import Describe, Message, Snapshot
 from nacre.errors import Conflict
 from nacre.history.earlier import Taken, answer_before, id_of, is_final
+from nacre.history.pairing import without_facts
+from nacre.history.text import cut_middle
 from nacre.history.window import Costs, Window, recent
 from nacre.sessions import Sessions
 
@@ -54,11 +56,12 @@ class Conversation:
         """Where among the messages at hand the words are that came with an id."""
         return next((at for at, message in enumerate(self._messages) if id and id_of(message) == id), None)
 
-    def window(self, *, tokens: int, most: int) -> Window:
-        """What fits into a number of tokens and of messages."""
+    def window(self, tokens: int, *, most: int, summary: int, has_facts: bool = True) -> Window:
+        """What fits into a number of tokens and of messages, with the summary in at most `summary` tokens."""
         now, count = self._now, max(self._now.live, len(self._messages))
-        newest = reversed(self._messages)
-        return recent(newest, count=count, summary=now.summary, tokens=tokens, most=most, estimate=self._costs)
+        newest = reversed(self._messages) if has_facts else map(without_facts, reversed(self._messages))
+        text = cut_middle(now.summary, summary)
+        return recent(newest, count=count, summary=text, tokens=tokens, most=most, estimate=self._costs)
 
     async def hear(self, words: Message, *prompt: Describe, id: str) -> Message | None:
         """Commit words, unless they came before; what they were answered with then, None if they wait for it."""

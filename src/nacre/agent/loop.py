@@ -12,10 +12,15 @@ from msgspec.structs import replace
 from nacre.agent.ports import Called, Commit, Emit, Guard, Look, Notice, Output, Provider, Reply, Returned, Scene, Tool
 from nacre.entries import Message, Note, ToolCall
 from nacre.errors import ContextOverflow, ToolError
+from nacre.history.tokens import cost
 
 logger = logging.getLogger(__name__)
 
-_TIGHTER = (1.0, 0.5, 0.25)
+_ATTEMPTS = 8
+_TOO_LONG = (
+    "The smallest request that can be made of this session was refused too; it has about {size} tokens.\n"
+    "Give the server a larger context, use another model, or write a shorter message."
+)
 _CUT = "the answer was cut short before this call was complete; nothing was run: do it in smaller pieces"
 
 
@@ -53,7 +58,7 @@ async def run_turn(turn: Turn) -> Message:
 
 async def _said(turn: Turn) -> Reply:
     """Let the model speak, and commit what it said with what it cost."""
-    reply = await _asked(turn)
+    reply = await _ask_model(turn)
     if reply.finish == "length":
         turn.emit(Notice("the answer was cut short: it came to the most tokens that the model may write"))
         reply = replace(reply, message=replace(reply.message, extra={**reply.message.extra, "stopped": "length"}))
@@ -62,14 +67,26 @@ async def _said(turn: Turn) -> Reply:
     return reply
 
 
-async def _asked(turn: Turn) -> Reply:
-    """Ask the model; if the context is too long for it, show it less."""
-    for share in _TIGHTER[:-1]:
+async def _ask_model(turn: Turn) -> Reply:
+    """Ask the model; while the request is too long for it, ask again with a smaller one.
+
+    Raises ContextOverflow with the sizes if the smallest request is refused too.
+    """
+    refusal = ContextOverflow("the request is too long for the model")
+    below: int | None = None
+    for _ in range(_ATTEMPTS):
+        context = turn.look(below)
+        size = cost(context)
+        if below is not None and size >= below:
+            break
         try:
-            return await turn.provider.complete(turn.look(share), emit=turn.emit)
-        except ContextOverflow:
-            turn.emit(Notice("the context was too long for the model; it is asked again with less"))
-    return await turn.provider.complete(turn.look(_TIGHTER[-1]), emit=turn.emit)
+            return await turn.provider.complete(context, emit=turn.emit)
+        except ContextOverflow as error:
+            refusal = error
+        if below is None:
+            turn.emit(Notice("the request was too long for the model; asking again with less"))
+        below = size
+    raise ContextOverflow(f"{refusal}\n{_TOO_LONG.format(size=below)}") from refusal
 
 
 async def _called(turn: Turn, call: ToolCall, *, is_cut: bool) -> None:

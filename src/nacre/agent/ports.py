@@ -190,8 +190,8 @@ class Sandbox(Protocol):
         """Run a command in the workspace, confined; at most `most` bytes of its output are kept."""
 
 
-Look = Callable[[float], Context]
-"""What the model is shown now, in a share of the room that there usually is."""
+Look = Callable[[int | None], Context]
+"""What the model is shown now; given the size of a request that was refused, in fewer estimated tokens than that."""
 
 Commit = Callable[[Sequence[Entry]], Awaitable[int]]
 """Store entries as one unit; returns the last number once they are durable."""

@@ -1,44 +1,154 @@
-"""How much of a session a model can be shown: what it was found to count, less what comes with every request."""
+"""How many tokens a request to a model may have: what is configured, what its server takes, and how it counts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from nacre.agent.ports import Context, Emit, Provider, Reply, Spec
+from nacre.agent.ports import Context, Emit, Provider, Reply
+from nacre.app.windows import Known, Windows
+from nacre.errors import ContextOverflow
 from nacre.history.tokens import Calibration, cost
 
 _REPLY_SHARE = 8
 _LEAST = 256
+_MARGIN = 1.15
+_LOWEST_RATIO, _HIGHEST_RATIO = 0.3, 8.0
+_SMALLEST, _LARGEST = 128, 100_000_000
+
+_NUMBER = r"(\d[\d,_]*)"
+# How servers tell the tokens that they take at most; the first that matches counts.
+_WINDOW = tuple(
+    re.compile(pattern.replace("#", _NUMBER), re.IGNORECASE)
+    for pattern in (
+        r"> # ?(?:tokens|maximum)?",  # Anthropic: 210000 tokens > 200000 maximum; 190000 + 20000 > 200000
+        r"maximum context length (?:is|of) #",  # OpenAI, vLLM
+        r"maximum model length (?:is|of) #",  # vLLM
+        r"n_ctx\D{1,4}#",  # llama.cpp
+        r"context (?:size|length|window) \(# tokens\)",  # llama.cpp
+        r"context length (?:is|of)(?: only)? #",  # LM Studio, Ollama
+        r"(?:configured )?limit of # tokens",  # OpenAI
+        r"tokens allowed \(#\)",  # Gemini
+        r"maximum prompt length is #",  # xAI
+    )
+)
+# How they tell the tokens of the request.
+_REQUEST = tuple(
+    re.compile(pattern.replace("#", _NUMBER), re.IGNORECASE)
+    for pattern in (
+        r"\(# in the messages",  # OpenAI, vLLM
+        r"resulted in # tokens",  # OpenAI
+        r"# \+ [\d,_]+ >",  # Anthropic, with the reply
+        r"# (?:tokens )?>",  # Anthropic
+        r"n_prompt_tokens\D{1,4}#",  # llama.cpp
+        r"request \(# tokens\)",  # llama.cpp
+        r"prompt \(length #\)",  # vLLM
+        r"token count \(#\)",  # Gemini
+        r"request contains # tokens",  # xAI
+        r"requested # tokens",  # OpenAI, vLLM
+    )
+)
+
+
+class Sizes(NamedTuple):
+    """What a server says of a request that it refused: its tokens, and how many would be taken; 0 if it does not."""
+
+    request: int = 0
+    window: int = 0
+
+
+def sizes_in(refusal: str) -> Sizes:
+    """Read the sizes in a server's own words; see the patterns above for whose words are known."""
+    window = _first(_WINDOW, refusal)
+    return Sizes(_first(_REQUEST, refusal), window if _SMALLEST <= window <= _LARGEST else 0)
+
+
+def _first(patterns: Sequence[re.Pattern[str]], text: str) -> int:
+    found = next((match for pattern in patterns if (match := pattern.search(text))), None)
+    return int(re.sub(r"\D", "", found[1])) if found else 0
 
 
 class Budget:
-    """The room that models have; what a model reports of each request makes the estimate better."""
+    """The room that models have; what servers report and refuse makes it better known.
 
-    def __init__(self, tokens: int) -> None:
+    `name` tells models apart, also where they have the same name on two servers. What was learned from a refusal is
+    kept in `windows`, so that the next process does not have to be refused first.
+    """
+
+    def __init__(
+        self, tokens: int, *, windows: Windows | None = None, name: Callable[[Provider], str] = lambda one: one.model
+    ) -> None:
         self._tokens = tokens
+        self._windows = windows or Windows(None)
+        self._name = name
         self._learned: dict[str, Calibration] = {}
+        self._refused: dict[str, int] = {}
+        self._accepted: dict[str, int] = {}
 
     def limit(self, provider: Provider) -> int:
-        """The tokens that a request may take: what is configured, or what a small model can take at all."""
-        size = getattr(provider, "context_size", None)
-        return self._tokens if size is None else min(self._tokens, size)
+        """The tokens that a request and its reply should have: what is configured, or less if the model takes less."""
+        window = self.window(provider)
+        return self._tokens if window is None else min(self._tokens, window)
 
-    def room(self, provider: Provider, system: str, tools: Sequence[Spec]) -> int:
-        """The estimated tokens that are left for messages, beside the prompt, the tools and the reply."""
-        limit = self.limit(provider)
-        calibration = self._learned.get(provider.model, Calibration())
-        taken = cost(Context(system=system, messages=(), tools=tools), reply=limit // _REPLY_SHARE)
-        return max(calibration.room(limit) - taken, _LEAST)
+    def window(self, provider: Provider) -> int | None:
+        """The tokens that the model takes, its reply included; None if nobody said so far."""
+        known = self._windows.of(self._name(provider))
+        said = [getattr(provider, "context_size", None), known.tokens if known is not None else None]
+        return min((size for size in said if size), default=None)
 
-    def watched(self, provider: Provider) -> Provider:
+    def reply(self, provider: Provider) -> int:
+        """The tokens that are kept free for the reply."""
+        return self.limit(provider) // _REPLY_SHARE
+
+    def room(self, provider: Provider) -> int:
+        """The estimated tokens that a request should have, without its reply."""
+        return self._estimated(provider, self.limit(provider) - self.reply(provider))
+
+    def capacity(self, provider: Provider) -> int | None:
+        """The estimated tokens that a request can have, without its reply; None if that is not known."""
+        window, accepted = self.window(provider), self._accepted.get(self._name(provider))
+        return accepted if window is None else self._estimated(provider, window - window // _REPLY_SHARE)
+
+    def _estimated(self, provider: Provider, tokens: int) -> int:
+        found = self._calibration(provider).room(tokens)
+        # A server that says no more than that it was too much: what it took is remembered while we run.
+        return max(min(found, self._accepted.get(self._name(provider), found)), _LEAST)
+
+    def tokens(self, provider: Provider, estimated: int) -> int:
+        """An estimate in the model's own tokens."""
+        return self._calibration(provider).tokens(estimated)
+
+    def watch(self, provider: Provider) -> Provider:
         """The same provider, from which the budget learns."""
         return _Watched(provider, self)
 
-    def learn(self, model: str, context: Context, reply: Reply) -> None:
+    def learn(self, provider: Provider, context: Context, reply: Reply) -> None:
         """Take in what a provider reports of a request."""
+        name, size = self._name(provider), cost(context)
+        if size < self._refused.pop(name, 0):
+            self._accepted[name] = size
         if reply.usage is not None:
-            before = self._learned.get(model, Calibration())
-            self._learned[model] = before.learned(cost(context), reply.usage.prompt)
+            self._learned[name] = self._calibration(provider).learned(size, reply.usage.prompt)
+
+    def learn_refusal(self, provider: Provider, context: Context, refusal: str) -> None:
+        """Take in what a server said when it refused a request as too long."""
+        name, size, said = self._name(provider), max(cost(context), 1), sizes_in(refusal)
+        if not said.window:
+            self._refused[name] = size
+            return
+        # How it counts: by its own number, else at least so much that this request did not fit.
+        ratio = self._calibration(provider).ratio
+        ratio = said.request / size if said.request else max(ratio, _MARGIN * said.window / size)
+        ratio = min(max(ratio, _LOWEST_RATIO), _HIGHEST_RATIO)
+        self._learned[name] = Calibration(ratio=ratio, seen=1)
+        self._windows.remember(name, Known(tokens=said.window, ratio=ratio))
+
+    def _calibration(self, provider: Provider) -> Calibration:
+        name = self._name(provider)
+        if name not in self._learned and (known := self._windows.of(name)) is not None:
+            self._learned[name] = Calibration(ratio=known.ratio, seen=1)
+        return self._learned.get(name, Calibration())
 
 
 class _Watched:
@@ -51,8 +161,12 @@ class _Watched:
         return self._inner.model
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
-        reply = await self._inner.complete(context, emit=emit)
-        self._budget.learn(self.model, context, reply)
+        try:
+            reply = await self._inner.complete(context, emit=emit)
+        except ContextOverflow as error:
+            self._budget.learn_refusal(self._inner, context, str(error))
+            raise
+        self._budget.learn(self._inner, context, reply)
         return reply
 
     async def close(self) -> None:

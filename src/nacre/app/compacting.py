@@ -86,10 +86,12 @@ class Compactor:
     `provider` gives the model. Whatever fails, the messages stay live. Raises nothing into a conversation.
     """
 
-    def __init__(self, sessions: Sessions, provider: Callable[[], Provider], *, limits: Limits | None = None) -> None:
+    def __init__(
+        self, sessions: Sessions, provider: Callable[[], Provider], *, limits: Callable[[], Limits] = Limits
+    ) -> None:
         self._sessions = sessions
         self._provider = provider
-        self._limits = limits or Limits()
+        self._get_limits = limits
         self._breakers: dict[str, _Breaker] = {}
         self._posted: set[str] = set()
         self._running: set[str] = set()
@@ -137,6 +139,10 @@ class Compactor:
         One unit. Returns how many messages are live again; raises Conflict if the history was changed otherwise since.
         """
         return await anyio.to_thread.run_sync(_undone, self._sessions, key)
+
+    @property
+    def _limits(self) -> Limits:
+        return self._get_limits()
 
     # ---- beside the conversation
 

@@ -13,7 +13,7 @@ import anyio
 import nacre
 from nacre.agent.actor import Agent, Inbound
 from nacre.agent.kernel import Kernel, ignored
-from nacre.agent.ports import Ask, Emit, Guard, Notice, Provider, Tool
+from nacre.agent.ports import Ask, Context, Emit, Guard, Notice, Provider, Tool
 from nacre.app.budget import Budget
 from nacre.app.children import Delegated, Tally
 from nacre.app.closing import Closing
@@ -27,10 +27,12 @@ from nacre.app.models import provider_for
 from nacre.app.options import USUAL, Options
 from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
+from nacre.app.windows import Windows, usual_path
 from nacre.config import MAIN, Settings
 from nacre.entries import Describe, Message, ToolCall
 from nacre.errors import NacreError
 from nacre.history.compaction import Limits
+from nacre.history.tokens import cost
 from nacre.history.window import Window, window
 from nacre.memory import Consolidator, Memory
 from nacre.memory.home import open_home
@@ -52,7 +54,8 @@ class App:
         self.settings = settings
         self.sessions = sessions
         self.provider = provider
-        self.budget = Budget(settings.number("agent.max_context_tokens"))
+        windows = Windows(None if sessions.location == ":memory:" else usual_path())
+        self.budget = Budget(settings.number("agent.max_context_tokens"), windows=windows, name=self._full_name)
         self.most = settings.number("agent.max_history_messages")
         self.turnstile = Turnstile()
         self.kernel = Kernel(sessions, self.agent_for, pace=self.turnstile.step)
@@ -61,8 +64,7 @@ class App:
         self.folder: Folder | None = None
         self.is_guest: Callable[[str], bool] = lambda _: False
         self.memory: Memory | None = None
-        limits = Limits(tokens=self.budget.limit(provider), messages=self.most)
-        self.compactor = Compactor(sessions, lambda: self.provider, limits=limits)
+        self.compactor = Compactor(sessions, lambda: self.budget.watch(self.provider), limits=self._limits)
         self.after: list[Callable[[str], None]] = []
         self.work = Work()
 
@@ -73,9 +75,8 @@ class App:
 
     @property
     def tokens(self) -> int:
-        """How many tokens of a session the model is shown."""
-        specs = [tool.spec for tool in self.tools.values()]
-        return self.budget.room(self.provider, self.furniture.system, specs)
+        """How many tokens a request and its reply may have together."""
+        return self.budget.limit(self.provider)
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -107,7 +108,25 @@ class App:
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""
         now = self.sessions.snapshot(key, last=4 * self.most)
-        return window(now.messages, summary=now.summary, tokens=self.tokens, most=self.most)
+        return window(now.messages, summary=now.summary, tokens=self._room, most=self.most)
+
+    @property
+    def _room(self) -> int:
+        """The estimated tokens that are left for messages beside the system prompt and the tools."""
+        specs = [tool.spec for tool in self.tools.values()]
+        taken = cost(Context(system=self.furniture.system, messages=(), tools=specs))
+        return max(self.budget.room(self.provider) - taken, 0)
+
+    def _limits(self) -> Limits:
+        """When a summary is due; a small window that prompt and tools fill is not a reason for useless summaries."""
+        return Limits(tokens=max(self._room, self.budget.room(self.provider) // 4), messages=self.most)
+
+    def _full_name(self, provider: Provider) -> str:
+        """A model and where it is served."""
+        kind = type(provider).__name__.lower()
+        place = self.settings.text("ollama.host") if kind == "ollama" else ""
+        place = self.settings.text(f"{kind}.base_url") if kind in {"openai", "anthropic"} else place
+        return f"{kind}/{provider.model}@{place}"
 
     def agent_for(self, key: str) -> Agent:
         """Who answers in a session."""
@@ -116,8 +135,10 @@ class App:
             provider=lambda: self._answering(key, tally),
             tools=self.furniture.for_guests if is_guest else self.tools,
             system=lambda: self.furniture.system,
+            skills=lambda: self.skills.text,
             guard=self._guard,
-            tokens=lambda: self.tokens,
+            tokens=lambda: self.budget.room(self.provider),
+            capacity=lambda: self.budget.capacity(self.provider),
             most=self.most,
             steps=self.settings.number("agent.max_steps") if tally is None else tally.task.steps,
             recall=_nothing if is_guest else self._recalled,
@@ -145,7 +166,7 @@ class App:
         """The model for a turn, which begins with asking for it."""
         if key:
             self.work.begin(key)
-        watched = self.work.of(self.budget.watched(self.provider), key)
+        watched = self.work.of(self.budget.watch(self.provider), key)
         return watched if tally is None else tally.of(watched)
 
     async def _deliver(self, inbound: Inbound) -> Message | None:

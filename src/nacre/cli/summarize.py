@@ -70,7 +70,7 @@ async def _drafted(sessions: Sessions, key: str, args: Namespace) -> Draft:
     tokens, most = settings.number("agent.max_context_tokens"), settings.number("agent.max_history_messages")
     provider = await models.provider_for(settings, args.model)
     try:
-        compactor = Compactor(sessions, lambda: provider, limits=Limits(tokens=tokens, messages=most))
+        compactor = Compactor(sessions, lambda: provider, limits=lambda: Limits(tokens=tokens, messages=most))
         return await _made(compactor, key, args)
     finally:
         await provider.close()

@@ -124,6 +124,13 @@ def shown(message: Message) -> Message | None:
             return _as_user(message, content) if content else None
 
 
+def without_facts(message: Message) -> Message:
+    """A message without what was remembered when it came."""
+    if RECALLED not in message.extra:
+        return message
+    return replace(message, extra={name: value for name, value in message.extra.items() if name != RECALLED})
+
+
 # ---- which call a result belongs to
 
 
@@ -254,8 +261,7 @@ def _reminded(message: Message, content: str | list[Any]) -> Message:
     said: str | list[Any] = f"{recalled}\n\n{content}"
     if isinstance(content, list):
         said = [{"type": "text", "text": recalled}, *content]
-    extra = {name: value for name, value in message.extra.items() if name != RECALLED}
-    return replace(_plain(message, said), extra=extra)
+    return without_facts(_plain(message, said))
 
 
 def _as_user(message: Message, content: str | list[Any]) -> Message:

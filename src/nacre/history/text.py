@@ -1,8 +1,9 @@
-"""The text of a message, whatever its shape."""
+"""The text of a message, whatever its shape; and a text with its middle cut."""
 
 from __future__ import annotations
 
 from nacre.entries import Message
+from nacre.history.tokens import count
 
 
 def text_of(message: Message) -> str:
@@ -11,3 +12,19 @@ def text_of(message: Message) -> str:
         texts = [part.get("text") if isinstance(part, dict) else part for part in message.content]
         return "\n".join(text for text in texts if isinstance(text, str))
     return message.content or ""
+
+
+def cut_middle(text: str, tokens: int) -> str:
+    """A text within a number of tokens: its beginning and its end, with a note between them if it was cut.
+
+    The note is there even if it alone is longer.
+    """
+    size = count(text)
+    if size <= tokens:
+        return text
+    note = f"\n[{len(text)} characters, of which the middle is not shown]\n"
+    half = len(text) * max(tokens - count(note), 0) // size // 2
+    # Tokens are not quite proportional to characters.
+    while half and count(text[:half] + note + text[-half:]) > tokens:
+        half = half * 9 // 10
+    return text[:half] + note + text[len(text) - half :]

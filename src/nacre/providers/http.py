@@ -357,7 +357,10 @@ def _reason(value: Any) -> tuple[str, str]:
             return _reason(value[key])
     kinds = (value.get(key) for key in ("code", "type"))
     kind = " ".join(text for text in kinds if isinstance(text, str))
-    return kind, str(value.get("message") or json.dumps(value))
+    message = str(value.get("message") or json.dumps(value))
+    # llama.cpp has the sizes of a context that is too long beside its message.
+    sizes = ", ".join(f"{name}: {value[name]}" for name in ("n_prompt_tokens", "n_ctx") if name in value)
+    return kind, f"{message} ({sizes})" if sizes else message
 
 
 def _reason_in_text(text: str) -> tuple[str, str]:

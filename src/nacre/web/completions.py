@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nacre.agent.actor import Inbound
+from nacre.agent.fitting import Material, fit
 from nacre.agent.loop import Turn, run_turn
 from nacre.agent.ports import Called, Context, Emit, Entry, Reply, Spec, Text, Thought, Usage
 from nacre.app import App
@@ -28,7 +29,7 @@ from nacre.errors import Conflict
 from nacre.history.earlier import answer_before
 from nacre.history.pairing import paired
 from nacre.history.text import text_of
-from nacre.history.window import window
+from nacre.history.window import Window, window
 from nacre.web import reading
 from nacre.web.api import agent, decoded, gone, json_body, nothing_queried
 from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, stays
@@ -235,9 +236,13 @@ async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
     system = "\n\n".join(part for part in (who.system(), asked.system) if part)
     tools = {name: tool for name, tool in who.tools.items() if name not in _KEEPS_SESSIONS}
 
-    def look(share: float) -> Context:
-        shown = window(kept, tokens=int(who.tokens() * share), most=who.most)
-        return Context(system=system, messages=shown.messages, tools=[tool.spec for tool in tools.values()])
+    def show(tokens: int, **_: object) -> Window:
+        return window(kept, tokens=tokens, most=who.most)
+
+    def look(below: int | None) -> Context:
+        specs = [tool.spec for tool in tools.values()]
+        material = Material(show=show, system=system, skills=who.skills(), tools=specs)
+        return fit(material, tokens=who.tokens(), capacity=who.capacity(), below=below).context
 
     async def commit(entries: Sequence[Entry]) -> int:
         kept.extend(entry for entry in entries if isinstance(entry, Message))

@@ -1,0 +1,67 @@
+"""What servers were found to take, kept for a day: the next process need not be refused to know it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+_AGE = 24 * 60 * 60
+"""Seconds until a window is asked for again: somebody may have started the server with another one."""
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """The window of a model in its own tokens, how many of them an estimated one is, and when that was found."""
+
+    tokens: int
+    ratio: float = 1.0
+    at: float = 0.0
+
+
+class Windows:
+    """The windows of models by name, in a file that may be deleted at any time; without a path, only in RAM."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known = _read(path)
+
+    def of(self, name: str) -> Known | None:
+        """What was found of a model within the last day."""
+        known = self._known.get(name)
+        return known if known is not None and 0 <= time.time() - known.at < _AGE else None
+
+    def remember(self, name: str, found: Known) -> None:
+        """Keep what was found; a file that cannot be written costs a refusal in the next process, no more."""
+        fresh = msgspec.structs.replace(found, at=time.time())
+        self._known[name] = fresh
+        if self._path is not None:
+            with suppress(OSError):
+                _write(self._path, {**_read(self._path), name: fresh})
+
+
+def usual_path() -> Path:
+    """Where windows are kept."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "nacre/windows.json"
+
+
+def _read(path: Path | None) -> dict[str, Known]:
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Known]) if path is not None else {}
+    return {}
+
+
+def _write(path: Path, known: dict[str, Known]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(known))
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
