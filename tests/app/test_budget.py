@@ -116,7 +116,8 @@ def test_what_was_found_is_known_to_the_next_process_for_a_day(tmp_path: Path) -
     file, model = tmp_path / "state/windows.json", Scripted([])
     Budget(32_000, windows=Windows(file)).learn_refusal(model, request(6000), "9000 tokens > 4096 maximum")
     later = Budget(32_000, windows=Windows(file))
-    assert (later.limit(model), later.tokens(model, 1000)) == (4096, pytest.approx(1500, abs=5))
+    assert later.limit(model) == 4096
+    assert later.tokens(model, 1000) == pytest.approx(1500, abs=5)
     file.write_bytes(re.sub(rb'"at":[0-9.e+]+', b'"at":1000', file.read_bytes()))
     assert Budget(32_000, windows=Windows(file)).limit(model) == 32_000
 
