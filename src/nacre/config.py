@@ -78,6 +78,9 @@ SETTINGS = (
     Setting("openai.base_url", "URL of an OpenAI-compatible API", "https://api.openai.com/v1"),
     Setting("openai.key_file", "file with the API key; empty: OPENAI_API_KEY", ""),
     Setting("openai.azure_version", "api-version of an Azure deployment; empty: not Azure", ""),
+    Setting("permissions.allow", "tool calls that run without asking, as shell(git status) or write_file(src/**)", ()),
+    Setting("permissions.ask", "tool calls that are always asked about; wins over allow", ()),
+    Setting("permissions.deny", "tool calls that never run; wins over ask and allow", ()),
     Setting("retention.archive_after", "archive a session this long after its last message, as 90d; empty: never", ""),
     Setting("retention.delete_after", "move it to the trash this long after that, as 1y; empty: never", ""),
     Setting("sandbox.kind", "sandbox for programs that tools run", "auto", ("auto", "bwrap", "landlock", "off")),
@@ -181,9 +184,7 @@ def load() -> Settings:
 
 
 def path() -> str:
-    """Where the configuration file is, whether it exists or not: NACRE_CONFIG, else the usual place."""
-    if named := os.environ.get("NACRE_CONFIG"):
-        return os.path.abspath(os.path.expanduser(named))  # noqa: PTH100, PTH111 - pathlib takes its time
+    """Where the configuration file is, whether it exists or not."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - pathlib takes its time
     return f"{home}/nacre/config.toml"
 
@@ -195,9 +196,7 @@ def read() -> dict[str, Any]:
             import tomllib  # noqa: PLC0415 - most have no such file, and its parser takes its time to load
 
             return tomllib.load(file)
-    except FileNotFoundError as error:
-        if os.environ.get("NACRE_CONFIG"):
-            raise ConfigError(f"there is no configuration file {path()}; check --config or NACRE_CONFIG") from error
+    except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path()} cannot be read: {error}; correct it, or move it away") from error

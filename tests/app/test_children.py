@@ -22,7 +22,7 @@ def task(text: str, call: str = "call_0") -> Task:
 def delegated(sessions: Sessions, *tasks: Task, **extra: str) -> list[Report]:
     """Have tasks done one after the other, by children that answer with the words that they were given."""
 
-    async def deliver(inbound: Inbound) -> Message:
+    async def deliver(inbound: Inbound, _: str) -> Message:
         answer = Message(role="assistant", content=f"did: {inbound.content}", extra=dict(extra))
         sessions.add_messages(inbound.key, [Message(role="user", content=inbound.content), answer])
         return answer

@@ -14,6 +14,7 @@ from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Effect, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.app.compacting import Compactor
+from nacre.app.copies import FileHistory
 from nacre.history.window import Window, window
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Policy
@@ -51,6 +52,7 @@ class App:
         agent = Agent(provider=lambda: provider, tools=self.tools, guard=self._guard, system=lambda: system)
         self.kernel = Kernel(sessions, lambda _: agent)
         self.compactor = Compactor(sessions, lambda: self.provider)
+        self.file_history = FileHistory(sessions, lambda key: key)
 
     def _guard(self, key: str, ask: Ask | None) -> Guard:
         before = self._guards.get(key)

@@ -83,7 +83,7 @@ def said(root: Path, key: str = KEY) -> list[Any]:
 def test_every_command_is_explained(root: Path) -> None:
     text = talked(root, "/help").text
     assert all(f"/{name}" in text for name in COMMANDS)
-    wanted = "help new sessions resume fork rewind undo compact tools skills model attach export archive exit"
+    wanted = "help new sessions resume fork rewind undo diff compact tools skills model attach export archive exit"
     assert list(COMMANDS) == wanted.split()
 
 

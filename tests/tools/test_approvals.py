@@ -8,7 +8,8 @@ import pytest
 from nacre.agent.ports import Answer, Approval, Effect, Guard, Tool
 from nacre.entries import ToolCall
 from nacre.tools import Function
-from nacre.tools.approvals import Approvals, Policy, Rule
+from nacre.tools.approvals import Approvals, Policy
+from nacre.tools.permissions import Verdict
 
 CALL = ToolCall(id="1")
 
@@ -49,7 +50,7 @@ def decided(guard: Guard, *tools: Tool) -> list[str]:
         ("web_fetch", "read", "ask"),
     ],
 )
-def test_reading_is_allowed_and_the_rest_asks(name: str, effect: Effect, rule: Rule) -> None:
+def test_reading_is_allowed_and_the_rest_asks(name: str, effect: Effect, rule: Verdict) -> None:
     assert Policy().rule(named(name, effect)) == rule
 
 
@@ -78,7 +79,7 @@ def test_what_was_remembered_is_not_asked_again_but_a_denial_holds() -> None:
     assert decided(Approvals(Policy(), ask=Person(), remembered=["shell"]), shell) == [""]
     assert decided(Approvals(Policy(), remembered=["shell"]), shell) == [""]
     denied = decided(Approvals(Policy(tools={"shell": "deny"}), remembered=["shell"]), shell)
-    assert denied == ["shell was not run: the configuration forbids it. Do without it."]
+    assert denied == ["shell was not run: a rule of the configuration denies it. Do without it."]
 
 
 def test_without_somebody_to_ask_it_is_a_refusal_in_words() -> None:

@@ -14,7 +14,8 @@ from nacre.tools.delegate import Report, Status, Task
 
 _LONGEST_TITLE = 80
 
-Deliver = Callable[[Inbound], Awaitable[Message | None]]
+Deliver = Callable[[Inbound, str], Awaitable[Message | None]]
+"""Give a task to a child of a session."""
 
 
 class Spent(NacreError):
@@ -78,7 +79,7 @@ class Delegated:
         tally = self.running[key] = Tally(task)
         try:
             await self._sessions.submit(key, [_description(task, self._sessions.get_meta(task.parent))])
-            answer = await self._deliver(Inbound(key=key, content=task.text))
+            answer = await self._deliver(Inbound(key=key, content=task.text), task.parent)
             status: Status = "done" if answer is None else answer.extra.get("stopped", "done")
         except Spent:
             answer, status = None, "tokens"

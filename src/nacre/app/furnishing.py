@@ -30,7 +30,7 @@ from nacre.tools.shell import shell_tool
 from nacre.tools.skill import skill_tool
 from nacre.tools.web import web_tool
 from nacre.tools.workspace import Workspace
-from nacre.tools.writing import writing_tools
+from nacre.tools.writing import Keep, writing_tools
 
 _PERSONA = "You are nacre, an assistant that works with its user's files. Be brief and exact."
 _PERSONA_FILE = "PERSONA.md"
@@ -45,6 +45,8 @@ class Furniture(NamedTuple):
     system: str
     notes: list[str]
     for_guests: Mapping[str, Tool] = {}
+    files: Workspace | None = None
+    confined: frozenset[str] = frozenset()
 
 
 class Makings(NamedTuple):
@@ -63,6 +65,7 @@ class Makings(NamedTuple):
     folder: Folder
     is_daemon: bool
     is_guest: Callable[[str], bool]
+    keep: Keep = lambda *_: None
 
 
 async def furnish(makings: Makings, closing: Closing) -> Furniture:
@@ -77,21 +80,24 @@ async def furnish(makings: Makings, closing: Closing) -> Furniture:
         tools.append(search_tool(sessions.search, sees=lambda one, other: one == other or not sees(one)))
     if skills.names:
         tools.append(skill_tool(skills.names, skills.load))
+    own: set[str] = set()
     is_open = folder.is_trusted or makings.is_daemon
     if is_open:
-        tools += writing_tools(files)
+        tools += writing_tools(files, makings.keep)
         _make(hidden, folder.path)
         tools += await _shell(settings, folder.path, notes, hidden=hidden)
         tools += [web_tool(allow=settings.texts("web.allow")), delegate_tool(makings.children)]
         if makings.memory is not None:
             tools += remembering_tools(*_remembering(makings.memory))
-        tools += await _servers(settings, closing, notes)
+        own = {tool.spec.name for tool in tools}
+        tools += [tool for tool in await _servers(settings, closing, notes) if tool.spec.name not in own]
         loaded = loading.load(makings.home / "tools", taken=[tool.spec.name for tool in tools])
         notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
         tools += loaded.tools
     by_name = {tool.spec.name: tool for tool in tools}
     allowed = _allowed(by_name, settings.texts("agent.only"), notes if is_open else [])
-    return Furniture(allowed, skills, _system(makings, skills), notes, _for_guests(allowed))
+    confined = frozenset(own - {"web_fetch"})
+    return Furniture(allowed, skills, _system(makings, skills), notes, _for_guests(allowed), files, confined)
 
 
 def _skills(makings: Makings) -> tuple[Catalogue, list[str]]:

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+from msgspec.structs import replace
 
 import nacre
 from nacre.agent.actor import Agent, Inbound
 from nacre.agent.kernel import Kernel, ignored
-from nacre.agent.ports import Ask, Context, Emit, Guard, Notice, Provider, Tool
+from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Guard, Notice, Provider, Tool
 from nacre.app.budget import Budget
 from nacre.app.children import Delegated, Tally
 from nacre.app.closing import Closing
 from nacre.app.compacting import Compactor
+from nacre.app.copies import FileHistory
 from nacre.app.counts import Work
 from nacre.app.folder import Folder, open_folder
 from nacre.app.folder_config import apply
@@ -25,12 +27,13 @@ from nacre.app.furnishing import Furniture, Makings, furnish, workspace
 from nacre.app.manners import Guests
 from nacre.app.models import provider_for
 from nacre.app.options import USUAL, Options
+from nacre.app.permissions import PermissionStore, rules_of
 from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
 from nacre.app.windows import Windows, usual_path
 from nacre.config import MAIN, Settings
 from nacre.entries import Describe, Message, ToolCall
-from nacre.errors import NacreError
+from nacre.errors import ConfigError, NacreError
 from nacre.history.compaction import Limits
 from nacre.history.tokens import cost
 from nacre.history.window import Window, window
@@ -40,7 +43,9 @@ from nacre.memory.memory import usual_embedding
 from nacre.opening import default_place
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
-from nacre.tools.approvals import Approvals, Policy, Rule
+from nacre.tools.approvals import Approvals, Grounds, Policy
+from nacre.tools.permissions import Verdict
+from nacre.tools.writing import Writer
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +65,10 @@ class App:
         self.turnstile = Turnstile()
         self.kernel = Kernel(sessions, self.agent_for, pace=self.turnstile.step)
         self.children = Delegated(sessions, self._deliver)
+        self.file_history = FileHistory(sessions, self.children.outermost)
+        self.options = USUAL
+        self._asks: dict[str, Ask | None] = {}
+        self._grounds: Grounds | None = None
         self.furniture = Furniture({}, Catalogue(()), "", [])
         self.folder: Folder | None = None
         self.is_guest: Callable[[str], bool] = lambda _: False
@@ -158,6 +167,7 @@ class App:
     def _over(self, key: str) -> None:
         """A turn is over; what a child does for another session is that one's to remember."""
         self.work.end(key)
+        self._asks.pop(key, None)
         if key not in self.children.running:
             for told in self.after:
                 told(key)
@@ -169,18 +179,37 @@ class App:
         watched = self.work.of(self.budget.watch(self.provider), key)
         return watched if tally is None else tally.of(watched)
 
-    async def _deliver(self, inbound: Inbound) -> Message | None:
-        """Give a child its task; when nobody waits for it any more, it is stopped."""
+    async def _deliver(self, inbound: Inbound, parent: str) -> Message | None:
+        """Give a child its task; when nobody waits for it any more, it is stopped.
+
+        It may ask whoever is asked in the parent's turn, who is told which task asks.
+        """
+        above, task = self._asks.get(parent), str(inbound.content)
+
+        async def ask(approval: Approval) -> Answer:
+            return "no" if above is None else await above(replace(approval, task=approval.task or task))
+
         try:
-            return await self.kernel.deliver(inbound)
+            return await self.kernel.deliver(inbound, ask=None if above is None else ask)
         except anyio.get_cancelled_exc_class():
             self.kernel.stop(inbound.key)
             raise
 
     def _guard(self, key: str, ask: Ask | None) -> Guard:
-        """Who decides about calls in a session; what a person allowed for good is remembered in its meta."""
-        policy = Policy(tools=cast("Mapping[str, Rule]", self.settings.table("approvals")))
-        approvals = Approvals(policy, ask=ask, remembered=self.sessions.get_meta(key).get("approvals") or ())
+        """Who decides about calls in a session.
+
+        What a person allowed always is kept for the folder; without one, in the session's meta.
+        """
+        self._asks[key] = ask
+        grounds, root = self.grounds, self._permission_root()
+        if grounds.mode == "yolo" and self.is_guest(key):
+            grounds = replace(grounds, mode="ask")
+        approvals = Approvals(
+            grounds,
+            ask=ask,
+            remembered=self.sessions.get_meta(key).get("approvals") or (),
+            kept=PermissionStore().rules(root) if root is not None else (),
+        )
 
         async def decide(tool: Tool, call: ToolCall) -> str:
             before = approvals.remembered
@@ -190,6 +219,34 @@ class App:
             return refusal
 
         return decide
+
+    @property
+    def grounds(self) -> Grounds:
+        """What calls are judged by; raises ConfigError if a rule cannot be read."""
+        if self._grounds is None:
+            options, furniture, root = self.options, self.furniture, self._permission_root()
+            files, folder = furniture.files, self.folder
+            folder_ask, folder_deny = (folder.ask, folder.deny) if folder is not None else ((), ())
+
+            def keep(rules: tuple[str, ...]) -> None:
+                PermissionStore().add(str(root), rules)
+
+            self._grounds = Grounds(
+                policy=Policy(tools=cast("Mapping[str, Verdict]", self.settings.table("approvals"))),
+                rules=rules_of(self.settings, allow=options.allow, ask=folder_ask, deny=folder_deny),
+                root=str(folder.root) if folder is not None else "",
+                base=files.root if files is not None else ".",
+                is_protected=files.is_protected if files is not None else lambda _: False,
+                mode=options.mode,
+                confined=furniture.confined,
+                preview=Writer(files).preview if files is not None else lambda _: None,
+                keep=keep if root is not None else None,
+            )
+        return self._grounds
+
+    def _permission_root(self) -> str | None:
+        """The folder that "always" is kept for; None where it holds for the session: in the daemon, and incognito."""
+        return None if self.folder is None or self.options.incognito else str(self.folder.root)
 
 
 def store_of(root: str, agent: str) -> str:
@@ -220,6 +277,7 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         app = App(mine, sessions, await provider_for(mine, options.model), name=agent)
         closing.add("model", app.close)
         app.folder = folder
+        app.options = options
         app.is_guest = lambda key: guests(app.children.outermost(key))
         home, notes = open_home(root, configured=mine.text("agent.workspace"))
         if not incognito and mine.flag("memory.enabled"):
@@ -237,9 +295,12 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
             folder=folder or open_folder(workspace(mine, root), settings),
             is_daemon=folder is None,
             is_guest=app.is_guest,
+            keep=app.file_history.keep,
         )
         app.furniture = await furnish(makings, closing)
         app.notes[:0] = [*notes, *_folder_notes(makings, incognito=incognito)]
+        app.file_history.workspace = app.furniture.files
+        _check_mode(app)
         for note in app.notes:
             emit(Notice(note))
         async with _beside(app), app.kernel:
@@ -261,6 +322,16 @@ def _folder_notes(makings: Makings, *, incognito: bool) -> list[str]:
     ignored = f"agent.workspace ({configured}) is for `nacre serve`; chat works in the current folder, or in -C DIR"
     is_told = not (incognito or Notices().is_new(f"{makings.root}: {ignored}"))
     return folder.notes if is_told else [ignored, *folder.notes]
+
+
+def _check_mode(app: App) -> None:
+    """Refuse rules that cannot be read, and `--yolo` where nothing confines what it would allow."""
+    if app.grounds.mode != "yolo":
+        return
+    if app.folder is None or not app.folder.is_trusted:
+        raise ConfigError("--yolo needs a folder that you trust: look at it first, then run `nacre trust`")
+    if app.settings.text("sandbox.kind") == "off" or "shell" not in app.furniture.confined:
+        raise ConfigError("--yolo needs a working sandbox, and there is none here: `nacre doctor` says why")
 
 
 def _root(store: str | None) -> str:

@@ -11,6 +11,7 @@ from nacre.app.agents import check_limits, check_workspaces
 from nacre.app.furnishing import workspace_of
 from nacre.app.manners import manners_of
 from nacre.app.models import provider_for
+from nacre.app.permissions import check_rules
 from nacre.app.running import store_of
 from nacre.app.serving import FOLDER, channels_by_name, schedule_of
 from nacre.cli.doctor import Check
@@ -32,6 +33,7 @@ async def checks(args: Namespace) -> AsyncIterator[Check]:
         settings = load()
         check_workspaces(settings, root_of(args))
         check_limits(settings)
+        check_rules(settings)
     except ConfigError as error:
         yield Check("config", "fail", str(error), f"edit {path()}; `nacre config show` lists all settings")
         return

@@ -65,7 +65,7 @@ def _shown(value: settings.Plain) -> str:
 
 
 def _check(_: Namespace, out: Out) -> int:
-    wrong = settings.complaints(settings.read(), os.environ)
+    wrong = settings.complaints(settings.read(), os.environ) or _wrong_rules()
     if out.json:
         out.document({"ok": not wrong, "path": settings.path(), "problems": wrong})
     else:
@@ -74,3 +74,15 @@ def _check(_: Namespace, out: Out) -> int:
         if not wrong:
             out.note("the settings are right")
     return USAGE if wrong else OK
+
+
+def _wrong_rules() -> list[str]:
+    """What is wrong with permission rules."""
+    from nacre.app.permissions import check_rules  # noqa: PLC0415 - loads the agent, which the other actions do not need
+    from nacre.errors import ConfigError  # noqa: PLC0415 - the same
+
+    try:
+        check_rules(settings.load())
+    except ConfigError as error:
+        return [str(error)]
+    return []

@@ -25,6 +25,7 @@ from nacre.cli.text import clean
 from nacre.entries import SessionInfo
 from nacre.errors import NacreError, install_command
 from nacre.render import terminal
+from nacre.render.changes import change_lines
 from nacre.render.document import document
 from nacre.render.page import page
 from nacre.render.terminal import Sheet
@@ -40,7 +41,6 @@ async def converse(app: App, args: Namespace, out: Out, *, key: str, attachments
     recall = Recall(None if args.incognito else place())
     talk = Talk(app, make_desk(app, out), key=key, make_reader=_reader_factory(app, out, recall))
     talk.parts = [*attachments]
-    talk.cwd = str(args.folder)
     _greet(app, args, out)
     code = await Repl(talk).run()
     tell_how_to_resume(app, args, out, talk.key)
@@ -84,6 +84,7 @@ def make_desk(app: App, out: Out) -> Desk:
         export=lambda key, path: _as_nacre_error(lambda: _export(app, key, path)),
         listed=lambda infos: _session_rows(app, out, infos),
         drawing=lambda: Turn(out.sheet),
+        change=lambda change: list(change_lines(change, out.sheet())),
         question=lambda approval, most: question(approval, out.sheet(), most=most),
         rows=lambda rows: _rows(rows, out.sheet()),
         safe=lambda text: clean(text, lines=True),

@@ -1,31 +1,33 @@
-"""Who decides whether a tool may run: a policy, and a person where the policy says so."""
+"""Whether a tool call may run: rules decide, and a person where they say so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
 from anyio import Lock
 from msgspec import Struct
 
-from nacre.agent.ports import Approval, Ask, Effect, Tool
+from nacre.agent.ports import Approval, Ask, Change, Effect, Tool
 from nacre.entries import ToolCall
+from nacre.tools.permissions import Judge, Rule, Rules, Verdict, parse_rule
 
-Rule = Literal["ask", "allow", "deny"]
-_BY_EFFECT: Mapping[Effect, Rule] = {"read": "allow", "write": "ask", "run": "ask"}
+Mode = Literal["ask", "read-only", "yolo"]
+_BY_EFFECT: Mapping[Effect, Verdict] = {"read": "allow", "write": "ask", "run": "ask"}
 # It only reads, but an address can carry away what was read.
-_BY_NAME: Mapping[str, Rule] = {"web_fetch": "ask"}
+_BY_NAME: Mapping[str, Verdict] = {"web_fetch": "ask"}
+_WRITING = ("write_file", "edit_file")
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """What tools may do: by name (`shell`, or a pattern such as `github_*`), else by their effect."""
+    """What whole tools may do where no rule is about a call: by name (`shell`, or `github_*`), else by their effect."""
 
-    tools: Mapping[str, Rule] = {}
-    effects: Mapping[Effect, Rule] = {}
+    tools: Mapping[str, Verdict] = {}
+    effects: Mapping[Effect, Verdict] = {}
 
-    def rule(self, tool: Tool) -> Rule:
-        """What holds for a tool; an exact name comes before a pattern, and of two patterns the stricter holds."""
+    def rule(self, tool: Tool) -> Verdict:
+        """The verdict on a tool; an exact name comes before a pattern, and of two patterns the stricter holds."""
         name = tool.spec.name
         if name in self.tools:
             return self.tools[name]
@@ -38,17 +40,46 @@ class Policy(Struct, frozen=True, kw_only=True):
         return _BY_NAME.get(name, _BY_EFFECT[tool.effect])
 
 
+class Grounds(Struct, frozen=True, kw_only=True):
+    """What calls are judged by.
+
+    Paths of calls are relative to `base`, those of rules to `root`, else to `base` too.
+    `confined` has the tools that `yolo` allows: those that stay in the folder and the sandbox. `is_protected` tells
+    whether a path may only be written after asking, whatever rules say. `preview` is what a call would do to a file.
+    `keep` stores rules that a person allowed always in this folder; without it they hold for the session.
+    """
+
+    policy: Policy = Policy()
+    rules: Rules = Rules()
+    root: str = ""
+    base: str = "."
+    mode: Mode = "ask"
+    confined: frozenset[str] = frozenset()
+    is_protected: Callable[[str], bool] = lambda _: False
+    preview: Callable[[ToolCall], Change | None] = lambda _: None
+    keep: Callable[[tuple[str, ...]], None] | None = None
+
+
 class Approvals:
     """The guard of one session.
 
-    What a person answered with "always" is `remembered`: plain names, given back at the next start.
-    Without somebody to ask, `ask` is a refusal.
+    `kept` are the rules that a person allowed always in this folder, and `remembered` the tools that they allowed for
+    this session. Without somebody to ask, `ask` is a refusal.
     """
 
-    def __init__(self, policy: Policy, *, ask: Ask | None = None, remembered: Iterable[str] = ()) -> None:
-        self._policy = policy
+    def __init__(
+        self,
+        grounds: Grounds | Policy,
+        *,
+        ask: Ask | None = None,
+        remembered: Iterable[str] = (),
+        kept: Iterable[str] = (),
+    ) -> None:
+        self._grounds = Grounds(policy=grounds) if isinstance(grounds, Policy) else grounds
+        self._judge = Judge(self._grounds.rules, root=self._grounds.root, base=self._grounds.base)
         self._ask = ask
         self._remembered = set(remembered)
+        self._kept: list[Rule] = [parse_rule(rule) for rule in kept]
         self._asking = Lock()
 
     @property
@@ -56,32 +87,83 @@ class Approvals:
         """The tools that a person has allowed for the rest of the session, sorted."""
         return tuple(sorted(self._remembered))
 
+    def verdict(self, tool: Tool, call: ToolCall) -> Verdict:
+        """What holds for a call, before anybody is asked."""
+        grounds, name = self._grounds, tool.spec.name
+        by_rule = self._judge.verdict(name, _arguments(call), more=self._kept)
+        by_tool = grounds.policy.rule(tool)
+        if "deny" in {by_rule, by_tool} or self._is_read_only(tool):
+            return "deny"
+        if by_rule == "ask" or self._is_protected(call):
+            return "ask"
+        if by_rule == "allow" or name in self._remembered:
+            return "allow"
+        return "allow" if grounds.mode == "yolo" and name in grounds.confined else by_tool
+
     async def __call__(self, tool: Tool, call: ToolCall) -> str:
-        """Decide about a call: "" if it may run, else why not, in words for the model."""
+        """Decide about a call: "" if it may run, else why not, for the model and for a person."""
         name = tool.spec.name
-        match self._policy.rule(tool):
+        match self.verdict(tool, call):
             case "allow":
                 return ""
+            case "deny" if self._is_read_only(tool):
+                return f"{name} was not run: this conversation is read-only. Do without it."
             case "deny":
-                return f"{name} was not run: the configuration forbids it. Do without it."
+                return f"{name} was not run: a rule of the configuration denies it. Do without it."
             case "ask":
-                return await self._asked(tool, call, name)
+                return await self._decide(tool, call, name)
 
-    async def _asked(self, tool: Tool, call: ToolCall, name: str) -> str:
-        if name in self._remembered:
-            return ""
+    async def _decide(self, tool: Tool, call: ToolCall, name: str) -> str:
+        """Ask the person who is there."""
+        always = () if self._must_ask(tool, call) else self._judge.always(name, _arguments(call))
         if self._ask is None:
-            return (
-                f"{name} was not run: it needs somebody's approval, and nobody can be asked here. "
-                f'Do without it, or say what should be done; `{name} = "allow"` in the configuration would let it run.'
-            )
+            flags = " ".join(f"--allow {_quote(rule)}" for rule in always)
+            advice = f"; {flags} would let it run" if flags else ""
+            return f"{name} was not run: it needs approval, and nobody can be asked here{advice}. Do without it."
         # One question at a time; the answer to the one before may settle this one.
         async with self._asking:
-            answer = (
-                "yes" if name in self._remembered else await self._ask(Approval(tool=tool, call=call, always=(name,)))
+            if self.verdict(tool, call) == "allow":
+                return ""
+            is_kept = self._grounds.keep is not None
+            if not is_kept and not self._must_ask(tool, call):
+                always = (name,)
+            answer = await self._ask(
+                Approval(
+                    tool=tool,
+                    call=call,
+                    change=self._grounds.preview(call),
+                    always=always,
+                    scope="folder" if is_kept else "session",
+                )
             )
-        if answer == "always":
-            self._remembered.add(name)
+            if answer == "always" and always:
+                self._remember(name, always)
         if answer in {"yes", "always"}:
             return ""
         return f"{name} was not run: the user said no. Ask what they want instead, or do without it."
+
+    def _must_ask(self, tool: Tool, call: ToolCall) -> bool:
+        """Tell whether it has to be asked each time: "always" is not offered then."""
+        return self._is_protected(call) or self._judge.verdict(tool.spec.name, _arguments(call)) == "ask"
+
+    def _remember(self, name: str, rules: tuple[str, ...]) -> None:
+        if self._grounds.keep is None:
+            self._remembered.add(name)
+            return
+        self._kept += [parse_rule(rule) for rule in rules]
+        self._grounds.keep(rules)
+
+    def _is_read_only(self, tool: Tool) -> bool:
+        return self._grounds.mode == "read-only" and tool.effect != "read"
+
+    def _is_protected(self, call: ToolCall) -> bool:
+        path = _arguments(call).get("path")
+        return call.name in _WRITING and isinstance(path, str) and self._grounds.is_protected(path)
+
+
+def _arguments(call: ToolCall) -> Mapping[str, Any]:
+    return call.arguments if isinstance(call.arguments, Mapping) else {}
+
+
+def _quote(rule: str) -> str:
+    return "'" + rule.replace("'", "'\\''") + "'"

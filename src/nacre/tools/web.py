@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anyio import fail_after, to_thread
 from msgspec import Struct
 
-from nacre.agent.ports import Output
+from nacre.agent.ports import Output, Scene
 from nacre.errors import ToolError
 from nacre.tools.addresses import Gate
 from nacre.tools.functions import Function
@@ -58,31 +58,35 @@ class Web:
         self._gate = Gate(tuple(allow))
         self._limits = limits or Limits()
 
-    async def web_fetch(self, url: str) -> Output:
+    async def web_fetch(self, url: str, scene: Scene) -> Output:
         """Fetch a web page or a text file and give its text; pages come as Markdown with their links.
 
         Args:
             url: the address, http or https
         """
         try:
-            with fail_after(self._limits.seconds):
-                found = await self._followed(url)
-                return await to_thread.run_sync(_told, found, abandon_on_cancel=True)
+            return await self._followed(url, scene)
         except TimeoutError as error:
             raise ToolError(f"{url!r} did not answer within {self._limits.seconds:g} s") from error
 
-    async def _followed(self, url: str) -> Fetched:
-        """Fetch, and go where redirects lead; every address on the way is checked."""
+    async def _followed(self, url: str, scene: Scene) -> Output:
+        """Fetch, and follow redirects; every address on the way is checked, and every other host asked about."""
         import httpx2  # noqa: PLC0415 - half a second, only for who fetches
 
         # Without the environment's proxies: through one, nobody could know what is connected to.
         async with httpx2.AsyncClient(trust_env=False, timeout=self._limits.seconds) as client:
             at = _parsed(url)
             for _ in range(_MOST_REDIRECTS + 1):
-                found = await self._one(client, at)
-                if isinstance(found, Fetched):
-                    return found
-                at = _parsed(str(at.join(found)))
+                # The time limit is the server's; a person who is asked may take longer.
+                with fail_after(self._limits.seconds):
+                    found = await self._one(client, at)
+                    if isinstance(found, Fetched):
+                        return await to_thread.run_sync(_told, found, abandon_on_cancel=True)
+                before, at = at, _parsed(str(at.join(found)))
+                if _origin(at) != _origin(before):
+                    refusal = await scene.permit({"url": str(at)})
+                    if refusal:
+                        raise ToolError(f"{before} redirects to {at}: {refusal}")
         raise ToolError(f"{url!r} redirects more than {_MOST_REDIRECTS} times")
 
     async def _one(self, client: AsyncClient, url: URL) -> Fetched | str:
@@ -137,6 +141,11 @@ class Web:
 def web_tool(*, allow: Iterable[str] = (), limits: Limits | None = None) -> Function:
     """The tool that fetches from the web."""
     return Function(Web(allow=allow, limits=limits).web_fetch, effect="read")
+
+
+def _origin(url: URL) -> tuple[str, int | None]:
+    """The host and an unusual port: what rules are about."""
+    return url.host, None if url.port == _PORTS[url.scheme] else url.port
 
 
 def _parsed(url: str) -> URL:

@@ -102,6 +102,16 @@ class Workspace:
             _exchange(spot, data, before)
             return before is None
 
+    def remove(self, path: str, *, expected: os.stat_result) -> None:
+        """Remove a file, if it is still the one that had this status; raises ToolError."""
+        with self._reached(path, writing=True) as spot:
+            if not _is_same(self._status(spot), expected):
+                raise ToolError(f"{spot.shown!r} was changed meanwhile by someone else: it is left as it is")
+            try:
+                os.unlink(spot.name, dir_fd=spot.directory)
+            except OSError as error:
+                raise ToolError(f"{spot.shown!r} was not removed: {error.strerror}") from error
+
     @contextmanager
     def directory(self, path: str) -> Iterator[tuple[int, str]]:
         """Open a directory for listing; gives its descriptor and its path from the root ("" for the root)."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 import codecs
 import os
 import re
+from collections.abc import Callable, Mapping
 from difflib import SequenceMatcher
+from typing import Any
 
+from nacre.agent.ports import Change, Scene
+from nacre.entries import ToolCall
 from nacre.errors import ToolError
 from nacre.tools.functions import Function
 from nacre.tools.workspace import Workspace
@@ -15,16 +19,27 @@ _MOST_EDITED = 10_000_000
 _MOST_LINES_COMPARED = 20_000
 _MOST_COMPARED = 2_000
 _LIKE = 0.6
+LARGEST_COPY = 20_000_000
+"""The largest file, in bytes, of which a copy is kept before it is overwritten."""
 _PLACES_SHOWN = 10
 
 
+Keep = Callable[[str, str, bytes | None, bytes], None]
+"""Keep a copy before a write: session, path, the content before (None for a new file), the content after."""
+
+
+def _keep_nothing(*_: object) -> None:
+    """Keep no copy."""
+
+
 class Writer:
-    """The writing tools of a workspace."""
+    """The writing tools of a workspace; `keep` gets a copy of each file before it is changed."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, keep: Keep = _keep_nothing) -> None:
         self._workspace = workspace
+        self._keep = keep
 
-    def write_file(self, path: str, content: str) -> str:
+    def write_file(self, path: str, content: str, scene: Scene) -> str:
         """Write a text file of the workspace, whole; one that is there is replaced, missing directories are made.
 
         Args:
@@ -32,10 +47,12 @@ class Writer:
             content: all of the text that the file will have
         """
         data = _encoded(content)
-        is_new = self._workspace.replace(path, data)
+        before, status = self._copy(path)
+        self._keep(scene.key, path, before, data)
+        is_new = self._workspace.replace(path, data, expected=status)
         return f"{'wrote' if is_new else 'replaced'} {path} ({len(data):,} bytes)"
 
-    def edit_file(self, path: str, old_text: str, new_text: str, all: bool = False) -> str:  # noqa: FBT001, FBT002 - a model passes it by name
+    def edit_file(self, path: str, old_text: str, new_text: str, scene: Scene, all: bool = False) -> str:  # noqa: FBT001, FBT002 - a model passes it by name
         """Replace an exact piece of text in a file of the workspace by another.
 
         Args:
@@ -50,8 +67,39 @@ class Writer:
             raise ToolError("old_text and new_text are the same: nothing would change")
         before, status = self._read(path)
         after, lines = _edited(before, old_text, new_text, path=path, every=all)
-        self._workspace.replace(path, after.encode("utf-8", "surrogateescape"), expected=status)
+        data = after.encode("utf-8", "surrogateescape")
+        self._keep(scene.key, path, before.encode("utf-8", "surrogateescape"), data)
+        self._workspace.replace(path, data, expected=status)
         return f"edited {path}: {len(lines)} place{'s' * (len(lines) != 1)} (line {_numbers(lines)})"
+
+    def preview(self, call: ToolCall) -> Change | None:
+        """What a call would do to a file; None if it is not a write of text, or would fail."""
+        given: Mapping[str, Any] = call.arguments if isinstance(call.arguments, Mapping) else {}
+        path, wanted = given.get("path"), [given.get(name) for name in ("content", "old_text", "new_text")]
+        try:
+            match call.name, path, wanted:
+                case "write_file", str(), [str(content), _, _]:
+                    before, _ = self._copy(path)
+                    return Change(path=path, before=None if before is None else before.decode(), after=content)
+                case "edit_file", str(), [_, str(old), str(new)]:
+                    text, _ = self._read(path)
+                    after, _ = _edited(text, old, new, path=path, every=given.get("all") in {True, "true"})
+                    return Change(path=path, before=text, after=after)
+                case _:
+                    return None
+        except (ToolError, UnicodeDecodeError):
+            return None
+
+    def _copy(self, path: str) -> tuple[bytes | None, os.stat_result | None]:
+        """The content of a file and its status; None if there is none yet. Raises ToolError if it is no plain file."""
+        try:
+            fd = self._workspace.read(path)
+        except ToolError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None, None
+            raise
+        with os.fdopen(fd, "rb") as file:
+            return file.read(LARGEST_COPY + 1), os.fstat(file.fileno())
 
     def _read(self, path: str) -> tuple[str, os.stat_result]:
         """The text of a file; bytes that are no text come back as they were when it is written."""
@@ -65,9 +113,9 @@ class Writer:
         return data.decode("utf-8", "surrogateescape"), status
 
 
-def writing_tools(workspace: Workspace) -> tuple[Function, ...]:
-    """The tools that change files."""
-    writer = Writer(workspace)
+def writing_tools(workspace: Workspace, keep: Keep = _keep_nothing) -> tuple[Function, ...]:
+    """The tools that change files; `keep` gets a copy of each file before it is changed."""
+    writer = Writer(workspace, keep)
     return (Function(writer.write_file, effect="write"), Function(writer.edit_file, effect="write"))
 
 

@@ -14,7 +14,7 @@ from nacre.entries import Stored
 from nacre.errors import Conflict, NacreError
 
 _MOST_LISTED = 20
-_PREVIEW, _UNDO = "--preview", "--undo"
+_PREVIEW, _UNDO, _FILES = "--preview", "--undo", "--files"
 
 
 class Leave(Exception):
@@ -157,11 +157,47 @@ async def _export(talk: Talk, path: str) -> None:
 # ---- back in time
 
 
-async def _undo(talk: Talk, _: str) -> None:
+async def _undo(talk: Talk, words: str) -> None:
+    if words not in {"", _FILES}:
+        raise NacreError(f"/undo takes {_FILES} or nothing, not {words!r}")
+    turn = _last_turn(talk)
+    if words == _FILES:
+        lines = talk.app.file_history.restore(talk.key, turn.n)
+        talk.show(*(f"  {talk.desk.safe(line)}" for line in lines or ["this turn wrote no files"]))
+        _tell_of_commands(talk, turn, "cannot be undone")
+    _go_back(talk, turn)
+
+
+async def _diff(talk: Talk, _: str) -> None:
+    turn = _last_turn(talk)
+    changes = talk.app.file_history.changes(talk.key, turn.n)
+    for change in changes:
+        kind = "new" if change.before is None else "deleted" if change.after is None else "changed"
+        talk.show(talk.desk.paint(f"{talk.desk.safe(change.path)} ({kind})", "1"), *talk.desk.change(change), "")
+    if not changes:
+        talk.show("the last turn left no changes in files that it wrote", "")
+    _tell_of_commands(talk, turn, "are not shown")
+
+
+def _last_turn(talk: Talk) -> Stored:
     turns = _turns(talk)
     if not turns:
-        raise NacreError("there is nothing to undo yet")
-    _go_back(talk, turns[-1])
+        raise NacreError("there is nothing to undo yet: no turn in this session")
+    return turns[-1]
+
+
+def _tell_of_commands(talk: Talk, turn: Stored, what: str) -> None:
+    """Say that changes by programs are not among those that are known."""
+    known = talk.app.tools
+    ran = {
+        call.name
+        for one in talk.desk.history(talk.key)
+        if one.n > turn.n
+        for call in one.message.tool_calls or ()
+        if call.name not in known or known[call.name].effect == "run"
+    }
+    if ran:
+        talk.hint(f"changes by {', '.join(sorted(map(talk.desk.safe, ran)))} {what}: only written files are copied")
 
 
 async def _rewind(talk: Talk, where: str) -> None:
@@ -239,7 +275,10 @@ COMMANDS = {
     "resume": Command(run=_resume, meaning="go on with a session, or with an unfinished turn", takes="[REF]"),
     "fork": Command(run=_fork, meaning="go on in a new session that shares this past", takes="[KEY]"),
     "rewind": Command(run=_rewind, meaning="go back to before a message; `back` undoes it", takes="[N]"),
-    "undo": Command(run=_undo, meaning="take your last message and its answer back"),
+    "undo": Command(
+        run=_undo, meaning="take back your last message and its answer; --files also what it wrote", takes="[--files]"
+    ),
+    "diff": Command(run=_diff, meaning="show what the last turn changed in files", is_quiet=True),
     "compact": Command(
         run=_compact,
         meaning="put all but the last turn into a summary; --preview shows it, --undo takes it back",

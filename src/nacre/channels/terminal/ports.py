@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Approval, Event, Tool
+from nacre.agent.ports import Approval, Change, Event, Tool
 from nacre.entries import SessionInfo, Stored
 from nacre.history.window import Window
 from nacre.sessions import Sessions
@@ -55,6 +55,16 @@ class Compactor(Protocol):
         """Take the last summary back; gives how many messages are live again."""
 
 
+class FileHistory(Protocol):
+    """What turns did to files, and how to take it back; a turn is named by the number of the message that began it."""
+
+    def changes(self, key: str, turn: int) -> Sequence[Change]:
+        """The files that a turn changed, as they were before it and as they are now."""
+
+    def restore(self, key: str, turn: int) -> Sequence[str]:
+        """Put the files back as they were before the turn; gives a line about each."""
+
+
 class App(Protocol):
     """The agent that runs, as far as a terminal has to do with it."""
 
@@ -85,6 +95,10 @@ class App(Protocol):
     @property
     def compactor(self) -> Compactor:
         """Who makes summaries."""
+
+    @property
+    def file_history(self) -> FileHistory:
+        """What turns did to files."""
 
     @property
     def tokens(self) -> int:
@@ -134,6 +148,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     listed: Callable[[Sequence[SessionInfo]], list[str]]
     drawing: Callable[[], Drawing]
     question: Callable[[Approval, int], list[str]]
+    change: Callable[[Change], list[str]]
     rows: Callable[[Sequence[tuple[str, str]]], list[str]]
     safe: Callable[[str], str]
     paint: Callable[[str, str], str]

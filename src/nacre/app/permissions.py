@@ -1,0 +1,116 @@
+"""What a person allowed always, folder by folder; and the rules of the configuration."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from nacre.config import Settings
+from nacre.errors import ConfigError
+from nacre.tools.permissions import Rules, parse_rule
+
+_FILE = "permissions.json"
+_KINDS = ("allow", "ask", "deny")
+
+
+class _Document(Struct, frozen=True):
+    schema_version: int = 1
+    folders: dict[str, list[str]] = {}
+
+
+class PermissionStore:
+    """The rules that people answered "always" to, by the root of the folder: one file of this user's, mode 0600."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+        self.path = path or state / "nacre" / _FILE
+
+    def rules(self, root: str) -> tuple[str, ...]:
+        """What is allowed in a folder; raises ConfigError if the file cannot be read."""
+        return tuple(self._read().get(root, ()))
+
+    def folders(self) -> dict[str, list[str]]:
+        """What is allowed in every folder."""
+        return self._read()
+
+    def add(self, root: str, rules: Sequence[str]) -> None:
+        """Allow more in a folder."""
+        with self._change() as folders:
+            folders[root] = list(dict.fromkeys([*folders.get(root, ()), *rules]))
+
+    def remove(self, root: str, rules: Sequence[str] | None = None) -> list[str]:
+        """Take rules of a folder back, or all of them; gives those that were there."""
+        with self._change() as folders:
+            before = folders.get(root, [])
+            gone = [rule for rule in before if rules is None or rule in rules]
+            folders[root] = [rule for rule in before if rule not in gone]
+            if not folders[root]:
+                del folders[root]
+        return gone
+
+    def _read(self) -> dict[str, list[str]]:
+        try:
+            document = msgspec.json.decode(self.path.read_bytes(), type=_Document)
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(f"{self.path} cannot be read: {error}; repair it, or move it away") from error
+        return document.folders
+
+    @contextmanager
+    def _change(self) -> Iterator[dict[str, list[str]]]:
+        """Change the rules under a lock; the file is replaced whole. Raises ConfigError if it cannot be written."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(f"{self.path}.lock", "a", opener=_private) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                folders = self._read()
+                yield folders
+                self._write(msgspec.json.format(msgspec.json.encode(_Document(folders=folders)), indent=2))
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def _write(self, data: bytes) -> None:
+        fd, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{_FILE}.")
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data + b"\n")
+                file.flush()
+                os.fsync(fd)
+            Path(temporary).replace(self.path)
+        except BaseException:
+            with suppress(OSError):
+                Path(temporary).unlink()
+            raise
+
+
+def rules_of(
+    settings: Settings, *, allow: Sequence[str] = (), ask: Sequence[str] = (), deny: Sequence[str] = ()
+) -> Rules:
+    """The rules of the configuration, and more from the command line or the folder; raises ConfigError."""
+    more = {"allow": allow, "ask": ask, "deny": deny}
+    found = {}
+    for kind in _KINDS:
+        try:
+            found[kind] = tuple(parse_rule(rule) for rule in settings.texts(f"permissions.{kind}"))
+        except ConfigError as error:
+            raise ConfigError(f"permissions.{kind}: {error}") from error
+        found[kind] += tuple(parse_rule(rule) for rule in more[kind])
+    return Rules(allow=found["allow"], ask=found["ask"], deny=found["deny"])
+
+
+def check_rules(settings: Settings) -> None:
+    """Read the rules of every agent; raises ConfigError for one that cannot be read."""
+    for agent in settings.agents:
+        rules_of(settings.for_agent(agent))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
