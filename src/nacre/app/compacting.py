@@ -42,6 +42,9 @@ _ATTEMPTS = 3
 _WRITES = 50
 _FAILURES, _LONGEST_REST = 3, 64
 _SMALLEST_PIECE = 200
+_RETRY = "summary_retry"
+"""In a session's meta: with how many live messages to try again, after a summary failed in a process that ended."""
+_MESSAGES_TO_RETRY = 8
 
 
 class Draft(Struct, frozen=True, kw_only=True):
@@ -51,6 +54,12 @@ class Draft(Struct, frozen=True, kw_only=True):
     text: str
     before: int
     after: int
+
+    @property
+    def sentence(self) -> str:
+        """What was done, for a person."""
+        messages = f"{len(self.plan.covered)} earlier messages were summarised for the model"
+        return f"{messages} (about {self.before:,} → {self.after:,} tokens); nothing is deleted"
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
@@ -83,7 +92,8 @@ class _Breaker(Struct):
 class Compactor:
     """Makes summaries: by itself after turns, and when it is asked to.
 
-    `provider` gives the model. Whatever fails, the messages stay live. Raises nothing into a conversation.
+    `provider` gives the model, `limits` how much it is shown. Whatever fails, the messages stay live. Raises nothing
+    into a conversation. `listeners` are told of each summary that was made after a turn.
     """
 
     def __init__(
@@ -95,7 +105,9 @@ class Compactor:
         self._breakers: dict[str, _Breaker] = {}
         self._posted: set[str] = set()
         self._running: set[str] = set()
+        self._settled = anyio.Event()
         self._one = anyio.Semaphore(1)
+        self.listeners: list[Callable[[str, Draft], None]] = []
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
@@ -109,6 +121,20 @@ class Compactor:
         if tasks is not None:
             tasks.cancel_scope.cancel()
             await tasks.__aexit__(None, None, None)
+
+    async def finish(self, key: str) -> None:
+        """Wait for the summary that a session that was posted is due for; for a process that ends after its turn.
+
+        One that fails is not tried again, and not waited for, before some more was said.
+        """
+        now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=0))
+        if now.live < int(now.meta.get(_RETRY) or 0):
+            return
+        while key in self._running:
+            await self._settled.wait()
+        if key in self._breakers:
+            retry = now.live + _MESSAGES_TO_RETRY
+            await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, **{_RETRY: retry}))
 
     def post(self, key: str) -> None:
         """Look at a session beside the conversation, and summarise if it has come near a limit."""
@@ -153,9 +179,11 @@ class Compactor:
                 await self._looked_after(key)
         except Exception:
             # Nobody waits for this; the conversation goes on with what is live.
-            logger.exception("a session was not summarised", extra={"session": key})
+            logger.exception("could not summarise a session", extra={"session": key})
         finally:
             self._running.discard(key)
+            self._settled.set()
+            self._settled = anyio.Event()
 
     async def _looked_after(self, key: str) -> None:
         breaker = self._breakers.get(key) or _Breaker()
@@ -163,13 +191,15 @@ class Compactor:
             if not await self._is_due(key) or breaker.is_resting():
                 return
             try:
-                await self._compacted(key, "", everything=False)
+                draft = await self._compacted(key, "", everything=False)
             except NacreError as error:
                 breaker.fail()
                 self._breakers[key] = breaker
-                logger.warning("a session was not summarised: %s", error, extra={"session": key})
+                logger.warning("could not summarise this session, all of it is kept: %s", error, extra={"session": key})
             else:
                 self._breakers.pop(key, None)
+                for listen in self.listeners:
+                    listen(key, draft)
 
     async def _is_due(self, key: str) -> bool:
         last = self._limits.messages

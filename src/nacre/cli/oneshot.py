@@ -13,7 +13,7 @@ from typing import Any
 from nacre.agent.actor import Inbound
 from nacre.agent.ports import Ask, Called, Event, Notice, Returned, Text, Thought
 from nacre.channels.terminal.asking import asked
-from nacre.channels.terminal.once import Once, Outcome
+from nacre.channels.terminal.once import Once, Outcome, finish_summary
 from nacre.channels.terminal.plain import put
 from nacre.channels.terminal.ports import App
 from nacre.channels.terminal.talk import entitle
@@ -64,7 +64,21 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound, *, promp
         entitle(app, key, prompt)
     if not out.json and sys.stderr.isatty():
         tell_how_to_resume(app, args, out, key)
-    return _finish(out, turn, outcome)
+    # The summary comes after the answer; the last line of --jsonl comes after both.
+    if out.jsonl:
+        await _summarise(app, key, view, out)
+        return _finish(out, turn, outcome)
+    code = _finish(out, turn, outcome)
+    out.flush()
+    return await _summarise(app, key, view, out) or code
+
+
+async def _summarise(app: App, key: str, view: View, out: Out) -> int:
+    """Wait for the summary that is due after the turn, and say that it was made; the exit code of a signal, else 0."""
+    app.compactor.listeners.append(lambda _, draft: view.take(Notice(draft.sentence)))
+    ticker = Ticker(lambda: "" if out.quiet else "summarising earlier messages; Ctrl-C skips it")
+    caught = await finish_summary(app.compactor, key, ticker=ticker)
+    return SIGNALLED + caught if caught else 0
 
 
 def _finish(out: Out, turn: _Turn, outcome: Outcome) -> int:

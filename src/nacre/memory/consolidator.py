@@ -92,7 +92,7 @@ class Consolidator:
         try:
             found = await to_thread.run_sync(self._memory.begin)
         except Exception:  # the worker must outlive whatever went wrong once
-            logger.exception("memory could not begin")
+            logger.exception("memory could not start")
             return
         self._queue |= dict.fromkeys(found)
 
@@ -100,11 +100,11 @@ class Consolidator:
         try:
             await self._memory.consolidate(key)
         except Exception:  # the same
-            logger.exception("a session was not gone through", extra={"key": key})
+            logger.exception("memory could not read a session", extra={"key": key})
 
     async def _better(self) -> None:
         try:
             while not self._queue and await to_thread.run_sync(self._memory.warm):
                 pass
         except Exception:  # the same
-            logger.exception("recall could not be made better")
+            logger.exception("memory could not prepare its index")

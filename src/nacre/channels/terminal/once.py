@@ -11,11 +11,37 @@ from msgspec import Struct
 from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Emit
+from nacre.channels.terminal.ports import Compactor
 from nacre.channels.terminal.ticker import Ticker
 from nacre.entries import Message
 from nacre.errors import Stopped
 
 _AGAIN = 0.03
+_SUMMARY_SECONDS = 60.0
+
+
+async def finish_summary(compactor: Compactor, key: str, *, ticker: Ticker) -> int:
+    """Wait for the summary that is due after a turn, for a limited time; returns the signal that ended it, else 0.
+
+    Nothing is lost if it does not get done: it is due after the next turn as well.
+    """
+    caught = 0
+    async with anyio.create_task_group() as tasks:
+
+        async def end_at_signal() -> None:
+            nonlocal caught
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+                async for number in signals:
+                    caught = int(number)
+                    tasks.cancel_scope.cancel()
+
+        tasks.start_soon(end_at_signal)
+        tasks.start_soon(ticker.run)
+        with anyio.move_on_after(_SUMMARY_SECONDS):
+            await compactor.finish(key)
+        tasks.cancel_scope.cancel()
+    ticker.clear()
+    return caught
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -34,6 +34,10 @@ class Draft(Protocol):
         """What it says."""
 
     @property
+    def sentence(self) -> str:
+        """What was done, for a person."""
+
+    @property
     def before(self) -> int:
         """The tokens without it."""
 
@@ -44,6 +48,13 @@ class Draft(Protocol):
 
 class Compactor(Protocol):
     """Who makes summaries; each raises NacreError if there is nothing to do, or it cannot be done."""
+
+    @property
+    def listeners(self) -> list[Callable[[str, Any], None]]:
+        """Called with the session's key and a Draft when a summary was made after a turn."""
+
+    async def finish(self, key: str) -> None:
+        """Wait for the summary that is due after a turn, if one is."""
 
     async def preview(self, key: str, focus: str = "") -> Draft:
         """What the summary would be."""

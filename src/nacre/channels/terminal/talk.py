@@ -16,7 +16,7 @@ from nacre.agent.actor import Inbound
 from nacre.agent.ports import Event
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.attachments import content
-from nacre.channels.terminal.ports import App, Desk, Reader
+from nacre.channels.terminal.ports import App, Desk, Draft, Reader
 from nacre.entries import Message
 from nacre.errors import NacreError, ProviderError, SessionBusy, Stopped
 from nacre.history.earlier import is_final
@@ -50,6 +50,7 @@ class Talk:
         self._title = ""
         self._used = 0
         self.reader = make_reader(self)
+        app.compactor.listeners.append(self._tell_summary)
         self._ask = asked(desk.question, self._show_question, self.reader.ask)
 
     # ---- what is seen
@@ -93,6 +94,12 @@ class Talk:
 
     def hint(self, text: str) -> None:
         self.show(self.desk.paint(text, "2"))
+
+    def _tell_summary(self, key: str, draft: Draft) -> None:
+        if key == self.key:
+            self.hint(draft.sentence)
+            self.look()
+            self.reader.refresh()
 
     # ---- which session
 

@@ -1,0 +1,100 @@
+"""Long conversations of one-shot turns: summaries are made after the answer, and said."""
+
+from __future__ import annotations
+
+import signal
+
+from nacre.testing import provider_rules
+from tests.everyday.conftest import Person
+from tests.everyday.model import Model, Reply, Request, echo
+
+LIMIT = 12
+SUMMARY = "The user counts turns aloud, and the assistant repeats each number after them."
+
+
+def is_summary(request: Request) -> bool:
+    return "You keep the record of a conversation" in request.system
+
+
+def summarising(request: Request) -> Reply:
+    """Answer as usual, and write a summary when asked for one."""
+    return SUMMARY if is_summary(request) else echo(request)
+
+
+def talks(model: Model) -> list[Request]:
+    return [request for request in model.chats if "You are nacre" in request.system]
+
+
+def limited(person: Person, model: Model) -> None:
+    person.config(f"[agent]\nmax_history_messages = {LIMIT}\n")
+    model.answer = summarising
+
+
+def test_thirty_turns_in_a_row_are_one_conversation_with_summaries(person: Person, model: Model) -> None:
+    limited(person, model)
+    key = person.ask("turn 0")["session"]
+    for turn in range(1, 30):
+        assert person.ask("-r", key, f"turn {turn}")["answer"] == f"You said: turn {turn}"
+    assert person.said(key)[0::2] == [f"turn {turn}" for turn in range(30)]
+    with person.sessions() as sessions:
+        assert SUMMARY in sessions.get_summary(key)
+        assert len(sessions.records(key, "sum")) >= 4
+    assert len(talks(model)) == 30
+    for request in talks(model):
+        provider_rules.ollama(request.body)
+        assert len([message for message in request.messages if message["role"] != "system"]) <= LIMIT
+
+
+def fill(person: Person) -> str:
+    """A conversation whose next turn is followed by a summary."""
+    with person.sessions() as sessions:
+        for turn in range(5):
+            sessions.add_message("talk", "user", f"turn {turn}")
+            sessions.add_message("talk", "assistant", "yes")
+    return "talk"
+
+
+def test_a_summary_is_said_on_stderr_after_the_answer(person: Person, model: Model) -> None:
+    limited(person, model)
+    done = person.nacre("chat", "-r", fill(person), "one more")
+    assert (done.code, done.out) == (0, "You said: one more\n")
+    assert "earlier messages were summarised" in done.err
+
+
+def test_a_summary_is_a_notice_before_the_last_line_of_jsonl(person: Person, model: Model) -> None:
+    limited(person, model)
+    *_, notice, last = person.nacre("chat", "--jsonl", "-r", fill(person), "one more").lines
+    assert (notice["type"], last["type"]) == ("notice", "done")
+    assert "earlier messages were summarised" in notice["text"]
+
+
+def test_ctrl_c_during_a_summary_loses_nothing(person: Person, model: Model) -> None:
+    limited(person, model)
+    key = fill(person)
+    process = person.start("chat", "-r", key, "one more")
+
+    def interrupted(request: Request) -> Reply:
+        if is_summary(request):
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        return summarising(request)
+
+    model.answer = interrupted
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "You said: one more\n"), err
+    model.answer = summarising
+    done = person.nacre("chat", "-r", key, "and another")
+    assert done.out == "You said: and another\n"
+    assert "earlier messages were summarised" in done.err
+    assert person.said(key)[-4::2] == ["one more", "and another"]
+
+
+def test_a_model_that_cannot_summarise_is_not_asked_after_every_turn(person: Person, model: Model) -> None:
+    person.config(f"[agent]\nmax_history_messages = {LIMIT}\n")
+    model.answer = lambda request: "no" if is_summary(request) else echo(request)
+    key = fill(person)
+    assert "could not summarise" in person.nacre("chat", "-r", key, "one").err
+    before = len([request for request in model.chats if is_summary(request)])
+    assert person.ask("-r", key, "two")["answer"] == "You said: two"
+    assert before == 1
+    assert person.said(key)[-2:] == ["two", "You said: two"]
