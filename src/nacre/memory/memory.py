@@ -161,7 +161,7 @@ class Memory:
         except Exception as error:  # noqa: BLE001 - a provider is anybody's code: memory goes on without it
             self._failures[turn.id] += 1
             reason = str(error) or type(error).__name__
-            logger.warning("memory could not read a turn, and tries again later", extra={"key": turn.key, "error": reason})
+            logger.warning("memory skipped a turn for now", extra={"key": turn.key, "error": reason})
             return Learned() if self._failures[turn.id] >= _TRIES else None
         return learning.understood(reply.message.content)
 
