@@ -171,12 +171,16 @@ Ask = Callable[[Approval], Awaitable[Answer]]
 
 
 class Finished(Struct, frozen=True, kw_only=True):
-    """How a sandboxed command ended; `status` is its exit status, negative for a signal."""
+    """How a sandboxed command ended; `status` is its exit status, negative for a signal.
+
+    `notes` say what the sandbox did beside it, for the model and the person.
+    """
 
     status: int
     output: bytes
     timed_out: bool = False
     cut: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class Sandbox(Protocol):

@@ -172,7 +172,7 @@ async def _shell(settings: Settings, place: Path, notes: list[str], *, hidden: l
     """The shell, if there is something to confine it."""
     kind, network = cast("Kind", settings.text("sandbox.kind")), settings.flag("sandbox.network")
     try:
-        found = await find(str(place), kind=kind, hidden=hidden, network=network)
+        found = await find(str(place), kind=kind, hidden=hidden, network=network, aside=state_folder() / "aside")
     except ConfigError as error:
         notes.append(f"no shell: {error}")
         return []

@@ -22,10 +22,10 @@ class Confined:
     """Runs each command in a confinement of its own.
 
     A command waits neither for namespaces nor for mounts: once one has run, a confinement for the next is started
-    while nobody waits. It is used only if the policy's paths still name the same files.
+    while nobody waits. It is used only if the policy, which is made anew for each command, still names the same files.
     """
 
-    def __init__(self, name: str, policy: Policy, *, make: Make, script: Script) -> None:
+    def __init__(self, name: str, policy: Callable[[], Policy], *, make: Make, script: Script) -> None:
         self.name = name
         self._policy = policy
         self._make = make
@@ -55,19 +55,25 @@ class Confined:
         if self._soon is not None:
             self._soon.cancel()
         ready, self._ready = self._ready, None
+        policy = self._policy()
         if ready is not None:
-            if ready.alive and ready.marks == fingerprint(self._policy):
+            if ready.alive and ready.marks == _marks(policy):
                 return ready
             ready.discard()
-        return self._start()
+        return self._start(policy)
 
     def prepare(self) -> None:
         """Make a confinement ready for the next command, if none is."""
         if self._ready is None:
-            self._ready = self._start()
+            self._ready = self._start(self._policy())
 
-    def _start(self) -> Cell:
-        return Cell(lambda scratch: self._make(self._policy, scratch), marks=fingerprint(self._policy))
+    def _start(self, policy: Policy) -> Cell:
+        return Cell(lambda scratch: self._make(policy, scratch), marks=_marks(policy))
+
+
+def _marks(policy: Policy) -> object:
+    """What a confinement was made for: the policy, and the files that its paths named."""
+    return policy, fingerprint(policy)
 
 
 def _prepare(sandbox: weakref.ref[Confined]) -> None:

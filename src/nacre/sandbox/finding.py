@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from nacre.errors import NacreError
 from nacre.sandbox import bubblewrap, landlock
 from nacre.sandbox.confined import Confined
 from nacre.sandbox.filters import MACHINES
+from nacre.sandbox.guarding import Guarded, guarded_paths
 from nacre.sandbox.policy import Limits, Policy, settle
 from nacre.sandbox.unconfined import Unconfined
 
@@ -42,32 +44,44 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     readable: Sequence[str] = (),
     network: bool = False,
     limits: Limits | None = None,
+    aside: Path | None = None,
 ) -> Found:
     """The first sandbox that runs `true` here; raises ConfigError for paths that no sandbox could serve.
 
     `hidden` paths can be neither read nor written from inside; those in the workspace must exist. A hidden folder
     stays hidden; a hidden file only until someone puts another in its place, so hide folders. `frozen` paths in the
-    workspace that exist can be read and not written; for files among them the same holds.
+    workspace that exist when a command begins can be read and not written. With `aside`, files that tell agents or
+    git what to do are protected (see `guarding`), and what a command makes of them is moved there.
     """
+
+    def guard(sandbox: Sandbox) -> Sandbox:
+        return sandbox if aside is None else Guarded(sandbox, Path(workspace), aside=aside)
+
     if kind == "off":
-        return Found(sandbox=Unconfined(workspace), why="the sandbox is off: tools run with every right of the user")
+        why = "the sandbox is off: tools run with every right of the user"
+        return Found(sandbox=guard(Unconfined(workspace)), why=why)
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         where = f"{platform.system()} on {platform.machine()}"
         return Found(sandbox=None, why=f"there is no sandbox for {where}; to run tools unconfined, {_OFF}")
-    policy = settle(
-        workspace, hidden=hidden, frozen=frozen, readable=readable, network=network, limits=limits or Limits()
-    )
+
+    def policy() -> Policy:
+        kept = frozen if aside is None else [*frozen, *guarded_paths(workspace)]
+        return settle(
+            workspace, hidden=hidden, frozen=kept, readable=readable, network=network, limits=limits or Limits()
+        )
+
+    policy()
     reasons = []
     for name in _BACKENDS if kind == "auto" else (kind,):
         sandbox = _confined(name, policy)
         trouble = await _trouble(sandbox)
         if not trouble:
-            return Found(sandbox=sandbox, why=f"tools are confined to the workspace by {name}")
+            return Found(sandbox=guard(sandbox), why=f"tools are confined to the workspace by {name}")
         reasons.append(f"{name}: {trouble}")
     return Found(sandbox=None, why=f"no sandbox works here ({'; '.join(reasons)}); {_INSTALL}, or {_OFF}")
 
 
-def _confined(name: str, policy: Policy) -> Confined:
+def _confined(name: str, policy: Callable[[], Policy]) -> Confined:
     module = _BACKENDS[name]
     return Confined(name, policy, make=module.plan, script=module.script)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from nacre.agent.ports import Finished, Output, Sandbox
+from nacre.agent.ports import Finished, Notice, Output, Sandbox, Scene
 from nacre.tools.functions import Function
 from nacre.tools.output import bounded, printed
 
@@ -22,7 +22,7 @@ class Shell:
         # Models write bash; what is not there cannot be had inside the sandbox either.
         self._program = next((path for path in _SHELLS if Path(path).exists()), "/bin/sh")
 
-    async def shell(self, command: str, timeout: int = 120) -> Output:  # noqa: ASYNC109 - a limit on the command
+    async def shell(self, command: str, scene: Scene, timeout: int = 120) -> Output:  # noqa: ASYNC109 - a limit on the command
         """Run a shell command in the workspace and give what it prints, errors too, and how it ended.
 
         There is no terminal and nobody to answer questions; the command ends with the call, so nothing is left
@@ -34,6 +34,8 @@ class Shell:
         """
         seconds = min(max(timeout, 1), _LONGEST)
         finished = await self._sandbox.run([self._program, "-c", command], timeout=seconds, most=_MOST_BYTES)
+        for note in finished.notes:
+            scene.emit(Notice(note))
         return _told(finished, seconds)
 
 
@@ -60,7 +62,7 @@ def _notes(finished: Finished, seconds: int) -> list[str]:
         notes.append(f"killed by {_signal(-finished.status)}")
     elif finished.status:
         notes.append(f"exit status {finished.status}")
-    return notes
+    return [*notes, *finished.notes]
 
 
 def _signal(number: int) -> str:

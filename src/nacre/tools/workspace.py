@@ -28,8 +28,6 @@ _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 _PROTECTED_FILES = frozenset({"agents.md", "claude.md"})
 _PROTECTED_FOLDERS = frozenset({".nacre", ".agents", ".claude", ".git"})
-PROTECTED = ("AGENTS.md", "CLAUDE.md", ".nacre", ".agents", ".claude", ".git/hooks", ".git/config")
-"""What tells agents or git what to do, by its path from the folder that it rules."""
 
 
 class Spot(Struct, frozen=True, kw_only=True):
