@@ -277,7 +277,7 @@ def test_commands_and_earlier_lines_are_completed_and_recalled(start: Start) -> 
         terminal.type("\t")
         terminal.until("ind")
         terminal.type(ENTER)
-        terminal.until("#2")
+        terminal.until("#3")
         terminal.until("tokens (")
         terminal.type(CTRL_D)
         assert terminal.ends() == 0

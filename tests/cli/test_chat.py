@@ -81,10 +81,10 @@ def test_the_newest_session_is_gone_on_with(nacre: Nacre) -> None:
     assert said == ["hello", "Hello.", "more", "It is **fine**.\n"]
 
 
-def test_without_a_session_the_newest_one_is_new(nacre: Nacre) -> None:
+def test_without_a_session_there_is_nothing_to_continue(nacre: Nacre) -> None:
     done = chat(nacre, ANSWER, "-c", "more")
-    assert done.returncode == 0
-    assert "there is no session yet" in done.stderr
+    assert done.returncode == 3
+    assert "there is no chat session" in done.stderr
 
 
 def test_a_session_is_named_as_everywhere(nacre: Nacre) -> None:

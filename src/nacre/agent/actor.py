@@ -46,12 +46,16 @@ class Agent(Struct, frozen=True, kw_only=True):
 
 
 class Inbound(Struct, frozen=True, kw_only=True):
-    """Words that came from somewhere; `id` is the channel's own name for them, so that they count once."""
+    """A message from somewhere; `id` is the channel's own name for it, so that it counts once.
+
+    `meta` is stored with the message, in the same unit, as meta of the session.
+    """
 
     key: str
     content: str | list[Any]
     id: str = ""
     sender: str = ""
+    meta: dict[str, Any] = {}
 
 
 class Letter:
@@ -160,7 +164,10 @@ class Actor:
     async def _heard(self, inbound: Inbound | None, system: str) -> Message | None:
         """Commit what was said, and the system prompt if that is new; what it was answered with, None if it waits."""
         conversation = self._conversation
-        prompt = [Describe({"system": system or None})] if system != conversation.system else []
+        fields = {**(inbound.meta if inbound is not None else {})}
+        if system != conversation.system:
+            fields["system"] = system or None
+        prompt = [Describe(fields)] if fields else []
         if inbound is not None and conversation.place(inbound.id) is None:
             return await conversation.hear(_message(inbound, self._agent.recall), *prompt, id=inbound.id)
         if inbound is not None:

@@ -14,7 +14,7 @@ _SCHEDULE = "schedule:"
 
 def is_background(sessions: Sessions, key: str) -> bool:
     """Tell whether a session was begun by a schedule, or by a call of another session."""
-    if key.startswith(_SCHEDULE):
+    if is_scheduled(key):
         return True
     if "/" not in key:
         return False
@@ -23,6 +23,11 @@ def is_background(sessions: Sessions, key: str) -> bool:
     except StoreError:
         # A session that cannot be read belongs to whoever its key says; `verify` reports what is wrong.
         return False
+
+
+def is_scheduled(key: str) -> bool:
+    """Tell whether a session is one of the clock's."""
+    return key.startswith(_SCHEDULE)
 
 
 def is_delegate(key: str, meta: dict[str, object]) -> bool:

@@ -20,8 +20,9 @@ EXAMPLES = (
     ("one question, one answer", "nacre chat 'what is in this folder?'"),
     ("about the output of another program", "git diff | nacre chat 'what does this change?'"),
     ("about files", "nacre chat --attach report.txt --attach chart.png 'do they agree?'"),
-    ("one more question in the newest session", "nacre chat -c 'and why?'"),
-    ("resume a session", "nacre chat -r 'Tax return'"),
+    ("one more question in the newest chat of this folder", "nacre chat -c 'and why?'"),
+    ("choose a session to resume", "nacre chat -r"),
+    ("one more question in a session", "nacre chat -r 'Tax return' 'and last year?'"),
     ("plain text, also on a terminal", "nacre chat -p 'three names for a boat'"),
     ("let it run the tests", "nacre chat --allow 'shell(npm test)' 'do the tests pass?'"),
     ("one JSON document", "nacre chat --json 'say hello' | jq -r .answer"),
@@ -36,8 +37,11 @@ EXAMPLES = (
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("words", metavar="PROMPT", nargs="*", help="answer this once; stdin is added if it is piped in")
     # The session.
-    parser.add_argument("-c", dest="newest", metavar="TEXT", nargs="?", const="", help="continue the newest session")
-    parser.add_argument("-r", "--resume", dest="ref", metavar="REF", help="resume this session")
+    newest = "continue the newest chat of this folder"
+    parser.add_argument("-c", "--continue", dest="newest", metavar="TEXT", nargs="?", const="", help=newest)
+    ref = "resume this session; without REF, choose one"
+    parser.add_argument("-r", "--resume", dest="ref", metavar="REF", nargs="?", const="", help=ref)
+    parser.add_argument("--internal", action="store_true", help="allow -r to resume nacre's own sessions (nacre:…)")
     parser.add_argument("--incognito", action="store_true", help="store nothing: the session is in memory only")
     # The folder.
     parser.add_argument("-C", "--directory", metavar="DIR", help="work in this folder instead of the current one")
@@ -59,10 +63,17 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Out) -> int:
-    if args.newest is not None and args.ref:
-        raise Failure("usage", "-c is the newest session and -r another one: leave one of them out")
-    if args.incognito and (args.newest is not None or args.ref):
+    from nacre.cli.trusting import ask_for_trust, folder_of  # noqa: PLC0415 - help does not need it
+
+    if args.newest is not None and args.ref is not None:
+        raise Failure("usage", "-c continues the newest chat of this folder and -r another one: use one of them")
+    if args.incognito and (args.newest is not None or args.ref is not None):
         raise Failure("usage", "--incognito starts with nothing: leave out -c and -r")
+    args.folder = folder_of(args)
+    if args.ref == "":
+        from nacre.cli.resume import require_terminal  # noqa: PLC0415 - help does not need it
+
+        require_terminal(args, out)
     attachments = [_attach(path) for path in args.attach]
     prompt = _prompt(args)
     if prompt is None and (out.json or args.print):
@@ -70,9 +81,6 @@ def run(args: Namespace, out: Out) -> int:
         raise Failure("usage", f"{option} answers once and needs a prompt", hint=f"nacre chat {option} 'say hello'")
     import anyio  # noqa: PLC0415 - help does not need it
 
-    from nacre.cli.trusting import ask_for_trust, folder_of  # noqa: PLC0415 - the same
-
-    args.folder = folder_of(args)
     if not (args.trust or out.json) and sys.stdin and sys.stdin.isatty() and sys.stderr.isatty():
         ask_for_trust(args.folder, out)
     try:
@@ -144,6 +152,7 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
 async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list[dict[str, Any]]) -> int:
     from nacre.agent.actor import Inbound  # noqa: PLC0415 - loads the agent, which help does not need
     from nacre.channels.terminal.attachments import content  # noqa: PLC0415 - the same
+    from nacre.channels.terminal.talk import folder_meta  # noqa: PLC0415 - the same
     from nacre.cli.interactive import converse  # noqa: PLC0415 - the same
     from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - the same
     from nacre.cli.oneshot import answer  # noqa: PLC0415 - the same
@@ -160,5 +169,6 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list
         key = session_key(app, args, out)
         if prompt is None:
             return await converse(app, args, out, key=key, attachments=attachments)
-        inbound = Inbound(key=key, content=content(prompt, attachments), sender="terminal")
+        meta = folder_meta(app.sessions, key, str(args.folder))
+        inbound = Inbound(key=key, content=content(prompt, attachments), sender="terminal", meta=meta)
         return await answer(app, args, out, inbound, prompt=prompt)

@@ -41,6 +41,7 @@ async def converse(app: App, args: Namespace, out: Out, *, key: str, attachments
     recall = Recall(None if args.incognito else place())
     talk = Talk(app, make_desk(app, out), key=key, make_reader=_reader_factory(app, out, recall))
     talk.parts = [*attachments]
+    talk.cwd = str(args.folder)
     _greet(app, args, out)
     code = await Repl(talk).run()
     tell_how_to_resume(app, args, out, talk.key)

@@ -1,44 +1,185 @@
-"""Which session a chat is in, and how to come back to it."""
+"""Which session a chat is in, which ones can be resumed, and how to come back to it."""
 
 from __future__ import annotations
 
 import shlex
+import sys
 from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+from msgspec import Struct
 
 from nacre.channels.terminal.ports import App
 from nacre.channels.terminal.talk import new_key
+from nacre.cli.background import is_delegate, is_scheduled
 from nacre.cli.failures import Failure
 from nacre.cli.flags import default_place
 from nacre.cli.output import Out
-from nacre.cli.place import is_active
-from nacre.cli.refs import find
-from nacre.cli.text import clean
+from nacre.cli.place import is_active, opened
+from nacre.cli.refs import find, refuse_internal
+from nacre.cli.show import backend
+from nacre.cli.text import clean, cut
+from nacre.entries import Past, message_of
+from nacre.errors import StoreError
+from nacre.history import live
+from nacre.history.text import text_of
+from nacre.sessions import Sessions
+
+_NEAR_THE_START = 6
+"""The first message of a session is among its first records: a header, perhaps meta, then what was said."""
+
+_MAX_FIRST_WORDS = 200
+_MAX_SHOWN = 20
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A session that can be resumed; `cwd` is the folder it belongs to, "" if it has none."""
+
+    key: str
+    title: str
+    updated: datetime
+    cwd: str
+    first_words: str
+    is_here: bool
+
+
+# ---- which session
 
 
 def session_key(app: App, args: Namespace, out: Out) -> str:
     """The session that the arguments name: -r, -c, or a new one."""
     if args.ref:
-        return open_session(app, args.ref, out)
+        key = open_session(app, args.ref, out, internal=args.internal)
+        _tell_folders(app, key, args.folder, out)
+        return key
+    if args.ref is not None:
+        return _pick(app, args, out)
     if args.newest is None:
         return new_key()
-    newest = max(app.sessions.list(), key=lambda info: info.updated, default=None)
-    if newest is None:
-        out.note("there is no session yet; this is the first")
-    return newest.key if newest is not None else new_key()
+    found = newest_here(app.sessions, args.folder)
+    if found is not None:
+        return found
+    if _is_interactive(out) and any(candidates(app.sessions, limit=1)):
+        return _pick(app, args, out)
+    raise _none_here(app.sessions, args.folder)
 
 
-def open_session(app: App, ref: str, out: Out) -> str:
+def open_session(app: App, ref: str, out: Out, *, internal: bool = False) -> str:
     """Find a session by reference and return its key; an archived one is opened again."""
     if app.sessions.location == ":memory:":
-        key = ref
         if not app.sessions.exists(ref):
             raise Failure("not_found", f"there is no session {ref!r}")
-        return key
+        return ref
     key = find(app.sessions, ref).key
+    refuse_internal(key, allowed=internal)
     if not is_active(app.sessions, key):
         app.sessions.unarchive(key)
         out.note(f"{clean(key)} was archived; it is open again")
     return key
+
+
+def newest_here(sessions: Sessions, folder: Path) -> str | None:
+    """The newest chat session of a folder; only chats record one, and those that work for another do not count."""
+    return next((found.key for found in _each(sessions, folder) if found.is_here), None)
+
+
+def _none_here(sessions: Sessions, folder: Path) -> Failure:
+    elsewhere = next((found for found in _each(sessions, folder) if found.cwd), None)
+    if elsewhere is None:
+        hint = "start one with `nacre chat`; `nacre chat -r` lists the sessions of channels and of earlier versions"
+    else:
+        name = f" ({elsewhere.title})" if elsewhere.title else ""
+        hint = f"the newest elsewhere is {elsewhere.key}{name} in {elsewhere.cwd}: nacre chat -r {elsewhere.key}"
+    return Failure("not_found", f"there is no chat session of {folder} to continue", hint=hint)
+
+
+def _tell_folders(app: App, key: str, folder: Path, out: Out) -> None:
+    cwd = app.sessions.get_meta(key).get("cwd")
+    if isinstance(cwd, str) and cwd and Path(cwd) != folder:
+        out.note(f"this session was started in {clean(cwd)}; this run works in {clean(str(folder))}")
+
+
+# ---- choosing one
+
+
+def candidates(sessions: Sessions, *, folder: Path | None = None, limit: int = 200) -> list[Candidate]:
+    """The sessions that a person can resume, newest first; at most `limit` are read, a few records of each."""
+    return list(islice(_each(sessions, folder), limit))
+
+
+def _each(sessions: Sessions, folder: Path | None) -> Iterator[Candidate]:
+    for info in sessions.list():
+        if is_scheduled(info.key):
+            continue
+        try:
+            meta, first_words = backend(sessions).read(info.key, _look) or ({}, "")
+        except StoreError:
+            # One that cannot be read is not offered; `verify` reports what is wrong with it.
+            continue
+        cwd = meta.get("cwd")
+        cwd = cwd if isinstance(cwd, str) else ""
+        if not is_delegate(info.key, meta):
+            yield Candidate(
+                key=info.key,
+                title=info.title,
+                updated=info.updated,
+                cwd=cwd,
+                first_words=first_words,
+                is_here=bool(cwd) and folder is not None and Path(cwd) == folder,
+            )
+
+
+def _look(past: Past) -> tuple[dict[str, object], str]:
+    """The meta of a session and the first words of a user, without reading all of it."""
+    said = [record for record in past.back(_NEAR_THE_START) if record.m is not None and record.m.role == "user"]
+    words = text_of(message_of(said[-1], past)) if said else ""
+    return live.meta(past, past.state), " ".join(words.split())[:_MAX_FIRST_WORDS]
+
+
+def _pick(app: App, args: Namespace, out: Out) -> str:
+    """Let the person at the terminal choose a session."""
+    found = candidates(app.sessions, folder=args.folder)
+    if not found:
+        raise Failure("not_found", "there is no session to resume yet", hint="`nacre chat` starts one")
+    key = pick(found, out)
+    _tell_folders(app, key, args.folder, out)
+    return key
+
+
+def require_terminal(args: Namespace, out: Out) -> None:
+    """Raise Failure with the sessions that -r could resume, unless there is somebody to choose one."""
+    if _is_interactive(out):
+        return
+    with opened(args) as sessions:
+        found = candidates(sessions, folder=args.folder, limit=_MAX_SHOWN) if sessions.location != ":memory:" else []
+    shown = [(one.key, one.title or one.first_words) for one in found]
+    hint = "nacre chat -r KEY; `nacre sessions list` shows all sessions"
+    raise Failure("usage", "-r needs a session to resume, or a terminal to choose one", hint=hint, candidates=shown)
+
+
+def pick(found: Sequence[Candidate], out: Out) -> str:
+    """Ask by number which session to resume; raises Failure if the person chooses none."""
+    for number, one in enumerate(found[:_MAX_SHOWN], 1):
+        name = cut(clean(one.title or one.first_words or one.key), 50)
+        place = "" if one.is_here else f"  {clean(one.cwd) or 'no folder'}"
+        out.say(f"{number:>3}  {name}  {out.when(one.updated)}{place}")
+    out.flush()
+    sys.stderr.write("Resume which session? ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline().strip()
+    if not answer.isdecimal() or not 1 <= int(answer) <= min(len(found), _MAX_SHOWN):
+        raise Failure("usage", "no session was chosen", hint="nacre chat -r KEY")
+    return found[int(answer) - 1].key
+
+
+def _is_interactive(out: Out) -> bool:
+    return not out.json and out.is_terminal and sys.stdin is not None and sys.stdin.isatty()
+
+
+# ---- coming back
 
 
 def tell_how_to_resume(app: App, args: Namespace, out: Out, key: str) -> None:

@@ -20,11 +20,13 @@ from nacre.channels.terminal.ports import App, Desk, Draft, Reader
 from nacre.entries import Message
 from nacre.errors import NacreError, ProviderError, SessionBusy, Stopped
 from nacre.history.earlier import is_final
+from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_TITLE = 48
 _AGAIN = 0.3
+_CHAT = "chat-"
 _WAIT = "[w]ait for it, [f]ork into a session of your own, or [c]ancel? "
 
 Begin = Callable[[], Awaitable[Message | None]]
@@ -37,6 +39,7 @@ class Talk:
         self.app = app
         self.desk = desk
         self.key = key
+        self.cwd = ""
         self.parts: list[dict[str, Any]] = []
         self.draft = ""
         self.left: list[tuple[str, int]] = []
@@ -129,7 +132,8 @@ class Talk:
         id = uuid.uuid4().hex
 
         async def deliver() -> Message | None:
-            inbound = Inbound(key=self.key, content=whole, id=id, sender="terminal")
+            meta = folder_meta(self.app.sessions, self.key, self.cwd)
+            inbound = Inbound(key=self.key, content=whole, id=id, sender="terminal", meta=meta)
             return await self.app.kernel.deliver(inbound, emit=self._emit, ask=self._ask)
 
         self._start(deliver, words)
@@ -270,7 +274,7 @@ async def _waited(begin: Begin) -> Message | None:
 
 def new_key() -> str:
     """A key for a new session, for people to read."""
-    return f"chat-{datetime.now().astimezone():%Y%m%d-%H%M}-{uuid.uuid4().hex[:4]}"
+    return f"{_CHAT}{datetime.now().astimezone():%Y%m%d-%H%M}-{uuid.uuid4().hex[:4]}"
 
 
 def free_key(app: App, key: str) -> str:
@@ -279,6 +283,16 @@ def free_key(app: App, key: str) -> str:
     while app.sessions.exists(f"{key}-{number}"):
         number += 1
     return f"{key}-{number}"
+
+
+def folder_meta(sessions: Sessions, key: str, cwd: str) -> dict[str, Any]:
+    """The meta that the next message of a chat brings along: its folder, unless it has one.
+
+    A session of a channel that is resumed in a terminal stays without a folder, so that it is never continued by -c.
+    """
+    now = sessions.snapshot(key, last=0)
+    is_chat = not now.n or key.startswith(_CHAT)
+    return {"cwd": cwd} if cwd and is_chat and not now.meta.get("cwd") else {}
 
 
 def entitle(app: App, key: str, words: str) -> None:
