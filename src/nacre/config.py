@@ -184,7 +184,9 @@ def load() -> Settings:
 
 
 def path() -> str:
-    """Where the configuration file is, whether it exists or not."""
+    """Where the configuration file is, whether it exists or not: NACRE_CONFIG, else the usual place."""
+    if named := os.environ.get("NACRE_CONFIG"):
+        return os.path.abspath(os.path.expanduser(named))  # noqa: PTH100, PTH111 - pathlib takes its time
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - pathlib takes its time
     return f"{home}/nacre/config.toml"
 
@@ -196,7 +198,9 @@ def read() -> dict[str, Any]:
             import tomllib  # noqa: PLC0415 - most have no such file, and its parser takes its time to load
 
             return tomllib.load(file)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if os.environ.get("NACRE_CONFIG"):
+            raise ConfigError(f"there is no configuration file {path()}; check --config or NACRE_CONFIG") from error
         return {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path()} cannot be read: {error}; correct it, or move it away") from error

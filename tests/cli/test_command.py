@@ -21,10 +21,8 @@ def test_help_is_asked_for_on_stdout(nacre: Nacre) -> None:
     assert "examples:" in result.out
 
 
-def test_nothing_at_all_is_a_usage_error_with_help_on_stderr(nacre: Nacre) -> None:
-    result = nacre()
-    assert (result.code, result.out) == (2, "")
-    assert "usage: nacre" in result.err
+def test_bare_nacre_explains_itself_on_stdout(nacre: Nacre) -> None:
+    assert nacre() == nacre("--help") == nacre("help")
 
 
 @pytest.mark.parametrize("noun", ["sessions", "session", "s"])
@@ -41,7 +39,7 @@ def test_the_group_has_its_own_help(nacre: Nacre) -> None:
 
 
 def test_version(nacre: Nacre) -> None:
-    assert nacre("--version").out == f"nacre {library.__version__}\n"
+    assert nacre("--version").out == nacre("-V").out == f"nacre {library.__version__}\n"
 
 
 def test_an_unknown_verb_says_which_was_meant(nacre: Nacre) -> None:
@@ -59,7 +57,7 @@ def test_options_may_stand_anywhere(nacre: Nacre) -> None:
 
 def test_behind_two_dashes_a_word_is_just_a_word(nacre: Nacre) -> None:
     nacre.fill("one")
-    assert nacre("s", "rename", "one", "--", "--json").out == "one: is now called --json\n"
+    assert nacre("s", "rename", "one", "--", "--json").out == "one: renamed to --json\n"
 
 
 @pytest.mark.parametrize("line", [("--store",), ("s", "list", "--color=blue"), ("s", "list", "--limit", "x")])

@@ -101,7 +101,7 @@ def test_help_has_a_usage_and_an_example_and_fits_80_columns(nacre: Nacre, words
     assert result.code == 0
     assert result.out.startswith(f"usage: nacre {' '.join(words)}")
     assert max(map(len, result.out.splitlines())) <= 80
-    assert "  nacre " in result.out.split("examples:")[1].split("everywhere:")[0]
+    assert "  nacre " in result.out.split("examples:")[1].split("options of every verb:")[0]
     assert result.err == ""
 
 

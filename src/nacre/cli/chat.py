@@ -28,7 +28,7 @@ EXAMPLES = (
     ("one JSON document", "nacre chat --json 'say hello' | jq -r .answer"),
     (
         "one JSON object per event, as it happens",
-        "nacre chat --jsonl 'say hello' | jq -r 'select(.type==\"text\").text'",
+        "nacre chat --jsonl 'say hello' | jq -c .type",
     ),
     ("store nothing", "nacre chat --incognito"),
 )

@@ -1,4 +1,4 @@
-"""The command `nacre`: finds the verb, loads it alone, runs it, and turns errors into exit codes."""
+"""The command `nacre`: find the verb, load only that, run it, and turn errors into exit codes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from nacre.cli import verbs
-from nacre.cli.failures import INTERRUPTED, OK, PIPE_CLOSED, USAGE, Failure, failure_of
-from nacre.cli.flags import Flags
+from nacre.cli.failures import INTERRUPTED, OK, PIPE_CLOSED, Failure, failure_of
+from nacre.cli.flags import NAMES, Flags
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -27,43 +27,76 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _guarded(words: Sequence[str]) -> int:
-    """Run a command line; every error is told, in one sentence, where it belongs."""
+    """Run a command line; an error is printed as a sentence, or as JSON."""
     flags = Flags()
     try:
         _prepare_streams()
-        return _dispatch(flags, _taken(flags, words))
+        rest = _taken(flags, words)
+        if flags.verbose:
+            _log_to_stderr(flags.verbose)
+        return _dispatch(flags, rest)
     except BrokenPipeError:
         raise
     except Exception as error:  # the edge: what nobody foresaw is told like any other failure
         if os.environ.get("NACRE_DEBUG"):
             raise
-        return _told(error, flags)
+        return _report(error, flags)
 
 
 def _taken(flags: Flags, words: Sequence[str]) -> list[str]:
     try:
         return flags.take(words)
     except Failure:
-        # It did not come to the end of the line, where it may say how errors are to be told.
+        # The rest of the line was not read, and it may ask for errors as JSON.
         flags.json = flags.json or "--json" in words or "--jsonl" in words
         raise
 
 
-def _told(error: Exception, flags: Flags) -> int:
+def _report(error: Exception, flags: Flags) -> int:
+    """Print an error, with -v its causes and with -vv where it happened; returns the exit code."""
     from nacre.cli.output import report  # noqa: PLC0415 - not needed for help
 
     failure = failure_of(error) or Failure(
-        "internal", f"{type(error).__name__}: {error}", hint="a mistake in nacre; NACRE_DEBUG=1 shows where"
+        "internal", f"{type(error).__name__}: {error}", hint="a mistake in nacre; -vv shows where"
     )
     report(failure, flags)
+    if flags.verbose and sys.stderr is not None:
+        _explain(error, flags.verbose)
     return failure.code
 
 
+def _explain(error: BaseException, verbose: int) -> None:
+    import traceback  # noqa: PLC0415 - only with -v
+
+    from nacre.cli.text import clean  # noqa: PLC0415 - the same
+
+    if verbose > 1:
+        sys.stderr.write("".join(traceback.format_exception(error)))
+        return
+    cause = error.__cause__ or error.__context__
+    while cause is not None:
+        if not isinstance(cause, BaseExceptionGroup):
+            sys.stderr.write(f"  caused by {type(cause).__name__}: {clean(str(cause))}\n")
+        cause = cause.__cause__ or cause.__context__
+
+
+def _log_to_stderr(verbose: int) -> None:
+    import logging  # noqa: PLC0415 - only with -v
+
+    from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - the same
+
+    logging.getLogger("nacre").setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    tell_warnings(logging.INFO if verbose == 1 else logging.DEBUG)
+
+
 def _dispatch(flags: Flags, words: list[str]) -> int:
-    if words[:1] == ["--version"]:
+    if words[:1] in (["--version"], ["-V"]):
         return _version()
+    while words[:1] == ["help"]:
+        flags.help, words = True, words[1:]
     if not words:
-        return _overview(verbs.overview(), asked=flags.help)
+        sys.stdout.write(verbs.overview())
+        return OK
     first = verbs.ALIASES.get(words[0], words[0])
     if first in verbs.GROUPS:
         return _dispatch_in(first, flags, words[1:])
@@ -74,7 +107,8 @@ def _dispatch(flags: Flags, words: list[str]) -> int:
 def _dispatch_in(group: str, flags: Flags, words: list[str]) -> int:
     named = bool(words) and not words[0].startswith("-")
     if flags.help and not named:
-        return _overview(verbs.group_overview(group), asked=True)
+        sys.stdout.write(verbs.group_overview(group))
+        return OK
     given = words[0] if named else verbs.DEFAULT[group]
     verb = verbs.ALIASES.get(given, given)
     _known(verb, verbs.GROUPS[group], f"nacre {group}")
@@ -90,16 +124,13 @@ def _run(program: str, verb: str, flags: Flags, words: list[str]) -> int:
 def _known(verb: str, among: Sequence[str] | dict[str, str], program: str) -> None:
     if verb in among:
         return
-    from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
+    from nacre.cli.loading import closest  # noqa: PLC0415 - only for who mistyped
 
-    near = get_close_matches(verb, [name for name in among if not name.startswith("_")], n=1)
-    meant = f"did you mean `{program} {near[0]}`? " if near else ""
-    raise Failure("usage", f"`{program}` has no verb {verb!r}", hint=f"{meant}`{program} --help` shows them all")
-
-
-def _overview(text: str, *, asked: bool) -> int:
-    (sys.stdout if asked else sys.stderr).write(text)
-    return OK if asked else USAGE
+    is_option = verb.startswith("-")
+    near = closest(verb, [*NAMES, "--version"] if is_option else [name for name in among if not name.startswith("_")])
+    meant = f"did you mean `{program} {near}`? " if near else ""
+    what = "option" if is_option else "verb"
+    raise Failure("usage", f"`{program}` has no {what} {verb!r}", hint=f"{meant}`{program} --help` shows them all")
 
 
 def _version() -> int:

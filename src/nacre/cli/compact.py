@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     ("one session", "nacre sessions compact telegram:42"),
-    ("all of them, where it is worth it", "nacre sessions compact --all"),
+    ("every session where it saves space", "nacre sessions compact --all"),
 )
 
 # Below that the store finds it not worth its while.
@@ -34,7 +34,7 @@ _LEAST = 256 * 1024
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True, required=False)
     parser.add_argument("--all", action="store_true", help="every active session")
-    parser.add_argument("--dry-run", action="store_true", help="only say what could be gained")
+    parser.add_argument("--dry-run", action="store_true", help="show what could be saved, and do nothing")
     add_internal(parser)
 
 

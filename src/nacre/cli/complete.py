@@ -1,4 +1,4 @@
-"""The hidden verb that shells ask: what may stand at the end of a command line."""
+"""The hidden verb that shells call to complete a command line."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from collections.abc import Iterator
 
 from nacre.cli import discard, verbs
 from nacre.cli.failures import OK
-from nacre.cli.flags import HELPS, SWITCHES, Flags
+from nacre.cli.flags import NAMES, Flags
 from nacre.cli.loading import load, parser_of
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.text import clean, cut, several
 
 EXAMPLES = ()
-_FLAGS = ("--store", "--agent", "--color", "--no-color", *SWITCHES, *HELPS)
 _REFS = ("ref", "refs", "session")
 _TAGS = ("tag", "tags")
 _MOST = 500
 
 
 def add(parser: ArgumentParser) -> None:
-    """Its words are those of another command line, and are not parsed."""
+    """Its arguments are another command line, and are not parsed."""
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -33,13 +32,15 @@ def run(args: Namespace, out: Out) -> int:
 
 
 def completions(words: list[str]) -> Iterator[tuple[str, str]]:
-    """What may stand in the place of the last word, each with what it is."""
+    """Completions of the last word, each with a description."""
     flags = Flags()
     *before, last = words
     given = flags.take(before)
+    while given[:1] == ["help"]:
+        given = given[1:]
     verb, rest = _verb(given)
     if verb is None:
-        table = verbs.GROUPS[_full(given[0])] if given else verbs.TOP
+        table = verbs.GROUPS.get(_full(given[0]), {}) if given else verbs.TOP
         yield from ((name, summary) for name, summary in table.items() if name.startswith(last))
         return
     parser = parser_of("nacre", load(verb))
@@ -54,7 +55,7 @@ def _full(word: str) -> str:
 
 
 def _verb(given: list[str]) -> tuple[str | None, list[str]]:
-    """The verb that the words before name, and what stands behind it."""
+    """The verb in the words so far, and its arguments."""
     if not given:
         return None, []
     first = _full(given[0])
@@ -71,7 +72,7 @@ def _options(parser: ArgumentParser, last: str) -> Iterator[tuple[str, str]]:
         for option in action.option_strings:
             if option.startswith(last) and option.startswith("--"):
                 yield option, action.help or ""
-    yield from ((flag, "") for flag in _FLAGS if flag.startswith(last) and flag.startswith("--"))
+    yield from ((flag, "") for flag in NAMES if flag.startswith(last) and flag.startswith("--"))
 
 
 def _values(parser: ArgumentParser, rest: list[str], last: str, flags: Flags, verb: str) -> Iterator[tuple[str, str]]:

@@ -74,7 +74,7 @@ _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=tuple(_SCRIPTS), help="the shell that the script is for")
+    parser.add_argument("shell", choices=tuple(_SCRIPTS), help="shell to print the script for")
 
 
 def run(args: Namespace, out: Out) -> int:

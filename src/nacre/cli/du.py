@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
 EXAMPLES = (
-    ("the ten largest sessions, and the store's parts", "nacre sessions du"),
+    ("the ten largest sessions, and the parts of the store", "nacre sessions du"),
     ("one session", "nacre sessions du telegram:42"),
-    ("bytes of everything", "nacre sessions du --json | jq .total"),
+    ("total size in bytes", "nacre sessions du --json | jq .total"),
 )
 
 _MEANINGS = {

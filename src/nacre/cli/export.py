@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from nacre.store.base import Generation
 
 EXAMPLES = (
-    ("one page to read or to send, needing nothing else", "nacre sessions export @last --format html -o talk.html"),
+    ("one self-contained page to read or send", "nacre sessions export @last --format html -o talk.html"),
     ("Markdown on stdout", "nacre sessions export telegram:42"),
-    ("every record with every field, for a backup", "nacre sessions export telegram:42 --format jsonl -o 42.jsonl"),
+    ("every record with every field", "nacre sessions export telegram:42 --format jsonl -o 42.jsonl"),
 )
 
 _FORMATS = ("md", "html", "json", "jsonl")
@@ -37,11 +37,15 @@ _BLOCK = 1024 * 1024
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser)
-    parser.add_argument("--format", choices=_FORMATS, help="md (the default) and html to read, json and jsonl lossless")
-    parser.add_argument("-o", "--output", default="-", metavar="PATH", help="the file to write; - is stdout")
-    parser.add_argument("--all", action="store_true", help="md, html: with messages that are no longer in the history")
-    parser.add_argument("--force", action="store_true", help="replace the file if there is one")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be written")
+    parser.add_argument(
+        "--format", choices=_FORMATS, help="md (default) or html to read; json or jsonl with every field"
+    )
+    parser.add_argument("-o", "--output", default="-", metavar="PATH", help="file to write; - is stdout (default)")
+    parser.add_argument(
+        "--all", action="store_true", help="md, html: include messages that are no longer in the history"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
 
 
 def run(args: Namespace, out: Out) -> int:

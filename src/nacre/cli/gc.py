@@ -17,9 +17,9 @@ from nacre.log.ops import Ops
 from nacre.log.place import settle_names, unlink_if_there
 
 EXAMPLES = (
-    ("look first", "nacre sessions gc --dry-run"),
-    ("remove it", "nacre sessions gc"),
-    ("the trash is emptied only when told to", "nacre sessions trash empty --older-than 30d"),
+    ("see what would be deleted", "nacre sessions gc --dry-run"),
+    ("delete it", "nacre sessions gc"),
+    ("the trash is emptied separately", "nacre sessions trash empty --older-than 30d"),
 )
 
 _OLD = 3600.0
@@ -34,7 +34,7 @@ class Leftover(NamedTuple):
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
 
 
 def run(args: Namespace, out: Out) -> int:

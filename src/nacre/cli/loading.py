@@ -10,12 +10,12 @@ from typing import NoReturn, Protocol
 
 from nacre.cli import verbs
 from nacre.cli.failures import OK, Failure
-from nacre.cli.flags import HELP, Flags
+from nacre.cli.flags import HELP, NAMES, Flags
 from nacre.cli.output import Out
 
 
 class Verb(Protocol):
-    """What the module of a verb has."""
+    """The module of a verb."""
 
     EXAMPLES: Sequence[tuple[str, str]]
 
@@ -23,18 +23,27 @@ class Verb(Protocol):
         """Declare the verb's own arguments."""
 
     def run(self, args: Namespace, out: Out) -> int:
-        """Do it; returns the exit code."""
+        """Run it; returns the exit code."""
 
 
 class Parser(ArgumentParser):
-    """A parser whose complaints are failures like any other."""
+    """A parser that raises Failure, and names the option that was meant."""
 
     def error(self, message: str) -> NoReturn:
-        raise Failure("usage", f"{self.prog}: {message}", hint=f"`{self.prog} --help` says how it is used")
+        unknown = message.removeprefix("unrecognized arguments: ")
+        hint = f"`{self.prog} --help` shows the usage"
+        if unknown == message:
+            raise Failure("usage", f"{self.prog}: {message}", hint=hint)
+        word = next((word for word in unknown.split() if word.startswith("-")), unknown.split()[0])
+        if not word.startswith("-"):
+            raise Failure("usage", f"{self.prog}: unexpected argument {word!r}", hint=hint)
+        near = closest(word.partition("=")[0], [*self._option_string_actions, *NAMES])
+        meant = f"did you mean {near}? " if near else ""
+        raise Failure("usage", f"{self.prog} has no option {word!r}", hint=f"{meant}{hint}")
 
 
 def run(program: str, verb: str, flags: Flags, words: list[str]) -> int:
-    """Run a verb with the words behind it."""
+    """Run a verb with its arguments."""
     module = load(verb)
     if flags.help:
         Out(flags).write(help_of(program, verb, module))
@@ -65,7 +74,7 @@ def parser_of(program: str, module: Verb) -> ArgumentParser:
 
 
 def help_of(program: str, verb: str, module: Verb) -> str:
-    """What `--help` prints for a verb: usage, arguments, examples, and what all verbs share."""
+    """What `--help` prints for a verb: usage, arguments, examples, and the options of every verb."""
     parser = parser_of(program, module)
     summary = (verbs.SESSIONS.get(verb) or verbs.TOP.get(verb) or "").rstrip()
     parser.description = f"{summary[:1].upper()}{summary[1:]}."
@@ -73,6 +82,14 @@ def help_of(program: str, verb: str, module: Verb) -> str:
     takes_ref = any(action.dest in {"ref", "refs"} and action.metavar for action in parser._actions)  # noqa: SLF001 - argparse has no public way
     refs = f"{verbs.REF}\n" if takes_ref else ""
     return f"{parser.format_help()}\nexamples:\n{examples}\n{refs}{HELP}"
+
+
+def closest(word: str, names: Sequence[str]) -> str:
+    """The name that was probably meant; "" if none is close."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
+
+    near = get_close_matches(word, names, n=1)
+    return near[0] if near else ""
 
 
 def _formatter(prog: str) -> HelpFormatter:

@@ -1,4 +1,4 @@
-"""nacre memory: what the agent remembers, where it learned it, and how to change or erase it."""
+"""nacre memory: list, search, add, edit and forget what the agent remembers."""
 
 from __future__ import annotations
 
@@ -24,33 +24,39 @@ if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
 EXAMPLES = (
-    ("what the agent remembers", "nacre memory list"),
-    ("what it knows of something", "nacre memory search database"),
-    ("where it learned that", "nacre memory why 'lives in Lisbon'"),
-    ("erase all that it learned in a session", "nacre memory forget --session telegram:42 --yes"),
-    ("let a fact say something else", "nacre memory edit 3f2a 'The user lives in Porto.'"),
-    ("edit all of them as a page, in $EDITOR", "nacre memory edit"),
+    ("list the facts", "nacre memory list"),
+    ("search them", "nacre memory search database"),
+    ("where a fact comes from", "nacre memory why 'lives in Lisbon'"),
+    ("add a fact", "nacre memory add 'The user lives in Lisbon.' --subject user"),
+    ("forget all facts of a session", "nacre memory forget --session telegram:42 --yes"),
+    ("change a fact", "nacre memory edit 3f2a 'The user lives in Porto.'"),
+    ("edit all of them in $EDITOR", "nacre memory edit"),
 )
 
-_ACTIONS = ("list", "search", "why", "forget", "edit")
+_ACTIONS = ("list", "search", "why", "add", "forget", "edit")
 _MOST_NAMED = 10
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=_ACTIONS, nargs="?", default="list", help="list if nothing is said")
-    what = "search: words; why, forget, edit: a fact's id, the beginning of it, or its words; edit: then the new words"
-    parser.add_argument("words", metavar="WORDS", nargs="*", help=what)
-    parser.add_argument("--session", metavar="REF", help="forget: all that was learned in this session")
-    parser.add_argument("--days", action="store_true", help="list: the lines of each day instead of the facts")
-    parser.add_argument("-n", "--limit", type=int, default=20, metavar="N", help="search: at most so many (20)")
-    parser.add_argument("-y", "--yes", action="store_true", help="forget: do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="forget, edit: only say what would be done")
+    parser.add_argument("action", choices=_ACTIONS, nargs="?", default="list", help="default: list")
+    what = "search: a query; add: the fact; why, forget, edit: the id or text of a fact; edit: then its new text"
+    parser.add_argument("words", metavar="TEXT", nargs="*", help=what)
+    parser.add_argument("--subject", metavar="NAME", help="add: who or what the fact is about")
+    parser.add_argument("--session", metavar="REF", help="forget: all facts learned in this session")
+    parser.add_argument("--days", action="store_true", help="list: the notes of each day instead of the facts")
+    parser.add_argument(
+        "-n", "--limit", type=int, default=20, metavar="N", help="search: maximum number of results (20)"
+    )
+    parser.add_argument("-y", "--yes", action="store_true", help="forget: do not ask for confirmation")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="add, forget, edit: show what would be done, and do nothing"
+    )
 
 
 def run(args: Namespace, out: Out) -> int:
     _check(args)
-    changes = args.action in {"forget", "edit"} and not args.dry_run
-    with opened(args) as sessions:
+    changes = args.action in {"add", "forget", "edit"} and not args.dry_run
+    with opened(args, create=args.action == "add" and changes) as sessions:
         memory = _memory(args, out, sessions, changes=changes)
         try:
             if changes and os.path.isdir(sessions.location):
@@ -69,17 +75,23 @@ class _Place:
 
 
 def _check(args: Namespace) -> None:
-    """Refuse words and options that an action has no use for."""
+    """Refuse arguments and options that an action does not take."""
+    if args.subject is not None and args.action != "add":
+        raise Failure("usage", f"`nacre memory {args.action}` takes no --subject", hint="add does")
     if args.session and args.action != "forget":
         raise Failure("usage", f"`nacre memory {args.action}` takes no --session", hint="forget does")
     if args.action == "list" and args.words:
-        raise Failure("usage", f"`nacre memory list` takes no {args.words[0]!r}", hint="search finds words")
-    if args.action in {"search", "why"} and not args.words:
-        raise Failure("usage", f"`nacre memory {args.action}` needs words", hint=EXAMPLES[1][1])
+        raise Failure("usage", f"`nacre memory list` takes no {args.words[0]!r}", hint="use search")
+    if args.action in {"search", "why", "add"} and not " ".join(args.words).strip():
+        raise Failure("usage", f"`nacre memory {args.action}` needs a text", hint=_example(args.action))
     if args.action == "forget" and bool(args.words) == bool(args.session):
-        raise Failure("usage", "say what to forget: facts, or --session and a session", hint=EXAMPLES[3][1])
+        raise Failure("usage", "name the facts to forget, or a session with --session", hint=_example("forget"))
     if args.limit < 1:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
+
+
+def _example(action: str) -> str:
+    return next(command for _, command in EXAMPLES if command.startswith(f"nacre memory {action} "))
 
 
 def _memory(args: Namespace, out: Out, sessions: Sessions, *, changes: bool) -> Memory:
@@ -111,7 +123,7 @@ def _list(args: Namespace, out: Out, place: _Place) -> int:
     elif lines:
         _show(out, lines)
     else:
-        out.note("nothing is remembered yet")
+        out.note("there are no facts yet")
     return OK
 
 
@@ -136,14 +148,14 @@ def _why(args: Namespace, out: Out, place: _Place) -> int:
         return OK
     out.say(out.bold(clean(line.text)))
     if line.source is None:
-        out.say("written by a person" if not line.is_ours else "told to be remembered")
+        out.say("written by you" if not line.is_ours else "added on request")
     else:
         out.say(f"learned in {out.cyan(clean(f'{line.source.key}@{line.source.n}'))}")
     if found.turn is not None:
         _quote(out, "user", found.turn.asked)
         _quote(out, "assistant", found.turn.answered)
     elif line.source is not None:
-        out.note("what was said there is gone")
+        out.note("that turn no longer exists")
     return OK
 
 
@@ -187,10 +199,24 @@ def _named(memory: Memory, what: str) -> Line:
         return memory.named(what)
     except NoSuchFact as error:
         kind = "ambiguous" if "may mean" in str(error) else "not_found"
-        raise Failure(kind, str(error), hint="`nacre memory list` shows what there is") from error
+        raise Failure(kind, str(error), hint="`nacre memory list` shows all facts") from error
 
 
 # ---- changing
+
+
+def _add(args: Namespace, out: Out, place: _Place) -> int:
+    text = " ".join(args.words)
+    known = {line.id for line in place.memory.list()}
+    line = None if args.dry_run else place.memory.remember(text, subject=args.subject or "")
+    is_new = line is None or line.id not in known
+    if out.json:
+        document = {"ok": True, "operation": "add", "dry_run": args.dry_run, "added": is_new}
+        out.document({**document, **(_shape(line) if line is not None else {"text": text, "subject": args.subject})})
+    else:
+        out.say(clean(text if line is None else line.text))
+        out.note("would be added" if line is None else "added" if is_new else "this fact was there already")
+    return OK
 
 
 def _forget(args: Namespace, out: Out, place: _Place) -> int:
@@ -202,7 +228,7 @@ def _forget(args: Namespace, out: Out, place: _Place) -> int:
         key = ""
         doomed = [_named(memory, what) for what in args.words]
     if not args.dry_run and doomed:
-        out.confirm(f"Erase {_counted(doomed)} for good?", yes=args.yes)
+        out.confirm(f"Erase {_counted(doomed)} permanently?", yes=args.yes)
         count = memory.forget_session(key) if key else memory.erase(line.id for line in doomed)
     else:
         count = len(doomed)
@@ -221,7 +247,7 @@ def _counted(doomed: Sequence[Line]) -> str:
 
 
 def _session(ref: str, place: _Place) -> str:
-    """The session that is meant; one that is gone can be named by its whole key."""
+    """The key of a session by reference; one that was deleted is named by its full key."""
     if place.memory.learned_from(ref):
         return ref
     return find(place.sessions, ref).key
@@ -231,7 +257,7 @@ def _edit(args: Namespace, out: Out, place: _Place) -> int:
     if not args.words:
         return _edit_page(args, out, place)
     if len(args.words) == 1:
-        raise Failure("usage", "say which fact, and what it is to say", hint=EXAMPLES[4][1])
+        raise Failure("usage", "edit needs a fact and its new text", hint=_example("edit"))
     old = _named(place.memory, args.words[0])
     text = " ".join(args.words[1:])
     new = old if args.dry_run else place.memory.edit(old.id, text)
@@ -244,29 +270,27 @@ def _edit(args: Namespace, out: Out, place: _Place) -> int:
 
 
 def _edit_page(args: Namespace, out: Out, place: _Place) -> int:
-    """Let a person edit the page of facts, and take in what they did."""
+    """Open the page of facts in the editor, and read it again."""
     path = place.memory.page
     before = {line.id for line in place.memory.list()}
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     if args.dry_run:
-        out.say(f"{clean(path)} would be opened in {clean(editor)}")
+        out.say(f"{clean(path)} would be opened with {clean(editor)}")
         return OK
     if not os.path.exists(path):
-        raise Failure("not_found", "nothing is remembered yet, so there is no page", hint=f"write {path} yourself")
+        raise Failure("not_found", "there are no facts yet, so there is no page", hint=_example("add"))
     try:
         status = subprocess.run([*shlex.split(editor), path], check=False).returncode  # noqa: S603 - the user's own editor
     except OSError as error:
         raise Failure("failed", f"{editor!r} cannot be run: {error}", hint="set EDITOR") from error
     if status:
-        raise Failure("failed", f"{editor!r} ended with status {status}", hint="what was saved is taken in next time")
+        raise Failure("failed", f"{editor!r} ended with status {status}", hint="what was saved is read next time")
     place.memory.settle()
     after = {line.id for line in place.memory.list()}
     if out.json:
         out.document({"ok": True, "operation": "edit", "added": len(after - before), "removed": len(before - after)})
     else:
-        out.note(
-            f"{several(len(after - before), 'line')} added or changed, {len(before - after)} taken out or replaced"
-        )
+        out.note(f"{several(len(after - before), 'line')} added or changed, {len(before - after)} removed or replaced")
     return OK
 
 
@@ -274,6 +298,7 @@ _RUN: dict[str, Callable[[Namespace, Out, _Place], int]] = {
     "list": _list,
     "search": _search,
     "why": _why,
+    "add": _add,
     "forget": _forget,
     "edit": _edit,
 }

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from nacre.legacy.migration import Migrated, Migration
 
 EXAMPLES = (
-    ("look first", "nacre sessions migrate ~/.picoclaw/workspace --dry-run"),
-    ("take them in; the originals are kept beside, as ….migrated", "nacre sessions migrate ~/.picoclaw/workspace"),
+    ("see what would be done", "nacre sessions migrate ~/.picoclaw/workspace --dry-run"),
+    ("import them; the originals are kept as ….migrated", "nacre sessions migrate ~/.picoclaw/workspace"),
 )
 
 _LEFT_BEHIND = ("unreadable", "failed")
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("directory", metavar="DIR", help="where the earlier sessions are; also DIR/sessions")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("directory", metavar="DIR", help="folder of the earlier sessions; DIR/sessions is searched too")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 
 def run(args: Namespace, out: Out) -> int:

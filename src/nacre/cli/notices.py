@@ -20,11 +20,11 @@ class _Warnings(logging.Handler):
         sys.stderr.write(f"nacre: {clean(': '.join(filter(None, [record.getMessage(), *extra])))}\n")
 
 
-def tell_warnings() -> None:
-    """From now on, print what the library warns of."""
+def tell_warnings(level: int = logging.WARNING) -> None:
+    """Print what the library logs from now on, from a level up."""
     logger = logging.getLogger("nacre")
     if not any(isinstance(handler, _Warnings) for handler in logger.handlers):
-        logger.addHandler(_Warnings(logging.WARNING))
+        logger.addHandler(_Warnings(level))
 
 
 @contextmanager

@@ -82,7 +82,9 @@ class Out:
     # ---- for programs
 
     def document(self, value: Any) -> None:
-        """Print the one JSON document of a run."""
+        """Print a JSON document; every one carries the version of its schema."""
+        if isinstance(value, Mapping) and "schema_version" not in value:
+            value = {"schema_version": 1, **value}
         self._stream.write(_json(_plain(value)) + "\n")
 
     def line(self, value: Any) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
 EXAMPLES = (
-    ("look first", "nacre sessions repair telegram:42 --dry-run"),
-    ("mend it; every damaged byte is kept in quarantine", "nacre sessions repair telegram:42"),
+    ("see what would be done", "nacre sessions repair telegram:42 --dry-run"),
+    ("repair it; damaged bytes are kept in quarantine", "nacre sessions repair telegram:42"),
 )
 
 _ASIDE, _ANEW, _BEYOND = "set aside in quarantine", "written anew", "cannot be brought back"
@@ -40,7 +40,7 @@ _ACTIONS = {
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True)
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 
 def run(args: Namespace, out: Out) -> int:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from nacre.app.retention import Act, Rules
 
 EXAMPLES = (
-    ("look first", "nacre sessions retain --dry-run"),
+    ("see what would be done", "nacre sessions retain --dry-run"),
     ("do it now; `nacre serve` does it every day", "nacre sessions retain"),
-    ("as if it were set so", "nacre sessions retain --archive-after 90d --dry-run"),
+    ("try other limits", "nacre sessions retain --archive-after 90d --dry-run"),
 )
 
 _STATUS = {"archive": "archived", "delete": "in the trash"}
@@ -28,7 +28,7 @@ _STATUS = {"archive": "archived", "delete": "in the trash"}
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("--archive-after", metavar="SPAN", help="instead of retention.archive_after: 12h, 90d, 8w, 1y")
     parser.add_argument("--delete-after", metavar="SPAN", help="instead of retention.delete_after")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done, and why")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done and why, and do nothing")
 
 
 def run(args: Namespace, out: Out) -> int:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from nacre.app.agents import Agents
 
 EXAMPLES = (
-    ("on loopback, with a token of its own", "nacre serve"),
-    ("where other programs find it", "NACRE_SERVE_TOKEN=$(cat token) nacre serve --port 8080"),
-    ("for a network, behind a proxy that does TLS", "NACRE_SERVE_TOKEN=… nacre serve --host 10.0.0.5 --name nacre.lan"),
-    ("would it start?", "nacre serve --check"),
-    ("at every start of the machine", "nacre serve --unit > ~/.config/systemd/user/nacre.service"),
+    ("on loopback, with a generated token", "nacre serve"),
+    ("on a fixed port, with your token", "NACRE_SERVE_TOKEN=$(cat token) nacre serve --port 8080"),
+    ("for a network, behind a proxy with TLS", "NACRE_SERVE_TOKEN=… nacre serve --host 10.0.0.5 --name nacre.lan"),
+    ("check that it can start", "nacre serve --check"),
+    ("start it with the machine", "nacre serve --unit > ~/.config/systemd/user/nacre.service"),
 )
 
 logger = logging.getLogger(__name__)
@@ -42,17 +42,20 @@ _LONGEST_END = 9.5
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen; loopback if nothing is said")
-    parser.add_argument("--port", type=int, default=8080, metavar="N", help="which port; 0 for any that is free")
-    parser.add_argument("--name", action="append", default=[], help="a further host name that requests may use")
-    parser.add_argument("--model", help="who answers, as `provider/model`")
-    parser.add_argument("--check", action="store_true", help="say whether it could start, and change nothing")
-    parser.add_argument("--unit", action="store_true", help="print a unit for systemd")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, metavar="N", help="port (default: 8080); 0: any free port")
+    parser.add_argument("--name", action="append", default=[], help="another host name that requests may use")
+    parser.add_argument("--model", help="model that answers, as `provider/model`")
+    parser.add_argument("--check", action="store_true", help="check whether it can start, and change nothing")
+    parser.add_argument("--unit", action="store_true", help="print a systemd unit")
     parser.add_argument(
-        "--log-format", choices=("json", "text"), help="how the log on stderr is written; text if that is a terminal"
+        "--log-format", choices=("json", "text"), help="format of the log on stderr (default on a terminal: text)"
     )
     parser.add_argument(
-        "--log-level", choices=("debug", "info", "warning", "error"), default="info", help="the least that is logged"
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="lowest level that is logged (default: info)",
     )
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("read the newest conversation", "nacre sessions show @last"),
     ("its last ten messages, tool calls unfolded", "nacre sessions show @last --last 10 --full"),
-    ("what stands around message 17", "nacre sessions show telegram:42@17"),
-    ("everything ever said, with what was truncated or replaced", "nacre sessions show telegram:42 --all"),
+    ("the messages around record 17", "nacre sessions show telegram:42@17"),
+    ("every message, with truncated and replaced ones", "nacre sessions show telegram:42 --all"),
     ("the log itself", "nacre sessions show telegram:42 --raw | jq .t"),
 )
 
@@ -41,11 +41,11 @@ _AROUND = 5
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, point=True)
-    parser.add_argument("--full", action="store_true", help="unfold tool calls, results and reasoning")
-    parser.add_argument("--all", action="store_true", help="with messages that are no longer in the history, greyed")
+    parser.add_argument("--full", action="store_true", help="show tool calls, results and reasoning in full")
+    parser.add_argument("--all", action="store_true", help="include messages that are no longer in the history, dimmed")
     parser.add_argument("--last", type=int, metavar="K", help="only the last K messages")
-    parser.add_argument("--entry", type=int, metavar="N", help="only record N, unfolded")
-    parser.add_argument("--raw", action="store_true", help="the lines of the log as they are")
+    parser.add_argument("--entry", type=int, metavar="N", help="only record N, in full")
+    parser.add_argument("--raw", action="store_true", help="print the lines of the log unchanged")
 
 
 def run(args: Namespace, out: Out) -> int:

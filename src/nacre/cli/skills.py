@@ -17,20 +17,20 @@ from nacre.skills import draft, places
 from nacre.skills.document import FILE, Reading, read
 
 EXAMPLES = (
-    ("which skills there are, and whose", "nacre skills list"),
-    ("is every one of them as the specification says?", "nacre skills check"),
-    ("one that is written elsewhere", "nacre skills check ./my-skill"),
-    ("begin one of your own", "nacre skills new release-notes"),
+    ("list the skills and where they come from", "nacre skills list"),
+    ("check all of them", "nacre skills check"),
+    ("check one in a folder", "nacre skills check ./my-skill"),
+    ("create one", "nacre skills new release-notes"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "action", choices=("list", "check", "new"), nargs="?", default="list", help="list if nothing is said"
-    )
-    parser.add_argument("names", metavar="NAME", nargs="*", help="check: a folder or a skill; new: what to call it")
+    parser.add_argument("action", choices=("list", "check", "new"), nargs="?", default="list", help="default: list")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="check: a folder or a skill; new: the name")
     parser.add_argument("--description", metavar="TEXT", default="", help="new: what it does and when to use it")
-    parser.add_argument("--in", dest="folder", metavar="DIR", help="new: where; else among the user's skills")
+    parser.add_argument(
+        "--in", dest="folder", metavar="DIR", help="new: folder to create it in (default: your own skills)"
+    )
 
 
 def run(args: Namespace, out: Out) -> int:

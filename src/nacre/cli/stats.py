@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
 EXAMPLES = (
-    ("everything, at a glance", "nacre sessions stats"),
+    ("an overview", "nacre sessions stats"),
     ("the last month, day by day", "nacre sessions stats --by day --since 30d"),
-    ("what one session called", "nacre sessions stats @last --by tool"),
+    ("the tools that one session used", "nacre sessions stats @last --by tool"),
     ("for a spreadsheet", "nacre sessions stats --by model --jsonl"),
 )
 
@@ -43,9 +43,9 @@ _MOST_GAPS = 400
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, required=False)
-    parser.add_argument("--by", choices=_SORTS, help="only this, all of it; days are days of local time")
-    parser.add_argument("--since", metavar="WHEN", help="only from a date (2026-11-01) or for a span (30d) on")
-    parser.add_argument("--ascii", action="store_true", help="bars of #, also where the locale is not UTF-8")
+    parser.add_argument("--by", choices=_SORTS, help="only this table, with all rows; days are in local time")
+    parser.add_argument("--since", metavar="WHEN", help="only from a date (2026-11-01) or the last days (30d)")
+    parser.add_argument("--ascii", action="store_true", help="draw bars with #")
 
 
 def run(args: Namespace, out: Out) -> int:

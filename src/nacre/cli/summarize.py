@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     ("the newest session", "nacre sessions summarize @last"),
-    ("with everything about one thing", "nacre sessions summarize @last --focus 'the invoice'"),
-    ("only see what the summary would be", "nacre sessions summarize @last --dry-run"),
-    ("take the last summary back", "nacre sessions summarize @last --undo"),
+    ("keep everything about one subject", "nacre sessions summarize @last --focus 'the invoice'"),
+    ("see the summary without storing it", "nacre sessions summarize @last --dry-run"),
+    ("undo the last summary", "nacre sessions summarize @last --undo"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser)
-    parser.add_argument("--focus", metavar="TEXT", default="", help="what is to be kept in full")
-    parser.add_argument("--model", metavar="NAME", help="which model writes it")
+    parser.add_argument("--focus", metavar="TEXT", default="", help="subject to keep in full")
+    parser.add_argument("--model", metavar="NAME", help="model that writes the summary")
     parser.add_argument("--dry-run", action="store_true", help="show the summary, and store nothing")
-    parser.add_argument("--undo", action="store_true", help="take the last summary back; no model is asked")
+    parser.add_argument("--undo", action="store_true", help="undo the last summary, without a model")
     add_internal(parser)
 
 

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
 EXAMPLES = (
-    ("what happened last", "nacre sessions tail @last"),
-    ("watch a session, with its words", "nacre sessions tail -f --full telegram:42"),
+    ("the last records", "nacre sessions tail @last"),
+    ("follow a session, with the text of messages", "nacre sessions tail -f --full telegram:42"),
     ("the same for a program", "nacre sessions tail -f --jsonl telegram:42"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, point=True)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as records are written, by any process")
-    parser.add_argument("-n", "--lines", type=int, default=10, metavar="N", help="so many records at first (10)")
-    parser.add_argument("--full", action="store_true", help="with the words of messages, which are left out otherwise")
+    parser.add_argument("-f", "--follow", action="store_true", help="print new records as any process writes them")
+    parser.add_argument("-n", "--lines", type=int, default=10, metavar="N", help="number of records to begin with (10)")
+    parser.add_argument("--full", action="store_true", help="print the text of messages too")
 
 
 def run(args: Namespace, out: Out) -> int:

@@ -1,4 +1,4 @@
-"""Every verb with one line about it: what the overviews show without loading any verb."""
+"""Every verb with a one-line summary, so that an overview loads no verb."""
 
 from __future__ import annotations
 
@@ -8,45 +8,46 @@ ALIASES = {"session": "sessions", "s": "sessions", "ls": "list"}
 DEFAULT = {"sessions": "list"}
 
 SESSIONS = {
-    "list": "every session, newest first (ls)",
+    "list": "list sessions, newest first (ls)",
     "show": "read a conversation",
-    "search": "find words in every session, archived ones too",
-    "tail": "the last records of a session; -f goes on as they are written",
-    "fork": "begin a new session that shares a past",
-    "rename": "give a session a title",
-    "tag": "put tags on a session; `list --tag` finds it by them",
-    "untag": "take tags off a session",
-    "pin": "keep sessions: retention leaves them alone",
-    "unpin": "take the pin off sessions",
-    "archive": "close sessions; they can still be read",
-    "unarchive": "open archived sessions again",
+    "search": "search all sessions, archived ones too",
+    "tail": "print the last records of a session; -f follows it",
+    "fork": "start a new session from the history of another",
+    "rename": "set the title of a session",
+    "tag": "add tags to a session; `list --tag` filters by them",
+    "untag": "remove tags from a session",
+    "pin": "protect sessions from retention",
+    "unpin": "remove the pin from sessions",
+    "archive": "archive sessions; they can still be read",
+    "unarchive": "make archived sessions active again",
     "rm": "move sessions to the trash",
     "trash": "list, restore or empty the trash",
-    "restore": "bring sessions back from the trash",
-    "export": "a conversation as Markdown, HTML or JSON",
-    "stats": "messages and tokens, per day, model and session",
-    "verify": "read everything and say what is damaged",
-    "repair": "set damaged bytes aside and mend a session",
-    "summarize": "let a model summarise all but the last turn",
-    "compact": "move what is no longer live out of the log",
-    "migrate": "take in the sessions of an earlier agent",
-    "du": "how much room sessions take",
-    "gc": "remove what no session needs any more",
-    "retain": "archive and remove old sessions, as it is set",
+    "restore": "restore sessions from the trash",
+    "export": "export a conversation as Markdown, HTML or JSON",
+    "stats": "count messages and tokens per day, model and session",
+    "verify": "check all data and report damage",
+    "repair": "move damaged bytes to quarantine and repair a session",
+    "summarize": "summarise all but the last turn with a model",
+    "compact": "move truncated and replaced records out of the log",
+    "migrate": "import the sessions of an earlier agent",
+    "du": "show how much disk space sessions use",
+    "gc": "delete files that no session needs",
+    "retain": "archive and remove old sessions as configured",
 }
 
 TOP = {
     "chat": "talk to the agent, or have it answer once",
-    "sessions": "list, read, search, branch, move and mend sessions (s)",
-    "serve": "run the agent as a daemon: channels, HTTP, a page",
-    "setup": "install what is fetched only when wanted: a tiny model, embeddings",
+    "sessions": "list, read, search, fork, move and repair sessions (s)",
+    "serve": "run the agent as a daemon: channels, HTTP API, web page",
+    "setup": "install optional parts: the embedded model, embeddings",
     "doctor": "check the store, its permissions, free space and index",
     "config": "the settings: show, path, check",
-    "skills": "what the agent was taught: list, check, new",
-    "memory": "what the agent remembers: list, search, why, forget, edit",
+    "skills": "the agent's skills: list, check, new",
+    "memory": "the agent's memory: list, search, why, add, forget, edit",
     "trust": "which folders the agent may work in: add, list, revoke",
     "permissions": "what you allowed always in a folder: list, revoke, clear",
-    "completion": "completion for bash, zsh or fish",
+    "completion": "print a completion script for bash, zsh or fish",
+    "help": "show the help of a verb",
 }
 
 GROUPS = {"sessions": SESSIONS}
@@ -54,39 +55,42 @@ HIDDEN = ("__complete",)
 MODULES = {"__complete": "complete"}
 
 REF = """\
-a session is named by
-  telegram:42           its key; a unique beginning of it (4 characters or more)
-  0190a3, …9f2c         the beginning or the end of its uid
+ways to name a session:
+  telegram:42           its key, or a unique prefix of it (4 characters or more)
+  0190a3, …9f2c         the start or the end of its uid
   'Tax return'          its title
-  @last, @last~2        the newest one; the second before that
+  @last, @last~2        the newest session; the second before that
   @3                    row 3 of the last list
   path/to/file.jsonl    its file
-  telegram:42@17        … and a record of it, where a verb takes one
+  telegram:42@17        record 17 of it, for verbs that take a record
 """
 
 _EXAMPLES = """\
 examples:
-  nacre sessions list                       what there is
-  nacre sessions show @last                 read the newest conversation
-  nacre sessions search 'database error'    find it again
-  nacre doctor                              is everything in order?
+  nacre chat                                talk to the agent
+  nacre chat 'what is in this folder?'      one question, one answer
+  git diff | nacre chat 'review this'       about the output of a program
+  nacre chat -c                             continue the last conversation
+  nacre sessions                            list the sessions
+  nacre sessions search 'database error'    search them
+  nacre doctor                              check that everything works
 """
 
 _SESSIONS_EXAMPLES = """\
 examples:
-  nacre sessions                            the list
-  nacre s show @1                           read the first of it
-  nacre s rm @2 && nacre s restore @last    into the trash and back
-  nacre s verify --json | jq .ok            for scripts
+  nacre sessions                            list the sessions
+  nacre s show @1                           read the first one of the list
+  nacre s rm @2 && nacre s restore @last    remove one and restore it
+  nacre s verify --json | jq .ok            check the store in a script
 """
 
 
 def overview() -> str:
-    """What `nacre --help` prints."""
+    """What `nacre`, `nacre --help` and `nacre help` print."""
     return (
-        "usage: nacre VERB …\n\nDurable sessions for AI agents.\n\n"
+        "usage: nacre VERB …\n\nAn agent in your terminal whose sessions survive every crash.\n\n"
         f"verbs:\n{_table(TOP)}\n{_EXAMPLES}\n{HELP}"
-        "  --version             the version\n\n`nacre VERB --help` says more about a verb.\n"
+        "  -V, --version         show the version\n\n`nacre help VERB` shows more about a verb.\n"
     )
 
 
@@ -94,9 +98,9 @@ def group_overview(group: str) -> str:
     """What `nacre sessions --help` prints."""
     return (
         f"usage: nacre {group} [VERB] …\n\n"
-        "List, read, search, branch, move and mend sessions. Without a verb: the list.\n\n"
+        "List, read, search, fork, move and repair sessions. Without a verb: list them.\n\n"
         f"verbs:\n{_table(GROUPS[group])}\n{REF}\n{_SESSIONS_EXAMPLES}\n{HELP}"
-        f"\n`nacre {group} VERB --help` says more about a verb.\n"
+        f"\n`nacre help {group} VERB` shows more about a verb.\n"
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     ("every session", "nacre sessions verify"),
-    ("one of them, and whether its tool calls have results", "nacre sessions verify @last --deep"),
+    ("one session, and its tool calls", "nacre sessions verify @last --deep"),
     ("for a cron job: mail only if something is damaged", "nacre sessions verify --quiet"),
 )
 
@@ -41,8 +41,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--deep",
         action="store_true",
-        help="also what going on would stumble over: tool calls without a result (an interrupted turn leaves one), "
-        "results without a call, duplicate results, a stale head; that is no damage, and the exit code stays 0",
+        help="also report tool calls without a result (an interrupted turn leaves one), results without a call, "
+        "duplicate results and a stale head; these are not damage, and the exit code stays 0",
     )
 
 
