@@ -65,9 +65,12 @@ SETTINGS = (
     Setting("anthropic.key_file", "file with the API key; empty: ANTHROPIC_API_KEY", ""),
     Setting("anthropic.max_tokens", "maximum length of an answer, in tokens", 8192),
     Setting("channels.session_persistence", "store the sessions of channels on disk", True),  # noqa: FBT003 - a default
+    Setting("cli.bell", "how the end of a long turn is signalled in the terminal", "bell", ("bell", "notify", "off")),
+    Setting("cli.bell_after", "seconds that a turn takes at least for that signal", 10),
     Setting("cli.color", "colour in the terminal", "auto", ("auto", "always", "never")),
     Setting("cli.theme", "colours for a dark or a light background", "auto", ("auto", "dark", "light", "none")),
     Setting("cli.pager", "program that shows long output; empty: PAGER", ""),
+    Setting("cli.theme", "colours for a dark or a light terminal, or none", "dark", ("dark", "light", "none")),
     Setting("embedded.threads", "threads of the embedded model; 0: one per core", 0),
     Setting("memory.enabled", "remember facts from one session to the next", True),  # noqa: FBT003
     Setting("memory.model", "model that extracts facts from turns; empty: the one that answers", ""),

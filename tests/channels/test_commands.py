@@ -12,6 +12,7 @@ import pytest
 
 import nacre
 from nacre.channels.terminal.commands import COMMANDS, Command
+from nacre.channels.terminal.ports import About, Line
 from nacre.channels.terminal.repl import Repl
 from nacre.channels.terminal.talk import Talk, title_of
 from nacre.cli import interactive
@@ -26,7 +27,7 @@ KEY = "talk"
 class Typist:
     """Types lines one after the other, and keeps what is shown."""
 
-    reads_ahead = False
+    reads_ahead = is_released = False
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
@@ -36,14 +37,23 @@ class Typist:
     def held(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def read(self, draft: str = "") -> str:
+    def released(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def resume(self) -> None:
+        return
+
+    def alert(self, text: str) -> None:
+        self.shown.append(f"bell: {text}")
+
+    async def read(self, draft: str = "") -> Line:
         self.drafts.append(draft)
         line = next(self._lines, None)
         if line is None:
             raise EOFError
-        return line
+        return Line(line)
 
-    async def ask(self, question: str, answers: Collection[str]) -> str:
+    async def ask(self, question: str, answers: Collection[str], about: About | None = None) -> str:
         return "no"
 
     def show(self, lines: Sequence[str]) -> None:
@@ -58,6 +68,7 @@ class Ended:
 
     def __init__(self, typist: Typist, talk: Talk) -> None:
         self.text = "\n".join(typist.shown)
+        self.words = " ".join(self.text.split())
         self.drafts = typist.drafts
         self.key = talk.key
 
@@ -221,7 +232,7 @@ def test_files_go_along_with_the_next_message_only(root: Path, tmp_path: Path) -
 @pytest.mark.parametrize(("name", "complaint"), [("none", "cannot be read"), ("blob.bin", "neither text nor an image")])
 def test_what_cannot_be_attached_is_told(root: Path, tmp_path: Path, name: str, complaint: str) -> None:
     (tmp_path / "blob.bin").write_bytes(b"\xff\xfe\x00\x01")
-    assert complaint in talked(root, f"/attach {tmp_path}/{name}").text
+    assert complaint in talked(root, f"/attach {tmp_path}/{name}").words
 
 
 def test_a_session_is_exported_once_and_never_over_another_file(root: Path, tmp_path: Path) -> None:
@@ -229,7 +240,7 @@ def test_a_session_is_exported_once_and_never_over_another_file(root: Path, tmp_
     ended = talked(root, "first", f"/export {page}", f"/export {text}", f"/export {text}")
     assert page.read_text().startswith("<!doctype html>")
     assert "One." in text.read_text()
-    assert "exists already" in ended.text
+    assert "exists already" in ended.words
 
 
 def test_models_are_listed_and_changed(root: Path) -> None:
@@ -257,7 +268,7 @@ def test_a_path_is_no_command(root: Path) -> None:
 
 def test_a_bug_in_a_part_does_not_end_the_conversation(root: Path) -> None:
     ended = talked(root, "first", "second", answers=[RuntimeError("oops"), "Two."])
-    assert "a mistake in nacre: RuntimeError: oops" in ended.text
+    assert "a bug in nacre: RuntimeError: oops" in ended.text
     assert "Two." in ended.text
 
 
@@ -267,7 +278,7 @@ def test_a_bug_in_a_command_does_not_either(root: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setitem(COMMANDS, "tools", Command(run=broken, meaning=""))
     ended = talked(root, "/tools", "first")
-    assert "a mistake in nacre: RuntimeError: oops" in ended.text
+    assert "a bug in nacre: RuntimeError: oops" in ended.text
     assert "One." in ended.text
 
 

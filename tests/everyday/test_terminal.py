@@ -2,18 +2,208 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.everyday.conftest import Person
-from tests.everyday.terminal import Screen
+from tests.everyday.model import Call, Model, Reply, Request
+from tests.everyday.terminal import (
+    ALT_ENTER,
+    BACKSPACE,
+    CTRL_C,
+    CTRL_E,
+    CTRL_R,
+    CTRL_X,
+    ENTER,
+    TAB,
+    Screen,
+)
 
 WIDTHS = (40, 58, 80, 200)
+READY = "gemma4:e4b · 0%"
+"""What the footer says of an empty session, at any width."""
+
+
+def chat(person: Person, columns: int = 80, rows: int = 24, at: Path | None = None, **env: str) -> Screen:
+    """Begin a conversation, and wait until the prompt is there."""
+    screen = Screen(person, "chat", columns=columns, rows=rows, at=at, **env)
+    screen.until_true(lambda: screen.lines and "gemma4:e4b ·" in screen.lines[-1], "there is no footer")
+    return screen
+
+
+def calls(name: str, **arguments: str) -> Reply:
+    return [Call(name, arguments)]
+
+
+def once(call: Reply) -> object:
+    """An answer that makes a call, and says what came of it."""
+
+    def answer(request: Request) -> Reply:
+        return call if request.last["role"] == "user" else f"It said: {request.said}"
+
+    return answer
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_a_conversation_fits_the_screen_at_any_width(person: Person, columns: int) -> None:
-    with Screen(person, "chat", columns=columns) as screen:
-        screen.until("gemma4:e4b")
+    with chat(person, columns) as screen:
         screen.say("hello 世界")
         screen.until("You said: hello 世界")
+        assert max(map(len, screen.lines)) <= columns
+        assert screen.leave() == 0
+
+
+def test_ctrl_z_and_fg_bring_the_line_back_and_ctrl_c_does_not_kill(person: Person) -> None:
+    with chat(person) as screen:
+        screen.type("half a line")
+        screen.until("half a line")
+        screen.suspend()
+        screen.run("echo", "in the shell")
+        screen.until("'in the shell' in the shell")
+        screen.resume()
+        screen.until("> half a line")
+        screen.type(CTRL_C)
+        screen.until_gone("half a line")
+        screen.say("still here")
+        screen.until("You said: still here")
+        assert screen.leave() == 0
+
+
+def test_ctrl_c_leaves_a_search_and_nothing_typed_afterwards_is_lost(person: Person) -> None:
+    with chat(person) as screen:
+        screen.say("an old question")
+        screen.until("You said: an old question")
+        screen.type(CTRL_R + "old")
+        screen.until("I-search")
+        screen.type(CTRL_C)
+        screen.until_gone("I-search")
+        screen.say("a new question")
+        screen.until("You said: a new question")
+        screen.type(CTRL_R + "old")
+        screen.until("> an old question I-search")
+        screen.type(ENTER)
+        screen.until_gone("I-search")
+        screen.type("?" + ENTER)
+        screen.until("You said: an old question")
+        assert screen.leave() == 0
+
+
+def test_a_long_paste_is_one_line_and_sent_whole(person: Person, model: Model) -> None:
+    text = "\n".join(f"line {n}" for n in range(1, 121))
+    with chat(person, 40) as screen:
+        screen.type("explain ")
+        screen.paste(text)
+        screen.until("> explain [pasted 120 lines]")
+        screen.type(BACKSPACE)
+        screen.until_gone("[pasted")
+        screen.paste(text)
+        screen.until("> explain [pasted 120 lines]")
+        screen.type(ENTER)
+        screen.until("You said: line 120")
+        assert "line 60" not in screen.text
+        assert screen.leave() == 0
+    assert any(request.said.endswith(f"explain {text}") for request in model.chats)
+
+
+def test_several_lines_are_edited_as_one_message(person: Person, model: Model) -> None:
+    with chat(person, 40) as screen:
+        screen.type("first 世界" + ALT_ENTER + "second" + "\x1b[D" * 3 + "X\\" + ENTER)
+        screen.until("secX")
+        screen.until("ond")
+        screen.type(ENTER)
+        screen.until("You said: ond")
+        assert screen.leave() == 0
+    assert any(request.said.endswith("first 世界\nsecX\nond") for request in model.chats)
+
+
+def test_a_message_is_written_in_the_editor(person: Person, model: Model) -> None:
+    editor = person.home / "editor"
+    editor.write_text('#!/bin/sh\necho "from the editor" >> "$1"\n')
+    editor.chmod(0o755)
+    with chat(person, EDITOR=str(editor)) as screen:
+        screen.type("first line\\" + ENTER)
+        screen.until("> first line")
+        screen.type(CTRL_X + CTRL_E)
+        screen.until("from the editor")
+        screen.type(ENTER)
+        screen.until("You said: from the editor")
+        assert screen.leave() == 0
+    assert any(request.said.endswith("first line\nfrom the editor") for request in model.chats)
+
+
+def test_a_mentioned_file_is_completed_and_attached(person: Person, model: Model) -> None:
+    folder = person.folder("project", **{"notes.txt": "the secret is 42\n"})
+    with chat(person, at=folder) as screen:
+        screen.type("what is in @no")
+        screen.until("notes.txt")
+        screen.type(TAB)
+        screen.until("what is in @notes.txt")
+        screen.type(ENTER)
+        screen.until("attached: notes.txt")
+        screen.until("You said: what is in @notes.txt")
+        assert screen.leave() == 0
+    assert any("the secret is 42" in request.said for request in model.chats)
+
+
+def test_a_mention_in_pasted_text_or_in_a_pipe_attaches_nothing(person: Person, model: Model) -> None:
+    folder = person.folder("project", **{"notes.txt": "the secret is 42\n"})
+    with chat(person, at=folder) as screen:
+        screen.paste("what is in @notes.txt")
+        screen.until("> what is in @notes.txt")
+        screen.type(ENTER)
+        screen.until("You said: what is in @notes.txt")
+        assert screen.leave() == 0
+    person.nacre("chat", at=folder, stdin="what is in @notes.txt")
+    person.nacre("chat", "what is in @notes.txt", at=folder)
+    assert not any("the secret is 42" in request.said for request in model.chats)
+
+
+def test_a_command_is_run_and_its_output_goes_along_with_the_next_message(person: Person, model: Model) -> None:
+    folder = person.folder("project", **{"notes.txt": ""})
+    with chat(person, at=folder) as screen:
+        screen.say("!ls; exit 3")
+        screen.until("(runs as you, outside the sandbox)")
+        screen.until("notes.txt (exit code 3; the output goes along with your next message)")
+        screen.say("what was that?")
+        screen.until("You said: what was that?")
+        assert screen.leave() == 0
+    sent = [request.said for request in model.chats if request.said.endswith("what was that?")]
+    assert "$ ls; exit 3\nnotes.txt\n" in sent[0]
+
+
+def test_a_pasted_command_is_never_run(person: Person) -> None:
+    folder = person.folder("project")
+    with chat(person, at=folder) as screen:
+        screen.paste("!touch pasted")
+        screen.until("> !touch pasted")
+        screen.type(ENTER)
+        screen.until("pasted text is never run")
+        screen.type(CTRL_C)
+        screen.say("!touch typed")
+        screen.until("(exit code 0")
+        assert screen.leave() == 0
+    person.nacre("chat", at=folder, stdin="!touch piped")
+    assert [path.name for path in folder.iterdir()] == ["typed"]
+
+
+def test_ctrl_c_ends_a_command_and_the_conversation_goes_on(person: Person) -> None:
+    with chat(person) as screen:
+        screen.say("!echo started; sleep 600")
+        screen.until("outside the sandbox) started")
+        screen.type(CTRL_C)
+        screen.until("(exit code -2")
+        screen.say("still here")
+        screen.until("You said: still here")
+        assert screen.leave() == 0
+
+
+@pytest.mark.parametrize(("bell", "wanted"), [("bell", b"\x07"), ("notify", b"\x1b]9;nacre: The answer is there\x07")])
+def test_the_end_of_a_long_turn_is_heard(person: Person, bell: str, wanted: bytes) -> None:
+    person.config(f'[cli]\nbell = "{bell}"\nbell_after = 0\n')
+    with chat(person) as screen:
+        assert wanted not in screen.raw
+        screen.say("hello")
+        screen.until("You said: hello")
+        screen.until_true(lambda: wanted in screen.raw, "there is no bell")
         assert screen.leave() == 0

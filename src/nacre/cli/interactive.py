@@ -7,11 +7,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from nacre import __version__
+from nacre import __version__, config
 from nacre.channels.terminal.plain import Plain
-from nacre.channels.terminal.ports import App, Desk, Reader
+from nacre.channels.terminal.ports import App, Bell, Desk, Look, Reader, Theme
 from nacre.channels.terminal.recall import Recall, place
 from nacre.channels.terminal.repl import Repl
 from nacre.channels.terminal.talk import Talk
@@ -29,7 +29,7 @@ from nacre.render.changes import change_lines
 from nacre.render.document import document
 from nacre.render.page import page
 from nacre.render.terminal import Sheet
-from nacre.render.text import clip, one_line, pad, width
+from nacre.render.text import clip, one_line, pad, width, wrapped
 from nacre.render.turn import Turn, question
 
 _SHOWN = 6
@@ -66,7 +66,7 @@ def _reader_factory(app: App, out: Out, recall: Recall) -> Callable[[Talk], Read
                 from nacre.channels.terminal.editor import Editor  # noqa: PLC0415 - the same
 
                 choices = Completion(app)
-                return Editor(talk, recall=recall, choices=choices, stream=sys.stdout, has_colour=out.color)
+                return Editor(talk, recall=recall, choices=choices, stream=sys.stdout, look=talk.desk.look)
             except ModuleNotFoundError as error:
                 if (error.name or "").partition(".")[0] != "prompt_toolkit":
                     raise
@@ -90,6 +90,8 @@ def make_desk(app: App, out: Out) -> Desk:
         rows=lambda rows: _rows(rows, out.sheet()),
         safe=lambda text: clean(text, lines=True),
         paint=lambda text, sgr: out.sheet().paint(text, sgr),
+        wrap=lambda text: list(wrapped(text, out.sheet().columns - 1)),
+        look=_look(out),
     )
 
 
@@ -121,13 +123,27 @@ def _session_rows(app: App, out: Out, infos: Sequence[SessionInfo]) -> list[str]
 
 
 def _rows(rows: Sequence[tuple[str, str]], sheet: Sheet) -> list[str]:
-    """Names and their meanings in two columns."""
-    left = min(max((width(one_line(word)) for word, _ in rows), default=0), sheet.columns * 2 // 3)
-    return [
-        f"  {sheet.paint(pad(clip(one_line(word), left), left), '1')}  "
-        f"{clip(one_line(meaning), max(sheet.columns - left - 4, 8))}".rstrip()
-        for word, meaning in rows
-    ]
+    """Names and their meanings in two columns; on a narrow screen the meaning is below the name."""
+    cells = [(one_line(name), one_line(meaning)) for name, meaning in rows]
+    left = max((width(name) for name, _ in cells), default=0)
+    is_narrow = left > sheet.columns // 2
+    indent = 6 if is_narrow else left + 4
+    lines: list[str] = []
+    for name, meaning in cells:
+        first, *others = wrapped(meaning, max(sheet.columns - indent - 1, 8))
+        head = sheet.paint(clip(name, sheet.columns - 3) if is_narrow else pad(name, left), "1")
+        lines += [f"  {head}", *([f"      {first}"] if first else [])] if is_narrow else [f"  {head}  {first}".rstrip()]
+        lines += [f"{' ' * indent}{other}" for other in others]
+    return lines
+
+
+def _look(out: Out) -> Look:
+    """How the terminal looks and sounds, by the configuration."""
+    tables = config.read()
+    found = {value.setting.key: value.value for value in config.current(tables, os.environ)}
+    theme, bell = cast("Theme", found["cli.theme"]), cast("Bell", found["cli.bell"])
+    has_colour = out.color and theme != "none"
+    return Look(has_colour=has_colour, theme=theme, bell=bell, bell_after=int(str(found["cli.bell_after"])))
 
 
 def _export(app: App, key: str, path: str) -> str:

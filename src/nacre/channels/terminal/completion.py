@@ -1,7 +1,8 @@
-"""What may follow on a command line of the conversation."""
+"""Completions for a line of the conversation: commands, what they take, and files behind an @."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from nacre.channels.terminal.commands import COMMANDS
 from nacre.channels.terminal.ports import App
 
 _MOST = 50
+_MOST_FILES = 1000
+_MENTION = re.compile(r'(?<!\S)@("?)((?<=")[^"\n]*|\S*)$')
+"""A file that is being mentioned at the end of a line."""
 
 
 class Choice(Struct, frozen=True):
-    """A word that may stand at the end of a line, instead of its last letters."""
+    """A word for the end of a line, in place of its last letters."""
 
     word: str
     replaces: int
@@ -22,7 +26,7 @@ class Choice(Struct, frozen=True):
 
 
 class Completion:
-    """What may follow, given the agent; models are asked for once, since that takes a while."""
+    """Completions for an agent; its models are asked for once, since that takes a while."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -30,6 +34,8 @@ class Completion:
 
     async def choices(self, line: str) -> list[Choice]:
         """Every word that the end of a line may become."""
+        if (mention := _MENTION.search(line)) and not line.startswith("/"):
+            return list(_mentioned_files(mention[1], mention[2]))
         if not line.startswith("/") or "\n" in line:
             return []
         command, blank, last = line.partition(" ")
@@ -41,7 +47,7 @@ class Completion:
         return list(self.values(takes, last))
 
     def values(self, takes: str, last: str) -> Iterator[Choice]:
-        """What a command takes that begins so."""
+        """What a command takes, of those that begin with `last`."""
         match takes:
             case "REF":
                 yield from self._sessions(last)
@@ -68,14 +74,23 @@ def _matching(words: Iterable[tuple[str, str]], typed: str) -> Iterator[Choice]:
     yield from (Choice(word, len(typed), meaning) for word, meaning in words if word.startswith(typed))
 
 
+def _mentioned_files(quote: str, typed: str) -> Iterator[Choice]:
+    """Files behind an @; a path with a blank is put between quotes."""
+    folder = typed[: typed.rfind("/") + 1]
+    for choice in _files(typed):
+        path = f"{folder}{choice.word}"
+        word = f'@"{path}"' if quote or " " in path else f"@{path}"
+        yield Choice(word.removesuffix('"') if path.endswith("/") else word, len(typed) + len(quote) + 1)
+
+
 def _files(typed: str) -> Iterator[Choice]:
-    """The names in a folder that begin so; hidden ones only for who begins with a dot."""
+    """The names in a folder that begin like this; hidden ones only after a dot."""
     folder, _, beginning = typed.rpartition("/")
     place = Path(f"{folder}/" if "/" in typed else ".").expanduser()
     try:
         found = sorted(place.iterdir())
     except OSError:
         return
-    for path in found[:1000]:
+    for path in found[:_MOST_FILES]:
         if path.name.startswith(beginning) and (beginning.startswith(".") or not path.name.startswith(".")):
             yield Choice(path.name + "/" * path.is_dir(), len(beginning), "")

@@ -1,15 +1,19 @@
-"""Line editing with what Python brings along: one line, then its answer."""
+"""Line editing with Python's own `input`: one line, then its answer."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FrameType
 from typing import IO, Protocol
 
+from nacre.channels.terminal.ports import About, Line
 from nacre.channels.terminal.recall import Recall
 from nacre.channels.terminal.ticker import Ticker
+
+_ROWS_BELOW = 5
 
 
 class Face(Protocol):
@@ -23,6 +27,7 @@ class Plain:
     """Reads lines while nothing else happens; `safe` makes a text safe to print."""
 
     reads_ahead = False
+    is_released = False
 
     def __init__(
         self,
@@ -46,8 +51,18 @@ class Plain:
         """Leave the keyboard as it is."""
         return contextlib.nullcontext()
 
-    async def read(self, draft: str = "") -> str:
-        """The next message or command; raises EOFError when somebody leaves, by Ctrl-C twice too."""
+    def released(self) -> contextlib.AbstractContextManager[None]:
+        """Leave the keyboard as it is."""
+        return contextlib.nullcontext()
+
+    def resume(self) -> None:
+        """Do nothing: the next line is drawn by `input`."""
+
+    async def read(self, draft: str = "") -> Line:
+        """Read the next message or command; raises EOFError when the user leaves, by Ctrl-C twice too.
+
+        Typed and pasted text cannot be told apart here, so all of it counts as pasted.
+        """
         if draft:
             self.show([f"(it was: {self._safe(draft)})"])
         interrupted = False
@@ -61,25 +76,30 @@ class Plain:
                 interrupted = True
                 continue
             self._recall.add(text)
-            return text
+            return Line(text, (text,))
 
-    async def ask(self, question: str, answers: Collection[str]) -> str:
-        """The answer to a question; whoever gives none says no."""
+    async def ask(self, question: str, answers: Collection[str], about: About | None = None) -> str:
+        """Ask until one of the answers is given; no answer at all is a no."""
         self._ticker.clear()
-        return await put(question, answers, self._read)
+        if about is not None:
+            self.show(about(max(shutil.get_terminal_size().lines - _ROWS_BELOW, 1)))
+        return await put(question, answers, read=self._read)
 
     def show(self, lines: Sequence[str]) -> None:
         self._ticker.clear()
         self._stream.write("".join(f"{line}\n" for line in lines))
         self._stream.flush()
 
+    def alert(self, text: str) -> None:
+        """Do nothing: a terminal that cannot do more than this may not have a bell."""
+
     def refresh(self) -> None:
         self._ticker.tick()
 
     def _message(self) -> str:
-        """A line, and the next as long as each ends with a backslash."""
+        """Read a line, and the next one as long as each ends with a backslash."""
         lines: list[str] = []
-        with _undisturbed():
+        with _interruptible():
             lines.append(self._read("> "))
             while lines[-1].endswith("\\"):
                 lines[-1] = lines[-1][:-1]
@@ -87,9 +107,9 @@ class Plain:
         return "\n".join(lines)
 
 
-async def put(question: str, answers: Collection[str], read: Callable[[str], str] = input) -> str:
-    """The answer to a question, one of those that there are; whoever gives none says no."""
-    with _undisturbed():
+async def put(question: str, answers: Collection[str], *, read: Callable[[str], str] = input) -> str:
+    """Ask until one of the answers is given; no answer at all is a no."""
+    with _interruptible():
         try:
             while (answer := read(question).strip().lower()) not in answers:
                 continue
@@ -99,8 +119,8 @@ async def put(question: str, answers: Collection[str], read: Callable[[str], str
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let Ctrl-C and the end of the terminal interrupt reading; the event loop stands still meanwhile."""
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C and the end of the terminal interrupt reading, since the event loop does not run meanwhile."""
 
     def leave(number: int, _: FrameType | None) -> None:
         raise EOFError(signal.Signals(number).name)

@@ -1,10 +1,10 @@
-"""What a conversation at a terminal asks of the parts around it."""
+"""What a conversation in a terminal needs from the parts around it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -143,13 +143,28 @@ class Drawing(Protocol):
         """Draw what is left."""
 
 
+About = Callable[[int], list[str]]
+"""What a question is about, drawn in a number of lines: its first line is the most important."""
+Theme = Literal["dark", "light", "none"]
+Bell = Literal["bell", "notify", "off"]
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """How the terminal looks and sounds; `bell_after` is how many seconds a turn takes that is worth a bell."""
+
+    has_colour: bool = False
+    theme: Theme = "dark"
+    bell: Bell = "bell"
+    bell_after: int = 10
+
+
 class Desk(Struct, frozen=True, kw_only=True):
-    """How things are looked up and how they look; whatever it gives is safe to print.
+    """How things are looked up and how they look; whatever it gives is safe to print, if it was given that.
 
     `find` gives the key of a reference, `history` the live messages of a session, `past` its end as
     lines, `export` writes it to a file and says so, `question` draws a call that somebody has to
     allow in at most so many lines, `rows` is a list of words and what they mean, `safe` makes a text
-    safe, `paint` gives it a colour.
+    safe, `paint` gives it a colour, `wrap` breaks it into lines that fit the screen.
     """
 
     find: Callable[[str], str]
@@ -163,26 +178,57 @@ class Desk(Struct, frozen=True, kw_only=True):
     rows: Callable[[Sequence[tuple[str, str]]], list[str]]
     safe: Callable[[str], str]
     paint: Callable[[str, str], str]
+    wrap: Callable[[str], list[str]]
+    look: Look = Look()
+
+
+class Footer(Struct, frozen=True, kw_only=True):
+    """The last line of the screen: `used` and `share` both say how full the context is, exactly and in short."""
+
+    model: str
+    used: str
+    share: str
+    title: str
+
+
+class Line(Struct, frozen=True):
+    """What a person wrote; `foreign` has every text in it that they did not type, such as pasted ones."""
+
+    text: str
+    foreign: tuple[str, ...] = ()
 
 
 class Reader(Protocol):
-    """Whoever reads lines from a person and prints for them."""
+    """Reads lines from a person and prints for them."""
 
     @property
     def reads_ahead(self) -> bool:
         """Whether it can read while a turn runs."""
 
+    @property
+    def is_released(self) -> bool:
+        """Whether another program has the terminal."""
+
     def held(self) -> AbstractContextManager[None]:
         """Have the keyboard, from the first line to the last."""
 
-    async def read(self, draft: str = "") -> str:
-        """What the person wrote next, `draft` being there to begin with; raises EOFError when they leave."""
+    def released(self) -> AbstractContextManager[None]:
+        """Give the terminal to another program."""
 
-    async def ask(self, question: str, answers: Collection[str]) -> str:
-        """The answer to a question, in lower case; asked until it is one of those that there are."""
+    def resume(self) -> None:
+        """Draw again after the process was stopped by a signal."""
+
+    async def read(self, draft: str = "") -> Line:
+        """Read the next line, which begins with `draft`; raises EOFError when the user leaves."""
+
+    async def ask(self, question: str, answers: Collection[str], about: About | None = None) -> str:
+        """Ask until one of the answers is given, in lower case; what it is about stays on the screen meanwhile."""
 
     def show(self, lines: Sequence[str]) -> None:
         """Print lines."""
 
+    def alert(self, text: str) -> None:
+        """Call somebody who looks elsewhere."""
+
     def refresh(self) -> None:
-        """Draw anew what may change."""
+        """Draw again what may change."""

@@ -1,4 +1,4 @@
-"""Read a line, do what it says, until somebody leaves."""
+"""Read a line and act on it, until the user leaves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nacre.channels.terminal.commands import Leave, obey, show_past
+from nacre.channels.terminal.ports import Line
+from nacre.channels.terminal.shell import attach_mentions, run_shell
 from nacre.channels.terminal.talk import Talk
 from nacre.errors import NacreError
 
@@ -19,14 +21,14 @@ _TICK = 0.1
 
 
 class Repl:
-    """A conversation from its beginning to its end."""
+    """A conversation from its first line to its last."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._signal = 0
 
     async def run(self) -> int:
-        """Talk until somebody leaves; returns 0, or the signal that ended it."""
+        """Talk until the user leaves; returns 0, or the signal that ended it."""
         talk = self._talk
         with talk.reader.held():
             return await self._run(talk)
@@ -43,7 +45,7 @@ class Repl:
         return self._signal
 
     def _begin(self) -> None:
-        """Say where one is, and finish what a crash left."""
+        """Print the notices and the session so far, and finish a turn that a crash cut short."""
         talk = self._talk
         for note in talk.app.notes:
             talk.hint(talk.desk.safe(note))
@@ -60,25 +62,30 @@ class Repl:
                 await talk.settled()
             draft, talk.draft = talk.draft, ""
             try:
-                await self._heard(await talk.reader.read(draft))
+                await self._handle(await talk.reader.read(draft))
             except (EOFError, Leave):
                 return
             except NacreError as error:
                 talk.complain(error)
                 talk.show("")
             except Exception as error:
-                # The edge: a mistake in one command does not end the conversation.
+                # The edge: a bug in one command does not end the conversation.
                 logger.exception("a command failed")
-                talk.complain(f"a mistake in nacre: {type(error).__name__}: {error}")
+                talk.complain(f"a bug in nacre: {type(error).__name__}: {error}")
 
-    async def _heard(self, line: str) -> None:
-        if line.startswith("/") and "/" not in line[1:].partition(" ")[0]:
-            await obey(self._talk, line.strip())
-        elif line.strip():
-            self._talk.say(line.strip())
+    async def _handle(self, line: Line) -> None:
+        """Run a command of ours or of the shell, or send a message."""
+        text = line.text
+        if text.startswith("/") and "/" not in text[1:].partition(" ")[0]:
+            await obey(self._talk, text.strip())
+        elif text.startswith("!"):
+            await run_shell(self._talk, line)
+        elif text.strip():
+            attach_mentions(self._talk, line)
+            self._talk.say(text.strip())
 
     async def _leave(self) -> None:
-        """Let the turn that runs come to its end, soon."""
+        """Stop the turn that runs, and give it a few seconds."""
         talk = self._talk
         if talk.is_at_work:
             talk.stop()
@@ -93,11 +100,16 @@ class Repl:
             await anyio.sleep(_TICK)
 
     async def _signals(self, tasks: TaskGroup) -> None:
-        """Leave in order when the process is to end; Ctrl-C where no editor reads it stops the turn, or leaves."""
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        """Leave in order when the process is to end; Ctrl-C that no editor reads stops the turn, or leaves."""
+        talk = self._talk
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT) as signals:
             async for number in signals:
-                # Without a turn it comes between two lines, from a key that was meant for a line.
-                if number == signal.SIGINT and (not self._talk.is_at_work or self._talk.stop()):
+                if number == signal.SIGCONT:
+                    talk.reader.resume()
+                    continue
+                # For a program that has the terminal, Ctrl-C is that program's. Without a turn it comes
+                # between two lines, from a key that was meant for a line.
+                if number == signal.SIGINT and (talk.reader.is_released or not talk.is_at_work or talk.stop()):
                     continue
                 self._signal = int(number)
                 tasks.cancel_scope.cancel()

@@ -16,7 +16,7 @@ from nacre.agent.actor import Inbound
 from nacre.agent.ports import Event
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.attachments import content
-from nacre.channels.terminal.ports import App, Desk, Draft, Reader
+from nacre.channels.terminal.ports import App, Desk, Draft, Footer, Reader
 from nacre.entries import Message
 from nacre.errors import NacreError, ProviderError, SessionBusy, Stopped
 from nacre.history.earlier import is_final
@@ -77,14 +77,23 @@ class Talk:
         return f"{doing} {time.monotonic() - self._since:.0f} s{waiting} · Ctrl-C stops it"
 
     @property
-    def footer(self) -> str:
+    def footer(self) -> Footer:
         """The model, how full its context is, and the session."""
-        share = 100 * self._used // max(self.app.tokens, 1)
-        used = f"{_short(self._used)}/{_short(self.app.tokens)} tokens ({share}%)"
-        return f"{self.desk.safe(self.app.model)} · {used} · {self.desk.safe(self._title or self.key)}"
+        share = f"{100 * self._used // max(self.app.tokens, 1)}%"
+        return Footer(
+            model=self.desk.safe(self.app.model),
+            used=f"{_short(self._used)}/{_short(self.app.tokens)} tokens ({share})",
+            share=share,
+            title=self.desk.safe(self._title or self.key),
+        )
 
     def show(self, *lines: str) -> None:
         self.reader.show(lines)
+
+    def _alert(self, text: str) -> None:
+        """Call somebody who has waited long enough to look elsewhere."""
+        if time.monotonic() - self._since >= self.desk.look.bell_after:
+            self.reader.alert(f"nacre: {text}")
 
     def _show_question(self, lines: Sequence[str]) -> None:
         """Show what is asked, behind all that was said and thought before."""
@@ -93,10 +102,12 @@ class Talk:
     def complain(self, error: object) -> None:
         """Tell what went wrong."""
         first, *rest = str(error).strip().split("\n")
-        self.show(self.desk.paint(f"× {self.desk.safe(first)}", "31"), *(f"  {self.desk.safe(line)}" for line in rest))
+        self.show(*(self.desk.paint(line, "31") for line in self.desk.wrap(f"× {self.desk.safe(first)}")))
+        self.show(*(f"  {self.desk.safe(line)}" for line in rest))
 
     def hint(self, text: str) -> None:
-        self.show(self.desk.paint(text, "2"))
+        """Tell something in passing, in whole words and as many lines as it takes."""
+        self.show(*(self.desk.paint(line, "2") for line in self.desk.wrap(text)))
 
     def _tell_summary(self, key: str, draft: Draft) -> None:
         if key == self.key:
@@ -191,19 +202,20 @@ class Talk:
             self.show(*self._ended())
             self._failed(error)
         except Exception as error:
-            # The edge: a mistake in one turn does not end the conversation.
+            # The edge: a bug in one turn does not end the conversation.
             logger.exception("a turn failed")
             self.show(*self._ended())
-            self.complain(f"a mistake in nacre: {type(error).__name__}: {error}")
+            self.complain(f"a bug in nacre: {type(error).__name__}: {error}")
         finally:
             self._over()
 
     def _over(self) -> None:
         self._turns -= 1
         self._is_stopping = False
-        self._since = time.monotonic()
         if not self._turns:
             self._settled.set()
+            self._alert("The answer is there")
+        self._since = time.monotonic()
         try:
             self.look()
         except Exception as error:
