@@ -70,7 +70,6 @@ SETTINGS = (
     Setting("cli.color", "colour in the terminal", "auto", ("auto", "always", "never")),
     Setting("cli.theme", "colours for a dark or a light background", "auto", ("auto", "dark", "light", "none")),
     Setting("cli.pager", "program that shows long output; empty: PAGER", ""),
-    Setting("cli.theme", "colours for a dark or a light terminal, or none", "dark", ("dark", "light", "none")),
     Setting("embedded.threads", "threads of the embedded model; 0: one per core", 0),
     Setting("memory.enabled", "remember facts from one session to the next", True),  # noqa: FBT003
     Setting("memory.model", "model that extracts facts from turns; empty: the one that answers", ""),

@@ -14,6 +14,7 @@ from tests.everyday.terminal import (
     CTRL_C,
     CTRL_E,
     CTRL_R,
+    CTRL_U,
     CTRL_X,
     ENTER,
     TAB,
@@ -21,28 +22,23 @@ from tests.everyday.terminal import (
 )
 
 WIDTHS = (40, 58, 80, 200)
-READY = "gemma4:e4b · 0%"
-"""What the footer says of an empty session, at any width."""
 
 
 def chat(person: Person, columns: int = 80, rows: int = 24, at: Path | None = None, **env: str) -> Screen:
-    """Begin a conversation, and wait until the prompt is there."""
-    screen = Screen(person, "chat", columns=columns, rows=rows, at=at, **env)
+    """Begin a conversation in a trusted folder, and wait until the prompt is there."""
+    folder = at or person.folder("project")
+    screen = Screen(person, "chat", "--trust", columns=columns, rows=rows, at=folder, **env)
     screen.until_true(lambda: screen.lines and "gemma4:e4b ·" in screen.lines[-1], "there is no footer")
     return screen
 
 
-def calls(name: str, **arguments: str) -> Reply:
-    return [Call(name, arguments)]
-
-
-def once(call: Reply) -> object:
-    """An answer that makes a call, and says what came of it."""
+def call_once(model: Model, name: str, **arguments: str) -> None:
+    """Let the model answer everything with a call, and tell what came of it."""
 
     def answer(request: Request) -> Reply:
-        return call if request.last["role"] == "user" else f"It said: {request.said}"
+        return f"It said: {request.said}" if request.last["role"] == "tool" else [Call(name, arguments)]
 
-    return answer
+    model.answer = answer
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
@@ -51,6 +47,63 @@ def test_a_conversation_fits_the_screen_at_any_width(person: Person, columns: in
         screen.say("hello 世界")
         screen.until("You said: hello 世界")
         assert max(map(len, screen.lines)) <= columns
+        assert screen.leave() == 0
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_an_approval_is_visible_at_any_width(person: Person, model: Model, columns: int) -> None:
+    folder = person.folder("project")
+    call_once(model, "shell", command="echo ran > flag")
+    with chat(person, columns, at=folder) as screen:
+        screen.say("do it")
+        screen.until("Allow? [y]es, [n]o,")
+        assert "? shell: echo ran > flag" in screen.words
+        screen.say("what is this about?")
+        screen.until("Please answer the question")
+        assert not (folder / "flag").exists()
+        screen.say("yes")
+        screen.until("It said:")
+        screen.until("> what is this about?")
+        assert (folder / "flag").read_text() == "ran\n"
+        screen.type(CTRL_U)
+        assert screen.leave() == 0
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_a_long_change_leaves_the_tool_and_the_file_on_the_screen(person: Person, model: Model, columns: int) -> None:
+    folder = person.folder("project")
+    call_once(model, "write_file", path="src/long.py", content="".join(f"line_{n} = {n}\n" for n in range(200)))
+    with chat(person, columns, at=folder) as screen:
+        screen.say("write it")
+        screen.until("Allow? [y]es, [n]o,")
+        assert "? write_file: src/long.py" in screen.text
+        assert "line_0 = 0" in screen.text
+        assert "more lines: v shows all" in screen.words
+        screen.say("v")
+        screen.until_true(lambda: "line_199 = 199" in screen.scrollback, "not all of it is shown")
+        screen.until("Allow? [y]es, [n]o,")
+        assert "? write_file: src/long.py" in screen.text
+        screen.say("n")
+        screen.until("It said:")
+        assert not (folder / "src").exists()
+        assert screen.leave() == 0
+
+
+def test_a_question_stays_visible_when_the_window_changes(person: Person, model: Model) -> None:
+    call_once(model, "write_file", path="long.py", content="".join(f"line_{n} = {n}\n" for n in range(200)))
+    with chat(person, 200, 40) as screen:
+        screen.say("write it")
+        screen.until("Allow? [y]es, [n]o,")
+        for columns, rows in ((80, 24), (40, 24), (58, 12), (200, 24)):
+            screen.resize(columns, rows)
+            screen.type("x")
+            screen.until("[v]iew: > x")
+            screen.until("? write_file: long.py")
+            screen.until("Allow? [y]es, [n]o,")
+            screen.type(BACKSPACE)
+            screen.until_gone("[v]iew: > x")
+        screen.say("n")
+        screen.until("It said:")
         assert screen.leave() == 0
 
 

@@ -139,11 +139,10 @@ def _rows(rows: Sequence[tuple[str, str]], sheet: Sheet) -> list[str]:
 
 def _look(out: Out) -> Look:
     """How the terminal looks and sounds, by the configuration."""
-    tables = config.read()
-    found = {value.setting.key: value.value for value in config.current(tables, os.environ)}
-    theme, bell = cast("Theme", found["cli.theme"]), cast("Bell", found["cli.bell"])
-    has_colour = out.color and theme != "none"
-    return Look(has_colour=has_colour, theme=theme, bell=bell, bell_after=int(str(found["cli.bell_after"])))
+    settings = config.load()
+    sheet, bell = out.sheet(), cast("Bell", settings.text("cli.bell"))
+    theme = cast("Theme", sheet.theme)
+    return Look(has_colour=sheet.has_colour, theme=theme, bell=bell, bell_after=settings.number("cli.bell_after"))
 
 
 def _export(app: App, key: str, path: str) -> str:

@@ -14,7 +14,7 @@ from nacre.agent.actor import Inbound
 from nacre.agent.ports import Ask, Called, Event, Notice, Returned, Text, Thought
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.once import Once, Outcome, finish_summary
-from nacre.channels.terminal.plain import put
+from nacre.channels.terminal.plain import asker
 from nacre.channels.terminal.ports import App
 from nacre.channels.terminal.talk import entitle
 from nacre.channels.terminal.ticker import Ticker
@@ -194,6 +194,7 @@ def _ask(out: Out, view: View, ticker: Ticker) -> Ask | None:
     def show(lines: Sequence[str]) -> None:
         view.end()
         ticker.clear()
-        out.warn("\n".join(lines))
+        if lines:
+            out.warn("\n".join(lines))
 
-    return asked(lambda approval, most: question(approval, out.sheet(), most=most), show, put)
+    return asked(lambda approval, most: question(approval, out.sheet(), most=most), show, asker(show))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FrameType
 from typing import IO, Protocol
 
+from nacre.channels.terminal.asking import Read
 from nacre.channels.terminal.ports import About, Line
 from nacre.channels.terminal.recall import Recall
 from nacre.channels.terminal.ticker import Ticker
@@ -81,9 +82,7 @@ class Plain:
     async def ask(self, question: str, answers: Collection[str], about: About | None = None) -> str:
         """Ask until one of the answers is given; no answer at all is a no."""
         self._ticker.clear()
-        if about is not None:
-            self.show(about(max(shutil.get_terminal_size().lines - _ROWS_BELOW, 1)))
-        return await put(question, answers, read=self._read)
+        return await asker(self.show, read=self._read)(question, answers, about)
 
     def show(self, lines: Sequence[str]) -> None:
         self._ticker.clear()
@@ -107,15 +106,21 @@ class Plain:
         return "\n".join(lines)
 
 
-async def put(question: str, answers: Collection[str], *, read: Callable[[str], str] = input) -> str:
-    """Ask until one of the answers is given; no answer at all is a no."""
-    with _interruptible():
-        try:
-            while (answer := read(question).strip().lower()) not in answers:
-                continue
-        except (EOFError, KeyboardInterrupt):
-            return "no"
-    return answer
+def asker(show: Callable[[Sequence[str]], None], *, read: Callable[[str], str] = input) -> Read:
+    """Make a function that asks by `read` until one of the answers is given; no answer at all is a no."""
+
+    async def ask(question: str, answers: Collection[str], about: About | None = None) -> str:
+        if about is not None:
+            show(about(max(shutil.get_terminal_size().lines - _ROWS_BELOW, 1)))
+        with _interruptible():
+            try:
+                while (answer := read(question).strip().lower()) not in answers:
+                    continue
+            except (EOFError, KeyboardInterrupt):
+                return "no"
+        return answer
+
+    return ask
 
 
 @contextlib.contextmanager

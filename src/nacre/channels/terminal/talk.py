@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from nacre.agent.actor import Inbound
 from nacre.agent.ports import Event
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.attachments import content
-from nacre.channels.terminal.ports import App, Desk, Draft, Footer, Reader
+from nacre.channels.terminal.ports import About, App, Desk, Draft, Footer, Reader
 from nacre.entries import Message
 from nacre.errors import NacreError, ProviderError, SessionBusy, Stopped
 from nacre.history.earlier import is_final
@@ -54,7 +54,7 @@ class Talk:
         self._used = 0
         self.reader = make_reader(self)
         app.compactor.listeners.append(self._tell_summary)
-        self._ask = asked(desk.question, self._show_question, self.reader.ask)
+        self._ask = asked(desk.question, self._show_question, self._read_answer)
 
     # ---- what is seen
 
@@ -98,6 +98,10 @@ class Talk:
     def _show_question(self, lines: Sequence[str]) -> None:
         """Show what is asked, behind all that was said and thought before."""
         self.show(*self._drawing.end(), *lines)
+
+    async def _read_answer(self, question: str, answers: Collection[str], about: About | None = None) -> str:
+        self._alert("A question waits for an answer")
+        return await self.reader.ask(question, answers, about)
 
     def complain(self, error: object) -> None:
         """Tell what went wrong."""
