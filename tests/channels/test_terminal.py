@@ -26,7 +26,7 @@ def start(root: Path, tmp_path: Path) -> Start:
 
     def begin(script: list[Any], *words: str, mark: str = "tokens (", **more: str) -> Terminal:
         places = {f"XDG_{name}_HOME": tmp_path / name for name in ("CACHE", "CONFIG", "DATA", "STATE")}
-        command = ["-m", "tests.channels.program", json.dumps(script), "chat", *words]
+        command = ["-m", "tests.channels.program", json.dumps(script), "chat", "--trust", *words]
         terminal = Terminal(command, environment(NACRE_HOME=root, **places, **more))
         terminal.until(mark)
         return terminal
@@ -111,7 +111,7 @@ def test_a_call_is_shown_and_runs_only_if_somebody_allows_it(start: Start, root:
     call = {"call": "shell", "command": "make clean", "touch": str(flag)}
     with start([[call], ["As you like."], [call], ["Done."], [call], ["Again."]]) as terminal:
         terminal.say("clean up")
-        assert "$ make clean" in terminal.until("[y]es, [n]o")
+        assert "? shell: make clean" in terminal.until("[y]es, [n]o")
         terminal.say("maybe")
         terminal.say("no")
         terminal.until("As you like.")
@@ -136,7 +136,7 @@ def test_a_draft_is_neither_lost_nor_taken_for_an_answer(start: Start, root: Pat
         terminal.type("my draft")
         terminal.until("my draft")
         flag.touch()
-        terminal.until("[v]iew all")
+        terminal.until("[v]iew")
         terminal.type(CTRL_C)
         terminal.until("> my draft")
         terminal.type(ENTER)
