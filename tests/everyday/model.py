@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -41,8 +41,11 @@ class Refusal:
 
 
 Piece = str | Call | Thinking
-Reply = str | Refusal | Sequence[Piece | Refusal]
-"""A text, an error, or pieces that are sent one by one; an error after pieces breaks the stream off."""
+Reply = str | Refusal | Iterable[Piece | Refusal]
+"""A text, an error, or pieces that are sent one by one; an error after pieces breaks the stream off.
+
+Pieces from a generator are sent as it yields them, so a test can wait between two of them.
+"""
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(reply, Refusal):
             self._error(reply.status, reply.message)
             return
-        pieces = [reply] if isinstance(reply, str) else list(reply)
+        pieces = [reply] if isinstance(reply, str) else reply
         if request.path == "/api/chat":
             self._stream(_lines(_ollama(request, pieces)), "application/x-ndjson")
         else:
@@ -247,7 +250,7 @@ def _events(values: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     yield b"data: [DONE]\n\n"
 
 
-def _ollama(request: Request, pieces: Sequence[Piece | Refusal]) -> Iterator[dict[str, Any]]:
+def _ollama(request: Request, pieces: Iterable[Piece | Refusal]) -> Iterator[dict[str, Any]]:
     head = {"model": request.model, "created_at": "2026-11-15T18:00:00Z"}
     for piece in pieces:
         message: dict[str, Any] = {"role": "assistant", "content": ""}
@@ -265,7 +268,7 @@ def _ollama(request: Request, pieces: Sequence[Piece | Refusal]) -> Iterator[dic
     yield {**head, "message": {"role": "assistant", "content": ""}, **end}
 
 
-def _openai(request: Request, pieces: Sequence[Piece | Refusal]) -> Iterator[dict[str, Any]]:
+def _openai(request: Request, pieces: Iterable[Piece | Refusal]) -> Iterator[dict[str, Any]]:
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1763229600, "model": request.model}
     reason, calls = "stop", 0
     for piece in pieces:

@@ -7,7 +7,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from nacre.agent.actor import Inbound
@@ -35,7 +34,7 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound, *, promp
     view = _view(args, out)
     ticker = Ticker(lambda: view.status if not out.quiet else "")
     key = inbound.key
-    turn = _Turn(app, key, is_kept=not args.incognito)
+    turn = _Turn(app, args, key)
 
     def emit(event: Event) -> None:
         turn.take(event)
@@ -83,7 +82,9 @@ async def _summarise(app: App, key: str, view: View, out: Out) -> int:
 
 def _finish(out: Out, turn: _Turn, outcome: Outcome) -> int:
     """Print the end of the JSON output, or what was wrong with the answer; returns the exit code."""
-    text = text_of(outcome.answer) if outcome.answer is not None else ""
+    stopped = outcome.answer.extra.get("stopped") if outcome.answer is not None else None
+    # What ends a turn after too many steps is a mark in the log, not something that the model said.
+    text = text_of(outcome.answer) if outcome.answer is not None and stopped != "steps" else ""
     failure = _fault(turn, outcome, text)
     if failure is None:
         head = {"schema_version": 1, **({"type": "done"} if out.jsonl else {}), "ok": True}
@@ -121,11 +122,12 @@ def _fault(turn: _Turn, outcome: Outcome, text: str) -> Failure | None:
 class _Turn:
     """What happened in one turn, for the JSON output and the exit code."""
 
-    def __init__(self, app: App, key: str, *, is_kept: bool) -> None:
+    def __init__(self, app: App, args: Namespace, key: str) -> None:
         self._app = app
+        self._folder = str(args.folder)
         self._key = key
         self._before = app.sessions.snapshot(key, last=0).n
-        self._shown_key = key if is_kept else None
+        self._shown_key = None if args.incognito else key
         self._pieces: list[str] = []
         self._has_thought = False
         self.calls: list[dict[str, Any]] = []
@@ -134,7 +136,7 @@ class _Turn:
     @property
     def session(self) -> dict[str, Any]:
         """The fields of the record that `--jsonl` begins with."""
-        return {"key": self._shown_key, "model": self._app.model, "folder": str(Path.cwd())}
+        return {"key": self._shown_key, "model": self._app.model, "folder": self._folder}
 
     @property
     def only_thought(self) -> str:
