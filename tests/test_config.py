@@ -48,9 +48,9 @@ def test_tables_of_names_that_users_choose_are_kept(file: Path) -> None:
         ('[agent]\nmodle = "x"', r"agent.modle is not a setting; did you mean agent.model\?"),
         ("[zzz]\nqqq = 1", "zzz.qqq is not a setting; `nacre config show` lists all settings"),
         ("top = 1", "top is not a setting"),
-        ('[agent]\nmax_steps = "many"', r"agent.max_steps is a whole number, not 'many' \(file\)"),
-        ("[sandbox]\nnetwork = 1", r"sandbox.network is true or false, not 1 \(file\)"),
-        ('[sandbox]\nkind = "jail"', r"sandbox.kind is auto, bwrap, landlock or off, not 'jail' \(file\)"),
+        ('[agent]\nmax_steps = "many"', r"agent.max_steps is a whole number, not 'many' \(.*config.toml:2\)"),
+        ("[sandbox]\nnetwork = 1", r"sandbox.network is true or false, not 1 \(.*config.toml:2\)"),
+        ('[sandbox]\nkind = "jail"', r"sandbox.kind is auto, bwrap, landlock or off, not 'jail' \(.*config.toml:2\)"),
         ('[approvals]\nshell = "maybe"', "approvals.shell is ask, allow or deny, not 'maybe'"),
         ('[mcp]\nfiles = "serve"', "mcp.files is a table: a server, with a command or a url, not 'serve'"),
         ("[agent", "cannot be read: .*; correct it, or move it away"),
@@ -66,6 +66,23 @@ def test_what_cannot_work_is_said(file: Path, text: str, said: str) -> None:
 def test_a_variable_that_means_nothing_is_said(variable: str, value: str) -> None:
     with pytest.raises(nacre.ConfigError, match=rf"not {value!r} \({variable}\)"):
         Settings({}, {variable: value})
+
+
+def test_a_problem_names_the_line_that_it_is_in(file: Path) -> None:
+    file.write_text('# mine\n\n[agents.clerk]\nmodel = "x"\nmax_steps = "y"\n[agents.clerk.cli]\ncolor = "never"\n')
+    with pytest.raises(nacre.ConfigError) as error:
+        config.load()
+    assert f"[agents.clerk] agent.max_steps is a whole number, not 'y' ({file}:5)" in str(error.value)
+    assert f"[agents.clerk] cli cannot be set for one agent ({file}:6)" in str(error.value)
+
+
+def test_a_problem_in_a_variable_names_the_variable(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("[agent]\nmax_steps = 5\n")
+    monkeypatch.setenv("NACRE_AGENT_MAX_STEPS", "x")
+    with pytest.raises(
+        nacre.ConfigError, match=r"agent.max_steps is a whole number, not 'x' \(NACRE_AGENT_MAX_STEPS\)$"
+    ):
+        config.load()
 
 
 # ---- lists

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nacre.cli import verbs
-from nacre.config import SETTINGS
+from nacre.config import SETTINGS, to_toml
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
@@ -63,10 +63,8 @@ def test_every_verb_is_in_the_page_on_the_command_line(verb: str) -> None:
 
 def test_every_setting_is_in_the_page_on_the_command_line_with_its_default() -> None:
     rows = re.findall(r"^\| `(\w+\.\w+)` \|.*\| (.*?) ?\|$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
-    defaults = {setting.key: str(setting.default) for setting in SETTINGS}
-    assert {key: text.strip("`") for key, text in rows} == {
-        key: text.lower() if text in {"True", "False"} else text for key, text in defaults.items()
-    }
+    defaults = {setting.key: to_toml(setting.default).strip('"') for setting in SETTINGS}
+    assert {key: text.strip("`") for key, text in rows} == defaults
 
 
 def test_every_test_that_shows_a_guarantee_is_there() -> None:

@@ -45,6 +45,14 @@ class Value(NamedTuple):
     source: str
 
 
+class Problem(NamedTuple):
+    """A setting that is not valid: its full key, what is wrong, and the source as in `Value`."""
+
+    key: str
+    text: str
+    source: str = "file"
+
+
 SETTINGS = (
     Setting(
         "agent.provider",
@@ -113,8 +121,9 @@ _TAKEN = (MAIN, "nacre")
 class Settings:
     """The value of every setting; creating it raises ConfigError if one of them is not valid."""
 
-    def __init__(self, tables: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-        wrong = complaints(tables, environ)
+    def __init__(self, tables: Mapping[str, Any], environ: Mapping[str, str], *, text: str = "") -> None:
+        """`text` is that of the file, if there is one: errors then name the line."""
+        wrong = complaints(tables, environ, text=text)
         if wrong:
             raise ConfigError("; ".join(wrong))
         self._values = {found.setting.key: found.value for found in current(tables, environ)}
@@ -157,6 +166,11 @@ class Settings:
         variable = _BY_KEY[key].variable
         return Settings(tables, {name: text for name, text in self._environ.items() if name != variable})
 
+    @property
+    def tables(self) -> Mapping[str, Any]:
+        """The tables of the file."""
+        return self._tables
+
     def text(self, key: str) -> str:
         return str(self._values[key])
 
@@ -182,7 +196,8 @@ class Settings:
 
 def load() -> Settings:
     """The settings of the file and the environment; raises ConfigError."""
-    return Settings(read(), os.environ)
+    text = read_text()
+    return Settings(parse(text), os.environ, text=text)
 
 
 def path() -> str:
@@ -193,19 +208,34 @@ def path() -> str:
     return f"{home}/nacre/config.toml"
 
 
-def read() -> dict[str, Any]:
-    """The configuration file; empty if there is none. Raises ConfigError if it cannot be read."""
+def read_text() -> str:
+    """The text of the configuration file; empty if there is none. Raises ConfigError if it cannot be read."""
     try:
-        with open(path(), "rb") as file:  # noqa: PTH123 - the same
-            import tomllib  # noqa: PLC0415 - most have no such file, and its parser takes its time to load
-
-            return tomllib.load(file)
+        with open(path(), encoding="utf-8", newline="") as file:  # noqa: PTH123 - the same
+            return file.read()
     except FileNotFoundError as error:
         if os.environ.get("NACRE_CONFIG"):
             raise ConfigError(f"there is no configuration file {path()}; check --config or NACRE_CONFIG") from error
-        return {}
+        return ""
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path()} cannot be read: {error}; correct it, or move it away") from error
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The tables of a configuration file; raises ConfigError if it is not TOML."""
+    if not text:
+        return {}
+    import tomllib  # noqa: PLC0415 - most have no such file, and the parser is slow to import
+
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{path()} cannot be read: {error}; correct it, or move it away") from error
+
+
+def read() -> dict[str, Any]:
+    """The tables of the configuration file; empty if there is none. Raises ConfigError if it cannot be read."""
+    return parse(read_text())
 
 
 def current(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[Value]:
@@ -218,14 +248,78 @@ def value_of(key: str) -> str:
     return str(_current(_BY_KEY[key], read(), os.environ).value)
 
 
-def complaints(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+def setting_of(key: str) -> Setting | None:
+    """The setting of a key, also of one agent's (`agents.NAME.model`); None if it is none of ours."""
+    if key.startswith("agents.") and key.count(".") > 1:
+        own = key.split(".", 2)[2]
+        key = own if "." in own else f"agent.{own}"
+    return _BY_KEY.get(key)
+
+
+def parse_value(setting: Setting, text: str) -> Plain:
+    """The value that a text means for a setting, as in a variable; raises ConfigError if it is not valid."""
+    found = Value(setting, _parsed(setting, text), "")
+    if wrong := _fault(found):
+        raise ConfigError(wrong.text)
+    return found.value
+
+
+def to_toml(value: Any) -> str:
+    """A value as it is written in the file."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(to_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name} = {to_toml(one)}' for name, one in value.items())}}}"
+    if isinstance(value, str):
+        import json  # noqa: PLC0415 - only for who writes the file
+
+        # TOML's strings are JSON's, save that DEL must be escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def complaints(tables: Mapping[str, Any], environ: Mapping[str, str], *, text: str = "") -> list[str]:
+    """Every problem with the settings, for people; with the file's text each names its line."""
+    return [describe(problem, text) for problem in problems(tables, environ)]
+
+
+def describe(problem: Problem, text: str = "") -> str:
+    """A problem, and where it is: a variable, or a line of the file."""
+    if problem.source != "file":
+        return f"{problem.text} ({problem.source})"
+    line = line_of(text, problem.key)
+    return f"{problem.text} ({path()}:{line})" if line else f"{problem.text} (file)"
+
+
+def problems(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[Problem]:
     """Every problem with the settings in a file and in the environment."""
-    wrong = [fault for key, value in _flat(tables) if (fault := _strange(key, value))]
+    wrong = [Problem(key, fault) for key, value in _flat(tables) if (fault := _strange(key, value))]
     wrong += [fault for found in current(tables, environ) if (fault := _fault(found))]
     agents = found if isinstance(found := tables.get("agents"), dict) else {}
     for name, table in agents.items():
-        wrong += _complaints_of(name, table) if isinstance(table, dict) else []
+        wrong += _problems_of(name, table) if isinstance(table, dict) else []
     return wrong + [fault for section in _ROUTED for fault in _astray(section, tables.get(section), [MAIN, *agents])]
+
+
+def line_of(text: str, key: str) -> int:
+    """The number of the line of a file that sets a key, else of its table's heading; 0 if neither is found."""
+    import re  # noqa: PLC0415 - only after a mistake
+
+    wanted, heading, nearest = key.split("."), list[str](), 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.match(r"\s*\[\[?([^\]]+)\]", line):
+            heading = _names(found[1])
+            if heading == wanted[: len(heading)]:
+                nearest = number
+        elif found := re.match(r"\s*([\w.\"' -]+?)\s*=", line):
+            names = [*heading, *_names(found[1])]
+            if names == wanted[: len(names)]:
+                return number
+    return nearest
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip().strip("\"'") for name in text.split(".")]
 
 
 def is_name(text: str) -> bool:
@@ -233,14 +327,18 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= _LONGEST_NAME and text[0] != "-" and _LETTERS.issuperset(text)
 
 
-def _complaints_of(name: str, table: Mapping[str, Any]) -> list[str]:
+def _problems_of(name: str, table: Mapping[str, Any]) -> list[Problem]:
     """Every problem with an agent's table."""
+    place = f"agents.{name}"
     if not is_name(name) or name in _TAKEN:
-        return [f"agents.{name}: an agent is named by lower-case letters, digits and dashes, and not main or nacre"]
+        rule = "an agent is named by lower-case letters, digits and dashes, and not main or nacre"
+        return [Problem(place, f"{place}: {rule}")]
     own = _sections(table)
-    alien = [f"{section} cannot be set for one agent" for section in own if section in _SHARED]
-    found = complaints({section: table for section, table in own.items() if section not in _SHARED}, {})
-    return [f"[agents.{name}] {fault}" for fault in alien + found]
+    wrong = [Problem(section, f"{section} cannot be set for one agent") for section in own if section in _SHARED]
+    wrong += problems({section: table for section, table in own.items() if section not in _SHARED}, {})
+    return [
+        Problem(f"{place}.{key.removeprefix('agent.')}", f"[{place}] {text}", source) for key, text, source in wrong
+    ]
 
 
 def _sections(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -263,12 +361,12 @@ def _without_agent(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if key != "agent"}
 
 
-def _astray(section: str, tables: Any, agents: list[str]) -> list[str]:
+def _astray(section: str, tables: Any, agents: list[str]) -> list[Problem]:
     """Tables that name an agent that does not exist."""
     found = tables.items() if isinstance(tables, dict) else ()
     wanted = {key: _agent_of(table) for key, table in found if isinstance(table, dict)}
     return [
-        f"{section}.{key} is for the agent {name!r}; there are {', '.join(agents)}"
+        Problem(f"{section}.{key}.agent", f"{section}.{key} is for the agent {name!r}; there are {', '.join(agents)}")
         for key, name in wanted.items()
         if name not in agents
     ]
@@ -328,19 +426,28 @@ def _strange(key: str, value: Any) -> str:
     return "" if key in _BY_KEY else f"{key} is not a setting{_meant(key)}"
 
 
-def _fault(found: Value) -> str:
+def _fault(found: Value) -> Problem | None:
     setting, value, source = found
+    choices = setting.choices
     if isinstance(setting.default, tuple) and not isinstance(value, tuple):
-        return f'{setting.key} is an array of texts, as ["a", "b"], not {value!r} ({source})'
-    if type(value) is not type(setting.default):
-        return f"{setting.key} is {setting.kind}, not {value!r} ({source})"
-    if not setting.choices or value in setting.choices:
-        return ""
-    return f"{setting.key} is {', '.join(setting.choices[:-1])} or {setting.choices[-1]}, not {value!r} ({source})"
+        wanted = 'an array of texts, as ["a", "b"]'
+    elif type(value) is not type(setting.default):
+        wanted = setting.kind
+    elif choices and value not in choices:
+        wanted = f"{', '.join(choices[:-1])} or {choices[-1]}"
+    else:
+        return None
+    return Problem(setting.key, f"{setting.key} is {wanted}, not {value!r}", source)
+
+
+def close_matches(key: str) -> list[str]:
+    """Settings whose keys look like this one, the most similar first."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+
+    last = [known for known in _BY_KEY if known.partition(".")[2] == key.rpartition(".")[2]]
+    return get_close_matches(key, _BY_KEY, n=3) or last[:3]
 
 
 def _meant(key: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
-
-    near = get_close_matches(key, _BY_KEY, n=1)
+    near = close_matches(key)
     return f"; did you mean {near[0]}?" if near else "; `nacre config show` lists all settings"

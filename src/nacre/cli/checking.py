@@ -1,82 +1,193 @@
-"""nacre serve --check: whether a daemon could start as it is set up; nothing is changed, and nothing is sent."""
+"""The checks of `nacre doctor`, `nacre config check` and `nacre serve --check`: one list, of which each runs a part.
+
+Nothing is changed and no message is sent. Servers of models are asked which models they have.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from argparse import Namespace
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from threading import Timer
+from typing import TYPE_CHECKING, NamedTuple
 
-from nacre.app.agents import check_limits, check_workspaces
-from nacre.app.furnishing import workspace_of
-from nacre.app.manners import manners_of
-from nacre.app.models import provider_for
-from nacre.app.permissions import check_rules
-from nacre.app.running import store_of
-from nacre.app.serving import FOLDER, channels_by_name, schedule_of
-from nacre.cli.doctor import Check
-from nacre.cli.failures import FAILED, OK, USAGE
+from nacre import config
+from nacre.cli.failures import EXTRAS, FAILED, OK, USAGE
+from nacre.cli.output import Out
 from nacre.cli.place import root_of
-from nacre.cli.serve import TOKEN_HINT, VARIABLE, needs_token
-from nacre.config import MAIN, Settings, load, path
-from nacre.errors import ConfigError, NacreError, ProviderError
-from nacre.web.server import listening
+from nacre.cli.text import clean, wrap
+from nacre.errors import ConfigError, NacreError, ProviderError, install_command
 
-_OF_THE_WORLD = {"address", "store", "workspace", "model"}
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nacre.config import Settings
+
+_ENVIRONMENT = {"address", "store", "workspace", "model", "sandbox", "extras"}
+"""Checks that fail because of the machine, not because of the configuration."""
+_PATIENCE = 0.5
+_INDENT = 19
+_UNLIMITED = 100_000
+_PROGRAMS = frozenset(("chmod", "nacre", "ollama", "pip", "rm"))
 
 
-async def checks(args: Namespace) -> AsyncIterator[Check]:
-    """What was looked at, one part after the other."""
-    yield _address(args)
-    yield _token(args)
-    try:
-        settings = load()
-        check_workspaces(settings, root_of(args))
-        check_limits(settings)
-        check_rules(settings)
-    except ConfigError as error:
-        yield Check("config", "fail", str(error), f"edit {path()}; `nacre config show` lists all settings")
-        return
-    yield Check("config", "ok", f"{path()}; agents: {', '.join(settings.agents)}")
-    for name in settings.agents:
-        async for found in _agent(settings.for_agent(name), name, args):
-            yield found._replace(name=found.name if name == MAIN else f"{name}: {found.name}")
+class Check(NamedTuple):
+    """The result of one check: ok, warn or fail, and what to do."""
+
+    name: str
+    status: str
+    detail: str
+    hint: str = ""
+
+
+def print_checks(checks: Iterable[Check], out: Out) -> list[Check]:
+    """Print each check as soon as it is done, unless it is for a program; gives them all."""
+    found = []
+    for check in checks:
+        found.append(check)
+        if not out.json:
+            print_check(check, out)
+    return found
+
+
+def print_check(check: Check, out: Out) -> None:
+    """Print a check, and below it what to do."""
+    paint = {"ok": out.green, "warn": out.yellow, "fail": out.red}[check.status]
+    lead = f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<12}')} "
+    # On a narrow terminal the text stands below its name; in a pipe every text is one line.
+    columns = out.width if out.has_width else _UNLIMITED
+    indent = _INDENT if columns >= 3 * _INDENT else 6
+    lines = [line for part in check.detail.splitlines() for line in wrap(clean(part), columns - indent)]
+    first = lines.pop(0) if indent == _INDENT and lines else ""
+    out.say(f"{lead}{first}".rstrip())
+    for line in lines:
+        out.say(f"{'':<{indent}}{line}")
+    for part in check.hint.splitlines():
+        # A command stays whole, so that it can be copied.
+        is_command = part.partition(" ")[0] in _PROGRAMS
+        for place, line in enumerate(wrap(clean(part), _UNLIMITED if is_command else columns - indent - 2)):
+            out.say(f"{'':<{indent}}{' ' if place else out.dim('→')} {line}")
 
 
 def code_of(found: list[Check]) -> int:
-    """The exit code: settings that are wrong are the user's, anything else the world's."""
+    """The exit code: 2 if the configuration is wrong, 1 if it is something else."""
     bad = {check.name.rpartition(" ")[2] for check in found if check.status == "fail"}
     if not bad:
         return OK
-    return FAILED if bad <= _OF_THE_WORLD else USAGE
+    return FAILED if bad <= _ENVIRONMENT else USAGE
 
 
-def _address(args: Namespace) -> Check:
+def serve_checks(args: Namespace, out: Out) -> Iterator[Check]:
+    """Whether `nacre serve` could start with these options."""
+    from nacre.cli.serve import TOKEN_HINT, VARIABLE, needs_token  # noqa: PLC0415 - it imports this module
+    from nacre.web.server import listening  # noqa: PLC0415 - only for a daemon
+
     try:
         for one in listening(args.host, args.port):
             one.close()
     except ConfigError as error:
-        return Check("address", "fail", str(error), "is another daemon running? choose another with --port or --host")
-    return Check("address", "ok", f"{args.host}, port {args.port}")
-
-
-def _token(args: Namespace) -> Check:
+        hint = "is another daemon running? choose another with --port or --host"
+        yield Check("address", "fail", str(error), hint)
+    else:
+        yield Check("address", "ok", f"{args.host}, port {args.port}")
     if needs_token(args):
-        return Check("token", "fail", f"a daemon on {args.host} needs a token that you chose", TOKEN_HINT)
-    return Check("token", "ok", f"in {VARIABLE}" if os.environ.get(VARIABLE) else "made anew at each start")
+        yield Check("token", "fail", f"a daemon on {args.host} needs a token that you chose", TOKEN_HINT)
+    else:
+        yield Check("token", "ok", f"in {VARIABLE}" if os.environ.get(VARIABLE) else "made anew at each start")
+    yield from settings_checks(args, out, model=args.model)
 
 
-async def _agent(settings: Settings, name: str, args: Namespace) -> AsyncIterator[Check]:
-    root = store_of(root_of(args), name)
-    yield _folder("store", root, "--store or NACRE_HOME names another")
-    yield _folder("workspace", str(workspace_of(settings, root)), "agent.workspace names another")
-    async for found in _channels(settings, Path(root) / FOLDER):
-        yield found
-    yield await _model(settings, args.model if name == MAIN else None)
+def settings_checks(args: Namespace, out: Out, *, model: str | None = None) -> Iterator[Check]:
+    """Whether the configuration can work: the file, and of each agent workspace, channels, sandbox and model."""
+    try:
+        text = config.read_text()
+        wrong = config.complaints(config.parse(text), os.environ, text=text)
+    except ConfigError as error:
+        yield Check("config", "fail", str(error), "nacre config edit")
+        return
+    for problem in wrong:
+        yield Check("config", "fail", problem, "nacre config edit")
+    if wrong:
+        return
+    settings = config.load()
+    if args.agent not in settings.agents:
+        known = ", ".join(settings.agents)
+        yield Check("config", "fail", f"there is no agent {args.agent!r}; there are {known}", "nacre config edit")
+        return
+    yield from extras_checks(settings)
+    try:
+        from nacre.app.agents import check_limits, check_workspaces  # noqa: PLC0415 - optional
+        from nacre.app.permissions import check_rules  # noqa: PLC0415 - the same
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRAS:
+            raise
+        yield Check("config", "ok", _file())
+        yield Check("model", "warn", f"not checked: {error.name} is not installed", install_command("agent"))
+        return
+    try:
+        check_workspaces(settings, _main_root(args))
+        check_limits(settings)
+        check_rules(settings)
+    except ConfigError as error:
+        yield Check("config", "fail", str(error), "nacre config edit")
+        return
+    yield Check("config", "ok", f"{_file()}; agents: {', '.join(settings.agents)}")
+    for name in [args.agent] if args.agent != config.MAIN else settings.agents:
+        for found in _agent_checks(settings.for_agent(name), name, args, out=out, model=model):
+            yield found._replace(name=found.name if name == config.MAIN else f"{name}: {found.name}")
+
+
+def extras_checks(settings: Settings) -> Iterator[Check]:
+    """Which optional parts are installed, and the command for each that is not."""
+    modules: dict[str, list[str]] = {}
+    for module, extra in EXTRAS.items():
+        modules.setdefault(extra, []).append(module)
+    missing = {extra: [one for one in needed if not _is_installed(one)] for extra, needed in modules.items()}
+    there = [extra for extra, lacking in missing.items() if not lacking]
+    absent = [extra for extra, lacking in missing.items() if lacking]
+    detail = f"installed: {', '.join(there) or 'none'}"
+    if not absent:
+        yield Check("extras", "ok", detail)
+        return
+    serves = "channels" in settings.tables or "schedule" in settings.tables
+    status = "fail" if "serve" in absent and serves else "warn" if "agent" in absent else "ok"
+    lacking = "; ".join(f"{extra} (without {', '.join(missing[extra])})" for extra in absent)
+    yield Check("extras", status, f"{detail}; not installed: {lacking}", "\n".join(map(install_command, absent)))
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _agent_checks(settings: Settings, name: str, args: Namespace, *, out: Out, model: str | None) -> Iterator[Check]:
+    """The checks of one agent; `model` is the one that a flag named for the main agent."""
+    from pathlib import Path  # noqa: PLC0415 - slow to import
+
+    import anyio  # noqa: PLC0415 - optional
+
+    from nacre.app.furnishing import workspace_of  # noqa: PLC0415 - optional
+    from nacre.app.running import store_of  # noqa: PLC0415 - the same
+
+    root = store_of(_main_root(args), name)
+    yield _folder("store", root, "choose another with --store or NACRE_HOME")
+    yield _folder("workspace", str(workspace_of(settings, root)), "nacre config set agent.workspace DIR")
+    yield from anyio.run(_channels, settings, Path(root))
+    yield from _commands(settings)
+    with _wait(out, "trying the sandbox"):
+        yield anyio.run(_sandbox, settings)
+    with _wait(out, "asking for the model"):
+        yield anyio.run(_model, settings, model if name == config.MAIN else None)
 
 
 def _folder(name: str, place: str, hint: str) -> Check:
-    """Whether a folder can be written, or made where it is not there yet."""
+    """Whether a folder can be written, or made where it does not exist yet."""
     above = place
     while not os.path.lexists(above):
         above = os.path.dirname(above)
@@ -84,48 +195,119 @@ def _folder(name: str, place: str, hint: str) -> Check:
     wanted = [above, inside] if os.path.exists(inside) else [above]
     if not all(os.path.isdir(one) and os.access(one, os.R_OK | os.W_OK | os.X_OK) for one in wanted):
         return Check(name, "fail", f"{place} cannot be written", hint)
-    return Check(name, "ok", place if above == place else f"{place} (made at the start)")
+    return Check(name, "ok", place if above == place else f"{place} (will be created)")
 
 
-async def _channels(settings: Settings, folder: Path) -> AsyncIterator[Check]:
+async def _channels(settings: Settings, root: Path) -> list[Check]:
+    from nacre.app.manners import manners_of  # noqa: PLC0415 - optional
+    from nacre.app.serving import FOLDER, channels_by_name, schedule_of  # noqa: PLC0415 - the same
+
+    folder = root / FOLDER
     try:
-        manners = manners_of(settings)
+        makers = channels_by_name(settings, folder, manners_of(settings))
     except ConfigError as error:
-        yield Check("channels", "fail", str(error), "see docs/channels.md")
-        return
-    makers = channels_by_name(settings, folder, manners)
+        return [Check("channels", "fail", str(error), "see docs/channels.md")]
+    found = []
     for name, make in makers.items():
         try:
             await make().close()
         except NacreError as error:
-            yield Check(name, "fail", str(error), "see docs/channels.md")
+            found.append(Check(name, "fail", str(error), "see docs/channels.md"))
         else:
-            yield Check(name, "ok", f"a channel as [channels.{name}] says; its server was not asked")
+            found.append(Check(name, "ok", f"[channels.{name}] is complete; its server was not asked"))
     try:
         if schedule_of(settings, folder, list(makers)) is not None:
-            yield Check("schedule", "ok", ", ".join(settings.table("schedule")))
+            found.append(Check("schedule", "ok", ", ".join(settings.table("schedule"))))
     except ConfigError as error:
-        yield Check("schedule", "fail", str(error), "see docs/channels.md")
+        found.append(Check("schedule", "fail", str(error), "see docs/channels.md"))
+    return found
+
+
+def _commands(settings: Settings) -> Iterator[Check]:
+    """Whether the programs of MCP servers exist."""
+    for name, table in settings.table("mcp").items():
+        command = table.get("command")
+        words = command if isinstance(command, list) else str(command).split()
+        if command and not shutil.which(os.path.expanduser(str(words[0]))):
+            yield Check("mcp", "warn", f"[mcp.{name}]: {words[0]} is not installed", "see docs/tools.md")
+
+
+async def _sandbox(settings: Settings) -> Check:
+    """Which sandbox works here, found by running a command in it."""
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - beside its only use
+    from typing import cast  # noqa: PLC0415 - the same
+
+    from nacre.sandbox.finding import Kind, find  # noqa: PLC0415 - optional
+
+    kind = settings.text("sandbox.kind")
+    with TemporaryDirectory() as folder:
+        try:
+            found = await find(folder, kind=cast("Kind", kind), network=settings.flag("sandbox.network"))
+        except ConfigError as error:
+            return Check("sandbox", "fail", str(error), "see docs/tools.md")
+    if found.sandbox is None:
+        why, _, hint = found.why.rpartition("; ")
+        return Check("sandbox", "warn" if kind == "auto" else "fail", f"no shell: {why or found.why}", hint)
+    if kind == "off":
+        return Check("sandbox", "warn", found.why, "nacre config set sandbox.kind auto")
+    return Check("sandbox", "ok", found.why)
 
 
 async def _model(settings: Settings, wanted: str | None) -> Check:
+    """Which model would answer, and whether its server has it."""
+    from nacre.app.models import provider_for  # noqa: PLC0415 - optional
+
     try:
         provider = await provider_for(settings, wanted)
     except (ProviderError, ConfigError) as error:
         first, _, hint = str(error).partition("\n")
-        return Check("model", "fail", first, hint or "see docs/chat.md")
+        return Check("model", "fail", first, hint or "nacre init")
     kind, model = type(provider).__name__.lower(), provider.model
     try:
         listed = getattr(provider, "models", None)
         known = list(await listed()) if listed is not None else [model]
     except ProviderError as error:
-        return Check("model", "fail", str(error).splitlines()[0], "see that its server runs, and agent.provider")
+        hint = "see that its server runs; `nacre config show` has its address under agent.provider"
+        return Check("model", "fail", str(error).splitlines()[0], hint)
     finally:
         await provider.close()
     if model in known or f"{model}:latest" in known:
         return Check("model", "ok", f"{kind}/{model}")
     if kind == "ollama":
         return Check("model", "fail", f"Ollama has no {model}", f"ollama pull {model}")
-    return Check(
-        "model", "warn", f"{kind} does not list {model}", "agent.model, if it is not just another name for one"
-    )
+    hint = "nacre config set agent.model NAME, if it is not another name for one that is listed"
+    return Check("model", "warn", f"{kind} does not list {model}", hint)
+
+
+def _main_root(args: Namespace) -> str:
+    """The store of the main agent: --agent makes `root_of` that of another."""
+    return root_of(args).removesuffix(f"/agents/{args.agent}") if args.agent != config.MAIN else root_of(args)
+
+
+def _file() -> str:
+    return config.path() if os.path.exists(config.path()) else f"defaults ({config.path()} does not exist)"
+
+
+@contextmanager
+def _wait(out: Out, what: str) -> Iterator[None]:
+    """Say on a terminal what takes more than half a second."""
+    is_shown = not out.quiet and not out.json and sys.stderr is not None and sys.stderr.isatty()
+    drawn: list[bool] = []
+
+    def draw() -> None:
+        drawn.append(True)
+        sys.stderr.write(f"{what} …")
+        sys.stderr.flush()
+
+    timer = Timer(_PATIENCE, draw)
+    if is_shown:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if is_shown:
+            timer.join()
+        if drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

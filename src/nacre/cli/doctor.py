@@ -1,29 +1,30 @@
-"""nacre doctor: is everything in order, and what to do where it is not."""
+"""nacre doctor: check the store, the settings, the model and the machine, and say what to do."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import stat as modes
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import closing
-from typing import NamedTuple
 from urllib.parse import quote
 
-from nacre import config as settings
+from nacre.cli.checking import Check, print_checks, settings_checks
 from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.gc import leftovers
 from nacre.cli.output import Out
 from nacre.cli.place import opened, root_of
-from nacre.cli.text import clean, several, size
+from nacre.cli.text import several, size
 from nacre.cli.usage import FOLDERS
-from nacre.errors import ConfigError, NacreError
+from nacre.errors import NacreError
 from nacre.keys import OWN_KEYS, is_internal
 
 EXAMPLES = (
-    ("look at everything", "nacre doctor"),
+    ("check everything", "nacre doctor"),
     (
-        "for a script: exit code 0 if all is well",
+        "for a script: exit code 0 if nothing failed",
         "nacre doctor --quiet --json | jq '.checks[] | select(.status != \"ok\")'",
     ),
 )
@@ -34,52 +35,58 @@ _OTHERS = 0o077
 _MOST_NAMED = 3
 
 
-class Check(NamedTuple):
-    """One thing that was looked at: ok, warn or fail, and what to do."""
-
-    name: str
-    status: str
-    detail: str
-    hint: str = ""
-
-
 def add(parser: ArgumentParser) -> None:
     """It takes no arguments of its own."""
 
 
 def run(args: Namespace, out: Out) -> int:
     root = root_of(args)
-    checks = list(_checks(args, root))
-    bad = any(check.status == "fail" for check in checks)
+    found = print_checks(_checks(args, out, root), out)
+    bad = any(check.status == "fail" for check in found)
     if out.json:
-        found = [check._asdict() for check in checks]
-        out.document({"schema_version": 1, "ok": not bad, "store": root, "checks": found})
-    else:
-        for check in checks:
-            tell(out, check)
+        checks = [check._asdict() for check in found]
+        out.document({"schema_version": 1, "ok": not bad, "store": root, "checks": checks})
     return FAILED if bad else OK
 
 
-def _checks(args: Namespace, root: str) -> Iterator[Check]:
+def _checks(args: Namespace, out: Out, root: str) -> Iterator[Check]:
     if os.path.isdir(root):
         yield _opens(args, root)
         yield _permissions(root)
         yield _writable(root)
         yield _unfinished(root)
     else:
-        yield Check(
-            "store", "warn", f"{root} is not there yet", "the first message makes it; is --store or --agent right?"
-        )
+        hint = "the first message creates it; is --store or --agent right?"
+        yield Check("store", "warn", f"{root} does not exist yet", hint)
     yield _space(root)
     yield _index(root)
-    yield _settings()
+    yield from _state_files()
+    # What is above says more about the store.
+    yield from (check for check in settings_checks(args, out) if check.name != "store" or check.status != "ok")
 
 
-def tell(out: Out, check: Check) -> None:
-    paint = {"ok": out.green, "warn": out.yellow, "fail": out.red}[check.status]
-    out.say(f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<12}')} {clean(check.detail)}")
-    if check.hint:
-        out.say(f"      {'':<13}{out.dim('→')} {clean(check.hint)}")
+def _state_files() -> Iterator[Check]:
+    """Whether the files that say what the user trusts and allows can be read, and by nobody else."""
+    folder = f"{os.environ.get('XDG_STATE_HOME') or os.path.expanduser('~/.local/state')}/nacre"
+    for name, file in (("trust", "trust.json"), ("rules", "permissions.json")):
+        path = f"{folder}/{file}"
+        try:
+            with open(path, "rb") as stream:
+                folders = json.loads(stream.read()).get("folders", {})
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, AttributeError) as error:
+            yield Check(name, "fail", f"{path} cannot be read: {error}", f"correct it, or remove it: rm {path}")
+            continue
+        gone = [place for place in folders if not os.path.isdir(place)]
+        if _is_open(path):
+            yield Check(name, "warn", f"others may read or write {path}", f"chmod 600 {path}")
+        elif gone:
+            named = ", ".join(gone[:_MOST_NAMED]) + (" …" if len(gone) > _MOST_NAMED else "")
+            hint = f"nacre trust --revoke {shlex.quote(gone[0])}" if name == "trust" else ""
+            yield Check(name, "warn", f"{several(len(gone), 'folder')} in {path} no longer exist: {named}", hint)
+        else:
+            yield Check(name, "ok", f"{several(len(folders), 'folder')} in {path}")
 
 
 def _opens(args: Namespace, root: str) -> Check:
@@ -87,9 +94,7 @@ def _opens(args: Namespace, root: str) -> Check:
         with opened(args) as sessions:
             infos = [*sessions.list(internal=True), *sessions.list(archived=True, internal=True)]
     except (NacreError, Failure, OSError) as error:
-        return Check(
-            "store", "fail", str(error), "see that the path is a directory of yours, or name another with --store"
-        )
+        return Check("store", "fail", str(error), "the store is a directory of yours; choose another with --store")
     shown = [info for info in infos if not is_internal(info.key)]
     archived = sum(info.archived for info in shown)
     detail = f"{root}: {several(len(shown) - archived, 'session')}, {archived:,} archived"
@@ -115,7 +120,7 @@ def _logs(folder: str) -> int:
 
 
 def _permissions(root: str) -> Check:
-    """Everything that we make is private; what others may read was made or changed by somebody else."""
+    """Everything that nacre makes is private; another program made or changed what others may read."""
     open_to_others = [path for path in _paths(root) if _is_open(path)]
     if not open_to_others:
         return Check("permissions", "ok", "only you can read the sessions")
@@ -143,7 +148,7 @@ def _writable(root: str) -> Check:
     if os.access(root, os.W_OK | os.X_OK) and os.access(f"{root}/sessions", os.W_OK | os.X_OK):
         return Check("writing", "ok", "new messages can be written")
     return Check(
-        "writing", "fail", f"{root} cannot be written", f"chmod u+rwx {root} {root}/sessions, or is the disk read-only?"
+        "writing", "fail", f"{root} cannot be written", f"chmod u+rwx {root} {root}/sessions; or is the disk read-only?"
     )
 
 
@@ -164,11 +169,11 @@ def _space(root: str) -> Check:
     free = found.f_bavail * found.f_frsize
     detail = f"{size(free)} free"
     if free < _TOO_LITTLE:
-        return Check("space", "fail", detail, "make room: `nacre sessions du`, `compact --all`, `trash empty`")
+        return Check("space", "fail", detail, "free some space: `nacre sessions du`, `compact --all`, `trash empty`")
     if found.f_files and found.f_favail < _FEW_FILES:
         return Check("space", "fail", f"room for {found.f_favail} more files", "remove small files from this disk")
     if free < _LITTLE:
-        return Check("space", "warn", detail, "`nacre sessions du` says what takes the room")
+        return Check("space", "warn", detail, "`nacre sessions du` shows what takes the space")
     return Check("space", "ok", detail)
 
 
@@ -178,25 +183,15 @@ def _index(root: str) -> Check:
 
         from nacre.index.location import folder_of  # noqa: PLC0415
     except ImportError as error:
-        return Check("index", "warn", f"there is none, lists read every log: {error}", "use a Python that has sqlite3")
+        return Check("index", "warn", f"none, so that lists read every log: {error}", "use a Python that has sqlite3")
     path = f"{folder_of(root, None)}/index.sqlite"
     if not os.path.exists(path):
-        return Check("index", "ok", "not made yet; the first list or search makes it")
+        return Check("index", "ok", "not built yet; the first list or search builds it")
     try:
         with closing(connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=1)) as database:
             database.execute("SELECT count(*) FROM words WHERE words MATCH 'probe'").fetchone()
     except Error as error:
         return Check(
-            "index", "warn", f"{path}: {error}", f"it is made anew by itself; if not, rm -r {folder_of(root, None)}"
+            "index", "warn", f"{path}: {error}", f"it is rebuilt automatically; if not: rm -r {folder_of(root, None)}"
         )
     return Check("index", "ok", f"{size(os.path.getsize(path))}, {path}")
-
-
-def _settings() -> Check:
-    try:
-        wrong = settings.complaints(settings.read(), os.environ)
-    except ConfigError as error:
-        return Check("config", "fail", str(error), "nacre config path says where it is")
-    if wrong:
-        return Check("config", "warn", "; ".join(wrong), f"edit {settings.path()}")
-    return Check("config", "ok", settings.path() if os.path.exists(settings.path()) else "defaults")

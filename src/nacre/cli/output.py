@@ -15,6 +15,7 @@ from nacre.cli.flags import Flags
 from nacre.cli.progress import Progress
 from nacre.cli.text import clean, clean_json, cut, pad, width
 from nacre.cli.times import rfc3339
+from nacre.errors import ConfigError
 from nacre.render.text import ago
 from nacre.render.theme import choose_theme, sgr_for
 
@@ -239,13 +240,21 @@ def _wants_color(chosen: str, *, is_terminal: bool) -> bool:
         return False
     if not chosen and (environment("FORCE_COLOR") or environment("CLICOLOR_FORCE")):
         return True
-    chosen = chosen or settings.value_of("cli.color")
+    chosen = chosen or _setting("cli.color")
     return chosen == "always" or (chosen == "auto" and is_terminal and environment("TERM") != "dumb")
+
+
+def _setting(key: str) -> str:
+    """A setting of the output; `auto` if the file cannot be read, so that the commands that correct it can run."""
+    try:
+        return settings.value_of(key)
+    except ConfigError:
+        return "auto"
 
 
 def _theme(chosen: str) -> str:
     """The theme for output in colour; `--color always` has colours whatever NO_COLOR and cli.theme say."""
-    wanted = settings.value_of("cli.theme")
+    wanted = _setting("cli.theme")
     if chosen != "always":
         return choose_theme(wanted, os.environ)
     environ = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}

@@ -71,7 +71,7 @@ def run(args: Namespace, out: Out) -> int:
         out.write(systemd.unit(_command(args)))
         return OK
     if args.check:
-        return anyio.run(_check, args, out)
+        return _check(args, out)
     token = os.environ.get(VARIABLE, "")
     if needs_token(args):
         raise Failure("usage", f"a daemon on {args.host} needs a token that you chose", hint=TOKEN_HINT)
@@ -101,16 +101,11 @@ def _command(args: Namespace) -> list[str]:
     return [sys.executable, "-m", "nacre.cli", "serve", *words]
 
 
-async def _check(args: Namespace, out: Out) -> int:
+def _check(args: Namespace, out: Out) -> int:
     """Say whether a daemon could start; returns the exit code."""
-    from nacre.cli import checking  # noqa: PLC0415 - brings the agent along
-    from nacre.cli.doctor import tell  # noqa: PLC0415
+    from nacre.cli import checking  # noqa: PLC0415 - only to check
 
-    found = []
-    async for check in checking.checks(args):
-        found.append(check)
-        if not out.json:
-            tell(out, check)
+    found = checking.print_checks(checking.serve_checks(args, out), out)
     code = checking.code_of(found)
     if out.json:
         out.document({"schema_version": 1, "ok": code == OK, "checks": [check._asdict() for check in found]})

@@ -289,9 +289,9 @@ class FoundList(Struct, frozen=True, kw_only=True):
 class Done(Struct, frozen=True, kw_only=True):
     """What became of a session."""
 
-    ok: Literal[True] = True
+    ok: bool = True
     operation: Literal["archive", "unarchive", "rm", "stop"]
-    dry_run: Literal[False] = False
+    dry_run: bool = False
     key: str
     status: Literal["archived", "active", "erased", "stopped", "idle"]
 
@@ -299,9 +299,9 @@ class Done(Struct, frozen=True, kw_only=True):
 class Renamed(Struct, frozen=True, kw_only=True):
     """A session's title, and what it was."""
 
-    ok: Literal[True] = True
+    ok: bool = True
     operation: Literal["rename"] = "rename"
-    dry_run: Literal[False] = False
+    dry_run: bool = False
     key: str
     title: str
     previous: str
@@ -310,9 +310,9 @@ class Renamed(Struct, frozen=True, kw_only=True):
 class Forked(Struct, frozen=True, kw_only=True):
     """A session that shares another's past."""
 
-    ok: Literal[True] = True
+    ok: bool = True
     operation: Literal["fork"] = "fork"
-    dry_run: Literal[False] = False
+    dry_run: bool = False
     source: str
     at: int | None
     key: str
@@ -321,7 +321,7 @@ class Forked(Struct, frozen=True, kw_only=True):
 class Sent(Struct, frozen=True, kw_only=True):
     """The answer to words; `joined` if they came in the middle of a turn, whose answer goes to whoever began it."""
 
-    ok: Literal[True] = True
+    ok: bool = True
     operation: Literal["send"] = "send"
     key: str
     joined: bool
