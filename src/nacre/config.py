@@ -293,7 +293,7 @@ def describe(problem: Problem, text: str = "") -> str:
 
 def problems(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[Problem]:
     """Every problem with the settings in a file and in the environment."""
-    wrong = [Problem(key, fault) for key, value in _flat(tables) if (fault := _strange(key, value))]
+    wrong = [Problem(key, text) for key, value in _flat(tables) if (text := _strange(key, value))]
     wrong += [fault for found in current(tables, environ) if (fault := _fault(found))]
     agents = found if isinstance(found := tables.get("agents"), dict) else {}
     for name, table in agents.items():

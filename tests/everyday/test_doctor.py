@@ -32,10 +32,10 @@ def check_of(done: Done, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("config", BROKEN.values(), ids=BROKEN)
 def test_what_serve_would_fail_for_is_found_by_check_and_doctor_too(person: Person, config: str) -> None:
     person.config(config)
-    env = {"OPENAI_API_KEY": "k", "NACRE_SERVE_TOKEN": "a-token-that-is-long-enough"}
-    serve = person.nacre("serve", "--check", "--port", "0", "--json", **env)
-    check = person.nacre("config", "check", "--json", **env)
-    doctor = person.nacre("doctor", "--json", **env)
+    person.env |= {"OPENAI_API_KEY": "k", "NACRE_SERVE_TOKEN": "a-token-that-is-long-enough"}
+    serve = person.nacre("serve", "--check", "--port", "0", "--json")
+    check = person.nacre("config", "check", "--json")
+    doctor = person.nacre("doctor", "--json")
     assert serve.code == check.code != 0
     assert doctor.code == 1
     assert failing(serve) == failing(check) == failing(doctor)

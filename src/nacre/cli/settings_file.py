@@ -100,8 +100,8 @@ def _candidates(lines: list[str], names: tuple[str, ...], value: str) -> Iterato
         if old.names == names:
             head = lines[old.first][: old.column]
             tail = _comment(lines[old.first : old.last])
-            end = "\r\n" if lines[old.last - 1].endswith("\r\n") else "\n"
-            yield [*lines[: old.first], f"{head}{value}{tail}{end}", *lines[old.last :]]
+            newline = "\r\n" if lines[old.last - 1].endswith("\r\n") else "\n"
+            yield [*lines[: old.first], f"{head}{value}{tail}{newline}", *lines[old.last :]]
     # 2. In its table: below a line that shows it as a comment, else behind the last key.
     line = f"{_written(names[-1:])} = {value}\n"
     start, end = _table(lines, names[:-1])
