@@ -61,6 +61,8 @@ SETTINGS = (
         ("auto", "ollama", "openai", "anthropic", "embedded"),
     ),
     Setting("agent.model", "name of the model; empty: the provider's default", ""),
+    Setting("agent.fallback", "models that answer, in this order, if the model is unavailable: provider/model", ()),
+    Setting("agent.allow_remote", "a remote model may answer in sessions where a local one did", False),  # noqa: FBT003
     Setting("agent.max_context_tokens", "maximum size of a request to the model, in tokens", 32_000),
     Setting("agent.max_history_messages", "maximum number of messages of a session in one request", 50),
     Setting("agent.max_steps", "maximum number of model calls in one turn", 50),
@@ -78,7 +80,7 @@ SETTINGS = (
     Setting("cli.color", "colour in the terminal", "auto", ("auto", "always", "never")),
     Setting("cli.theme", "colours for a dark or a light background", "auto", ("auto", "dark", "light", "none")),
     Setting("cli.pager", "program that shows long output; empty: PAGER", ""),
-    Setting("embedded.threads", "threads of the embedded model; 0: one per core", 0),
+    Setting("embedded.threads", "threads of the embedded model; -1: one per idle core, 0: one per core", -1),
     Setting("memory.enabled", "remember facts from one session to the next", True),  # noqa: FBT003
     Setting("memory.model", "model that extracts facts from turns; empty: the one that answers", ""),
     Setting("memory.tokens", "maximum size of the facts sent with each message, in tokens", 800),

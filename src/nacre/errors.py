@@ -14,7 +14,10 @@ NacreError
 ├── Busy                    a session has more waiting than it takes; try again later
 ├── Stopped                 a turn was stopped before it had an answer
 ├── ProviderError           a model or its server failed
-│   └── ContextOverflow     what the model was shown is longer than it can take
+│   ├── ContextOverflow     what the model was shown is longer than it can take
+│   ├── ModelUnavailable    no answer from this model now, whatever it is asked; another one may answer
+│   │   └── NoModel         no model was named, and none was found
+│   └── ModelNotAllowed     a remote model would get a session of a local one, and nobody said yes
 ├── ToolError               a tool failed
 ├── ChannelError            words could not be sent to where they belong
 └── ConfigError             the configuration cannot work
@@ -81,6 +84,21 @@ class ProviderError(NacreError):
 
 class ContextOverflow(ProviderError):
     """What the model was shown is longer than it can take; show it less and try again."""
+
+
+class ModelUnavailable(ProviderError):
+    """The model cannot answer or may not be asked; the lines after the first one say what to do.
+
+    It is not installed, its key is missing or its server is down, for example.
+    """
+
+
+class NoModel(ModelUnavailable):
+    """No model was named, and none was found."""
+
+
+class ModelNotAllowed(ProviderError):
+    """The session was answered by a local model, the model is remote, and nobody said yes to sending it."""
 
 
 class ToolError(NacreError):

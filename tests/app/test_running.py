@@ -51,7 +51,7 @@ def test_ollama_answers_if_it_is_there(home: Path) -> None:
         reply = await app.kernel.deliver(Inbound(key="k", content="hi"))
         assert reply is not None
         assert (reply.content, app.model) == ("hello", "ollama/gemma4:e4b")
-        assert await app.models() == ["gemma4:e4b"]
+        assert "ollama/gemma4:e4b" in await app.models()
         assert app.window("k").messages[-1].content == "hello"
 
     play([answer(said("hello"))], act)
@@ -230,26 +230,33 @@ def test_without_a_model_it_says_what_to_do(home: Path, monkeypatch: pytest.Monk
         async with running(settings()):
             pytest.fail("there is no model")
 
-    with pytest.raises(
-        nacre.ProviderError, match=r"(?s)no model to talk to.*ollama pull gemma4:e4b.*nacre setup embedded"
-    ):
+    with pytest.raises(nacre.ProviderError, match=r"(?s)no model can answer.*nacre init.*nacre setup embedded"):
         anyio.run(run)
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
-def test_a_provider_without_a_usual_model_must_be_told_which(home: Path, provider: str) -> None:
+@pytest.mark.parametrize(("provider", "variable"), [("openai", "OPENAI_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY")])
+def test_a_provider_without_a_key_says_which_variable_has_it(home: Path, provider: str, variable: str) -> None:
     async def run() -> None:
         async with running(settings(agent={"provider": provider})):
-            pytest.fail("no model was named")
+            pytest.fail("there is no key")
 
-    with pytest.raises(nacre.ConfigError, match=r"agent\.model is not set"):
+    with pytest.raises(nacre.ProviderError, match=rf"(?s){provider}/.* needs an API key.*{variable}"):
         anyio.run(run)
 
 
 def test_another_model_may_take_over(home: Path) -> None:
     async def act(app: App) -> None:
-        await app.use("openai/gpt-9")
-        assert app.model == "openai/gpt-9"
+        await app.use("ollama/gemma4:e4b")
+        assert app.model == "ollama/gemma4:e4b"
+
+    play([], act, {"agent": {"model": "ollama/other"}})
+
+
+def test_a_model_that_cannot_answer_does_not_take_over(home: Path) -> None:
+    async def act(app: App) -> None:
+        with pytest.raises(nacre.ProviderError, match=r"(?s)does not have the model 'gema4'.*Did you mean"):
+            await app.use("gema4")
+        assert app.model == "ollama/gemma4:e4b"
 
     play([], act)
 
@@ -259,7 +266,7 @@ def test_a_key_is_read_from_its_file(home: Path) -> None:
         async with running(settings(agent={"provider": "openai", "model": "m"}, openai={"key_file": "/nowhere"})):
             pytest.fail("there is no such file")
 
-    with pytest.raises(nacre.ConfigError, match="the key in /nowhere cannot be read"):
+    with pytest.raises(nacre.ConfigError, match="the key file /nowhere cannot be read"):
         anyio.run(run)
 
 
@@ -307,12 +314,11 @@ def _unwrapped(act: Play) -> None:
     anyio.run(run)
 
 
-def test_a_model_that_was_asked_for_is_not_replaced_by_another(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.providers.weights.is_installed", lambda: True)
-
+def test_a_model_that_was_asked_for_is_not_replaced_by_another(home: Path) -> None:
     async def run() -> None:
-        async with running(settings(), Options(model="nosuch/x")):
-            pass
+        async with running(settings(ollama={"host": "127.0.0.1:1"}), Options(model="nosuch/x")) as app:
+            assert app.model == "ollama/nosuch/x"
+            await app.check_model()
 
-    with pytest.raises(nacre.ProviderError, match="nosuch/x cannot be asked: Ollama does not answer"):
+    with pytest.raises(nacre.ProviderError, match=r"Ollama at http://127\.0\.0\.1:1 cannot be reached"):
         anyio.run(run)

@@ -209,7 +209,7 @@ def test_no_server_says_where_and_what_to_do() -> None:
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     listener = Listener()
     provider = OpenAI("m", base_url=address, patience=Patience(sleep=listener.sleep, attempts=2))
-    with pytest.raises(ProviderError, match=f"the server at {address} cannot be reached .*; see whether"):
+    with pytest.raises(ProviderError, match=f"the server at {address} cannot be reached .*; check that"):
         anyio.run(lambda: provider.complete(asked("Hello"), emit=listener))
     assert len(listener.waits) == 1
 

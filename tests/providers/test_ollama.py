@@ -147,7 +147,7 @@ def test_an_answer_that_ran_out_of_room_says_so() -> None:
 def test_an_old_server_that_cut_the_prompt_is_noticed() -> None:
     listener = Listener()
     _reply(Answer(chunks=(said("?"), done(prompt=4096))), listener=listener)
-    assert "cut what it was shown" in listener.notices[0]
+    assert "cut the request" in listener.notices[0]
 
 
 # ---- what fails
@@ -189,7 +189,7 @@ def test_a_model_that_is_not_there_says_how_to_get_it() -> None:
         await provider.close()
         return str(caught.value).removeprefix(f"Ollama at {server.host} ")
 
-    assert _served(work) == "has no model 'gemma4:e4b'; get it: ollama pull gemma4:e4b"
+    assert _served(work) == "does not have the model 'gemma4:e4b'\nTo install it: nacre models pull gemma4:e4b"
 
 
 def test_a_model_that_cannot_think_says_what_to_do() -> None:
@@ -200,7 +200,7 @@ def test_a_model_that_cannot_think_says_what_to_do() -> None:
 def test_no_server_says_how_to_start_it() -> None:
     provider = Ollama("test", host="127.0.0.1:1", num_ctx=4096, patience=Patience(attempts=1))
     with pytest.raises(
-        ProviderError, match=r"Ollama at http://127.0.0.1:1 cannot be reached .*; start it: ollama serve"
+        ProviderError, match=r"Ollama at http://127.0.0.1:1 cannot be reached .*; start it with `ollama serve`"
     ):
         anyio.run(lambda: provider.complete(asked("Hello"), emit=Listener()))
 
@@ -293,7 +293,7 @@ def test_every_shape_of_ollama_host_is_understood(host: str, url: str) -> None:
 
 @pytest.mark.parametrize("host", ["example.org:port", "example.org:70000"])
 def test_a_port_that_is_none_is_refused(host: str) -> None:
-    with pytest.raises(ConfigError, match="has a port that is none"):
+    with pytest.raises(ConfigError, match="has an invalid port"):
         address(host)
 
 

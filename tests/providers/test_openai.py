@@ -275,11 +275,11 @@ def test_an_overflow_in_mid_stream_is_an_overflow() -> None:
 def test_an_empty_account_is_not_asked_again() -> None:
     listener = Listener()
     poor = Answer(chunks=(line({"error": {"message": "no money", "code": "insufficient_quota"}}),), status=429)
-    with pytest.raises(ProviderError, match="the account must be topped up"):
+    with pytest.raises(ProviderError, match="the account has no credit left"):
         _answered(poor, listener=listener)
     assert listener.waits == []
 
 
 def test_a_model_that_is_not_there_is_named() -> None:
-    with pytest.raises(ProviderError, match=r"is there a model 'm', and is the address right\?"):
+    with pytest.raises(ProviderError, match=r"check the name of the model \('m'\)"):
         _answered(refusal("not found", status=404))

@@ -1,64 +1,184 @@
-"""Which model answers: the one that was named, else Ollama if it answers, else the embedded one."""
+"""Which model answers: the one that the user named, else the best that is there."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+
 from nacre.agent.ports import Provider
-from nacre.config import Settings, path
-from nacre.errors import ConfigError, ProviderError
+from nacre.config import Settings
+from nacre.errors import ConfigError, ModelUnavailable, NoModel, ProviderError
 
 if TYPE_CHECKING:
+    from nacre.app.fallback import ModelChain
+    from nacre.providers.listing import ModelInfo
     from nacre.providers.ollama import Ollama
 
-_OLLAMA_MODEL = "gemma4:e4b"
-_NO_MODEL = (
-    "there is no model to talk to: Ollama does not answer ({reason}), and the embedded model is not installed.\n"
-    "Start Ollama and `ollama pull {model}`, or run `nacre setup embedded`, or set agent.provider in {config}."
-)
-_NO_SUCH = (
-    "{model} cannot be asked: Ollama does not answer ({reason}).\n"
-    "Start Ollama, or name a model as `provider/model`, or none to talk to the embedded one."
-)
+DEFAULT_OLLAMA = "gemma4:e4b"
+DEFAULTS = {
+    "openai": ("gpt-5-mini", "gpt-4.1-mini", "gpt-4o-mini"),
+    "anthropic": ("claude-sonnet-4-5", "claude-sonnet-4-0", "claude-3-5-haiku-latest"),
+}
+"""The models that `auto` takes of each provider: the first that it lists."""
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+_HOMES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+TOY = "The model is SmolLM2-135M, a toy inside nacre: do not rely on what it says."
+
+_REMOTE_NAMES = re.compile(r"(gpt-(?!oss)|chatgpt|o[1-9](-|$)|claude)[^:]*$")
+_MAX_DESCRIBED = 8
 
 
-async def provider_for(settings: Settings, model: str | None) -> Provider:
-    """The provider of a model, which may be named `provider/model`; raises ProviderError if there is none."""
-    kind, name = settings.text("agent.provider"), model or settings.text("agent.model")
-    named, _, rest = name.partition("/")
-    if named in _MAKERS and (rest or named == "embedded"):
-        kind, name = named, rest
-    if kind == "auto":
-        return await _found(settings, name, is_asked=model is not None)
-    return _MAKERS[kind](settings, name)
+class Model(Struct, frozen=True, kw_only=True):
+    """A model and its provider; `note` is a line for the person who did not choose it."""
+
+    kind: str
+    provider: Provider
+    note: str = ""
+
+    @property
+    def ref(self) -> str:
+        """The name by which it is chosen again: `provider/model`."""
+        return f"{self.kind}/{self.provider.model}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether requests stay on this machine or in its private network."""
+        return bool(getattr(self.provider, "is_local", False))
 
 
-async def _found(settings: Settings, model: str, *, is_asked: bool) -> Provider:
-    """Ollama if it answers, else the embedded model if it is installed and nobody has just asked for another."""
-    ollama = _ollama(settings, model)
+async def provider_for(settings: Settings, model: str | None = None) -> ModelChain:
+    """The model that answers, and after it those of agent.fallback; a model that is named here is never replaced.
+
+    Raises ModelUnavailable, ConfigError.
+    """
+    from nacre.app.fallback import ModelChain  # noqa: PLC0415 - it imports this module
+
+    rest = () if model is not None else settings.texts("agent.fallback")
     try:
-        await ollama.models()
+        return ModelChain(await choose(settings, model), settings, rest)
+    except ModelUnavailable as error:
+        if not rest:
+            raise
+        return await ModelChain.after(error, settings, rest)
+
+
+async def choose(settings: Settings, named: str | None = None) -> Model:
+    """The model that was named by a flag or the configuration, else the one that `auto` finds."""
+    name = named or settings.text("agent.model")
+    kind = settings.text("agent.provider")
+    prefix, _, rest = name.partition("/")
+    if prefix in _MAKERS and (rest or prefix == "embedded"):
+        return make(settings, prefix, rest)
+    if kind == "auto" and name:
+        kind = _kind_of(settings, name)
+    if kind == "auto":
+        return await _find(settings)
+    return make(settings, kind, name)
+
+
+def make(settings: Settings, kind: str, name: str) -> Model:
+    """A model of one provider; what can be said without the network is checked: a name, a key."""
+    note = TOY if kind == "embedded" else ""
+    return Model(kind=kind, provider=_MAKERS[kind](settings, name), note=note)
+
+
+def has_key(settings: Settings, kind: str) -> bool:
+    """Whether there is a key for a provider, in the environment or in a file."""
+    return bool(_secret(settings.text(f"{kind}.key_file"), KEYS[kind]))
+
+
+def _kind_of(settings: Settings, name: str) -> str:
+    """The provider of a model that is named without one: by its name, else Ollama."""
+    if _REMOTE_NAMES.match(name):
+        return "anthropic" if name.startswith("claude") else "openai"
+    return "openai" if ":" not in name and has_own_server(settings, "openai") else "ollama"
+
+
+def has_own_server(settings: Settings, kind: str) -> bool:
+    """Whether requests go to another server than the provider's own."""
+    return settings.text(f"{kind}.base_url").rstrip("/") != _HOMES[kind]
+
+
+# ---- nobody named a model
+
+
+async def _find(settings: Settings) -> Model:
+    """Ollama if it runs and has a chat model, else a provider with a key, else the embedded model."""
+    ollama = make_ollama(settings, "")
+    try:
+        installed = await ollama.installed()
     except ProviderError as error:
-        await ollama.close()
-        from nacre.providers.weights import is_installed  # noqa: PLC0415 - only where there is no server
+        installed, reason = [], str(error).splitlines()[0]
+    else:
+        reason = "Ollama runs but has no chat model installed"
+        if name := await _pick(ollama, installed):
+            await ollama.close()
+            note = "" if name == DEFAULT_OLLAMA else f"Ollama does not have {DEFAULT_OLLAMA}; {name} answers instead."
+            return Model(kind="ollama", provider=make_ollama(settings, name), note=note)
+    await ollama.close()
+    for kind in ("openai", "anthropic"):
+        if has_key(settings, kind):
+            name = await _default_model(settings, kind)
+            note = f"Ollama is not used ({reason}); {kind}/{name} answers, since {KEYS[kind]} is set."
+            return Model(kind=kind, provider=make(settings, kind, name).provider, note=note)
+    from nacre.providers.weights import is_installed  # noqa: PLC0415 - only where there is no server
 
-        reason = str(error).splitlines()[0]
-        if is_installed() and is_asked:
-            raise ProviderError(_NO_SUCH.format(model=model, reason=reason)) from error
-        if is_installed():
-            return _embedded(settings, "")
-        raise ProviderError(_NO_MODEL.format(reason=reason, model=model or _OLLAMA_MODEL, config=path())) from error
-    return ollama
+    if is_installed():
+        return make(settings, "embedded", "")
+    pull = f"`nacre models pull {DEFAULT_OLLAMA}`" if "has no chat model" in reason else "start Ollama"
+    raise NoModel(
+        f"no model can answer: {reason}, neither OPENAI_API_KEY nor ANTHROPIC_API_KEY is set, and the embedded model "
+        f"is not installed\nRun `nacre init` to set one up; or {pull}, set a key, or run `nacre setup embedded`."
+    )
 
 
-def _ollama(settings: Settings, model: str) -> Ollama:
+async def _pick(ollama: Ollama, installed: list[ModelInfo]) -> str:
+    """The default model if it is installed, else the newest chat model, one that can call tools first; "" if none.
+
+    Ollama lists what was changed last first. Models of its cloud are not taken unasked: they are not on this machine.
+    """
+    from nacre.providers.ollama import is_cloud  # noqa: PLC0415 - with its provider
+
+    names = [info.name for info in installed]
+    if DEFAULT_OLLAMA in names:
+        return DEFAULT_OLLAMA
+    likely = [info for info in installed if info.can_chat and not is_cloud(info.name)][:_MAX_DESCRIBED]
+    described = [await ollama.describe(info) for info in likely]
+    chat = [info for info in described if info.can_chat]
+    chat.sort(key=lambda info: "tools" not in info.capabilities)
+    return chat[0].name if chat else ""
+
+
+async def _default_model(settings: Settings, kind: str) -> str:
+    """The model to take of a provider with a key; of a server of one's own any that can chat."""
+    wanted = DEFAULTS[kind]
+    provider: Any = make(settings, kind, wanted[0]).provider
+    try:
+        listed: list[ModelInfo] = await provider.list_models()
+    except ProviderError:
+        return wanted[0]  # The first request says what is wrong.
+    finally:
+        await provider.close()
+    names = [info.name for info in listed if info.can_chat]
+    found = [name for name in wanted if name in names]
+    if found or not has_own_server(settings, kind):
+        return (found or wanted)[0]
+    return names[0] if names else wanted[0]
+
+
+# ---- the providers
+
+
+def make_ollama(settings: Settings, model: str) -> Ollama:
     from nacre.providers.ollama import Ollama  # noqa: PLC0415 - each brings its client along
 
     return Ollama(
-        model or _OLLAMA_MODEL,
+        model or DEFAULT_OLLAMA,
         num_ctx=settings.number("agent.max_context_tokens"),
         host=settings.text("ollama.host") or None,
         keep_alive=settings.text("ollama.keep_alive"),
@@ -69,30 +189,33 @@ def _ollama(settings: Settings, model: str) -> Ollama:
 def _openai(settings: Settings, model: str) -> Provider:
     from nacre.providers.openai import OpenAI  # noqa: PLC0415
 
-    key = _secret(settings.text("openai.key_file"), "OPENAI_API_KEY")
-    azure = settings.text("openai.azure_version") or None
-    made = OpenAI(_needed(model, "openai"), base_url=settings.text("openai.base_url"), key=key, azure=azure)
-    return _prompted(made, settings)
+    key = _needed_key(settings, "openai", model)
+    url, azure = settings.text("openai.base_url"), settings.text("openai.azure_version") or None
+    return _prompted(OpenAI(model or DEFAULTS["openai"][0], base_url=url, key=key, azure=azure), settings)
 
 
 def _anthropic(settings: Settings, model: str) -> Provider:
     from nacre.providers.anthropic import Anthropic  # noqa: PLC0415
 
-    key = _secret(settings.text("anthropic.key_file"), "ANTHROPIC_API_KEY")
-    most = settings.number("anthropic.max_tokens")
-    url = settings.text("anthropic.base_url")
-    return _prompted(Anthropic(_needed(model, "anthropic"), base_url=url, key=key, max_tokens=most), settings)
+    key = _needed_key(settings, "anthropic", model)
+    url, limit = settings.text("anthropic.base_url"), settings.number("anthropic.max_tokens")
+    return _prompted(Anthropic(model or DEFAULTS["anthropic"][0], base_url=url, key=key, max_tokens=limit), settings)
 
 
-def _embedded(settings: Settings, model: str) -> Provider:  # noqa: ARG001 - it is one model
+def _embedded(settings: Settings, model: str) -> Provider:
+    from nacre.providers import weights  # noqa: PLC0415
     from nacre.providers.embedded import Embedded  # noqa: PLC0415
     from nacre.providers.embedded import Settings as Sizes  # noqa: PLC0415
 
+    if model and model != weights.NAME:
+        raise ModelUnavailable(f"the embedded provider has no model {model!r}\nIt has one: embedded/{weights.NAME}")
+    if not weights.is_installed():
+        raise ModelUnavailable("the embedded model is not installed\nTo install it: nacre setup embedded")
     return Embedded(Sizes(threads=settings.number("embedded.threads")))
 
 
 _MAKERS: Mapping[str, Callable[[Settings, str], Provider]] = {
-    "ollama": _ollama,
+    "ollama": make_ollama,
     "openai": _openai,
     "anthropic": _anthropic,
     "embedded": _embedded,
@@ -107,10 +230,18 @@ def _prompted(provider: Provider, settings: Settings) -> Provider:
     return Prompted(provider)
 
 
-def _needed(model: str, provider: str) -> str:
-    if not model:
-        raise ConfigError(f"agent.model is not set: say which model of {provider} is to answer (NACRE_AGENT_MODEL)")
-    return model
+# ---- keys
+
+
+def _needed_key(settings: Settings, kind: str, model: str) -> str | None:
+    """The key of a provider; raises ModelUnavailable if its own service is meant and there is none."""
+    key = _secret(settings.text(f"{kind}.key_file"), KEYS[kind])
+    if key or has_own_server(settings, kind):
+        return key
+    raise ModelUnavailable(
+        f"{kind}/{model or DEFAULTS[kind][0]} needs an API key, and none is set\n"
+        f"Set {KEYS[kind]}, or {kind}.key_file to a file that has the key."
+    )
 
 
 def _secret(file: str, variable: str) -> str | None:
@@ -120,4 +251,4 @@ def _secret(file: str, variable: str) -> str | None:
     try:
         return Path(file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the key in {file} cannot be read: {error}") from error
+        raise ConfigError(f"the key file {file} cannot be read: {error}") from error

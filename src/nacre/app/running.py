@@ -14,26 +14,29 @@ from msgspec.structs import replace
 import nacre
 from nacre.agent.actor import Agent, Inbound
 from nacre.agent.kernel import Kernel, ignored
-from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Guard, Notice, Provider, Tool
+from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool
 from nacre.app.budget import Budget
 from nacre.app.children import Delegated, Tally
 from nacre.app.closing import Closing
 from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory
 from nacre.app.counts import Work
+from nacre.app.fallback import ModelChain
 from nacre.app.folder import Folder, open_folder
 from nacre.app.folder_config import apply
 from nacre.app.furnishing import Furniture, Makings, furnish, workspace
+from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
 from nacre.app.models import provider_for
 from nacre.app.options import USUAL, Options
+from nacre.app.origin import last_local_model
 from nacre.app.permissions import PermissionStore, rules_of
 from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
 from nacre.app.windows import Windows, usual_path
 from nacre.config import MAIN, Settings
 from nacre.entries import Describe, Message, ToolCall
-from nacre.errors import ConfigError, NacreError
+from nacre.errors import ConfigError, ModelNotAllowed, NacreError
 from nacre.history.compaction import Limits
 from nacre.history.tokens import cost
 from nacre.history.window import Window, window
@@ -53,12 +56,15 @@ logger = logging.getLogger(__name__)
 class App:
     """A running agent and its parts."""
 
-    def __init__(self, settings: Settings, sessions: Sessions, provider: Provider, *, name: str = MAIN) -> None:
+    def __init__(self, settings: Settings, sessions: Sessions, provider: ModelChain, *, name: str = MAIN) -> None:
         self.name = name
         self.is_ending = False
         self.settings = settings
         self.sessions = sessions
         self.provider = provider
+        self.allows_remote = settings.flag("agent.allow_remote")
+        self._remote_keys: set[str] = set()
+        self._model_notes: list[str] = [provider.note] if provider.note else []
         windows = Windows(None if sessions.location == ":memory:" else usual_path())
         self.budget = Budget(settings.number("agent.max_context_tokens"), windows=windows, name=self._full_name)
         self.most = settings.number("agent.max_history_messages")
@@ -79,8 +85,8 @@ class App:
 
     @property
     def model(self) -> str:
-        """Which model answers, and through whom."""
-        return f"{type(self.provider).__name__.lower()}/{self.provider.model}"
+        """The model that answers, as `provider/model`."""
+        return self.provider.ref
 
     @property
     def tokens(self) -> int:
@@ -98,21 +104,49 @@ class App:
     @property
     def notes(self) -> list[str]:
         """What a person should be told at the start."""
-        return self.furniture.notes
+        return [*self._model_notes, *self.furniture.notes]
 
-    async def use(self, model: str) -> None:
-        """Let another model answer from the next turn on; raises ProviderError or ConfigError."""
-        old, self.provider = self.provider, await provider_for(self.settings, model)
+    async def use(self, model: str) -> str:
+        """Let another model answer from the next turn on; returns a note about it, or "".
+
+        Raises ModelUnavailable or ConfigError, and changes nothing, if the model cannot answer or is not known.
+        """
+        new = await find_model(self.settings, model)
+        old, self.provider = self.provider, new
         await old.close()
+        return new.note
+
+    async def check_model(self) -> None:
+        """Raise ModelUnavailable if no model can answer, before anything is stored; learn the model's window."""
+        await self.provider.check(self._note_about_model)
+
+    def _note_about_model(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self._model_notes.append(event.text)
+
+    def remote_question(self, key: str) -> str:
+        """Ask whether a session may be sent to a remote model, where a local one answered so far; "" if it may."""
+        if self.provider.is_local or self.allows_remote or key in self._remote_keys:
+            return ""
+        local = last_local_model(self.sessions, key)
+        if not local:
+            return ""
+        return (
+            f"In this session {local} answered so far, a local model. {self.model} is remote: send the session to it?"
+        )
+
+    def allow_remote(self, key: str) -> None:
+        """Let a remote model answer in a session from now on."""
+        self._remote_keys.add(key)
 
     async def close(self) -> None:
         """Let go of the model."""
         await self.provider.close()
 
     async def models(self) -> list[str]:
-        """The models that the provider has; only the one in use if it does not say."""
-        listed = getattr(self.provider, "models", None)
-        return list(await listed()) if listed is not None else [self.provider.model]
+        """The models of all providers that can be reached, as `provider/model`."""
+        listed = await list_all(self.settings)
+        return [f"{provider.kind}/{info.name}" for provider in listed for info in provider.models if info.can_chat]
 
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""
@@ -132,7 +166,7 @@ class App:
 
     def _full_name(self, provider: Provider) -> str:
         """A model and where it is served."""
-        kind = type(provider).__name__.lower()
+        kind = self.provider.current.kind
         place = self.settings.text("ollama.host") if kind == "ollama" else ""
         place = self.settings.text(f"{kind}.base_url") if kind in {"openai", "anthropic"} else place
         return f"{kind}/{provider.model}@{place}"
@@ -173,7 +207,12 @@ class App:
                 told(key)
 
     def _answering(self, key: str, tally: Tally | None) -> Provider:
-        """The model for a turn, which begins with asking for it."""
+        """The model for a turn, which begins with asking for it; raises ModelUnavailable if it may not be asked."""
+        if self.remote_question(key):
+            raise ModelNotAllowed(
+                f"session {key!r} was answered by a local model, and {self.model} is remote\n"
+                "Say yes with --allow-remote or agent.allow_remote = true, or name a local model."
+            )
         if key:
             self.work.begin(key)
         watched = self.work.of(self.budget.watch(self.provider), key)
@@ -275,6 +314,7 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         sessions = nacre.open(":memory:" if incognito else store)
         closing.add("store", _later(sessions.close))
         app = App(mine, sessions, await provider_for(mine, options.model), name=agent)
+        app.allows_remote = app.allows_remote or options.allow_remote
         closing.add("model", app.close)
         app.folder = folder
         app.options = options

@@ -47,7 +47,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("-C", "--directory", metavar="DIR", help="work in this folder instead of the current one")
     parser.add_argument("--trust", action="store_true", help="trust the folder for this run")
     # The model and what it is told.
-    parser.add_argument("-m", "--model", metavar="NAME", help="model that answers")
+    parser.add_argument("-m", "--model", metavar="NAME", help="model that answers, as `nacre models` lists it")
+    parser.add_argument("--allow-remote", action="store_true", help="let a remote model answer after a local one did")
     system = "replace the persona (agent.persona, PERSONA.md) in the system prompt, for this run"
     parser.add_argument("--system", metavar="TEXT", default="", help=system)
     attach = "add a file to the message, text or image; may be repeated"
@@ -140,6 +141,7 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
         agent=args.agent,
         incognito=args.incognito,
         model=args.model,
+        allow_remote=args.allow_remote,
         folder=args.folder,
         is_trusted=args.trust,
         system=args.system,
@@ -153,19 +155,22 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list
     from nacre.agent.actor import Inbound  # noqa: PLC0415 - loads the agent, which help does not need
     from nacre.channels.terminal.attachments import content  # noqa: PLC0415 - the same
     from nacre.channels.terminal.talk import folder_meta  # noqa: PLC0415 - the same
+    from nacre.cli.init import mention, offer  # noqa: PLC0415 - the same
     from nacre.cli.interactive import converse  # noqa: PLC0415 - the same
     from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - the same
     from nacre.cli.oneshot import answer  # noqa: PLC0415 - the same
     from nacre.cli.resume import session_key  # noqa: PLC0415 - the same
-    from nacre.errors import ProviderError  # noqa: PLC0415 - the same
+    from nacre.errors import NoModel  # noqa: PLC0415 - the same
 
     tell_warnings()
     async with AsyncExitStack() as stack:
         try:
             app = await stack.enter_async_context(_running(args))
-        except ProviderError as error:
-            message, _, hint = str(error).partition("\n")
-            raise Failure("model_unavailable", message, hint=hint.strip()) from error
+        except NoModel as error:
+            await offer(error, out)
+            app = await stack.enter_async_context(_running(args))
+        await app.check_model()
+        mention(out)
         key = session_key(app, args, out)
         if prompt is None:
             return await converse(app, args, out, key=key, attachments=attachments)

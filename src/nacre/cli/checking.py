@@ -262,21 +262,18 @@ async def _model(settings: Settings, wanted: str | None) -> Check:
     except (ProviderError, ConfigError) as error:
         first, _, hint = str(error).partition("\n")
         return Check("model", "fail", first, hint or "nacre init")
-    kind, model = type(provider).__name__.lower(), provider.model
+    model = provider.model
     try:
-        listed = getattr(provider, "models", None)
-        known = list(await listed()) if listed is not None else [model]
+        await provider.check(lambda _: None)
+        known = await provider.models()
     except ProviderError as error:
-        hint = "see that its server runs; `nacre config show` has its address under agent.provider"
-        return Check("model", "fail", str(error).splitlines()[0], hint)
+        first, _, hint = str(error).partition("\n")
+        return Check("model", "fail", first, hint or "check that its server runs, and agent.provider")
     finally:
         await provider.close()
     if model in known or f"{model}:latest" in known:
-        return Check("model", "ok", f"{kind}/{model}")
-    if kind == "ollama":
-        return Check("model", "fail", f"Ollama has no {model}", f"ollama pull {model}")
-    hint = "nacre config set agent.model NAME, if it is not another name for one that is listed"
-    return Check("model", "warn", f"{kind} does not list {model}", hint)
+        return Check("model", "ok", provider.ref)
+    return Check("model", "warn", f"{provider.ref} is not in the provider's list", "check agent.model")
 
 
 def _main_root(args: Namespace) -> str:

@@ -51,7 +51,7 @@ _KINDS = {
     "Refused": ("refused", "`nacre doctor` looks at space and permissions"),
     "DurabilityUnknown": ("durability_unknown", "`nacre sessions verify` says what is there"),
     "InvalidKey": ("invalid_key", ""),
-    "ModelUnavailable": ("model_unavailable", ""),
+    "ModelUnavailable": ("model_unavailable", "`nacre models` lists the models that can answer"),
     "ModelNotAllowed": ("model_not_allowed", ""),
     "ConfigError": ("config", "`nacre config check` looks at the settings"),
 }

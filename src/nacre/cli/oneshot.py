@@ -20,6 +20,7 @@ from nacre.channels.terminal.ticker import Ticker
 from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of
 from nacre.cli.output import Out
 from nacre.cli.resume import tell_how_to_resume
+from nacre.cli.text import clean
 from nacre.cli.views import DrawnView, JsonLinesView, PlainView, SilentView, View, refusal
 from nacre.errors import NacreError
 from nacre.history.text import text_of
@@ -31,6 +32,7 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound, *, promp
 
     `prompt` is the text of the message, without attachments: the session gets its title from it.
     """
+    await _ask_about_remote(app, out, inbound.key)
     view = _view(args, out)
     ticker = Ticker(lambda: view.status if not out.quiet else "")
     key = inbound.key
@@ -78,6 +80,20 @@ async def _summarise(app: App, key: str, view: View, out: Out) -> int:
     ticker = Ticker(lambda: "" if out.quiet else "summarising earlier messages; Ctrl-C skips it")
     caught = await finish_summary(app.compactor, key, ticker=ticker)
     return SIGNALLED + caught if caught else 0
+
+
+async def _ask_about_remote(app: App, out: Out, key: str) -> None:
+    """Ask before a session of a local model is sent to a remote one; in a script that fails, before it is stored."""
+    text = app.remote_question(key)
+    if not text:
+        return
+    if not out.json and sys.stdin and sys.stdin.isatty() and sys.stderr.isatty():
+        out.warn(clean(text))
+        if await put("Send it? [y]es or [n]o: ", ("y", "yes", "n", "no")) in {"y", "yes"}:
+            app.allow_remote(key)
+            return
+    problem = f"session {key!r} was answered by a local model, and {app.model} is remote: nothing was sent"
+    raise Failure("model_not_allowed", problem, hint="--allow-remote sends it; -m NAME names another model")
 
 
 def _finish(out: Out, turn: _Turn, outcome: Outcome) -> int:

@@ -39,6 +39,8 @@ TOP = {
     "chat": "talk to the agent, or have it answer once",
     "sessions": "list, read, search, fork, move and repair sessions (s)",
     "serve": "run the agent as a daemon: channels, HTTP API, web page",
+    "init": "find a model, ask three questions, write the configuration",
+    "models": "list the models that can answer; pull installs one with Ollama",
     "setup": "install optional parts: the embedded model, embeddings",
     "doctor": "check the store, the settings, the model and the machine",
     "config": "the settings: show, set, get, edit, check",

@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Spec, Usage
 from nacre.entries import Message, ToolCall
-from nacre.errors import ProviderError
-from nacre.providers.http import Failure, Patience, Server, Wire, checked_key, events, refused
+from nacre.errors import ModelUnavailable, ProviderError
+from nacre.providers.http import Failure, Patience, Server, Wire, checked_key, events, is_nearby, refused
+from nacre.providers.listing import ModelInfo
 from nacre.providers.translation import (
     Pieces,
     arguments_of,
@@ -26,6 +27,7 @@ from nacre.providers.translation import (
     reply,
     text_of,
 )
+from nacre.providers.windows import known_window
 
 HOME = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -56,6 +58,7 @@ class Anthropic:
         patience: Patience | None = None,
     ) -> None:
         self._settings = Settings(model=model, max_tokens=max_tokens, thinking=thinking, options=dict(options or {}))
+        self.is_local = is_nearby(base_url)
         secret = checked_key(key, owner=base_url)
         server = Server(
             name="Anthropic" if base_url.rstrip("/") == HOME else "the server",
@@ -69,14 +72,25 @@ class Anthropic:
     def model(self) -> str:
         return self._settings.model
 
+    @property
+    def context_size(self) -> int | None:
+        """The context window of the model in tokens; None if it is not a known one."""
+        return known_window(self.model)
+
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         request = body(context, self._settings)
         return await self._wire.ask("/v1/messages", request, begin=lambda heard: _Answer(self.model, heard), emit=emit)
 
     async def models(self) -> list[str]:
-        """The models that the server has."""
+        """The names of the server's models."""
+        return [info.name for info in await self.list_models()]
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The server's models, with the windows of those we know."""
         listed = await self._wire.fetch("/v1/models?limit=1000")
-        return [str(entry["id"]) for entry in listed.get("data") or []]
+        entries = listed.get("data") if isinstance(listed, dict) else None
+        names = [str(entry["id"]) for entry in entries or [] if isinstance(entry, dict) and entry.get("id")]
+        return [ModelInfo(name=name, context=known_window(name)) for name in names]
 
     async def close(self) -> None:
         await self._wire.close()
@@ -84,7 +98,7 @@ class Anthropic:
     def _judge(self, failure: Failure) -> ProviderError | None:
         if failure.status == 404:  # noqa: PLR2004 - not found
             said = self._wire.sentence(failure)
-            return ProviderError(f"{said}; is there a model {self.model!r}, and is the address right?")
+            return ModelUnavailable(f"{said}; check the name of the model ({self.model!r}) and the address")
         return None
 
 

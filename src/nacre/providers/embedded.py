@@ -1,4 +1,4 @@
-"""A real and tiny model inside this process: llama.cpp, and weights that come as a package."""
+"""A tiny model inside this process: llama.cpp, and weights that are installed as a package."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import importlib.util
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import anyio
@@ -17,7 +19,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import Struct
 
-from nacre.agent.ports import Context, Emit, Notice, Reply, Spec, Text, Usage
+from nacre.agent.ports import Context, Emit, Reply, Spec, Text, Usage
 from nacre.entries import Message
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers import weights
@@ -25,13 +27,12 @@ from nacre.providers.held import call_schema
 from nacre.providers.prompted import Prompted
 from nacre.providers.weights import MISSING, NAME, RUNTIME
 
-_HELLO = (
-    f"{NAME} runs inside this process: a real model, but a tiny one (135 million parameters). "
-    "It shows that everything works; do not rely on what it says."
-)
 # Small batches, so that a cancelled request ends soon, also while a long prompt is still being read.
 _BATCH = 64
-_MOST_THREADS = 4
+_MAX_THREADS = 4
+ALL_CORES, AUTOMATIC = 0, -1
+"""Values of `threads`: one per core, or one per core that is idle when the model is loaded."""
+_SAMPLE_SECONDS = 0.15
 # Either one whole call or plain text; the first character decides. Text may end wherever the model wants it to.
 _GRAMMAR = """\
 %llguidance {{}}
@@ -45,11 +46,11 @@ Serve = Callable[[dict[str, Any], Callable[[dict[str, Any]], bool]], object]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How the model runs: the room for its context, and the longest answer, in tokens."""
+    """How the model runs: its context window and the longest answer, in tokens; `threads`, see AUTOMATIC."""
 
     context_size: int = 4096
     max_tokens: int = 512
-    threads: int = 0
+    threads: int = AUTOMATIC
     temperature: float = 0.2
     path: str = ""
 
@@ -71,8 +72,12 @@ class Embedded:
         return NAME
 
     @property
+    def is_local(self) -> bool:
+        return True
+
+    @property
     def context_size(self) -> int:
-        """How many tokens the model can be shown, its answer included."""
+        """The context window in tokens, which the answer is part of."""
         return self._settings.context_size
 
     async def close(self) -> None:
@@ -89,7 +94,6 @@ class Embedded:
     async def _answer(self, context: Context, tools: Sequence[Spec], emit: Emit) -> Reply:
         async with self._turn:
             if self._server is None:
-                emit(Notice(_HELLO))
                 self._server = await anyio.to_thread.run_sync(partial(load, self._settings))
             request = body(context, tools, self._settings)
             return await served(self._server.handle_chat_completions, request, emit)
@@ -152,9 +156,34 @@ def _params(xllamacpp: Any, settings: Settings, path: str) -> Any:
     params.verbosity = -1
     # It listens on a loopback port whether one wants it or not; nobody else shall use it.
     params.api_keys = [secrets.token_hex(32)]
-    threads = settings.threads or min(_MOST_THREADS, os.cpu_count() or 1)
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = count_threads(settings.threads)
     return params
+
+
+def count_threads(wanted: int) -> int:
+    """How many threads to compute with.
+
+    The threads of llama.cpp spin while they wait for each other, after every layer. On cores that others use too, each
+    waits for one that is not running: one thread is then several times faster than two.
+    """
+    if wanted > 0:
+        return wanted
+    cores = min(_MAX_THREADS, os.cpu_count() or 1)
+    if wanted == ALL_CORES or cores == 1:
+        return cores
+    before = _idle_seconds()
+    time.sleep(_SAMPLE_SECONDS)
+    idle = (_idle_seconds() - before) / _SAMPLE_SECONDS
+    # The tenth: the sample is short, and a core that does nothing else is still woken now and then.
+    return max(1, min(cores, int(idle + 0.1)))
+
+
+def _idle_seconds() -> float:
+    """The idle time of all cores together since the system started; where it is not known, none passes."""
+    try:
+        return float(Path("/proc/uptime").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def body(context: Context, tools: Sequence[Spec], settings: Settings) -> dict[str, Any]:

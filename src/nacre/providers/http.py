@@ -19,7 +19,7 @@ import httpx2
 from msgspec import Struct
 
 from nacre.agent.ports import Emit, Event, Notice, Text, Thought
-from nacre.errors import ConfigError, ContextOverflow, ProviderError
+from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -71,6 +71,11 @@ class Failure(Exception):
         """Whether the server was shown more than its model can take."""
         return self.status == TOO_LARGE or bool(_OVERFLOW.search(f"{self.kind} {self.message}"))
 
+    @property
+    def unavailable(self) -> bool:
+        """Whether no request would be answered now: server down or overloaded, key refused, model not there."""
+        return not self.overflow and (self.again or self.status in {0, 401, 402, 403, 404})
+
 
 class Reading(Protocol[T_co]):
     """An answer as it is put together from the pieces of a stream."""
@@ -99,7 +104,7 @@ class Server(Struct, frozen=True, kw_only=True):
     address: str
     headers: dict[str, str] = {}
     secret: str = ""
-    remedy: str = "see whether the address is right and the server is running"
+    remedy: str = "check that the address is right and the server is running"
 
 
 class Wire:
@@ -135,6 +140,24 @@ class Wire:
 
         return await self._insist(send, emit=_nobody, attempts=attempts)
 
+    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Give the JSON documents of a response as they come; one attempt. Raises ProviderError."""
+        try:
+            response = await self._opened("POST", path, body)
+            try:
+                if not response.is_success:
+                    raise _refusal(response, await response.aread())
+                async with aclosing(lines(response.aiter_bytes())) as whole, aclosing(self._frames(whole)) as pieces:
+                    async for piece in pieces:
+                        yield _parsed(piece)
+            except httpx2.HTTPError as error:
+                raise Failure(f"stopped in the middle of its answer ({_why(error)})", again=True) from error
+            finally:
+                await response.aclose()
+        except Failure as failure:
+            kind = ModelUnavailable if failure.unavailable else ProviderError
+            raise self._judge(failure) or kind(self.sentence(failure)) from failure
+
     async def close(self) -> None:
         """Close every connection; twice is harmless, and a later request opens new ones."""
         client, self._client = self._client, None
@@ -153,7 +176,8 @@ class Wire:
                 wait = _backoff(attempt) if failure.wait is None else failure.wait
                 again = failure.again and not heard.anything and attempt < attempts
                 if final is not None or not again or wait > self._patience.longest_wait:
-                    raise final or ProviderError(self.sentence(failure)) from failure
+                    kind = ModelUnavailable if failure.unavailable and not heard.anything else ProviderError
+                    raise final or kind(self.sentence(failure)) from failure
                 emit(Notice(f"{self.sentence(failure)}; asking again in {wait:.1f} seconds"))
                 await self._patience.sleep(wait)
         raise AssertionError  # the loop has no end
@@ -404,13 +428,22 @@ def checked_key(key: str | None, *, owner: str) -> str:
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is of this machine."""
+    """Whether an address is on this machine."""
     host = urlsplit(address).hostname or ""
     if host == "localhost":
         return True
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return False
+
+
+def is_nearby(address: str) -> bool:
+    """Whether an address is on this machine or in a private network, so that requests do not leave it."""
+    host = urlsplit(address).hostname or ""
+    with suppress(ValueError):
+        ip = ipaddress.ip_address(host)
+        return ip.is_loopback or ip.is_private or ip.is_link_local
+    return "." not in host or host.endswith((".localhost", ".local", ".lan", ".internal", ".home.arpa"))
 
 
 def _shown(address: str) -> str:

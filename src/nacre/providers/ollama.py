@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
 from nacre.entries import Message, ToolCall
-from nacre.errors import ConfigError, ProviderError
-from nacre.providers.http import Failure, Patience, Server, Wire, checked_key, documents, refused
+from nacre.errors import ConfigError, ModelUnavailable, ProviderError
+from nacre.providers.http import Failure, Patience, Server, Wire, checked_key, documents, is_nearby, refused
+from nacre.providers.listing import ModelInfo
 from nacre.providers.translation import (
     Pieces,
     arguments_of,
@@ -30,11 +33,12 @@ from nacre.providers.translation import (
 )
 
 PORT = 11434
+_NAMED = 8
 Think = bool | Literal["low", "medium", "high", "max"]
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a model can do, as its server says; `context` is how many tokens it was trained for."""
+    """The capabilities of a model as its server reports them; `context` is the model's window in tokens."""
 
     tools: bool = False
     thinking: bool = False
@@ -45,9 +49,9 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 class Ollama:
     """A model of an Ollama server.
 
-    `num_ctx` is how many tokens the server makes room for, and must be what the
-    context was made for. `tools="auto"` lets the model call tools natively if
-    it can, else by its prompt. `host` is read as OLLAMA_HOST, which it stands for.
+    `num_ctx` is the window that the server is asked to use; a model with a smaller one gets that.
+    `tools="auto"` lets the model call tools natively if it can, else by its prompt. `host` is read
+    as OLLAMA_HOST, which it replaces.
     """
 
     def __init__(  # noqa: PLR0913 - each is one setting of the request
@@ -70,18 +74,26 @@ class Ollama:
         self._may_fall_back = tools == "auto"
         self._known: Capabilities | None = None
         secret = checked_key(key, owner="Ollama")
+        where = address(os.environ.get("OLLAMA_HOST", "") if host is None else host)
+        # Ollama passes requests for its cloud models on to its own servers.
+        self.is_local = is_nearby(where) and not is_cloud(model)
         server = Server(
             name="Ollama",
-            address=address(os.environ.get("OLLAMA_HOST", "") if host is None else host),
+            address=where,
             headers={"authorization": f"Bearer {secret}"} if secret else {},
             secret=secret,
-            remedy="start it: ollama serve",
+            remedy="start it with `ollama serve`",
         )
         self._wire = Wire(server, frames=documents, judge=self._judge, patience=patience or Patience())
 
     @property
     def model(self) -> str:
         return self._settings.model
+
+    @property
+    def context_size(self) -> int | None:
+        """The context window of the model in tokens, as far as the server has reported it."""
+        return self._known.context if self._known is not None else None
 
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
         """Answer; `schema` holds the text of the answer to a JSON schema."""
@@ -100,23 +112,78 @@ class Ollama:
 
         return await Prompted(self).complete(context, emit=emit)
 
+    async def check(self) -> None:
+        """Raise ModelUnavailable unless the server runs and has the model; learn the model's window."""
+        names = await self.models()
+        if not {self.model, f"{self.model}:latest"} & {*names}:
+            raise self._missing(names)
+        await self.capabilities()
+
+    def _missing(self, names: list[str]) -> ModelUnavailable:
+        shown = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+        near = get_close_matches(self.model, names, n=1)
+        meant = f"Did you mean {near[0]}? " if near else ""
+        return ModelUnavailable(
+            f"{self._wire.where} does not have the model {self.model!r}\n"
+            f"{meant}Installed: {shown or 'none'}. To install it: nacre models pull {self.model}"
+        )
+
     async def capabilities(self) -> Capabilities | None:
-        """What the model can do; None if the server does not say."""
+        """The capabilities of the model; None if the server does not report them."""
         if self._known is None:
             self._known = await self._shown()
         return self._known
 
     async def models(self) -> list[str]:
-        """The models that the server has."""
+        """The names of the installed models."""
+        return [info.name for info in await self._tags()]
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The installed models with size, window and capabilities."""
+        return [await self.describe(info) for info in await self._tags()]
+
+    async def describe(self, info: ModelInfo) -> ModelInfo:
+        """Add window and capabilities to an installed model; unchanged if the server does not report them."""
+        try:
+            shown = await self._wire.fetch("/api/show", {"model": info.name})
+        except ProviderError:
+            return info
+        able = shown.get("capabilities") if isinstance(shown, dict) else None
+        capabilities = tuple(str(one) for one in able) if isinstance(able, list) else ()
+        return replace(info, context=_context_length(shown), capabilities=capabilities)
+
+    async def installed(self) -> list[ModelInfo]:
+        """The installed models with their size only: one request."""
+        return await self._tags()
+
+    async def pull(self, name: str) -> AsyncIterator[dict[str, Any]]:
+        """Install a model; gives the server's progress reports. A pull that was stopped resumes where it was."""
+        async for report in self._wire.stream("/api/pull", {"model": name, "stream": True}):
+            if report.get("error"):
+                raise ProviderError(f"{self._wire.where} cannot install {name!r}: {report['error']}")
+            yield report
+
+    async def _tags(self) -> list[ModelInfo]:
         listed = await self._wire.fetch("/api/tags")
-        return [str(entry["name"]) for entry in listed.get("models") or []]
+        entries = listed.get("models") if isinstance(listed, dict) else None
+        if not isinstance(entries, list):
+            raise ModelUnavailable(f"{self._wire.where} does not answer like Ollama; is it another server?")
+        return [
+            ModelInfo(name=str(entry["name"]), size=size if isinstance(size := entry.get("size"), int) else None)
+            for entry in entries
+            if isinstance(entry, dict) and entry.get("name")
+        ]
 
     async def close(self) -> None:
         await self._wire.close()
 
     async def _chat(self, context: Context, emit: Emit, schema: dict[str, Any] | None) -> Reply:
-        request = body(context, self._settings, schema=schema)
-        return await self._wire.ask("/api/chat", request, begin=lambda heard: _Answer(self._settings, heard), emit=emit)
+        size = self.context_size
+        settings = self._settings
+        if size is not None and size < settings.num_ctx:
+            settings = replace(settings, num_ctx=size)
+        request = body(context, settings, schema=schema)
+        return await self._wire.ask("/api/chat", request, begin=lambda heard: _Answer(settings, heard), emit=emit)
 
     async def _has_tools(self) -> bool:
         known = await self.capabilities()
@@ -130,24 +197,39 @@ class Ollama:
         able = shown.get("capabilities")
         if able is None:
             return None
-        lengths = (size for key, size in (shown.get("model_info") or {}).items() if key.endswith(".context_length"))
         return Capabilities(
-            tools="tools" in able, thinking="thinking" in able, vision="vision" in able, context=next(lengths, None)
+            tools="tools" in able,
+            thinking="thinking" in able,
+            vision="vision" in able,
+            context=_context_length(shown),
         )
 
     def _judge(self, failure: Failure) -> ProviderError | None:
         said = self._wire.sentence(failure)
         if failure.status == 404:  # noqa: PLR2004 - not found
             if "model" in failure.message.lower():
-                return ProviderError(
-                    f"{self._wire.where} has no model {self.model!r}; get it: ollama pull {self.model}"
+                return ModelUnavailable(
+                    f"{self._wire.where} does not have the model {self.model!r}\n"
+                    f"To install it: nacre models pull {self.model}"
                 )
             return _NotFound(said)
         if "does not support tools" in failure.message:
-            return _NoTools(f'{said}; with tools = "prompted" it calls them by its prompt')
+            return _NoTools(f'{said}; set agent.tools = "prompted" to describe tools in the prompt')
         if "does not support thinking" in failure.message:
             return ProviderError(f"{said}; leave `think` unset")
         return None
+
+
+def _context_length(shown: Any) -> int | None:
+    """The window of a model from the answer of `/api/show`."""
+    info = shown.get("model_info") if isinstance(shown, dict) else None
+    lengths = (size for key, size in (info or {}).items() if key.endswith(".context_length"))
+    return next((size for size in lengths if isinstance(size, int) and size > 0), None)
+
+
+def is_cloud(model: str) -> bool:
+    """Whether a model runs on Ollama's servers instead of this one."""
+    return model.endswith((":cloud", "-cloud"))
 
 
 class _NotFound(ProviderError):
@@ -242,7 +324,7 @@ class _Answer:
     def result(self) -> Reply:
         usage = Usage(prompt=self._end.get("prompt_eval_count") or 0, completion=self._end.get("eval_count") or 0)
         if usage.prompt >= self._settings.num_ctx:
-            self._emit(Notice("Ollama cut what it was shown to fit num_ctx; a newer Ollama (0.12.6) refuses instead"))
+            self._emit(Notice("Ollama cut the request to fit its window; Ollama 0.12.6 and later report this instead"))
         message = self._pieces.message(self._settings.model, self._calls)
         return reply(message, usage=usage, cut=self._end.get("done_reason") == "length")
 
@@ -271,7 +353,7 @@ def address(host: str) -> str:
     try:
         number = urlsplit(f"{scheme}://x:{port}").port or fallback
     except ValueError:
-        raise ConfigError(f"OLLAMA_HOST {host!r} has a port that is none; write it as host:port") from None
+        raise ConfigError(f"OLLAMA_HOST {host!r} has an invalid port; write it as host:port") from None
     return f"{scheme}://{_reachable(name)}:{number}{slash}{path}"
 
 

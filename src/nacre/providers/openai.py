@@ -12,8 +12,20 @@ from msgspec import Struct
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
 from nacre.entries import Message, ToolCall
-from nacre.errors import ProviderError
-from nacre.providers.http import OVER, RETRIED, Failure, Patience, Server, Wire, checked_key, events, refused
+from nacre.errors import ModelUnavailable, ProviderError
+from nacre.providers.http import (
+    OVER,
+    RETRIED,
+    Failure,
+    Patience,
+    Server,
+    Wire,
+    checked_key,
+    events,
+    is_nearby,
+    refused,
+)
+from nacre.providers.listing import ModelInfo
 from nacre.providers.translation import (
     Pieces,
     arguments_of,
@@ -25,6 +37,7 @@ from nacre.providers.translation import (
     system_first,
     text_of,
 )
+from nacre.providers.windows import known_window
 
 HOME = "https://api.openai.com/v1"
 _ID = re.compile(r".{1,40}", re.DOTALL)
@@ -59,11 +72,13 @@ class OpenAI:
             options=dict(options or {}),
         )
         self._usage = True
+        self.is_local = azure is None and is_nearby(base_url)
+        self._reported: int | None = None
         secret = checked_key(key, owner=base_url)
         self._paths = _azure_paths(model, azure) if azure else ("/chat/completions", "/models")
         headers = {"api-key": secret} if azure else {"authorization": f"Bearer {secret}"}
         server = Server(
-            name="Azure OpenAI" if azure else "the server",
+            name="Azure OpenAI" if azure else "OpenAI" if modern else "the server",
             address=base_url.rstrip("/").removesuffix("/openai") if azure else base_url,
             headers=headers if secret else {},
             secret=secret,
@@ -74,6 +89,32 @@ class OpenAI:
     def model(self) -> str:
         return self._settings.model
 
+    @property
+    def context_size(self) -> int | None:
+        """The context window of the model in tokens: named by the server, else that of a known model."""
+        return self._reported or known_window(self.model)
+
+    async def check(self) -> None:
+        """Raise ModelUnavailable if a server of this network is down or lacks the model; learn the model's window.
+
+        A public server is not asked: the first request says the same, and costs no second round trip.
+        """
+        if not self.is_local:
+            return
+        try:
+            listed = await self.list_models()
+        except ModelUnavailable:
+            raise
+        except ProviderError:
+            return  # Not every server lists its models.
+        found = next((info for info in listed if info.name == self.model), None)
+        if found is None and len(listed) > 1:
+            names = ", ".join(info.name for info in listed[:8])
+            raise ModelUnavailable(f"{self._wire.where} does not have the model {self.model!r}\nIt has: {names}")
+        # llama.cpp serves its one model under any name.
+        found = found or (listed[0] if listed else None)
+        self._reported = found.context if found is not None else None
+
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
         """Answer; `schema` holds the text of the answer to a JSON schema."""
         try:
@@ -83,9 +124,18 @@ class OpenAI:
             return await self._chat(context, emit, schema)
 
     async def models(self) -> list[str]:
-        """The models that the server has."""
+        """The names of the server's models."""
+        return [info.name for info in await self.list_models()]
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The server's models; the window where the server or our table knows it."""
         listed = await self._wire.fetch(self._paths[1])
-        return [str(entry["id"]) for entry in listed.get("data") or []]
+        entries = listed.get("data") if isinstance(listed, dict) else None
+        found = (entry for entry in entries or [] if isinstance(entry, dict) and entry.get("id"))
+        return [
+            ModelInfo(name=str(entry["id"]), context=_reported(entry) or known_window(str(entry["id"])))
+            for entry in found
+        ]
 
     async def close(self) -> None:
         await self._wire.close()
@@ -99,10 +149,19 @@ class OpenAI:
         if failure.status in {400, 422} and self._usage and "stream_options" in failure.message:
             return _NoUsage(said)
         if "insufficient_quota" in failure.kind:
-            return ProviderError(f"{said}; asking again will not help, the account must be topped up")
+            return ModelUnavailable(f"{said}; the account has no credit left")
         if failure.status == 404 and not failure.overflow:  # noqa: PLR2004 - not found
-            return ProviderError(f"{said}; is there a model {self.model!r}, and is the address right?")
+            return ModelUnavailable(f"{said}; check the name of the model ({self.model!r}) and the address")
         return None
+
+
+def _reported(entry: Mapping[str, Any]) -> int | None:
+    """The window of a listed model: vLLM, OpenRouter, LM Studio and llama.cpp each have a field of their own."""
+    meta = entry.get("meta")
+    sources = (entry, meta) if isinstance(meta, dict) else (entry,)
+    names = ("max_model_len", "context_length", "max_context_length", "context_window", "n_ctx", "n_ctx_train")
+    sizes = (source.get(name) for name in names for source in sources)
+    return next((size for size in sizes if isinstance(size, int) and size > 0), None)
 
 
 class _NoUsage(ProviderError):

@@ -76,6 +76,12 @@ class Prompted:
         """Which model answers."""
         return self._inner.model
 
+    def __getattr__(self, name: str) -> Any:
+        """What else the provider inside has: its window, its list of models."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
     async def close(self) -> None:
         """Close the provider inside."""
         await self._inner.close()

@@ -76,13 +76,13 @@ async def _skills(talk: Talk, name: str) -> None:
 
 async def _model(talk: Talk, name: str) -> None:
     if name:
-        await talk.app.use(name)
-        talk.hint(f"{talk.desk.safe(talk.app.model)} answers from now on")
+        note = await talk.app.use(name)
+        talk.hint(f"{talk.desk.safe(talk.app.model)} answers from now on. {talk.desk.safe(note)}".rstrip())
         return
     here = talk.app.model
     models = await talk.app.models()
-    rows = [(model, "answers now" if model in {here, here.partition("/")[2]} else "") for model in models]
-    talk.show(*talk.desk.rows(rows or [(here, "answers now")]), "")
+    rows = [(model, "answers now" if model == here else "") for model in models]
+    talk.show(*talk.desk.rows(rows if here in models else [(here, "answers now"), *rows]), "")
 
 
 async def _compact(talk: Talk, words: str) -> None:
@@ -288,7 +288,7 @@ COMMANDS = {
     "skills": Command(
         run=_skills, meaning="what it was taught; with a name, that skill", takes="[SKILL]", is_quiet=True
     ),
-    "model": Command(run=_model, meaning="which models there are; with a name, use it", takes="[MODEL]"),
+    "model": Command(run=_model, meaning="list the models; with a name, let that one answer", takes="[MODEL]"),
     "attach": Command(run=_attach, meaning="send a file along with the next message", takes="PATH", is_quiet=True),
     "export": Command(run=_export, meaning="write the session to a file, .md or .html", takes="[PATH]", is_quiet=True),
     "archive": Command(run=_archive, meaning="close this session and begin a new one"),

@@ -115,11 +115,20 @@ class App(Protocol):
     def tokens(self) -> int:
         """How many tokens of a session the model is shown at most."""
 
-    async def use(self, model: str) -> None:
-        """Let another model answer from now on; raises ProviderError."""
+    async def use(self, model: str) -> str:
+        """Let another model answer from now on; returns a note or "". Raises ModelUnavailable, ConfigError."""
 
     async def models(self) -> list[str]:
-        """The models that there are."""
+        """The models of all providers that can be reached, as `provider/model`."""
+
+    async def check_model(self) -> None:
+        """Raise ModelUnavailable if no model can answer."""
+
+    def remote_question(self, key: str) -> str:
+        """The question whether a session may be sent to a remote model; "" if none is to be asked."""
+
+    def allow_remote(self, key: str) -> None:
+        """Let a remote model answer in a session."""
 
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""

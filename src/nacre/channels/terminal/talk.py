@@ -18,7 +18,7 @@ from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.attachments import content
 from nacre.channels.terminal.ports import About, App, Desk, Draft, Footer, Reader
 from nacre.entries import Message
-from nacre.errors import NacreError, ProviderError, SessionBusy, Stopped
+from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped
 from nacre.history.earlier import is_final
 from nacre.sessions import Sessions
 
@@ -196,6 +196,7 @@ class Talk:
 
     async def _turn(self, begin: Begin, words: str) -> None:
         try:
+            await self._ask_about_remote(words)
             answer = await self._unless_busy(begin)
             self.show(*self._ended())
             if answer is not None:
@@ -248,6 +249,18 @@ class Talk:
         if lines:
             self.reader.show(lines)
         self.reader.refresh()
+
+    async def _ask_about_remote(self, words: str) -> None:
+        """Let a person decide whether a session of a local model is sent to a remote one; raises ModelNotAllowed."""
+        question = self.app.remote_question(self.key)
+        if not question:
+            return
+        self.show(self.desk.safe(question))
+        if await self.reader.ask("Send it? [y]es or [n]o: ", ("y", "yes", "n", "no")) in {"y", "yes"}:
+            self.app.allow_remote(self.key)
+            return
+        self.draft = self.draft or words
+        raise ModelNotAllowed("nothing was sent\n/model lists the models, /model NAME lets another one answer")
 
     # ---- another process
 

@@ -1,0 +1,25 @@
+"""Who answered in a session so far: a local model, or one that the messages were sent to over the internet."""
+
+from __future__ import annotations
+
+import re
+
+from nacre.sessions import Sessions
+
+_LOOKED_AT = 50
+# Messages of earlier versions and of other agents name the model only.
+_REMOTE = re.compile(
+    r"(.*/)?(gpt-(?!oss)|chatgpt|o[1-9](-|$)|claude|gemini|grok|deepseek-(chat|reasoner)|mistral-large)"
+)
+
+
+def last_local_model(sessions: Sessions, key: str) -> str:
+    """The local model that answered last in a session; "" if a remote one did, or none."""
+    for message in reversed(sessions.get_history(key, last=_LOOKED_AT)):
+        if message.role != "assistant" or not message.model:
+            continue
+        provider = message.extra.get("provider")
+        if provider is None:
+            return "" if _REMOTE.match(message.model) else message.model
+        return "" if message.extra.get("remote") else f"{provider}/{message.model}"
+    return ""
