@@ -17,9 +17,7 @@ import pytest
 import nacre
 from nacre.agent.ports import Context, Emit, Provider, Reply, Text, Tool, Usage
 from nacre.app import App
-from nacre.app.fallback import ModelChain
 from nacre.app.furnishing import Furniture
-from nacre.app.models import Model
 from nacre.config import Settings
 from nacre.entries import Message
 from nacre.providers.scripted import Scripted, Step
@@ -134,8 +132,7 @@ def agent(
     root: Path | str, provider: Provider, *, tools: Mapping[str, Tool] | None = None, system: str = "Be brief."
 ) -> App:
     """An agent with its parts given."""
-    settings = Settings({}, {})
-    app = App(settings, nacre.open(root), ModelChain(Model(kind="scripted", provider=provider), settings))
+    app = App(Settings({}, {}), nacre.open(root), provider)
     app.furniture = Furniture(dict(tools or {}), Catalogue(()), system, [])
     return app
 

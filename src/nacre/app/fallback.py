@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nacre.agent.ports import Context, Emit, Event, Notice, Reply, Text, Thought
+from nacre.agent.ports import Context, Emit, Event, Notice, Provider, Reply, Text, Thought
 from nacre.app.models import Model, choose
 from nacre.config import Settings
 from nacre.errors import ConfigError, ModelUnavailable
@@ -129,6 +129,13 @@ class ModelChain:
             self._models[position], self._at, self._left = model, position, time.monotonic()
             return
         raise error
+
+
+def as_chain(provider: Provider, settings: Settings) -> ModelChain:
+    """A provider as a chain of one, unless it is one already."""
+    if isinstance(provider, ModelChain):
+        return provider
+    return ModelChain(Model(kind=type(provider).__name__.lower(), provider=provider), settings)
 
 
 class _Heard:

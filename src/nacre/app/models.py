@@ -48,7 +48,7 @@ class Model(Struct, frozen=True, kw_only=True):
     @property
     def is_local(self) -> bool:
         """Whether requests stay on this machine or in its private network."""
-        return bool(getattr(self.provider, "is_local", False))
+        return bool(getattr(self.provider, "is_local", True))
 
 
 async def provider_for(settings: Settings, model: str | None = None) -> ModelChain:

@@ -21,7 +21,7 @@ from nacre.app.closing import Closing
 from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory
 from nacre.app.counts import Work
-from nacre.app.fallback import ModelChain
+from nacre.app.fallback import as_chain
 from nacre.app.folder import Folder, open_folder
 from nacre.app.folder_config import apply
 from nacre.app.furnishing import Furniture, Makings, furnish, workspace
@@ -56,15 +56,15 @@ logger = logging.getLogger(__name__)
 class App:
     """A running agent and its parts."""
 
-    def __init__(self, settings: Settings, sessions: Sessions, provider: ModelChain, *, name: str = MAIN) -> None:
+    def __init__(self, settings: Settings, sessions: Sessions, provider: Provider, *, name: str = MAIN) -> None:
         self.name = name
         self.is_ending = False
         self.settings = settings
         self.sessions = sessions
-        self.provider = provider
+        self.provider = as_chain(provider, settings)
         self.allows_remote = settings.flag("agent.allow_remote")
         self._remote_keys: set[str] = set()
-        self._model_notes: list[str] = [provider.note] if provider.note else []
+        self._model_notes: list[str] = [self.provider.note] if self.provider.note else []
         windows = Windows(None if sessions.location == ":memory:" else usual_path())
         self.budget = Budget(settings.number("agent.max_context_tokens"), windows=windows, name=self._full_name)
         self.most = settings.number("agent.max_history_messages")

@@ -15,8 +15,6 @@ from anyio.from_thread import start_blocking_portal
 import nacre
 from nacre.agent.ports import Tool
 from nacre.app import App
-from nacre.app.fallback import ModelChain
-from nacre.app.models import Model
 from nacre.config import Settings
 from nacre.entries import Message, ToolCall
 from nacre.providers.scripted import Scripted, Step
@@ -33,8 +31,7 @@ Ask = Callable[[httpx.AsyncClient], Awaitable[T]]
 
 def made(sessions: Sessions, steps: Iterable[Step] = (), tools: dict[str, Tool] | None = None) -> App:
     """An agent that says what it was told to."""
-    settings = Settings({}, {})
-    app = App(settings, sessions, ModelChain(Model(kind="scripted", provider=Scripted(steps)), settings))
+    app = App(Settings({}, {}), sessions, Scripted(steps))
     app.furniture = type(app.furniture)(tools or {}, Catalogue(()), "", [])
     return app
 
