@@ -88,8 +88,8 @@ async def _ask_about_remote(app: App, out: Out, key: str) -> None:
     if not text:
         return
     if not out.json and sys.stdin and sys.stdin.isatty() and sys.stderr.isatty():
-        out.warn(clean(text))
-        if await put("Send it? [y]es or [n]o: ", ("y", "yes", "n", "no")) in {"y", "yes"}:
+        ask = asker(lambda lines: out.warn("\n".join(lines)))
+        if await ask(f"{clean(text)} [y]es or [n]o: ", ("y", "yes", "n", "no")) in {"y", "yes"}:
             app.allow_remote(key)
             return
     problem = f"session {key!r} was answered by a local model, and {app.model} is remote: nothing was sent"
