@@ -127,6 +127,7 @@ class Model:
         self.capabilities = tuple(capabilities)
         self.requests: list[Request] = []
         self.pulled: list[str] = []
+        self.redirects: dict[str, str] = {}
         handler = type("Handler", (_Handler,), {"model": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -175,6 +176,11 @@ class _Handler(BaseHTTPRequestHandler):
         request = Request(self.path, body, heads, self.model.per_token)
         self.model.requests.append(request)
         match self.path:
+            case path if path in self.model.redirects:
+                self.send_response(302)
+                self.send_header("location", self.model.redirects[path])
+                self.send_header("content-length", "0")
+                self.end_headers()
             case "/api/version":
                 self._json({"version": "0.30.0"})
             case "/api/tags":

@@ -51,8 +51,8 @@ def mark(text: str, lead: str, sheet: Sheet, sgr: str) -> Iterator[str]:
     """Every line of a text with every character in it, after a mark; a line that is too long continues without one."""
     room = max(sheet.columns - 5 - len(lead), _NARROWEST)
     for line in visible(text).expandtabs().split("\n"):
-        start, rest = lead, line
-        while rest or start == lead:
+        start, rest, is_first = lead, line, True
+        while rest or is_first:
             piece = clip(rest, room, mark="") or rest[:1]
             yield f"    {sheet.paint(start + piece, sgr)}"
-            start, rest = " " * len(lead) or " ", rest[len(piece) :]
+            start, rest, is_first = " " * len(lead) or " ", rest[len(piece) :], False
