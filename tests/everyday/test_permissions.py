@@ -111,7 +111,7 @@ def test_yolo_still_asks_about_the_web(person: Person, project: Path) -> None:
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
-def test_yolo_is_refused_without_trust_or_sandbox(person: Person, is_trusted: bool) -> None:  # noqa: FBT001 - a parameter
+def test_yolo_is_refused_without_trust_or_sandbox(person: Person, is_trusted: bool) -> None:
     place = person.folder("strange")
     more = {"NACRE_SANDBOX_KIND": "off"} if is_trusted else {}
     done = person.nacre("chat", "--yolo", *(["--trust"] if is_trusted else []), "hello", at=place, **more)
@@ -189,8 +189,8 @@ def test_a_long_change_leaves_its_first_line_on_the_screen(person: Person, proje
         assert "? write_file: notes" in screen.text
         assert "v shows all" in screen.text
         screen.type("v\r")
-        screen.until("new line 199")
-        assert "? write_file: notes" in screen.text
+        screen.until("always = allow write_file(**) in this folder ? write_file: notes")
+        assert "new line 199" in screen.scrollback
         screen.type("n\r")
         screen.until("Result:")
         screen.leave()
@@ -207,9 +207,17 @@ def test_a_delegated_task_asks_the_person_who_is_there(person: Person, project: 
         return [Call("delegate", {"task": "print the greeting"})]
 
     person.model.answer = answer
-    seen = answer_question(person, project, "y", "y")
-    assert "asked by the delegated task: print the greeting" in seen
-    assert "Result: Result: hello" in seen
+    with Screen(person, "chat", at=project) as screen:
+        screen.until("gemma4:e4b")
+        screen.say("do it")
+        screen.until("? delegate")
+        screen.type("y\r")
+        screen.until("? shell: echo hello")
+        assert "asked by the delegated task: print the greeting" in screen.text
+        screen.type("y\r")
+        screen.until("Result: Result: hello")
+        assert "stopped" not in screen.text
+        screen.leave()
 
 
 def test_a_redirect_to_another_host_needs_its_own_rule(person: Person, project: Path) -> None:

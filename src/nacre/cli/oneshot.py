@@ -210,7 +210,7 @@ def _ask(out: Out, view: View, ticker: Ticker) -> Ask | None:
         return None
 
     def show(lines: Sequence[str]) -> None:
-        view.end()
+        view.pause()
         ticker.clear()
         if lines:
             out.warn("\n".join(lines))

@@ -32,6 +32,9 @@ class View(Protocol):
     def end(self) -> None:
         """Print what is left of the text; the next event may still come."""
 
+    def pause(self) -> None:
+        """Print what is left of the text before a question; a call that runs goes on."""
+
 
 class DrawnView:
     """Everything that happens, drawn for a terminal."""
@@ -54,6 +57,9 @@ class DrawnView:
     def end(self) -> None:
         lines = self._turn.end()
         self._print(lines[:-1] if lines and not lines[-1] else lines)
+
+    def pause(self) -> None:
+        self._print(self._turn.pause())
 
     def _print(self, lines: Sequence[str]) -> None:
         self._out.write("".join(f"{line}\n" for line in lines))
@@ -94,6 +100,8 @@ class PlainView:
             self._out.say()
             self._out.flush()
             self._line_is_open, self._needs_gap = False, True
+
+    pause = end
 
     def _write(self, text: str) -> None:
         # A line break of two characters may come in two pieces; seen alone, its first half would be made visible.
@@ -142,6 +150,8 @@ class JsonLinesView:
     def end(self) -> None:
         """Nothing is kept back."""
 
+    pause = end
+
     def _start(self, call: ToolCall) -> None:
         self._started.add(call.id)
         self._print("tool_call", id=call.id, name=call.name, arguments=call.arguments)
@@ -172,6 +182,8 @@ class SilentView:
 
     def end(self) -> None:
         """Nothing is kept back."""
+
+    pause = end
 
 
 def refusal(call: ToolCall, output: Output) -> str:

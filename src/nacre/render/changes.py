@@ -17,6 +17,8 @@ COLOURS = {"+": "32", "-": "31", "@": "36", " ": ""}
 
 def diff(before: str, after: str) -> Iterator[tuple[str, str]]:
     """The changed lines with their sign: `-` removed, `+` added, ` ` unchanged beside a change, `@` where it is."""
+    if before.endswith("\n") and after.endswith("\n"):
+        before, after = before[:-1], after[:-1]
     old, new = before.split("\n"), after.split("\n")
     if max(len(old), len(new)) > _MAX_COMPARED:
         groups = [[("replace", 0, len(old), 0, len(new))]]

@@ -38,9 +38,13 @@ class Turn:
         self._has_drawn = self._has_drawn or bool(lines)
         return lines
 
+    def pause(self) -> list[str]:
+        """Draw what is left of the text before a question; a call that runs goes on."""
+        return [*self._thoughts(), *self._spoken()]
+
     def end(self) -> list[str]:
         """Draw what is left; the next event begins another turn."""
-        lines = [*self._thoughts(), *self._spoken()]
+        lines = self.pause()
         if self._call is not None:
             lines.append(_folded(self._call, "stopped", self._sheet(), mark="■", end=""))
         self.__init__(self._sheet)  # type: ignore[misc] # as it was when it was made

@@ -148,6 +148,9 @@ class Drawing(Protocol):
     def take(self, event: Event) -> list[str]:
         """Draw what happened; gives the lines that are final with it."""
 
+    def pause(self) -> list[str]:
+        """Draw what is left of the text before a question; a call that runs goes on."""
+
     def end(self) -> list[str]:
         """Draw what is left."""
 

@@ -97,7 +97,7 @@ class Talk:
 
     def _show_question(self, lines: Sequence[str]) -> None:
         """Show what is asked, behind all that was said and thought before."""
-        self.show(*self._drawing.end(), *lines)
+        self.show(*self._drawing.pause(), *lines)
 
     async def _read_answer(self, question: str, answers: Collection[str], about: About | None = None) -> str:
         self._alert("A question waits for an answer")
