@@ -69,6 +69,7 @@ SETTINGS = (
     Setting("agent.max_turns", "maximum number of turns that run at the same time; others wait", 32),
     Setting("agent.only", "names of the tools it may use; empty: all", ()),
     Setting("agent.persona", "who the agent is, as text for the model; empty: its PERSONA.md", ""),
+    Setting("agent.titles", "let the model name a conversation after its first turn", True),  # noqa: FBT003 - a default
     Setting("agent.tools", "how tools are called", "auto", ("auto", "native", "prompted")),
     Setting("agent.workspace", "folder that `nacre serve` works in; empty: `workspace` in the store", ""),
     Setting("anthropic.base_url", "URL of Anthropic's API", "https://api.anthropic.com"),

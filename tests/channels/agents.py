@@ -76,6 +76,9 @@ class App:
     async def models(self) -> list[str]:
         return ["test/one", "test/two"]
 
+    async def suggest_title(self, key: str) -> str:
+        return ""
+
     def window(self, key: str) -> Window:
         return window(self.sessions.get_history(key), tokens=self.tokens, most=self.most)
 

@@ -31,6 +31,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "unpin": ("sessions", "unpin", "one"),
     "archive": ("sessions", "archive", "one"),
     "unarchive": ("sessions", "unarchive", "two"),
+    "move-folder": ("sessions", "move-folder", "/before", "/"),
     "rm": ("sessions", "rm", "one"),
     "trash": ("sessions", "trash", "list"),
     "restore": ("sessions", "restore", "three"),
@@ -56,6 +57,7 @@ CHANGING = (
     "unpin",
     "archive",
     "unarchive",
+    "move-folder",
     "rm",
     "restore",
     "repair",
@@ -89,6 +91,8 @@ TAKES_REF = (
 @pytest.fixture
 def store(nacre: Nacre, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Nacre:
     nacre.fill("one", "two", "three")
+    with nacre.sessions() as sessions:
+        sessions.set_meta("one", cwd="/before")
     assert nacre("sessions", "archive", "two").code == 0
     assert nacre("sessions", "rm", "three").code == 0
     monkeypatch.chdir(tmp_path_factory.mktemp("empty"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
+
+import httpx
 
 from nacre.memory.ledger import KEY as MEMORY
 from tests.everyday.conftest import Person
 from tests.everyday.model import Model, Reply, Request, echo
+from tests.everyday.terminal import Screen
 
 TURNS = 30
 
@@ -183,3 +187,57 @@ def test_resuming_from_another_folder_works_and_names_both(person: Person) -> No
     assert f"{person.home}/one" in done.err
     assert f"{person.home}/two" in done.err
     assert person.ask("-c", "back", at=person.folder("one"))["session"] == key
+
+
+def test_resume_last_in_a_conversation_is_not_the_memory(person: Person) -> None:
+    here = person.folder("work")
+    key = person.ask("the blue boat", at=here)["session"]
+    with Screen(person, "chat", "--trust", at=here) as screen:
+        screen.say("/sessions")
+        screen.until(key)
+        assert MEMORY not in screen.text
+        screen.say("/resume @last")
+        screen.until("You said: the blue boat")
+        screen.say("/resume nacre:memory")
+        screen.until("is nacre's own")
+        assert screen.leave() == 0
+
+
+def test_chats_follow_a_folder_that_was_moved(person: Person) -> None:
+    old, other = person.folder("shop"), person.folder("shopping")
+    keys_before = [person.ask("hello", at=place)["session"] for place in (old, person.folder("shop/web"), other)]
+    new = old.rename(person.home / "store")
+    assert person.nacre("chat", "-c", "here?", at=new).code == 3
+    command = ("sessions", "move-folder", str(old), str(new))
+    looked = person.nacre(*command, "--dry-run", "--json").json
+    assert {item["key"]: item["to"] for item in looked["items"]} == dict(
+        zip(keys_before, (str(new), f"{new}/web"), strict=False)
+    )
+    assert person.nacre(*command).code == 0
+    assert person.ask("-c", "here again", at=new)["session"] == keys_before[0]
+    assert person.ask("-c", "and below", at=new / "web")["session"] == keys_before[1]
+    assert person.ask("-c", "not moved", at=other)["session"] == keys_before[2]
+    assert person.nacre(*command).code == 3
+
+
+def test_the_page_and_the_api_show_no_internal_session(person: Person) -> None:
+    key = person.ask("the blue boat")["session"]
+    token = "a-token-that-is-long-enough-for-all"  # noqa: S105 - it opens nothing but this test
+    daemon = person.start("serve", "--port", "0", "--json", NACRE_SERVE_TOKEN=token)
+    try:
+        assert daemon.stdout is not None
+        url = json.loads(daemon.stdout.readline())["url"]
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=100) as client:
+            assert [item["key"] for item in client.get("/api/sessions?state=all").json()["items"]] == [key]
+            assert MEMORY not in client.get("/").text
+            assert client.get("/api/search", params={"q": "blue session:nacre"}).json()["items"] == []
+            assert client.get(f"/api/sessions/{MEMORY}").status_code == 200
+            assert client.delete(f"/api/sessions/{MEMORY}").status_code == 403
+            refused = client.post(f"/api/sessions/{MEMORY}/messages", json={"content": "who are you?"})
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+            refused = client.post("/api/sessions/nacre:mine/messages", json={"content": "hello"})
+            assert refused.status_code == 403
+    finally:
+        daemon.terminate()
+        daemon.communicate()

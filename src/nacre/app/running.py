@@ -15,6 +15,7 @@ import nacre
 from nacre.agent.actor import Agent, Inbound
 from nacre.agent.kernel import Kernel, ignored
 from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool
+from nacre.app import titles
 from nacre.app.budget import Budget
 from nacre.app.children import Delegated, Tally
 from nacre.app.closing import Closing
@@ -51,6 +52,9 @@ from nacre.tools.permissions import Verdict
 from nacre.tools.writing import Writer
 
 logger = logging.getLogger(__name__)
+
+_FOR_A_TITLE = 4
+"""How many messages of a session the model is shown to name it."""
 
 
 class App:
@@ -147,6 +151,12 @@ class App:
         """The models of all providers that can be reached, as `provider/model`."""
         listed = await list_all(self.settings)
         return [f"{provider.kind}/{info.name}" for provider in listed for info in provider.models if info.can_chat]
+
+    async def suggest_title(self, key: str) -> str:
+        """A title for a session, made by the model; "" if that is turned off, or the model is too small for it."""
+        if not self.settings.flag("agent.titles") or self.model.startswith("embedded/"):
+            return ""
+        return await titles.suggest_title(self.provider, self.sessions.get_history(key, last=_FOR_A_TITLE))
 
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""

@@ -20,6 +20,7 @@ SESSIONS = {
     "unpin": "remove the pin from sessions",
     "archive": "archive sessions; they can still be read",
     "unarchive": "make archived sessions active again",
+    "move-folder": "update the folder of chats after a folder was moved",
     "rm": "move sessions to the trash",
     "trash": "list, restore or empty the trash",
     "restore": "restore sessions from the trash",
@@ -54,7 +55,7 @@ TOP = {
 
 GROUPS = {"sessions": SESSIONS}
 HIDDEN = ("__complete",)
-MODULES = {"__complete": "complete"}
+MODULES = {"__complete": "complete", "move-folder": "move_folder"}
 
 REF = """\
 ways to name a session:

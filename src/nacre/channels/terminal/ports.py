@@ -130,6 +130,9 @@ class App(Protocol):
     def allow_remote(self, key: str) -> None:
         """Let a remote model answer in a session."""
 
+    async def suggest_title(self, key: str) -> str:
+        """A title for a session, made by the model; "" if it makes none. Raises ProviderError."""
+
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""
 

@@ -51,6 +51,7 @@ class Talk:
         self._wait: anyio.CancelScope | None = None
         self._settled = anyio.Event()
         self._title = ""
+        self._titling: anyio.CancelScope | None = None
         self._used = 0
         self.reader = make_reader(self)
         app.compactor.listeners.append(self._tell_summary)
@@ -192,6 +193,8 @@ class Talk:
             self._since, self._is_stopping = time.monotonic(), False
             self._settled = anyio.Event()
         self._turns += 1
+        if self._titling is not None:
+            self._titling.cancel()
         self.tasks.start_soon(self._turn, begin, words)
 
     async def _turn(self, begin: Begin, words: str) -> None:
@@ -199,8 +202,8 @@ class Talk:
             await self._ask_about_remote(words)
             answer = await self._unless_busy(begin)
             self.show(*self._ended())
-            if answer is not None:
-                entitle(self.app, self.key, words)
+            if answer is not None and (title := entitle(self.app, self.key, words)) and self.tasks is not None:
+                self.tasks.start_soon(self._improve_title, self.key, title)
         except Stopped:
             self.show(*self._ended(), self.desk.paint("■ stopped; the session goes on from here", "33"), "")
         except NacreError as error:
@@ -213,6 +216,20 @@ class Talk:
             self.complain(f"a bug in nacre: {type(error).__name__}: {error}")
         finally:
             self._over()
+
+    async def _improve_title(self, key: str, title: str) -> None:
+        """Let the model name a session, unless it has another title by then; the next message ends the attempt."""
+        with anyio.CancelScope() as scope:
+            self._titling = scope
+            try:
+                better = await self.app.suggest_title(key)
+                if better and self.app.sessions.get_meta(key).get("title") == title:
+                    self.app.sessions.set_meta(key, title=better)
+                    self.look()
+                    self.reader.refresh()
+            except NacreError as error:
+                # The title made of the first words stays.
+                logger.info("no title was made", extra={"error": str(error)})
 
     def _over(self) -> None:
         self._turns -= 1
@@ -324,15 +341,17 @@ def folder_meta(sessions: Sessions, key: str, cwd: str) -> dict[str, Any]:
     return {"cwd": cwd} if cwd and is_chat and not now.meta.get("cwd") else {}
 
 
-def entitle(app: App, key: str, words: str) -> None:
-    """Name a session after its first words, unless it has a name."""
+def entitle(app: App, key: str, words: str) -> str:
+    """Name a session after the first words of its user, unless it has a title; returns the title it was given."""
     title = title_of(words)
-    if title and not app.sessions.get_meta(key).get("title"):
-        app.sessions.set_meta(key, title=title)
+    if not title or app.sessions.get_meta(key).get("title"):
+        return ""
+    app.sessions.set_meta(key, title=title)
+    return title
 
 
 def title_of(words: str) -> str:
-    """A title for a session that begins with these words."""
+    """A title for a session that starts with these words."""
     line = " ".join(words.split())
     if len(line) <= _LONGEST_TITLE:
         return line
