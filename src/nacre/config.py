@@ -106,6 +106,7 @@ _TABLES = {
     "agents": "an agent, with the settings that differ from the main one",
     "channels": "a chat channel",
     "mcp": "a server, with a command or a url",
+    "prices": "the price of a model, as {input = 3.0, output = 15.0, cached = 0.3} for a million tokens",
     "schedule": "a text, and when it is sent",
 }
 """Sections of tables whose names users choose."""
@@ -424,9 +425,16 @@ def _strange(key: str, value: Any) -> str:
     section = key.partition(".")[0]
     if section == "approvals":
         return "" if value in RULES else f"{key} is ask, allow or deny, not {value!r}"
+    if section == "prices" and isinstance(value, dict) and not _is_price(value):
+        return f"{key} has input, output and cached, each a number that is not negative, not {value!r}"
     if section in _TABLES and (isinstance(value, dict) or key not in _BY_KEY):
         return "" if isinstance(value, dict) else f"{key} is a table: {_TABLES[section]}, not {value!r}"
     return "" if key in _BY_KEY else f"{key} is not a setting{_meant(key)}"
+
+
+def _is_price(table: Mapping[str, Any]) -> bool:
+    numbers = [type(value) in (int, float) and value >= 0 for value in table.values()]
+    return set(table) <= {"input", "output", "cached"} and all(numbers)
 
 
 def _fault(found: Value) -> Problem | None:

@@ -11,11 +11,13 @@ import anyio
 
 import nacre
 from nacre.agent.actor import Agent
+from nacre.agent.filling import Filling, Parts, measure
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Effect, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory
-from nacre.history.window import Window, window
+from nacre.history.window import window
+from nacre.render.prices import Prices
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Policy
 
@@ -47,6 +49,7 @@ class App:
         self.tools: Mapping[str, Tool] = {t.spec.name: t for t in (Echo("look", "read"), Echo("shell", "run"))}
         self.skills = Catalogue([])
         self.notes: list[str] = []
+        self.prices = Prices({})
         self.tokens, self.most = 32_000, 50
         self._guards: dict[str, Approvals] = {}
         agent = Agent(provider=lambda: provider, tools=self.tools, guard=self._guard, system=lambda: system)
@@ -79,8 +82,14 @@ class App:
     async def suggest_title(self, key: str) -> str:
         return ""
 
-    def window(self, key: str) -> Window:
-        return window(self.sessions.get_history(key), tokens=self.tokens, most=self.most)
+    def filling(self, key: str) -> Filling:
+        now = self.sessions.snapshot(key, last=self.most)
+        shown = window(now.messages, summary=now.summary, tokens=self.tokens, most=self.most)
+        tools = [tool.spec for tool in self.tools.values()]
+        return measure(Parts(tools=tools), now, shown, limit=self.tokens, reply=4000)
+
+    def cost(self, use: Any) -> float | None:
+        return self.prices.cost(use)
 
 
 def running(root: Path | str, provider: Provider, *, system: str = "") -> AbstractAsyncContextManager[App]:

@@ -94,8 +94,8 @@ def said(root: Path, key: str = KEY) -> list[Any]:
 def test_every_command_is_explained(root: Path) -> None:
     text = talked(root, "/help").text
     assert all(f"/{name}" in text for name in COMMANDS)
-    wanted = "help new sessions resume fork rewind undo diff compact tools skills model attach export archive exit"
-    assert list(COMMANDS) == wanted.split()
+    wanted = "help new sessions resume fork rewind undo diff compact context cost tools skills model attach export"
+    assert list(COMMANDS) == [*wanted.split(), "archive", "exit"]
 
 
 def test_undo_takes_the_last_turn_back_and_rewind_back_brings_it_again(root: Path) -> None:

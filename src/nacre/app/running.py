@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 import nacre
 from nacre.agent.actor import Agent, Inbound
+from nacre.agent.filling import Filling, Parts, measure
 from nacre.agent.kernel import Kernel, ignored
 from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool
 from nacre.app import titles
@@ -36,7 +38,7 @@ from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
 from nacre.app.windows import Windows, usual_path
 from nacre.config import MAIN, Settings
-from nacre.entries import Describe, Message, ToolCall
+from nacre.entries import Describe, Message, Snapshot, ToolCall
 from nacre.errors import ConfigError, ModelNotAllowed, NacreError
 from nacre.history.compaction import Limits
 from nacre.history.tokens import cost
@@ -45,6 +47,7 @@ from nacre.memory import Consolidator, Memory
 from nacre.memory.home import open_home
 from nacre.memory.memory import usual_embedding
 from nacre.opening import default_place
+from nacre.render.prices import Prices
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Grounds, Policy
@@ -160,7 +163,25 @@ class App:
 
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""
-        now = self.sessions.snapshot(key, last=4 * self.most)
+        return self._shown(self._now(key))
+
+    def filling(self, key: str) -> Filling:
+        """What would fill the model's context if something were said in a session now."""
+        now = self._now(key)
+        specs = [tool.spec for tool in self.tools.values()]
+        parts = Parts(system=self.furniture.system, skills=self.skills.text, tools=specs)
+        reply = self.budget.reply(self.provider)
+        scale = partial(self.budget.tokens, self.provider)
+        return measure(parts, now, self._shown(now), limit=self.tokens, reply=reply, scale=scale)
+
+    def cost(self, use: Any) -> float | None:
+        """What a request cost in money, by its `use` record; None if no price is configured for its model."""
+        return Prices(self.settings.table("prices")).cost(use)
+
+    def _now(self, key: str) -> Snapshot:
+        return self.sessions.snapshot(key, last=4 * self.most)
+
+    def _shown(self, now: Snapshot) -> Window:
         return window(now.messages, summary=now.summary, tokens=self._room, most=self.most)
 
     @property

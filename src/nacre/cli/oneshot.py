@@ -179,9 +179,10 @@ class _Turn:
         found = {"answer": text or "".join(self._pieces), "model": self._app.model, "session": self._shown_key}
         return {**found, "usage": self._usage(), "calls": self.calls}
 
-    def _usage(self) -> dict[str, int]:
-        """The tokens of all requests of the turn."""
-        total = {"requests": 0, "prompt": 0, "completion": 0, "cached": 0}
+    def _usage(self) -> dict[str, int | float]:
+        """The tokens of all requests of the turn, and what they cost where every one of them has a price."""
+        total: dict[str, int | float] = {"requests": 0, "prompt": 0, "completion": 0, "cached": 0}
+        costs: list[float | None] = []
         with suppress(NacreError):  # a session that cannot be read is what the failure itself is about
             n, last = self._before, self._app.sessions.snapshot(self._key, last=0).n
             entries = self._app.sessions.follow(self._key, after=n)
@@ -192,7 +193,11 @@ class _Turn:
                     total["requests"] += 1
                     for field in ("prompt", "completion", "cached"):
                         total[field] += int(entry.data.get(field, 0))
+                    costs.append(self._app.cost(entry.data))
             entries.close()
+        known = [cost for cost in costs if cost is not None]
+        if known and len(known) == len(costs):
+            total["cost"] = round(sum(known), 6)
         return total
 
 

@@ -1,7 +1,8 @@
 """nacre sessions stats: messages and tokens, per day, model and session.
 
 Messages are all that were ever written, truncated ones too; what a fork shares with its parent counts once.
-Tokens are what `use` records say; nacre.render.usage lists the fields that are read.
+Tokens are what `use` records say; nacre.render.usage lists the fields that are read. The cost is that of requests to
+models with a price in the configuration.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from nacre.cli.refs import add_ref, find
 from nacre.cli.show import backend
 from nacre.cli.text import clean, several
 from nacre.cli.times import span
+from nacre.config import load
 from nacre.entries import Message, Past, Record, time_of
 from nacre.render.bars import bars
+from nacre.render.prices import Prices, money
 from nacre.render.text import count
 from nacre.render.usage import Usage, request_of, text_of, usage_of
 
@@ -51,7 +54,7 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     since = _since(args.since)
     with opened(args) as sessions:
-        tally = Tally(since)
+        tally = Tally(since, Prices(load().table("prices")))
         keys = [find(sessions, args.ref).key] if args.ref else _keys(sessions)
         with out.progress("counting", total=len(keys), unit="sessions") as step:
             for key in keys:
@@ -71,20 +74,28 @@ class Count:
     def __init__(self) -> None:
         self.times = 0
         self.usage = Usage()
+        self.cost: float | None = None
 
-    def to_mapping(self, noun: str) -> dict[str, int]:
+    def use(self, usage: Usage, cost: float | None) -> None:
+        """Add what a request used; the cost is that of the requests that have a price."""
+        self.usage += usage
+        if cost is not None:
+            self.cost = cost + (self.cost or 0)
+
+    def to_mapping(self, noun: str) -> dict[str, int | float]:
         usage = self.usage
         tokens = {"input_tokens": usage.input, "output_tokens": usage.output, "total_tokens": usage.total}
-        return {noun: self.times, **tokens}
+        return {noun: self.times, **tokens, **({} if self.cost is None else {"cost": round(self.cost, 6)})}
 
 
 class Tally:
     """What was said and used, counted in every way that may be asked for."""
 
-    def __init__(self, since: datetime | None) -> None:
+    def __init__(self, since: datetime | None, prices: Prices) -> None:
         self.total = Count()
         self.by: dict[str, dict[str, Count]] = {sort: {} for sort in _SORTS}
         self._since = since
+        self._prices = prices
         self._read: dict[str, int] = {}
         self._requests: set[str] = set()
 
@@ -123,9 +134,10 @@ class Tally:
         if request:
             self._requests.add(request)
         usage = usage_of(record.data)
-        self.total.usage += usage
+        cost = self._prices.cost(record.data)
+        self.total.use(usage, cost)
         for sort, name in (("day", _day(moment)), ("session", key), ("model", text_of(record.data, "model") or "?")):
-            self._at(sort, name).usage += usage
+            self._at(sort, name).use(usage, cost)
 
     def _at(self, sort: str, name: str) -> Count:
         return self.by[sort].setdefault(name, Count())
@@ -176,7 +188,8 @@ def _print(out: Out, tally: Tally, chosen: Sequence[str], *, is_ascii: bool) -> 
     tokens = f"{dot} {count(usage.total)} tokens ({count(usage.input)} in, {count(usage.output)} out)"
     total = f"{several(len(tally.by['session']), 'session')}{dot} {several(tally.total.times, 'message')}"
     with out.pager():
-        out.say(out.bold(total + (tokens if usage.total else "")))
+        cost = "" if tally.total.cost is None else f"{dot} {money(tally.total.cost)}"
+        out.say(out.bold(total + (tokens if usage.total else "") + cost))
         for sort in chosen:
             rows = _sorted(tally, sort)
             numbers = [(clean(name), found.times) for name, found in rows]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
+from typing import Any
 
 from msgspec import Struct
 
@@ -14,6 +15,8 @@ from nacre.entries import Stored
 from nacre.errors import Conflict, NacreError
 
 _MOST_LISTED = 20
+_BAR = 36
+"""Characters of the bar that shows a context; it fits a narrow terminal."""
 _PREVIEW, _UNDO, _FILES = "--preview", "--undo", "--files"
 
 
@@ -97,6 +100,52 @@ async def _compact(talk: Talk, words: str) -> None:
     talk.show(*talk.desk.safe(draft.text).split("\n"), "")
     became = "would become" if is_preview else "became"
     talk.hint(f"about {draft.before} tokens {became} {draft.after}; nothing is deleted")
+
+
+async def _context(talk: Talk, _: str) -> None:
+    found = talk.app.filling(talk.key)
+    parts = [
+        ("S", "system prompt", found.system),
+        ("K", "skills", found.skills),
+        ("T", "tools", found.tools),
+        ("B", "summary", found.summary),
+        ("F", "recalled facts", found.facts),
+        ("M", "messages", found.messages),
+        ("R", "kept free for the reply", found.reply),
+        (".", "free", found.free),
+    ]
+    # The bar has a letter for each part; a part that is there has at least one.
+    total = max(sum(tokens for _, _, tokens in parts), 1)
+    bar = "".join(letter * max(round(tokens * _BAR / total), 1) for letter, _, tokens in parts if tokens)
+    rows = [(f"{letter} {name}", f"{tokens:,}") for letter, name, tokens in parts if tokens]
+    talk.show(f"  {bar}", *talk.desk.rows(rows), "")
+    talk.hint(f"about {found.used:,} of {found.limit:,} tokens; agent.max_context_tokens and the model set the limit")
+
+
+async def _cost(talk: Talk, _: str) -> None:
+    sessions = talk.app.sessions
+    entries = sessions.records(talk.key) if sessions.exists(talk.key) else []
+    uses = [entry for entry in entries if entry.kind == "use" and isinstance(entry.data, dict)]
+    if not uses:
+        talk.show("no request so far", "")
+        return
+    begin = max((entry.n for entry in entries if entry.kind == "msg" and entry.data.get("role") == "user"), default=0)
+    turn = [entry.data for entry in uses if entry.n > begin]
+    rows = [("this turn", _spent(talk, turn)), ("this session", _spent(talk, [entry.data for entry in uses]))]
+    talk.show(*talk.desk.rows(rows), "")
+    without = sorted({str(entry.data.get("model")) for entry in uses if talk.app.cost(entry.data) is None})
+    if without:
+        talk.hint(f"no price for {talk.desk.safe(', '.join(without))}: set it under [prices] in the configuration")
+
+
+def _spent(talk: Talk, uses: Sequence[dict[str, Any]]) -> str:
+    """The requests, tokens and money of `use` records; money only if all of them have a price."""
+    given, cached, made = (sum(int(use.get(field, 0)) for use in uses) for field in ("prompt", "cached", "completion"))
+    costs = [talk.app.cost(use) for use in uses]
+    requests = "1 request" if len(uses) == 1 else f"{len(uses)} requests"
+    tokens = f"{requests} · {given:,} tokens in ({cached:,} cached), {made:,} out"
+    known = [cost for cost in costs if cost is not None]
+    return f"{tokens} · ${sum(known):.4f}" if known and len(known) == len(costs) else tokens
 
 
 async def _attach(talk: Talk, path: str) -> None:
@@ -284,6 +333,8 @@ COMMANDS = {
         meaning="put all but the last turn into a summary; --preview shows it, --undo takes it back",
         takes="[FOCUS]",
     ),
+    "context": Command(run=_context, meaning="what fills the model's context", is_quiet=True),
+    "cost": Command(run=_cost, meaning="tokens, and money where [prices] are configured", is_quiet=True),
     "tools": Command(run=_tools, meaning="what the model may call", is_quiet=True),
     "skills": Command(
         run=_skills, meaning="what it was taught; with a name, that skill", takes="[SKILL]", is_quiet=True

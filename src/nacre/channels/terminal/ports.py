@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from nacre.agent.filling import Filling
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Approval, Change, Event, Tool
 from nacre.entries import SessionInfo, Stored
-from nacre.history.window import Window
 from nacre.sessions import Sessions
 
 
@@ -113,7 +113,7 @@ class App(Protocol):
 
     @property
     def tokens(self) -> int:
-        """How many tokens of a session the model is shown at most."""
+        """How many tokens a request and its reply may have together."""
 
     async def use(self, model: str) -> str:
         """Let another model answer from now on; returns a note or "". Raises ModelUnavailable, ConfigError."""
@@ -133,8 +133,11 @@ class App(Protocol):
     async def suggest_title(self, key: str) -> str:
         """A title for a session, made by the model; "" if it makes none. Raises ProviderError."""
 
-    def window(self, key: str) -> Window:
-        """What the model would be shown of a session now."""
+    def filling(self, key: str) -> Filling:
+        """What would fill the model's context if something were said in a session now."""
+
+    def cost(self, use: Any) -> float | None:
+        """What a request cost in money, by its `use` record; None if no price is configured for its model."""
 
 
 class Drawing(Protocol):

@@ -132,7 +132,7 @@ class Talk:
         """See how the session stands."""
         title = self.app.sessions.get_meta(self.key).get("title", "")
         self._title = title if isinstance(title, str) else ""
-        self._used = self.app.window(self.key).tokens
+        self._used = self.app.filling(self.key).used
 
     def is_unfinished(self) -> bool:
         """Tell whether somebody's words, or a tool's result, wait for an answer."""

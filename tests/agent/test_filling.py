@@ -1,0 +1,39 @@
+"""What fills a context, part by part."""
+
+from __future__ import annotations
+
+from nacre.agent.filling import Filling, Parts, measure
+from nacre.agent.ports import Spec
+from nacre.entries import Message, Snapshot
+from nacre.history.tokens import count
+from nacre.history.window import window
+
+TOOL = Spec(name="shell", description="Run a command. " * 20, parameters={"type": "object", "properties": {}})
+SKILLS = "skills: " + "one " * 50
+
+
+def filled(now: Snapshot, **changes: object) -> Filling:
+    shown = window(now.messages, summary=now.summary, tokens=4000, most=50)
+    parts = Parts(system=f"Be kind.\n\n{SKILLS}", skills=SKILLS, tools=[TOOL])
+    return measure(parts, now, shown, limit=8000, reply=1000, **changes)  # type: ignore[arg-type]
+
+
+def test_every_part_is_counted_once() -> None:
+    messages = [Message(role="user", content="word " * 100, extra={"recalled": "fact " * 40})]
+    found = filled(Snapshot(messages=messages, live=1, summary="before " * 30))
+    assert found.skills == count(SKILLS)
+    assert found.facts == count("fact " * 40)
+    assert found.summary == count("before " * 30)
+    assert 100 <= found.messages <= 130
+    assert found.tools > 60
+    assert found.used + found.reply + found.free == 8000
+
+
+def test_it_is_told_in_the_models_own_tokens() -> None:
+    now = Snapshot(messages=[Message(role="user", content="word " * 100)], live=1)
+    assert filled(now, scale=lambda tokens: 2 * tokens).messages == 2 * filled(now).messages
+
+
+def test_nothing_is_free_in_a_context_that_is_too_full() -> None:
+    assert Filling(limit=10, messages=20).free == 0
+    assert measure(Parts(), Snapshot(), window([], tokens=1, most=1), limit=10, reply=1).used == 0
