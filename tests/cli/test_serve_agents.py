@@ -183,7 +183,7 @@ def test_a_reload_brings_an_agent_and_takes_one_and_the_port_stays_open(models: 
             models.asked("main")
             configure(tmp_path, usual(models).replace("agents.clerk", "agents.scribe"))
             running.process.send_signal(signal.SIGHUP)
-            assert running.logs("read anew")["changed"] == "clerk, scribe"
+            assert running.logs("configuration reloaded")["changed"] == "clerk, scribe"
             assert asked(running, "scribe", "hi") == "clerk heard hi"
             assert running.client.get("agents/clerk/api/sessions").status_code == 404
             models.call(models.voices["main"].opened.set)
@@ -208,7 +208,7 @@ def test_an_agent_that_ends_for_its_new_settings_asks_for_patience(models: Model
             assert running.client.get("api/sessions").status_code == 200
             models.call(models.voices["clerk"].opened.set)
             assert "clerk heard held" in "".join(held.iter_text())
-        assert running.logs("read anew")["changed"] == "clerk"
+        assert running.logs("configuration reloaded")["changed"] == "clerk"
         assert running.client.get("agents/clerk/api/sessions/k").status_code == 200
 
 

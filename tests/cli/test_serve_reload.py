@@ -34,7 +34,7 @@ class Broken:
 def test_a_reload_that_fails_is_logged(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         anyio.run(_reload, cast("Agents", Broken(error)))
-    assert "the configuration cannot be used; all goes on as it was" in caplog.text
+    assert "the configuration is not valid; nothing was changed" in caplog.text
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from hatchling.builders.wheel import WheelBuilder
 import nacre
 from nacre.errors import install_command
 from tests.everyday.conftest import Person
+from tests.lowest import EXTRAS as LOWEST_EXTRAS
+from tests.lowest import constraints
 
 ROOT = Path(__file__).parents[2]
 HINT = re.compile(r"pip install ['\"]?([a-z-]+)\[([a-z0-9,{}-]+)\]")
@@ -66,3 +68,12 @@ def test_a_missing_extra_is_one_line_with_a_command_that_works(person: Person) -
     done = person.nacre("chat", "hello", PYTHONPATH=str(person.home / "missing"))
     assert (done.code, done.out) == (1, "")
     assert done.err == 'nacre: this needs anyio, which is not installed\n  pip install "nacre-sessions[agent]"\n'
+
+
+def test_the_lowest_versions_that_are_tested_are_those_that_may_be_installed() -> None:
+    named = {line.partition("==")[0] for line in constraints()}
+    groups = [project()["dependencies"], *(project()["optional-dependencies"][extra] for extra in LOWEST_EXTRAS)]
+    ours = f"{project()['name']}["
+    wanted = {re.split(r"[><=;\[ ]", one)[0] for group in groups for one in group if not one.startswith(ours)}
+    assert named == wanted
+    assert "\nlowest: " in (ROOT / "Makefile").read_text()

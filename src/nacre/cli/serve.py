@@ -66,7 +66,7 @@ def run(args: Namespace, out: Out) -> int:
     except ImportError as error:
         raise Failure("unavailable", f"`nacre serve` needs {error.name}", hint=install_command("serve")) from error
     if args.agent != "main":
-        raise Failure("usage", "a daemon serves every agent of the configuration: leave --agent out")
+        raise Failure("usage", "a daemon serves every agent of the configuration: remove --agent")
     if args.unit:
         out.write(systemd.unit(_command(args)))
         return OK
@@ -89,13 +89,15 @@ def run(args: Namespace, out: Out) -> int:
 
 
 def needs_token(args: Namespace) -> bool:
-    """Tell whether there is no token where one must be: anywhere but on loopback."""
+    """Whether a token is required and missing: on any address but loopback."""
     return not os.environ.get(VARIABLE) and args.host not in _LOOPBACK
 
 
 def _command(args: Namespace) -> list[str]:
     """The command line that starts the same daemon, wherever it is started."""
     given = {"--host": args.host, "--port": args.port, "--store": args.store and root_of(args), "--model": args.model}
+    if named := os.environ.get("NACRE_CONFIG"):
+        given["--config"] = os.path.abspath(named)
     pairs = [*given.items(), *(("--name", name) for name in args.name)]
     words = [str(word) for option, value in pairs if value is not None for word in (option, value)]
     return [sys.executable, "-m", "nacre.cli", "serve", *words]
@@ -113,7 +115,7 @@ def _check(args: Namespace, out: Out) -> int:
 
 
 def _say(args: Namespace, out: Out, text: str) -> None:
-    """Tell what is going on: to a person, or in the log where a program reads it."""
+    """Print a message for a person, or log it where a program reads the log."""
     if args.log_format == "json":
         logger.info(text)
     else:
@@ -188,7 +190,7 @@ def _hurry(*_: object) -> None:
 
 
 async def _reload(agents: Agents) -> None:
-    """Take over the configuration as it is now; one that cannot be used changes nothing."""
+    """Read the configuration again and apply it; one that is not valid changes nothing."""
     from nacre.config import load  # noqa: PLC0415
     from nacre.errors import ConfigError  # noqa: PLC0415
 
@@ -196,12 +198,12 @@ async def _reload(agents: Agents) -> None:
     try:
         changed = await agents.change(load())
     except ConfigError as error:
-        logger.warning("the configuration cannot be used; all goes on as it was", extra={"reason": str(error)})
+        logger.warning("the configuration is not valid; nothing was changed", extra={"reason": str(error)})
     except Exception:
-        # Whatever a package's channel does with its table: those who are being served have nothing to do with it.
-        logger.exception("the configuration cannot be used; all goes on as it was")
+        # A channel of another package may raise anything for its table; those who are being served must not notice.
+        logger.exception("the configuration is not valid; nothing was changed")
     else:
-        logger.info("the configuration was read anew", extra={"changed": ", ".join(changed) or "nothing"})
+        logger.info("configuration reloaded", extra={"changed": ", ".join(changed) or "nothing"})
     systemd.notify("READY=1")
 
 
@@ -210,14 +212,16 @@ def _told(args: Namespace, out: Out, token: str) -> Callable[[int], None]:
         systemd.notify("READY=1")
         where = f"[{args.host}]" if ":" in args.host else args.host
         if out.json:
-            out.document({"ok": True, "url": f"http://{where}:{port}/", "port": port, "pid": os.getpid()})
-            # Whoever started it waits for this line, and it is the last for a long time.
+            out.document(
+                {"schema_version": 1, "ok": True, "url": f"http://{where}:{port}/", "port": port, "pid": os.getpid()}
+            )
+            # The program that started it waits for this line, the last for a long time.
             out.flush()
         elif os.environ.get(VARIABLE):
-            _say(args, out, f"serving on http://{where}:{port}/ with the token in {VARIABLE}; Ctrl-C ends it")
+            _say(args, out, f"serving on http://{where}:{port}/ with the token in {VARIABLE}; Ctrl-C stops it")
         elif args.log_format == "text":
-            out.note(f"serving on http://{where}:{port}/login#token={token}; Ctrl-C ends it")
+            out.note(f"serving on http://{where}:{port}/login#token={token}; Ctrl-C stops it")
         else:
-            logger.warning("serving, with a token that no log may hold", extra={"port": port, "set": VARIABLE})
+            logger.warning("serving; the token is not logged", extra={"port": port, "set": VARIABLE})
 
     return ready

@@ -1,4 +1,4 @@
-"""systemd: telling it how the daemon is, and the unit that starts it."""
+"""systemd: notifications about the state of the daemon, and the unit that starts it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ExecStart={command}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=on-failure
 RestartSec=2
-# Turns have 8 seconds to come to their end; what is cut is gone on with at the next start.
+# Turns have 8 seconds to finish; those that are cut off are resumed at the next start.
 TimeoutStopSec=15
 KillMode=mixed
 UMask=0077
 
-# What programs that tools run are confined with needs namespaces of users and of mounts, and a /proc that nothing
-# is mounted over: RestrictNamespaces, ProtectProc, ProtectKernelTunables and filters of system calls would break it.
+# The sandbox for programs that tools run needs user and mount namespaces, and a /proc that nothing is mounted over:
+# RestrictNamespaces, ProtectProc, ProtectKernelTunables and system call filters would break it.
 NoNewPrivileges=yes
 LockPersonality=yes
 RestrictRealtime=yes
@@ -46,7 +46,7 @@ def unit(words: Sequence[str]) -> str:
 
 
 def notify(state: str) -> None:
-    """Tell systemd how it is, if it was it that started us."""
+    """Tell systemd the state of the daemon, if systemd started it."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
@@ -54,16 +54,16 @@ def notify(state: str) -> None:
         try:
             wire.sendto(state.encode(), f"\0{address[1:]}" if address[0] == "@" else address)
         except OSError:
-            # It is told nothing then, and the daemon is no worse for it.
+            # The daemon works without it.
             return
 
 
 def reloading() -> str:
-    """What is said before the configuration is read anew; READY=1 follows."""
+    """The state to send before the configuration is read again; READY=1 follows."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
 
 
 def _quoted(word: str) -> str:
-    """A word as it stands in a unit."""
+    """A word, quoted for a unit."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"' if any(char.isspace() or char in "\"'\\;" for char in word) or not word else escaped

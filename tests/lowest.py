@@ -1,0 +1,23 @@
+"""Prints the lowest version of every dependency that pyproject.toml allows, as constraints for pip: `make lowest`."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+EXTRAS = ("agent", "serve", "embeddings")
+"""The extras that are tested at the low end; `embedded` is pinned to one version, `mcp` and `all` only combine."""
+
+
+def constraints() -> list[str]:
+    """Each dependency as `name==lowest`."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in EXTRAS)]
+    found = [re.fullmatch(r"([\w.-]+)>=([\w.]+)(;.*)?", one.replace(" ", "")) for group in groups for one in group]
+    return [f"{one[1]}=={one[2]}" for one in found if one]
+
+
+if __name__ == "__main__":
+    sys.stdout.write("".join(f"{line}\n" for line in constraints()))
