@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -186,7 +187,7 @@ async def _ask_model(listed: list[Listed], settings: Settings, out: Out) -> str:
         options.append(("pull", f"install {_PULL} with Ollama now (about 3 GB)"))
     if not any(one.kind == "embedded" for one in listed):
         options.append(("setup", "install the embedded model now (130 MB): a toy, to try nacre without a server"))
-    options.append(("", "choose at each start: Ollama if it runs, else a provider with a key, else the embedded model"))
+    options.append(("", "decide at each start: Ollama, else a key, else the embedded model"))
     out.say("1. Which model answers?")
     for number, (_, text) in enumerate(options, 1):
         out.say(f"   {number}  {clean(text)}")
@@ -223,7 +224,12 @@ def _ask(question: str, answers: set[str], default: str) -> str:
     while True:
         sys.stderr.write(question)
         sys.stderr.flush()
-        line = sys.stdin.readline()
+        # The event loop would only cancel its task, which is this one, and it waits in `readline`.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            line = sys.stdin.readline()
+        finally:
+            signal.signal(signal.SIGINT, before)
         if not line:
             raise Failure("failed", "no answer was given; nothing was written", hint="nacre init --yes")
         answer = line.strip().lower() or default
