@@ -31,7 +31,7 @@ def test_markdown_goes_to_stdout(talk: Nacre) -> None:
     assert out.startswith("# talk\n\n`talk` · created ")
     assert out.endswith("\n\nlast *words*\n")
     assert "first" not in out
-    assert err == "1 message before the summary or the cut left out, use --all\n"
+    assert err == "1 message before the summary or truncation left out; --all includes them\n"
 
 
 def test_all_includes_what_is_no_longer_in_the_history(talk: Nacre) -> None:
@@ -176,6 +176,7 @@ def test_json_gives_a_receipt(talk: Nacre, tmp_path: Path) -> None:
     path = tmp_path / "talk.html"
     found = talk("sessions", "export", "talk", "--format", "html", "-o", str(path), "--json").json
     assert found == {
+        "schema_version": 1,
         "ok": True,
         "operation": "export",
         "dry_run": False,

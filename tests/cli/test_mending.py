@@ -130,7 +130,7 @@ def test_a_dry_run_of_repair_says_exactly_what_is_then_set_aside(nacre: Nacre) -
     before = nacre.files()
     looked = nacre("s", "repair", "one", "--dry-run", "--json").json["results"][0]["findings"]
     assert nacre.files() == before
-    told = [found["where"].split()[1::2] for found in looked if found["action"] == "set aside in quarantine"]
+    told = [found["where"].split()[1::2] for found in looked if found["action"] == "moved to quarantine"]
     receipt = nacre("s", "repair", "one", "--json").json["results"][0]
     kept = [json.loads(line) for line in Path(receipt["quarantine"]).read_text().splitlines()]
     # A piece is set aside with or without the end of its line.
@@ -159,7 +159,7 @@ def test_a_receipt_says_where_the_damaged_bytes_are_and_only_that(nacre: Nacre) 
     result = nacre("s", "repair", "one")
     quarantine = next((nacre.root / "quarantine").iterdir())
     first, second = result.out.splitlines()
-    assert first.endswith(" records kept, 1 damaged piece set aside")
+    assert first.endswith(" records kept, 1 damaged piece moved to quarantine")
     assert second == f"  every byte of what was damaged is in {quarantine}"
     assert result.err == ""
 
@@ -167,7 +167,7 @@ def test_a_receipt_says_where_the_damaged_bytes_are_and_only_that(nacre: Nacre) 
 def test_what_is_whole_is_not_repaired(nacre: Nacre) -> None:
     nacre.fill("one")
     before = nacre.files()
-    assert nacre("s", "repair", "one").out == "one: nothing is damaged, nothing was done\n"
+    assert nacre("s", "repair", "one").out == "one: no damage, nothing was done\n"
     assert nacre.files() == before
 
 
@@ -180,7 +180,7 @@ def test_compaction_says_what_it_gained(nacre: Nacre) -> None:
     done = nacre("s", "compact", "one", "--json").json["results"][0]
     assert done["status"] == "compacted"
     assert done["bytes_after"] < done["bytes_before"]
-    assert nacre("s", "compact", "--all").out == "one: nothing to gain\n"
+    assert nacre("s", "compact", "--all").out == "one: nothing to save\n"
 
 
 def test_a_dry_run_of_compaction_knows_what_is_not_worth_it(nacre: Nacre) -> None:

@@ -74,6 +74,7 @@ def test_a_fork_shares_the_past_up_to_a_record(nacre: Nacre) -> None:
     nacre.fill("one")
     result = nacre("s", "fork", "one@2", "two", "--name", "Second try", "--json")
     assert result.json == {
+        "schema_version": 1,
         "ok": True,
         "operation": "fork",
         "dry_run": False,

@@ -24,7 +24,7 @@ def later(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> Nacre:
 def test_where_nothing_is_set_nothing_is_done_and_that_is_said(later: Nacre) -> None:
     result = later("sessions", "retain")
     assert (result.code, result.out) == (0, "")
-    assert "nothing is set" in result.err
+    assert "no rule is set" in result.err
 
 
 def test_a_dry_run_says_what_would_be_done_and_why(later: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,4 +59,4 @@ def test_elsewhere_than_on_loopback_it_wants_a_token_that_somebody_chose(environ
     command = [*PROGRAM, "serve", "--host", "192.0.2.1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "needs a token that you chose" in done.stderr
+    assert "needs a token of your choice" in done.stderr

@@ -113,7 +113,7 @@ def test_help_has_a_usage_and_an_example_and_fits_80_columns(nacre: Nacre, words
 def test_done_it_exits_0_and_json_is_one_document_and_nothing_else(store: Nacre, verb: str) -> None:
     result = store(*LINES[verb], "--json", "--quiet")
     assert result.code == 0
-    assert isinstance(json.loads(result.out), dict)
+    assert json.loads(result.out)["schema_version"] == 1
     assert result.out.endswith("\n")
     assert result.err == ""
 
@@ -143,6 +143,7 @@ def test_an_unknown_session_is_exit_3_and_an_error_in_json(store: Nacre, verb: s
     assert result.code == 3
     assert result.json["ok"] is False
     assert result.json["error"]["type"] == "not_found"
+    assert result.json["schema_version"] == 1
     assert result.err == ""
 
 

@@ -57,7 +57,7 @@ def _report(error: Exception, flags: Flags) -> int:
     from nacre.cli.output import report  # noqa: PLC0415 - not needed for help
 
     failure = failure_of(error) or Failure(
-        "internal", f"{type(error).__name__}: {error}", hint="a mistake in nacre; -vv shows where"
+        "internal", f"{type(error).__name__}: {error}", hint="a bug in nacre; -vv shows where"
     )
     report(failure, flags)
     if flags.verbose and sys.stderr is not None:

@@ -40,7 +40,7 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Out) -> int:
     if bool(args.refs) == args.all:
-        raise Failure("usage", "say which sessions, or --all", hint="`nacre sessions compact --help` has examples")
+        raise Failure("usage", "name the sessions, or use --all", hint="`nacre sessions compact --help` has examples")
     with opened(args) as sessions:
         keys: dict[str, str | Failure] = {info.key: info.key for info in sessions.list(internal=True)}
         if not args.all:
@@ -56,7 +56,9 @@ def run(args: Namespace, out: Out) -> int:
 
 def _compacted(sessions: Sessions, key: str, *, dry_run: bool) -> Done:
     if not is_active(sessions, key):
-        raise Failure("conflict", f"session {key!r} is archived", hint="`nacre sessions unarchive` opens it again")
+        raise Failure(
+            "conflict", f"session {key!r} is archived", hint="`nacre sessions unarchive` makes it active again"
+        )
     before = _size(sessions, key)
     if dry_run:
         return _looked_at(key, before, before - _live(sessions, key, before))
@@ -64,15 +66,17 @@ def _compacted(sessions: Sessions, key: str, *, dry_run: bool) -> Done:
     after = _size(sessions, key)
     more = {"bytes_before": before, "bytes_after": after}
     if after >= before:
-        return Done(key, "unchanged", more, words="nothing to gain")
-    return Done(key, "compacted", more, words=f"{size(before)} → {size(after)}; what moved out can still be read")
+        return Done(key, "unchanged", more, words="nothing to save")
+    return Done(key, "compacted", more, words=f"{size(before)} → {size(after)}; the moved records can still be read")
 
 
 def _looked_at(key: str, before: int, gain: int) -> Done:
     more = {"bytes_before": before, "bytes_not_live": gain}
     if gain < max(_LEAST, before - gain):
-        return Done(key, "unchanged", more, words="nothing to gain")
-    return Done(key, "compacted", more, words=f"would be compacted: {size(gain)} of its {size(before)} would move out")
+        return Done(key, "unchanged", more, words="nothing to save")
+    return Done(
+        key, "compacted", more, words=f"would be compacted: {size(gain)} of {size(before)} would move out of the log"
+    )
 
 
 def _live(sessions: Sessions, key: str, size: int) -> int:

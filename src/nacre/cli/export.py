@@ -52,7 +52,7 @@ def run(args: Namespace, out: Out) -> int:
     chosen = args.format or ("jsonl" if out.jsonl else "json" if out.json else "md")
     to_stdout = args.output == "-"
     if to_stdout and out.json and (not chosen.startswith("json") or args.dry_run):
-        raise Failure("usage", "the export and its receipt cannot both go to stdout", hint="add -o PATH")
+        raise Failure("usage", "--json needs a file for the export: both go to stdout", hint="add -o PATH")
     path = Path(args.output)
     if not to_stdout and not args.force:
         _refuse_existing(path)
@@ -159,7 +159,7 @@ def _damage(key: str, lives: Iterable[_Life]) -> Failure | None:
     if not lost:
         return None
     what = f"session {key!r} has lost {several(lost, 'large payload')}, of which the export has only the name"
-    return Failure("damaged", what, hint="`nacre sessions verify` says where")
+    return Failure("damaged", what, hint="`nacre sessions verify` shows where")
 
 
 def _records(key: str, lives: list[_Life], chosen: str) -> Iterator[bytes]:
@@ -218,7 +218,9 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _hint_at_hidden(out: Out, view: View) -> None:
     if view.cut is not None and view.cut.hidden:
-        out.note(f"{several(view.cut.hidden, 'message')} before the summary or the cut left out, use --all")
+        out.note(
+            f"{several(view.cut.hidden, 'message')} before the summary or truncation left out; --all includes them"
+        )
 
 
 def _receipt(args: Namespace, *, key: str, chosen: str, count: int, damage: Failure | None) -> dict[str, Any]:

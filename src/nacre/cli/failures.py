@@ -43,17 +43,17 @@ _CODES = {
 
 # The store's errors by the name of their class: to name the classes would mean to load the store.
 _KINDS = {
-    "SessionNotFound": ("not_found", "`nacre sessions list --all` shows what there is"),
+    "SessionNotFound": ("not_found", "`nacre sessions list --all` shows all sessions"),
     "SessionBusy": ("locked", "try again when the other process has finished"),
-    "LogDamaged": ("damaged", "`nacre sessions verify` says what is wrong"),
+    "LogDamaged": ("damaged", "`nacre sessions verify` shows the damage"),
     "FormatTooNew": ("too_new", "upgrade nacre"),
     "Conflict": ("conflict", ""),
-    "Refused": ("refused", "`nacre doctor` looks at space and permissions"),
-    "DurabilityUnknown": ("durability_unknown", "`nacre sessions verify` says what is there"),
+    "Refused": ("refused", "`nacre doctor` checks space and permissions"),
+    "DurabilityUnknown": ("durability_unknown", "`nacre sessions verify` shows what was stored"),
     "InvalidKey": ("invalid_key", ""),
     "ModelUnavailable": ("model_unavailable", "`nacre models` lists the models that can answer"),
     "ModelNotAllowed": ("model_not_allowed", ""),
-    "ConfigError": ("config", "`nacre config check` looks at the settings"),
+    "ConfigError": ("config", "`nacre config check` checks the settings"),
 }
 
 # Optional modules, and the extra that installs each.
@@ -119,7 +119,7 @@ def failure_of(error: Exception) -> Failure | None:
         if kind.__name__ == "NacreError":
             return Failure("failed", message, hint=rest.strip())
     if isinstance(error, OSError):
-        return Failure("failed", str(error), hint="`nacre doctor` looks at space and permissions")
+        return Failure("failed", str(error), hint="`nacre doctor` checks space and permissions")
     return _uninstalled(error) if isinstance(error, ModuleNotFoundError) else None
 
 

@@ -48,8 +48,8 @@ def run(args: Namespace, out: Out) -> int:
         return OK
     for left in found:
         out.say(f"{clean(os.path.relpath(left.path, root))}: {left.reason}, {size(left.bytes)}")
-    done = "would be removed" if args.dry_run else "removed"
-    out.note(f"{several(len(found), 'file')} {done}, {size(freed)}" if found else "nothing to remove")
+    done = "would be deleted" if args.dry_run else "deleted"
+    out.note(f"{several(len(found), 'file')} {done}, {size(freed)}" if found else "nothing to delete")
     return OK
 
 

@@ -61,7 +61,7 @@ def load(verb: str) -> Verb:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise Failure("unavailable", f"this version of nacre has no `{verb}` yet") from error
+        raise Failure("unavailable", f"this version of nacre has no `{verb}`") from error
     return module
 
 

@@ -50,7 +50,7 @@ def _migrated(args: Namespace, out: Out) -> Migration:
     try:
         from nacre.legacy.migration import migrate  # noqa: PLC0415 - so that its absence is one clear line
     except ModuleNotFoundError as error:
-        raise Failure("unavailable", "this version of nacre cannot migrate sessions yet") from error
+        raise Failure("unavailable", "this version of nacre cannot migrate sessions") from error
     seen = 0
     with _store(root_of(args), dry_run=args.dry_run) as store, out.progress("migrating") as step:
 
@@ -92,9 +92,9 @@ def _tell(out: Out, migration: Migration, *, dry_run: bool) -> None:
             out.warn(f"nacre: {line}: {clean(found.detail)}")
             continue
         line += f" as {clean(found.key)}, {several(found.messages, 'message')}" if found.key else ""
-        aside = f", {several(found.set_aside, 'bad line')} set aside" if found.set_aside else ""
+        aside = f", {several(found.set_aside, 'bad line')} moved to quarantine" if found.set_aside else ""
         out.say(f"{line}{aside}")
     if not migration.report:
         out.note("there is nothing to migrate")
     elif dry_run:
-        out.note("nothing was done; without --dry-run it will be")
+        out.note("nothing was done: --dry-run")

@@ -126,7 +126,11 @@ class Out:
         if yes:
             return
         if self.json or sys.stdin is None or not sys.stdin.isatty():
-            raise Failure("usage", f"{question} Nobody can be asked here.", hint="add --yes if it is meant")
+            raise Failure(
+                "usage",
+                f"{question} This needs a confirmation, and there is nobody to ask.",
+                hint="add --yes to confirm",
+            )
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:

@@ -31,7 +31,7 @@ def opened(args: Namespace, *, create: bool = False) -> Sessions:
         raise Failure(
             "not_found",
             f"there is no store at {root}",
-            hint="the first message makes one; is --store or --agent right?",
+            hint="the first message creates one; check --store and --agent",
         )
     return open_sessions(":memory:")
 
@@ -49,6 +49,6 @@ def changeable(sessions: Sessions, key: str, *, internal: bool) -> str:
 
     refuse_internal(key, allowed=internal)
     if not is_active(sessions, key):
-        hint = "`nacre sessions unarchive` opens it again"
+        hint = "`nacre sessions unarchive` makes it active again"
         raise Failure("conflict", f"session {key!r} is archived and cannot be changed", hint=hint)
     return key

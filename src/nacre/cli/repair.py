@@ -26,7 +26,7 @@ EXAMPLES = (
     ("repair it; damaged bytes are kept in quarantine", "nacre sessions repair telegram:42"),
 )
 
-_ASIDE, _ANEW, _BEYOND = "set aside in quarantine", "written anew", "cannot be brought back"
+_ASIDE, _ANEW, _BEYOND = "moved to quarantine", "rewritten", "cannot be restored"
 _ACTIONS = {
     "damage": _ASIDE,
     "torn": _ASIDE,
@@ -62,12 +62,10 @@ def run(args: Namespace, out: Out) -> int:
 def _looked_at(sessions: Sessions, key: str) -> Done:
     findings = _findings(sessions, key)
     if not findings:
-        return Done(key, "whole", {"findings": []}, words="nothing is damaged, nothing would be done")
+        return Done(key, "whole", {"findings": []}, words="no damage, nothing would be done")
     items = [{**asdict(finding), "action": _ACTIONS.get(finding.kind, _BEYOND)} for finding in findings]
     told = [f"\n  {clean(item['where'])}: {clean(item['detail'])}; {item['action']}" for item in items]
-    return Done(
-        key, "repaired", {"findings": items}, words="".join(("would be repaired; nothing is changed now", *told))
-    )
+    return Done(key, "repaired", {"findings": items}, words="".join(("would be repaired; nothing was changed", *told)))
 
 
 def _repaired(sessions: Sessions, key: str) -> Done:
@@ -76,8 +74,8 @@ def _repaired(sessions: Sessions, key: str) -> Done:
         receipt = sessions.repair(key)
     more = {"kept": receipt.kept, "set_aside": receipt.set_aside, "quarantine": receipt.quarantine}
     if not findings and not receipt.set_aside:
-        return Done(key, "whole", more, words="nothing is damaged, nothing was done")
-    words = f"{several(receipt.kept, 'record')} kept, {several(receipt.set_aside, 'damaged piece')} set aside"
+        return Done(key, "whole", more, words="no damage, nothing was done")
+    words = f"{several(receipt.kept, 'record')} kept, {several(receipt.set_aside, 'damaged piece')} moved to quarantine"
     if receipt.quarantine:
         words += f"\n  every byte of what was damaged is in {clean(receipt.quarantine)}"
     left = sessions.verify(key).findings

@@ -54,7 +54,9 @@ def run(args: Namespace, out: Out) -> int:
 
         code = each(out, "retain", acts, keep, dry_run=args.dry_run)
     if not acts:
-        out.note("nothing is due" if rules else "nothing is set: retention.archive_after and retention.delete_after")
+        out.note(
+            "nothing is due" if rules else "no rule is set: see retention.archive_after and retention.delete_after"
+        )
     return code or OK
 
 

@@ -74,7 +74,7 @@ def run(args: Namespace, out: Out) -> int:
         return _check(args, out)
     token = os.environ.get(VARIABLE, "")
     if needs_token(args):
-        raise Failure("usage", f"a daemon on {args.host} needs a token that you chose", hint=TOKEN_HINT)
+        raise Failure("usage", f"a daemon on {args.host} needs a token of your choice", hint=TOKEN_HINT)
     from nacre.app.logs import logged, secrets_in  # noqa: PLC0415 - the same
 
     token = token or secrets.token_urlsafe(24)

@@ -161,7 +161,7 @@ def _entry(sessions: Sessions, key: str, n: int) -> View:
     def get(past: Past) -> View:
         record = past.find(n)
         if record is None:
-            raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all there are")
+            raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all records")
         if record.t != "msg":
             hint = f"--raw --entry {n} shows its line"
             raise Failure("not_found", f"record {n} of session {key!r} is a {record.t!r}, not a message", hint=hint)
@@ -188,7 +188,7 @@ def _around(view: View, n: int) -> View:
     """The messages around one of the newest generation."""
     at = [place for place, one in enumerate(view.stored) if one.generation == view.newest and one.n >= n]
     if not at:
-        raise Failure("not_found", f"session {view.cover.key!r} has no message {n}", hint="--all shows all there are")
+        raise Failure("not_found", f"session {view.cover.key!r} has no message {n}", hint="--all shows all messages")
     nearby = view.stored[max(at[0] - _AROUND, 0) : at[0] + _AROUND + 1]
     return view._replace(stored=nearby, cut=None)
 
@@ -213,13 +213,13 @@ def _line(past: Past, key: str, n: int) -> bytes:
     for record, line in written(past):
         if record.n == n:
             return line
-    raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all there are")
+    raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all records")
 
 
 def _found(value: T | None, key: str) -> T:
     if value is None:
         raise Failure(
-            "not_found", f"there is no session {key!r}", hint="`nacre sessions list --all` shows what there is"
+            "not_found", f"there is no session {key!r}", hint="`nacre sessions list --all` shows all sessions"
         )
     return value
 

@@ -86,7 +86,7 @@ def _check(args: Namespace, out: Out) -> int:
         for reading in readings:
             _tell(reading, out)
         if not wrong:
-            out.note(f"{several(len(readings), 'skill')} checked: as the specification says")
+            out.note(f"{several(len(readings), 'skill')} checked, all valid")
     return FAILED if wrong else OK
 
 
@@ -138,12 +138,12 @@ def _tell(reading: Reading, out: Out) -> None:
 
 def _new(args: Namespace, out: Out) -> int:
     if len(args.names) != 1:
-        raise Failure("usage", "say what to call the new skill, in one word", hint="nacre skills new release-notes")
+        raise Failure("usage", "name the new skill, in one word", hint="nacre skills new release-notes")
     folder = Path(args.folder) if args.folder else _home(args) / "skills"
     path = draft.make(folder.absolute(), args.names[0], description=args.description)
     if out.json:
         out.document({"ok": True, "operation": "new", "name": args.names[0], "path": str(path)})
     else:
         out.say(clean(str(path)))
-        out.note("write what it does into it; `nacre skills check` says what is wrong")
+        out.note("describe in it what it does; `nacre skills check` finds mistakes")
     return OK

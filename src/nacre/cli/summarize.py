@@ -34,14 +34,16 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Out) -> int:
     if args.undo and (args.focus or args.dry_run):
-        raise Failure("usage", "--undo takes a summary back: leave --focus and --dry-run out")
+        raise Failure("usage", "--undo removes a summary: leave out --focus and --dry-run")
     import anyio  # noqa: PLC0415 - not needed to be told how it is used
 
     with opened(args) as sessions:
         key = find(sessions, args.ref).key
         refuse_internal(key, allowed=args.internal)
         if not is_active(sessions, key):
-            raise Failure("conflict", f"session {key!r} is archived", hint="`nacre sessions unarchive` opens it again")
+            raise Failure(
+                "conflict", f"session {key!r} is archived", hint="`nacre sessions unarchive` makes it active again"
+            )
         if args.undo:
             _tell_undone(out, key, anyio.run(_undone, sessions, key))
         else:
@@ -100,4 +102,4 @@ def _tell_undone(out: Out, key: str, count: int) -> None:
     if out.json:
         out.document({"ok": True, "operation": "summarize", "undo": True, "key": key, "live_again": count})
     else:
-        out.say(f"{clean(key)}: the last summary is taken back; {count} messages are live again")
+        out.say(f"{clean(key)}: the last summary was undone; {count} messages are live again")

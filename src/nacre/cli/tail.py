@@ -33,7 +33,7 @@ def run(args: Namespace, out: Out) -> int:
     if args.lines < 0:
         raise Failure("usage", f"--lines is 0 or more, not {args.lines}")
     if args.follow and out.json and not out.jsonl:
-        raise Failure("usage", "one JSON document cannot be followed", hint="use --jsonl")
+        raise Failure("usage", "--json prints one document and cannot follow a session", hint="use --jsonl")
     with opened(args) as sessions:
         target = find(sessions, args.ref)
         entries = sessions.records(target.key)

@@ -132,8 +132,8 @@ def _tell(out: Out, found: list[Found], count: int) -> None:
 
 def _sum_up(out: Out, damaged: int, others: int, count: int) -> None:
     if damaged:
-        out.note(f"{several(damaged, 'finding')}; `nacre sessions repair KEY --dry-run` says what can be done")
+        out.note(f"{several(damaged, 'finding')}; `nacre sessions repair KEY --dry-run` shows what can be repaired")
     else:
-        out.note(f"{several(count, 'session')} verified, nothing is damaged")
+        out.note(f"{several(count, 'session')} checked, no damage")
     if others:
-        out.note(f"{several(others, 'finding')} of the deep look: no damage, an agent goes on from them by itself")
+        out.note(f"{several(others, 'finding')} of --deep: not damage, an agent continues from them by itself")
