@@ -79,7 +79,9 @@ def talked(
     async def run() -> Ended:
         async with running(root, Scripted(answers), system=system) as app:
             typist = Typist(lines)
-            talk = Talk(app, interactive.make_desk(app, Out(Flags())), key=KEY, make_reader=lambda _: typist)
+            talk = Talk(
+                app, interactive.make_desk(app, Out(Flags()), folder=Path()), key=KEY, make_reader=lambda _: typist
+            )
             await Repl(talk).run()
             return Ended(typist, talk)
 
@@ -114,7 +116,7 @@ def test_compact_summarises_all_but_the_last_turn_and_is_undone(root: Path) -> N
     assert SUMMARY in ended.text
     assert "tokens became" in ended.text
     assert said(root) == ["second", "Two."]
-    assert "2 messages are shown to the model again" in talked(root, "/compact --undo").text
+    assert "the model sees 2 messages again" in talked(root, "/compact --undo").text
     assert said(root) == ["first", "One.", "second", "Two."]
 
 
@@ -167,8 +169,8 @@ def test_words_said_during_a_turn_are_taken_back_with_it(root: Path) -> None:
 
 def test_there_is_nothing_to_undo_at_first(root: Path) -> None:
     assert "× there is nothing to undo yet" in talked(root, "/undo").text
-    assert "you said no message '7'" in talked(root, "/rewind 7").text
-    assert "you did not go back" in talked(root, "/rewind back").text
+    assert "there is no message '7' of yours" in talked(root, "/rewind 7").text
+    assert "there is no rewind to undo" in talked(root, "/rewind back").text
 
 
 def test_a_fork_leaves_the_other_as_it_is(root: Path) -> None:
@@ -189,7 +191,7 @@ def test_a_session_is_resumed_by_the_row_of_the_list(root: Path) -> None:
         sessions.add_message("older", "user", "are you there?")
     ended = talked(root, "/sessions", "/resume @1")
     assert ended.key == "older"
-    assert "the last turn was not finished; it goes on" in ended.text
+    assert "the last turn was interrupted; finishing it" in ended.text
     assert said(root, "older") == ["are you there?", "One."]
 
 
@@ -200,7 +202,7 @@ def test_a_turn_that_runs_elsewhere_is_not_taken_for_an_unfinished_one(root: Pat
         hold.take()
         text = talked(root).text
         hold.close()
-    assert "another process is at a turn of this session" in text
+    assert "another process is running a turn in this session" in text
     assert said(root) == ["are you there?"]
 
 

@@ -16,7 +16,7 @@ from tests.channels.agents import App
 
 def words(line: str, root: Path | str = ":memory:") -> list[str]:
     with nacre.open(root) as sessions:
-        found = anyio.run(Completion(App(sessions, Scripted([]))).choices, line)
+        found = anyio.run(Completion(App(sessions, Scripted([])), Path()).choices, line)
     return [choice.word for choice in found]
 
 

@@ -67,7 +67,7 @@ def test_ctrl_c_in_the_middle_of_a_stream_stops_the_turn_and_the_session_goes_on
         terminal.say("tell me")
         terminal.until("Once upon")
         terminal.type(CTRL_C)
-        terminal.until("stopped; the session goes on")
+        terminal.until("stopped; the session continues")
         terminal.say("never mind")
         terminal.until("Fine.")
         terminal.type(CTRL_D)
@@ -177,7 +177,7 @@ def test_a_turn_that_a_crash_cut_short_is_finished_when_the_session_is_resumed(s
     with nacre.open(root) as sessions:
         sessions.add_message(KEY, "user", "are you there?")
     with start([["I am."]], "-r", KEY, mark="are you there?") as terminal:
-        terminal.until("the last turn was not finished; it goes on")
+        terminal.until("the last turn was interrupted; finishing it")
         terminal.until("I am.")
         terminal.type(CTRL_D)
         terminal.until(f"Resume with: nacre chat -r {KEY}")
@@ -195,7 +195,7 @@ def test_a_session_at_work_elsewhere_can_be_forked(start: Start, root: Path) -> 
             terminal.say("me too")
             assert "at work in another process" in terminal.until("[f]ork")
             terminal.say("f")
-            terminal.until(f"this is {KEY}-2 now")
+            terminal.until(f"you are now in {KEY}-2")
             terminal.until("Here.")
             terminal.type(CTRL_D)
             assert terminal.ends() == 0
@@ -297,7 +297,7 @@ def test_without_a_line_editor_it_works_all_the_same(start: Start, root: Path) -
         terminal.say("tell me")
         terminal.until("Ctrl-C stops it")
         terminal.type(CTRL_C)
-        terminal.until("stopped; the session goes on")
+        terminal.until("stopped; the session continues")
         terminal.say("list\\")
         terminal.say("them")
         terminal.until("[y]es, [n]o")

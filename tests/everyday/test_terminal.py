@@ -12,6 +12,7 @@ from tests.everyday.terminal import (
     ALT_ENTER,
     BACKSPACE,
     CTRL_C,
+    CTRL_D,
     CTRL_E,
     CTRL_R,
     CTRL_U,
@@ -48,6 +49,28 @@ def test_a_conversation_fits_the_screen_at_any_width(person: Person, columns: in
         screen.until("You said: hello 世界")
         assert max(map(len, screen.lines)) <= columns
         assert screen.leave() == 0
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_the_first_screen_says_what_this_is_and_how_to_get_help(person: Person, columns: int) -> None:
+    with chat(person, columns) as screen:
+        first = screen.words
+        for wanted in (
+            "an agent that keeps every conversation",
+            "Model: ollama/gemma4:e4b",
+            "Folder: ~/project (trusted)",
+            "/help for help · Ctrl-D to leave",
+        ):
+            assert wanted in first
+        screen.say("/help")
+        screen.until("twice to leave")
+        assert "outside the sandbox; the model sees its output" in " ".join(screen.scrollback.split())
+        assert max(map(len, screen.lines)) <= columns
+        screen.say("one")
+        screen.until("You said: one")
+        screen.type(CTRL_D)
+        screen.until("Resume with: nacre chat -r chat-")
+        assert screen.code() == 0
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
@@ -217,7 +240,7 @@ def test_a_command_is_run_and_its_output_goes_along_with_the_next_message(person
     with chat(person, at=folder) as screen:
         screen.say("!ls; exit 3")
         screen.until("(runs as you, outside the sandbox)")
-        screen.until("notes.txt (exit code 3; the output goes along with your next message)")
+        screen.until("notes.txt (exit code 3; the model sees the output with your next message)")
         screen.say("what was that?")
         screen.until("You said: what was that?")
         assert screen.leave() == 0

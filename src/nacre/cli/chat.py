@@ -171,7 +171,7 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list
             app = await stack.enter_async_context(_running(args))
         await app.check_model()
         mention(out)
-        key = session_key(app, args, out)
+        key = await session_key(app, args, out)
         if prompt is None:
             return await converse(app, args, out, key=key, attachments=attachments)
         meta = folder_meta(app.sessions, key, str(args.folder))

@@ -7,18 +7,18 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from nacre import __version__, config
+from nacre import __version__
 from nacre.channels.terminal.plain import Plain
-from nacre.channels.terminal.ports import App, Bell, Desk, Look, Reader, Theme
+from nacre.channels.terminal.ports import App, Desk, Reader
 from nacre.channels.terminal.recall import Recall, place
 from nacre.channels.terminal.repl import Repl
 from nacre.channels.terminal.talk import Talk
 from nacre.cli.export import write
 from nacre.cli.failures import OK, SIGNALLED, Failure
 from nacre.cli.output import Out
-from nacre.cli.resume import open_session, tell_how_to_resume
+from nacre.cli.resume import make_look, open_session, pick_other, tell_how_to_resume
 from nacre.cli.rows import remember
 from nacre.cli.show import live_view
 from nacre.cli.text import clean
@@ -39,7 +39,12 @@ _SHOWN = 6
 async def converse(app: App, args: Namespace, out: Out, *, key: str, attachments: Sequence[dict[str, Any]] = ()) -> int:
     """Talk until the user leaves; returns the exit code."""
     recall = Recall(None if args.incognito else place())
-    talk = Talk(app, make_desk(app, out), key=key, make_reader=_reader_factory(app, out, recall))
+    talk = Talk(
+        app,
+        make_desk(app, out, folder=args.folder),
+        key=key,
+        make_reader=_reader_factory(app, out, recall, args.folder),
+    )
     talk.parts = [*attachments]
     talk.cwd = str(args.folder)
     _greet(app, args, out)
@@ -49,14 +54,29 @@ async def converse(app: App, args: Namespace, out: Out, *, key: str, attachments
 
 
 def _greet(app: App, args: Namespace, out: Out) -> None:
-    kept = ", incognito: nothing is kept" if args.incognito else ""
-    out.say(f"{out.bold(f'nacre {__version__}')} · {clean(app.model)}{kept}")
-    out.say(out.dim("/help lists the commands, Ctrl-C stops a turn, Ctrl-D leaves"))
+    """Say what this is, which model answers, which folder it works in, and how to get help."""
+    trust = "trusted" if app.folder is not None and app.folder.is_trusted else "not trusted: files can only be read"
+    what = "incognito: nothing is stored" if args.incognito else "an agent that keeps every conversation"
+    facts = (("", what), ("Model: ", app.model), ("Folder: ", f"{_short(args.folder)} ({trust})"))
+    columns = out.sheet().columns - 1
+    for label, text in facts:
+        head = label or f"nacre {__version__}: "
+        first, *others = wrapped(f"{head}{clean(text)}", columns)
+        out.say(f"{out.bold(head)}{first.removeprefix(head)}")
+        for line in others:
+            out.say(f"  {line}")
+    out.say(out.dim("/help for help · Ctrl-D to leave"))
     out.say()
     out.flush()
 
 
-def _reader_factory(app: App, out: Out, recall: Recall) -> Callable[[Talk], Reader]:
+def _short(path: Path) -> str:
+    """A path with ~ for the home directory."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) and path != home else str(path)
+
+
+def _reader_factory(app: App, out: Out, recall: Recall, folder: Path) -> Callable[[Talk], Reader]:
     """The editor of prompt_toolkit, or a plain one where that is missing or the terminal cannot do it."""
 
     def make(talk: Talk) -> Reader:
@@ -65,7 +85,7 @@ def _reader_factory(app: App, out: Out, recall: Recall) -> Callable[[Talk], Read
                 from nacre.channels.terminal.completion import Completion  # noqa: PLC0415 - prompt_toolkit is optional
                 from nacre.channels.terminal.editor import Editor  # noqa: PLC0415 - the same
 
-                choices = Completion(app)
+                choices = Completion(app, folder)
                 return Editor(talk, recall=recall, choices=choices, stream=sys.stdout, look=talk.desk.look)
             except ModuleNotFoundError as error:
                 if (error.name or "").partition(".")[0] != "prompt_toolkit":
@@ -76,9 +96,10 @@ def _reader_factory(app: App, out: Out, recall: Recall) -> Callable[[Talk], Read
     return make
 
 
-def make_desk(app: App, out: Out) -> Desk:
+def make_desk(app: App, out: Out, *, folder: Path) -> Desk:
     """What a conversation gets from the command line: how things look, and how sessions are found."""
     return Desk(
+        pick=lambda: pick_other(app, folder, out),
         find=lambda ref: _as_nacre_error(lambda: open_session(app, ref, out)),
         history=lambda key: live_view(app.sessions, key).stored if app.sessions.exists(key) else [],
         past=lambda key: _last_messages(app, out, key),
@@ -91,7 +112,7 @@ def make_desk(app: App, out: Out) -> Desk:
         safe=lambda text: clean(text, lines=True),
         paint=lambda text, sgr: out.sheet().paint(text, sgr),
         wrap=lambda text: list(wrapped(text, out.sheet().columns - 1)),
-        look=_look(out),
+        look=make_look(out),
     )
 
 
@@ -135,14 +156,6 @@ def _rows(rows: Sequence[tuple[str, str]], sheet: Sheet) -> list[str]:
         lines += [f"  {head}", *([f"      {first}"] if first else [])] if is_narrow else [f"  {head}  {first}".rstrip()]
         lines += [f"{' ' * indent}{other}" for other in others]
     return lines
-
-
-def _look(out: Out) -> Look:
-    """How the terminal looks and sounds, by the configuration."""
-    settings = config.load()
-    sheet, bell = out.sheet(), cast("Bell", settings.text("cli.bell"))
-    theme = cast("Theme", sheet.theme)
-    return Look(has_colour=sheet.has_colour, theme=theme, bell=bell, bell_after=settings.number("cli.bell_after"))
 
 
 def _export(app: App, key: str, path: str) -> str:

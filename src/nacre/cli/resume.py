@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from argparse import Namespace
@@ -9,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 from msgspec import Struct
 
-from nacre.channels.terminal.ports import App
+from nacre import config
+from nacre.channels.terminal.ports import App, Bell, Look, Theme
 from nacre.channels.terminal.talk import new_key
 from nacre.cli.background import is_delegate, is_scheduled
 from nacre.cli.failures import Failure
@@ -49,21 +52,22 @@ class Candidate(Struct, frozen=True, kw_only=True):
 # ---- which session
 
 
-def session_key(app: App, args: Namespace, out: Out) -> str:
+async def session_key(app: App, args: Namespace, out: Out) -> str:
     """The session that the arguments name: -r, -c, or a new one."""
     if args.ref:
         key = open_session(app, args.ref, out, internal=args.internal)
         _tell_folders(app, key, args.folder, out)
         return key
     if args.ref is not None:
-        return _pick(app, args, out)
+        return await _pick(app, args.folder, out)
     if args.newest is None:
         return new_key()
     found = newest_here(app.sessions, args.folder)
     if found is not None:
         return found
     if _is_interactive(out) and any(candidates(app.sessions, limit=1)):
-        return _pick(app, args, out)
+        out.note(f"there is no chat session of {clean(str(args.folder))} to continue")
+        return await _pick(app, args.folder, out)
     raise _none_here(app.sessions, args.folder)
 
 
@@ -139,13 +143,24 @@ def _look(past: Past) -> tuple[dict[str, object], str]:
     return live.meta(past, past.state), " ".join(words.split())[:_MAX_FIRST_WORDS]
 
 
-def _pick(app: App, args: Namespace, out: Out) -> str:
-    """Let the person at the terminal choose a session."""
-    found = candidates(app.sessions, folder=args.folder)
+async def _pick(app: App, folder: Path, out: Out) -> str:
+    """Let the person at the terminal choose a session; raises Failure if they choose none."""
+    found = candidates(app.sessions, folder=folder)
     if not found:
         raise Failure("not_found", "there is no session to resume yet", hint="`nacre chat` starts one")
-    key = pick(found, out)
-    _tell_folders(app, key, args.folder, out)
+    key = await pick(found, out)
+    if key is None:
+        raise Failure("declined", "no session was chosen", hint="`nacre chat` starts a new one")
+    _tell_folders(app, key, folder, out)
+    return key
+
+
+async def pick_other(app: App, folder: Path, out: Out) -> str | None:
+    """Let the person in a conversation choose another session; None if they choose none, or nobody can choose."""
+    found = candidates(app.sessions, folder=folder)
+    key = await pick(found, out) if found and _is_interactive(out) else None
+    if key is not None:
+        _tell_folders(app, key, folder, out)
     return key
 
 
@@ -160,8 +175,17 @@ def require_terminal(args: Namespace, out: Out) -> None:
     raise Failure("usage", "-r needs a session to resume, or a terminal to choose one", hint=hint, candidates=shown)
 
 
-def pick(found: Sequence[Candidate], out: Out) -> str:
-    """Ask by number which session to resume; raises Failure if the person chooses none."""
+async def pick(found: Sequence[Candidate], out: Out) -> str | None:
+    """Let the person at the terminal choose one of these; by its number where there is no line editor."""
+    if os.environ.get("TERM", "dumb") != "dumb":
+        try:
+            from nacre.channels.terminal.picker import Picker  # noqa: PLC0415 - prompt_toolkit is optional
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "prompt_toolkit":
+                raise
+        else:
+            out.flush()
+            return await Picker(found, when=out.when, safe=clean, look=make_look(out)).run()
     for number, one in enumerate(found[:_MAX_SHOWN], 1):
         name = cut(clean(one.title or one.first_words or one.key), 50)
         place = "" if one.is_here else f"  {clean(one.cwd) or 'no folder'}"
@@ -171,8 +195,16 @@ def pick(found: Sequence[Candidate], out: Out) -> str:
     sys.stderr.flush()
     answer = sys.stdin.readline().strip()
     if not answer.isdecimal() or not 1 <= int(answer) <= min(len(found), _MAX_SHOWN):
-        raise Failure("usage", "no session was chosen", hint="nacre chat -r KEY")
+        return None
     return found[int(answer) - 1].key
+
+
+def make_look(out: Out) -> Look:
+    """How the terminal looks and sounds, by the configuration."""
+    settings = config.load()
+    sheet, bell = out.sheet(), cast("Bell", settings.text("cli.bell"))
+    theme = cast("Theme", sheet.theme)
+    return Look(has_colour=sheet.has_colour, theme=theme, bell=bell, bell_after=settings.number("cli.bell_after"))
 
 
 def _is_interactive(out: Out) -> bool:

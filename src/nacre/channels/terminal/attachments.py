@@ -1,4 +1,4 @@
-"""Files that go along with a message: text as text, images as images."""
+"""Files attached to a message: text as text, images as images."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MOST_IMAGE = 10_000_000
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
-def attached(path: str) -> dict[str, Any]:
-    """A file as a part of a message; raises NacreError if it cannot be one."""
-    place = Path(path).expanduser()
+def attached(path: str, folder: str = "") -> dict[str, Any]:
+    """A file as a part of a message, named from a folder or in full; raises NacreError if it cannot be one."""
+    place = Path(folder, Path(path).expanduser())
     kind = mimetypes.guess_type(place.name)[0] or ""
     is_image = kind in _IMAGES
     data = _read(place, _MOST_IMAGE if is_image else _MOST_TEXT)
@@ -33,7 +33,7 @@ def attached(path: str) -> dict[str, Any]:
 
 
 def content(words: str, parts: list[dict[str, Any]]) -> str | list[Any]:
-    """A message of words and what goes along with them."""
+    """The content of a message: its text, and the parts that are attached."""
     return [*parts, {"type": "text", "text": words}] if parts else words
 
 

@@ -1,4 +1,4 @@
-"""The commands of a conversation: what each takes, what it does."""
+"""The slash commands of a conversation."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PREVIEW, _UNDO, _FILES = "--preview", "--undo", "--files"
 
 
 class Leave(Exception):
-    """Somebody wants to leave."""
+    """The user wants to leave."""
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """What follows a slash; `takes` names what may follow it, `is_quiet` that it may be given while a turn runs."""
+    """A slash command; `takes` names its argument, `is_quiet` allows it while a turn runs."""
 
     run: Callable[[Talk, str], Awaitable[None]]
     meaning: str
@@ -34,7 +34,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
 
 async def obey(talk: Talk, line: str) -> None:
-    """Do what a line that begins with a slash says; raises Leave, NacreError."""
+    """Run a slash command; raises Leave, NacreError."""
     name, _, rest = line[1:].partition(" ")
     command = COMMANDS.get(name)
     if command is not None:
@@ -46,7 +46,7 @@ async def obey(talk: Talk, line: str) -> None:
     else:
         near = get_close_matches(name, COMMANDS, n=1)
         meant = f"did you mean /{near[0]}?" if near else "/help lists them"
-        raise NacreError(f"there is no command /{name}; {meant} (a blank before the / makes it a message)")
+        raise NacreError(f"there is no command /{name}; {meant} (to send it as a message, put a blank before the /)")
 
 
 # ---- about the conversation
@@ -54,14 +54,18 @@ async def obey(talk: Talk, line: str) -> None:
 
 async def _help(talk: Talk, _: str) -> None:
     rows = [(f"/{name} {command.takes}".strip(), command.meaning) for name, command in COMMANDS.items()]
-    talk.show(*talk.desk.rows(rows), "")
-    keys = [
-        ("Enter", "sends; during a turn, into that turn"),
-        ("Alt-Enter, or \\ at the end", "a new line"),
-        ("Ctrl-C", "stops a turn; clears the line; twice leaves"),
-        ("Ctrl-D", "leaves"),
+    typed = [
+        ("@FILE", "attach a file to the message; Tab completes its name"),
+        ("!COMMAND", "run a command yourself, outside the sandbox; the model sees its output"),
+        ("Enter", "send; while a turn runs, the model sees the message at its next step"),
+        ("Alt-Enter", "new line; a \\ at the end of a line does the same"),
+        ("Ctrl-X Ctrl-E", "write the message in $EDITOR"),
+        ("Ctrl-R, ↑, ↓", "find earlier messages"),
+        ("Ctrl-C", "stop the turn, or clear the line; twice to leave"),
+        ("Ctrl-Z", "suspend; fg brings it back"),
+        ("Ctrl-D", "leave"),
     ]
-    talk.show(*talk.desk.rows(keys), "")
+    talk.show(*talk.desk.rows(rows), "", *talk.desk.rows(typed), "")
 
 
 async def _tools(talk: Talk, _: str) -> None:
@@ -92,7 +96,7 @@ async def _compact(talk: Talk, words: str) -> None:
     compactor = talk.app.compactor
     if words == _UNDO:
         count = await compactor.undo(talk.key)
-        talk.hint(f"the summary is taken back: {count} messages are shown to the model again")
+        talk.hint(f"the summary is removed: the model sees {count} messages again")
         return
     is_preview, focus = words.startswith(_PREVIEW), words.removeprefix(_PREVIEW).strip()
     talk.hint("summarising …")
@@ -150,9 +154,9 @@ def _spent(talk: Talk, uses: Sequence[dict[str, Any]]) -> str:
 
 async def _attach(talk: Talk, path: str) -> None:
     if not path:
-        raise NacreError("say which file: /attach PATH")
-    talk.parts.append(attached(path))
-    talk.hint(f"{talk.desk.safe(path)} goes along with your next message")
+        raise NacreError("name a file: /attach PATH")
+    talk.parts.append(attached(path, talk.cwd))
+    talk.hint(f"{talk.desk.safe(path)} is attached to your next message")
 
 
 async def _exit(*_: object) -> None:
@@ -164,22 +168,27 @@ async def _exit(*_: object) -> None:
 
 async def _new(talk: Talk, _: str) -> None:
     talk.enter(new_key())
-    talk.hint(f"a new session: {talk.key}")
+    talk.hint(f"new session: {talk.key}")
 
 
 async def _sessions(talk: Talk, words: str) -> None:
     infos = sorted(talk.app.sessions.list(), key=lambda info: info.updated, reverse=True)
     found = [info for info in infos if words.lower() in f"{info.key} {info.title}".lower()][:_MOST_LISTED]
-    talk.show(*(talk.desk.listed(found) if found else ["there are none"]), "")
+    talk.show(*(talk.desk.listed(found) if found else ["no session found"]), "")
 
 
 async def _resume(talk: Talk, ref: str) -> None:
-    if not ref and not talk.is_unfinished():
-        await _sessions(talk, "")
-        talk.hint("/resume and a session's key, title or @number goes on with it")
-        return
     if ref:
-        talk.enter(talk.desk.find(ref))
+        key: str | None = talk.desk.find(ref)
+    elif talk.is_unfinished():
+        key = talk.key
+    else:
+        key = await talk.desk.pick()
+    if key is None:
+        talk.hint("no session was chosen; /resume takes a key, a title or a number of /sessions")
+        return
+    if key != talk.key:
+        talk.enter(key)
         show_past(talk)
     if talk.is_unfinished():
         talk.go_on()
@@ -190,12 +199,12 @@ async def _fork(talk: Talk, key: str) -> None:
     talk.app.sessions.fork(talk.key, new)
     before = talk.key
     talk.enter(new)
-    talk.hint(f"this is {talk.desk.safe(new)} now; {talk.desk.safe(before)} stays as it is")
+    talk.hint(f"forked: you are now in {talk.desk.safe(new)}; {talk.desk.safe(before)} is unchanged")
 
 
 async def _archive(talk: Talk, _: str) -> None:
     talk.app.sessions.archive(talk.key)
-    talk.hint(f"{talk.desk.safe(talk.key)} is archived: `nacre sessions unarchive` opens it again")
+    talk.hint(f"{talk.desk.safe(talk.key)} is archived; `nacre sessions unarchive` brings it back")
     await _new(talk, "")
 
 
@@ -256,12 +265,12 @@ async def _rewind(talk: Talk, where: str) -> None:
     turns = _turns(talk)
     if not where:
         rows = [(f"#{one.n}", _words(one)) for one in turns]
-        talk.show(*(talk.desk.rows(rows) if rows else ["nothing was said yet"]), "")
+        talk.show(*(talk.desk.rows(rows) if rows else ["there are no messages yet"]), "")
         talk.hint("/rewind N goes back to before message N, /rewind back undoes that")
         return
     found = [one for one in turns if str(one.n) == where.removeprefix("#")]
     if not found:
-        raise NacreError(f"you said no message {where!r} in this history; /rewind lists them")
+        raise NacreError(f"there is no message {where!r} of yours in this history; /rewind lists them")
     _go_back(talk, found[0])
 
 
@@ -288,7 +297,7 @@ def _go_back(talk: Talk, to: Stored) -> None:
     talk.left.append((talk.key, now.n))
     talk.draft = to.message.content if isinstance(to.message.content, str) else ""
     talk.look()
-    talk.hint(f"as it was before {_words(to)!r:.60}; /rewind back undoes this")
+    talk.hint(f"as it was before {_words(to)!r:.60}; /rewind back undoes it")
 
 
 def _come_back(talk: Talk) -> None:
@@ -297,13 +306,13 @@ def _come_back(talk: Talk) -> None:
         if key == talk.key:
             talk.app.sessions.rewind(key, n)
             talk.look()
-            talk.hint("as it was before you went back")
+            talk.hint("the session is as it was before the rewind")
             return
-    raise NacreError("you did not go back in this conversation")
+    raise NacreError("there is no rewind to undo in this conversation")
 
 
 def show_past(talk: Talk) -> None:
-    """Show where a session is."""
+    """Show the last messages of the session."""
     talk.show(*talk.desk.past(talk.key), "")
 
 
@@ -318,11 +327,11 @@ def _words(one: Stored) -> str:
 
 
 COMMANDS = {
-    "help": Command(run=_help, meaning="this", is_quiet=True),
-    "new": Command(run=_new, meaning="begin a new session"),
-    "sessions": Command(run=_sessions, meaning="what sessions there are", takes="[WORDS]", is_quiet=True),
-    "resume": Command(run=_resume, meaning="go on with a session, or with an unfinished turn", takes="[REF]"),
-    "fork": Command(run=_fork, meaning="go on in a new session that shares this past", takes="[KEY]"),
+    "help": Command(run=_help, meaning="show this help", is_quiet=True),
+    "new": Command(run=_new, meaning="start a new session"),
+    "sessions": Command(run=_sessions, meaning="list sessions", takes="[WORDS]", is_quiet=True),
+    "resume": Command(run=_resume, meaning="resume a session, or finish an interrupted turn", takes="[REF]"),
+    "fork": Command(run=_fork, meaning="continue in a copy of this session", takes="[KEY]"),
     "rewind": Command(run=_rewind, meaning="go back to before a message; `back` undoes it", takes="[N]"),
     "undo": Command(
         run=_undo, meaning="take back your last message and its answer; --files also what it wrote", takes="[--files]"
@@ -330,18 +339,16 @@ COMMANDS = {
     "diff": Command(run=_diff, meaning="show what the last turn changed in files", is_quiet=True),
     "compact": Command(
         run=_compact,
-        meaning="put all but the last turn into a summary; --preview shows it, --undo takes it back",
+        meaning="summarise all but the last turn; --preview only shows it, --undo removes it",
         takes="[FOCUS]",
     ),
-    "context": Command(run=_context, meaning="what fills the model's context", is_quiet=True),
-    "cost": Command(run=_cost, meaning="tokens, and money where [prices] are configured", is_quiet=True),
-    "tools": Command(run=_tools, meaning="what the model may call", is_quiet=True),
-    "skills": Command(
-        run=_skills, meaning="what it was taught; with a name, that skill", takes="[SKILL]", is_quiet=True
-    ),
-    "model": Command(run=_model, meaning="list the models; with a name, let that one answer", takes="[MODEL]"),
-    "attach": Command(run=_attach, meaning="send a file along with the next message", takes="PATH", is_quiet=True),
+    "context": Command(run=_context, meaning="show what fills the model's context", is_quiet=True),
+    "cost": Command(run=_cost, meaning="show tokens, and money where [prices] are configured", is_quiet=True),
+    "tools": Command(run=_tools, meaning="list the tools of the model", is_quiet=True),
+    "skills": Command(run=_skills, meaning="list skills, or show one", takes="[SKILL]", is_quiet=True),
+    "model": Command(run=_model, meaning="list models, or change the model", takes="[MODEL]"),
+    "attach": Command(run=_attach, meaning="attach a file to the next message", takes="PATH", is_quiet=True),
     "export": Command(run=_export, meaning="write the session to a file, .md or .html", takes="[PATH]", is_quiet=True),
-    "archive": Command(run=_archive, meaning="close this session and begin a new one"),
+    "archive": Command(run=_archive, meaning="archive this session and start a new one"),
     "exit": Command(run=_exit, meaning="leave", is_quiet=True),
 }

@@ -28,14 +28,15 @@ class Choice(Struct, frozen=True):
 class Completion:
     """Completions for an agent; its models are asked for once, since that takes a while."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, folder: Path) -> None:
         self._app = app
+        self._folder = folder
         self._models: list[str] | None = None
 
     async def choices(self, line: str) -> list[Choice]:
         """Every word that the end of a line may become."""
         if (mention := _MENTION.search(line)) and not line.startswith("/"):
-            return list(_mentioned_files(mention[1], mention[2]))
+            return list(_mentioned_files(mention[1], mention[2], self._folder))
         if not line.startswith("/") or "\n" in line:
             return []
         command, blank, last = line.partition(" ")
@@ -56,7 +57,7 @@ class Completion:
             case "SKILL":
                 yield from _matching(((name, "") for name in self._app.skills.names), last)
             case "PATH":
-                yield from _files(last)
+                yield from _files(last, self._folder)
             case _:
                 return
 
@@ -74,19 +75,19 @@ def _matching(words: Iterable[tuple[str, str]], typed: str) -> Iterator[Choice]:
     yield from (Choice(word, len(typed), meaning) for word, meaning in words if word.startswith(typed))
 
 
-def _mentioned_files(quote: str, typed: str) -> Iterator[Choice]:
+def _mentioned_files(quote: str, typed: str, within: Path) -> Iterator[Choice]:
     """Files behind an @; a path with a blank is put between quotes."""
-    folder = typed[: typed.rfind("/") + 1]
-    for choice in _files(typed):
-        path = f"{folder}{choice.word}"
+    above = typed[: typed.rfind("/") + 1]
+    for choice in _files(typed, within):
+        path = f"{above}{choice.word}"
         word = f'@"{path}"' if quote or " " in path else f"@{path}"
         yield Choice(word.removesuffix('"') if path.endswith("/") else word, len(typed) + len(quote) + 1)
 
 
-def _files(typed: str) -> Iterator[Choice]:
+def _files(typed: str, within: Path) -> Iterator[Choice]:
     """The names in a folder that begin like this; hidden ones only after a dot."""
     folder, _, beginning = typed.rpartition("/")
-    place = Path(f"{folder}/" if "/" in typed else ".").expanduser()
+    place = within / Path(f"{folder}/" if "/" in typed else ".").expanduser()
     try:
         found = sorted(place.iterdir())
     except OSError:

@@ -28,6 +28,7 @@ from prompt_toolkit.utils import get_cwidth
 from nacre.channels.terminal.completion import Completion as Choices
 from nacre.channels.terminal.external import edit
 from nacre.channels.terminal.keyboard import Keyboard
+from nacre.channels.terminal.measure import clip
 from nacre.channels.terminal.pasting import Pastes
 from nacre.channels.terminal.ports import About, Footer, Line, Look
 from nacre.channels.terminal.recall import Recall
@@ -214,12 +215,12 @@ class Editor:
         shown: StyleAndTextTuples = [*to_formatted_text(ANSI(above))]
         if status := self._face.status:
             frame = _SPINNER[int(time.monotonic() / _FRAME) % len(_SPINNER)]
-            shown.append(("class:status", f"{_clip(f'{frame} {status}', size.columns - 1)}\n"))
+            shown.append(("class:status", f"{clip(f'{frame} {status}', size.columns - 1)}\n"))
         return [*shown, ("class:mark", _MARK)]
 
     def _toolbar(self) -> StyleAndTextTuples:
         columns = self._session.app.output.get_size().columns - 1
-        return [("", _clip(self._hint, columns) if self._hint else footer_text(self._face.footer, columns))]
+        return [("", clip(self._hint, columns) if self._hint else footer_text(self._face.footer, columns))]
 
     # ---- keys
 
@@ -349,11 +350,5 @@ def footer_text(footer: Footer, columns: int) -> str:
         facts = f"{model} · {used} · "
         room = columns - get_cwidth(facts)
         if room >= min(get_cwidth(footer.title), _SHORTEST_TITLE):
-            return f"{facts}{_clip(footer.title, room)}"
-    return _clip(f"{footer.share} · {short_model}", columns)
-
-
-def _clip(text: str, columns: int) -> str:
-    while text and get_cwidth(text) > columns:
-        text = text[:-2] + "…" if len(text) > 1 else ""
-    return text
+            return f"{facts}{clip(footer.title, room)}"
+    return clip(f"{footer.share} · {short_model}", columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
@@ -76,8 +76,20 @@ class FileHistory(Protocol):
         """Put the files back as they were before the turn; gives a line about each."""
 
 
+class Folder(Protocol):
+    """The folder that the agent works in."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the agent may change files and run programs there."""
+
+
 class App(Protocol):
     """The agent that runs, as far as a terminal has to do with it."""
+
+    @property
+    def folder(self) -> Folder | None:
+        """The folder that it works in."""
 
     @property
     def sessions(self) -> Sessions:
@@ -177,14 +189,16 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 class Desk(Struct, frozen=True, kw_only=True):
-    """How things are looked up and how they look; whatever it gives is safe to print, if it was given that.
+    """How things are looked up and how they look.
 
-    `find` gives the key of a reference, `history` the live messages of a session, `past` its end as
-    lines, `export` writes it to a file and says so, `question` draws a call that somebody has to
-    allow in at most so many lines, `rows` is a list of words and what they mean, `safe` makes a text
-    safe, `paint` gives it a colour, `wrap` breaks it into lines that fit the screen.
+    `pick` lets a person choose a session and gives its key, `find` gives the key of a reference, `history`
+    the live messages of a session, `past` its last messages as lines; `export` writes it to a file and says
+    so; `question` draws a call that somebody has to allow in a number of lines, `change` what was done to
+    a file, `rows` names with their meanings; `safe` makes a text safe to print, `paint` gives it a colour,
+    `wrap` breaks it into lines that fit the screen.
     """
 
+    pick: Callable[[], Awaitable[str | None]]
     find: Callable[[str], str]
     history: Callable[[str], Sequence[Stored]]
     past: Callable[[str], list[str]]

@@ -24,7 +24,7 @@ _MOST_OUTPUT = 30_000
 
 
 async def run_shell(talk: Talk, line: Line) -> None:
-    """Run `!command` as the user, outside the sandbox; its output is shown, and goes along with the next message.
+    """Run `!command` as the user, outside the sandbox; the model sees its output with the next message.
 
     Raises NacreError if it was not typed, or a turn is running.
     """
@@ -43,7 +43,11 @@ async def run_shell(talk: Talk, line: Line) -> None:
     with talk.reader.released():
         # Standard input is the terminal's, so that a command can ask something.
         async with await anyio.open_process(
-            [shell, "-c", command], stdin=None, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [shell, "-c", command],
+            stdin=None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=talk.cwd or None,
         ) as process:
             rest = ""
             assert process.stdout is not None  # noqa: S101 - a pipe was asked for
@@ -55,15 +59,15 @@ async def run_shell(talk: Talk, line: Line) -> None:
                 talk.show(talk.desk.safe(rest))
             code = await process.wait()
     talk.parts.append(_as_part(command, "".join(output), code))
-    talk.hint(f"(exit code {code}; the output goes along with your next message)")
+    talk.hint(f"(exit code {code}; the model sees the output with your next message)")
 
 
 def attach_mentions(talk: Talk, line: Line) -> None:
     """Attach every file that was mentioned by typing `@path`, and say so; other words with an @ stay words."""
     for mention in typed_mentions(line.text, line.foreign):
-        found = next((name for name in spellings(mention) if Path(name).expanduser().is_file()), "")
-        if found:
-            talk.parts.append(attached(found))
+        names = (name for name in spellings(mention) if Path(talk.cwd, Path(name).expanduser()).is_file())
+        if found := next(names, ""):
+            talk.parts.append(attached(found, talk.cwd))
             talk.hint(f"attached: {talk.desk.safe(found)}")
         elif "/" in mention or "." in mention.rstrip("."):
             talk.hint(f"not attached: {talk.desk.safe(mention)} is not a file")

@@ -1,4 +1,4 @@
-"""One conversation at a terminal: which session it is in, the turn that runs, and what is seen of it."""
+"""One conversation in a terminal: its session, the turn that runs, and what is shown of it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 _LONGEST_TITLE = 48
 _AGAIN = 0.3
 _CHAT = "chat-"
-_WAIT = "[w]ait for it, [f]ork into a session of your own, or [c]ancel? "
+_WAIT = "[w]ait, [f]ork into a new session, or [c]ancel? "
 
 Begin = Callable[[], Awaitable[Message | None]]
 
 
 class Talk:
-    """A session with somebody at it; words may be said while a turn runs."""
+    """A session with a person at it, who may write while a turn runs."""
 
     def __init__(self, app: App, desk: Desk, *, key: str, make_reader: Callable[[Talk], Reader]) -> None:
         self.app = app
@@ -97,7 +97,7 @@ class Talk:
             self.reader.alert(f"nacre: {text}")
 
     def _show_question(self, lines: Sequence[str]) -> None:
-        """Show what is asked, behind all that was said and thought before."""
+        """Show lines of a question, after everything that was said and thought before it."""
         self.show(*self._drawing.pause(), *lines)
 
     async def _read_answer(self, question: str, answers: Collection[str], about: About | None = None) -> str:
@@ -123,26 +123,26 @@ class Talk:
     # ---- which session
 
     def enter(self, key: str) -> None:
-        """Be in another session from now on."""
+        """Switch to another session."""
         self.key = key
         self.draft, self.left = "", []
         self.look()
 
     def look(self) -> None:
-        """See how the session stands."""
+        """Read the title of the session and how full its context is."""
         title = self.app.sessions.get_meta(self.key).get("title", "")
         self._title = title if isinstance(title, str) else ""
         self._used = self.app.filling(self.key).used
 
     def is_unfinished(self) -> bool:
-        """Tell whether somebody's words, or a tool's result, wait for an answer."""
+        """Tell whether a message or a tool result waits for an answer."""
         last = self.app.sessions.get_history(self.key, last=1)
         return bool(last) and not is_final(last[0])
 
     # ---- turns
 
     def say(self, words: str) -> None:
-        """Give words to the session; the answer is drawn as it comes."""
+        """Send a message; the answer is drawn as it comes."""
         whole = content(words, self.parts)
         self.parts = []
         id = uuid.uuid4().hex
@@ -155,15 +155,15 @@ class Talk:
         self._start(deliver, words)
 
     def go_on(self) -> None:
-        """Finish a turn that was cut short, unless another process is at it."""
+        """Finish a turn that was interrupted, unless another process runs it."""
         hold = self.app.sessions.hold(self.key)
         try:
             hold.take()
         except SessionBusy:
-            self.hint("another process is at a turn of this session; what you say will have to wait for it")
+            self.hint("another process is running a turn in this session; your messages wait until it ends")
             return
         hold.close()
-        self.hint("the last turn was not finished; it goes on")
+        self.hint("the last turn was interrupted; finishing it")
 
         async def resume() -> Message | None:
             return await self.app.kernel.resume(self.key, emit=self._emit, ask=self._ask)
@@ -188,7 +188,7 @@ class Talk:
 
     def _start(self, begin: Begin, words: str) -> None:
         if self.tasks is None:
-            raise NacreError("the conversation has not begun")
+            raise NacreError("the conversation has not started")
         if not self._turns:
             self._since, self._is_stopping = time.monotonic(), False
             self._settled = anyio.Event()
@@ -205,7 +205,7 @@ class Talk:
             if answer is not None and (title := entitle(self.app, self.key, words)) and self.tasks is not None:
                 self.tasks.start_soon(self._improve_title, self.key, title)
         except Stopped:
-            self.show(*self._ended(), self.desk.paint("■ stopped; the session goes on from here", "33"), "")
+            self.show(*self._ended(), self.desk.paint("■ stopped; the session continues from here", "33"), "")
         except NacreError as error:
             self.show(*self._ended())
             self._failed(error)
@@ -249,7 +249,7 @@ class Talk:
     def _failed(self, error: NacreError) -> None:
         self.complain(error)
         if isinstance(error, ProviderError) and self.is_unfinished():
-            self.hint("  your words are stored: /resume asks again, /model asks another model")
+            self.hint("  your message is stored: /resume asks again, /model changes the model")
         self.show("")
 
     def _ended(self) -> list[str]:
@@ -293,7 +293,7 @@ class Talk:
                 return await self._instead(begin)
             finally:
                 self._wait = None
-        raise Stopped("nobody waits any more")
+        raise Stopped("waiting was cancelled")
 
     async def _instead(self, begin: Begin) -> Message | None:
         """Wait and begin, or begin in a fork, or not at all."""
@@ -304,10 +304,10 @@ class Talk:
                 key = free_key(self.app, self.key)
                 self.app.sessions.fork(self.key, key)
                 self.enter(key)
-                self.hint(f"forked: this is {self.desk.safe(key)} now")
+                self.hint(f"forked: you are now in {self.desk.safe(key)}")
                 return await begin()
             case _:
-                raise Stopped("nothing was said")
+                raise Stopped("the message was cancelled")
 
 
 async def _waited(begin: Begin) -> Message | None:
