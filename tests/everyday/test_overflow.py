@@ -36,10 +36,10 @@ def test_every_turn_is_answered_whatever_the_window(person: Person, model: Model
     claims_much(model, window)
     model.per_token = per_token
     folder = person.folder("project", **{"AGENTS.md": LONG})
-    key = person.ask("hello", at=folder)["session"]
-    long = person.nacre("chat", "--json", "-r", key, at=folder, stdin=PASTED)
+    key = person.ask("--trust", "hello", at=folder)["session"]
+    long = person.nacre("chat", "--trust", "--json", "-r", key, at=folder, stdin=PASTED)
     assert long.code == 0, long
-    assert person.ask("-r", key, "and now?", at=folder)["answer"] == "You said: and now?"
+    assert person.ask("--trust", "-r", key, "and now?", at=folder)["answer"] == "You said: and now?"
     assert person.said(key)[0::2] == ["hello", PASTED.strip(), "and now?"]
     for request in answered(model):
         provider_rules.ollama(request.body)
@@ -51,12 +51,12 @@ def test_every_turn_is_answered_whatever_the_window(person: Person, model: Model
 def test_a_server_of_2k_tokens_answers_too(person: Person, model: Model) -> None:
     claims_much(model, 2_048)
     folder = person.folder("project", **{"AGENTS.md": LONG})
-    assert person.nacre("chat", "--json", at=folder, stdin=PASTED).code == 0
+    assert person.nacre("chat", "--trust", "--json", at=folder, stdin=PASTED).code == 0
 
 
 def test_a_server_that_takes_next_to_nothing_gets_an_error_with_the_sizes(person: Person, model: Model) -> None:
     claims_much(model, 20)
-    done = person.nacre("chat", "hello", at=person.folder("project", **{"AGENTS.md": LONG}))
+    done = person.nacre("chat", "--trust", "hello", at=person.folder("project", **{"AGENTS.md": LONG}))
     assert done.code != 0
     assert "> 20 tokens" in done.err
     assert "about" in done.err
@@ -69,7 +69,7 @@ def test_a_server_that_does_not_say_its_window_gets_smaller_requests_until_one_f
 ) -> None:
     claims_much(model, 4_096)
     model.refusal = "the input length exceeds the context length"
-    person.ask("hello", at=person.folder("project", **{"AGENTS.md": LONG}))
+    person.ask("--trust", "hello", at=person.folder("project", **{"AGENTS.md": LONG}))
     tried = sizes(model)
     assert 2 <= len(tried) <= 8
     assert tried == sorted(set(tried), reverse=True)
@@ -79,9 +79,9 @@ def test_a_server_that_does_not_say_its_window_gets_smaller_requests_until_one_f
 def test_the_next_process_knows_what_the_server_takes(person: Person, model: Model) -> None:
     claims_much(model, 4_096)
     folder = person.folder("project", **{"AGENTS.md": LONG})
-    person.ask("hello", at=folder)
+    person.ask("--trust", "hello", at=folder)
     refused = len([size for size in sizes(model) if size > 4_096])
-    person.ask("hello again", at=folder)
+    person.ask("--trust", "hello again", at=folder)
     assert refused == 1
     assert len([size for size in sizes(model) if size > 4_096]) == 1
 
@@ -94,7 +94,7 @@ def test_a_turn_of_many_tool_calls_goes_on_in_a_small_window(person: Person, mod
         return [Call("read_file", {"path": "long.txt"})] if len(answered(model)) < 12 and request.tools else "done"
 
     model.answer = work
-    document = person.ask("read it often", at=folder)
+    document = person.ask("--trust", "read it often", at=folder)
     assert document["answer"] == "done"
     for request in answered(model):
         provider_rules.ollama(request.body)

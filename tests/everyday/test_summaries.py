@@ -34,7 +34,8 @@ def test_thirty_turns_in_a_row_are_one_conversation_with_summaries(person: Perso
     limited(person, model)
     key = person.ask("turn 0")["session"]
     for turn in range(1, 30):
-        assert person.ask("-r", key, f"turn {turn}")["answer"] == f"You said: turn {turn}"
+        document = person.ask("-c", f"turn {turn}")
+        assert (document["session"], document["answer"]) == (key, f"You said: turn {turn}")
     assert person.said(key)[0::2] == [f"turn {turn}" for turn in range(30)]
     with person.sessions() as sessions:
         assert SUMMARY in sessions.get_summary(key)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from nacre.entries import Message, ToolCall
-from nacre.history.pairing import INTERRUPTED, attached, paired, settled
+from nacre.history.pairing import INTERRUPTED, attached, paired, settled, without_facts
 from nacre.testing.histories import histories, messages
 from tests.history import bodies
 
@@ -282,3 +282,10 @@ def test_what_is_remembered_comes_before_the_words(content: Any, shown: Any) -> 
 def test_nothing_that_is_remembered_adds_nothing(recalled: Any) -> None:
     (message,) = paired([Message(role="user", content="hi", extra={"recalled": recalled})])
     assert message.content == "hi"
+
+
+def test_what_was_recalled_can_be_left_out() -> None:
+    reminded = Message(role="user", content="hi", extra={"recalled": "a fact", "id": "1"})
+    assert without_facts(reminded) == Message(role="user", content="hi", extra={"id": "1"})
+    plain = Message(role="user", content="hi")
+    assert without_facts(plain) is plain
