@@ -38,7 +38,8 @@ def test_undo_files_takes_back_what_another_process_wrote(person: Person, projec
         screen.until("notes: restored")
         screen.until("new/file: removed, it was new")
         screen.until("/rewind back undoes this")
-        screen.leave()
+        screen.type("\x15")
+        assert screen.leave() == 0
     assert (project / "notes").read_text() == "first\nold\nlast\n"
     assert not (project / "new/file").exists()
 
@@ -52,7 +53,8 @@ def test_undo_files_leaves_what_was_changed_since_and_names_what_it_cannot_undo(
         screen.say("/undo --files")
         screen.until("notes: left as it is, it was changed after this turn")
         screen.until("changes by shell cannot be undone")
-        screen.leave()
+        screen.type("\x15")
+        assert screen.leave() == 0
     assert (project / "notes").read_text() == "mine\n"
 
 
@@ -76,7 +78,8 @@ def test_plain_undo_leaves_files_and_a_delegated_write_is_undone_with_its_turn(p
         screen.until("as it was before you went back")
         screen.say("/undo --files")
         screen.until("notes: restored")
-        screen.leave()
+        screen.type("\x15")
+        assert screen.leave() == 0
     assert (project / "notes").read_text() == "first\nold\nlast\n"
 
 
@@ -84,6 +87,7 @@ def test_copies_are_not_shown_to_the_model_and_are_erased_with_the_session(perso
     (project / "notes").write_text("ANCIENT " * 20_000)
     person.model.answer = calling(write("notes", "short"))
     key = person.ask(*ALLOW, "shorten it", at=project)["session"]
+    person.model.answer = echo
     person.ask("-c", "and now?", at=project)
     assert not any("ANCIENT" in str(request.body) for request in person.model.requests)
     with person.sessions() as sessions:
