@@ -148,7 +148,8 @@ def test_files_are_attached(person: Person, model: Model) -> None:
     model.capabilities = ("completion", "tools", "vision")
     done = person.nacre("chat", "--attach", "report", "--attach", "chart.png", "do they agree?", at=folder)
     assert done.code == 0, done
-    asked = next(message for message in model.chats[0].messages if message["role"] == "user")
+    turn = next(request for request in model.chats if request.tools)
+    asked = next(message for message in turn.messages if message["role"] == "user")
     assert "profits fell" in json.dumps(asked)
     assert "do they agree?" in json.dumps(asked)
     assert asked["images"] == [base64.b64encode(PIXEL).decode()]
@@ -157,10 +158,10 @@ def test_files_are_attached(person: Person, model: Model) -> None:
 
 def test_system_replaces_the_persona_for_one_run(person: Person, model: Model) -> None:
     person.ask("--system", "Speak like a pirate.", "hello")
-    assert model.chats[0].system.startswith("Speak like a pirate.")
-    model.requests.clear()
     person.ask("-c", "and now?")
-    assert "pirate" not in model.chats[0].system
+    first, second = (request.system for request in model.chats if request.tools)
+    assert first.startswith("Speak like a pirate.")
+    assert "pirate" not in second
 
 
 def test_print_is_plain_on_a_terminal(person: Person, model: Model) -> None:
@@ -217,6 +218,13 @@ def test_a_reader_that_leaves_ends_it_quietly(person: Person, model: Model) -> N
     answer.may_end.set()
     _, complaint = process.communicate(timeout=PATIENCE)
     assert (process.returncode, complaint) == (141, "")
+
+
+def test_a_model_that_is_not_there_is_exit_13(person: Person, model: Model) -> None:
+    done = person.nacre("chat", "--json", "hello", OLLAMA_HOST="http://127.0.0.1:9", NACRE_AGENT_PROVIDER="ollama")
+    assert done.code == 13, done
+    assert (done.json["schema_version"], done.json["error"]["type"]) == (1, "model_unavailable")
+    assert not model.chats
 
 
 def test_a_file_of_prompts_is_answered_line_by_line(person: Person, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def closest(word: str, names: Sequence[str]) -> str:
     """The name that was probably meant; "" if none is close."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
 
-    near = get_close_matches(word, names, n=1)
+    near = get_close_matches(word, names, n=1, cutoff=0.7)
     return near[0] if near else ""
 
 

@@ -190,5 +190,5 @@ def refusal(call: ToolCall, output: Output) -> str:
     """One line that says which call was refused, and why."""
     shown = clip(f"{one_line(call.name)}({one_line(arguments_of(call))})", _LONGEST_CALL)
     # The first sentence is the reason; the rest tells the model what to do instead.
-    reason = one_line(output.text).partition(". ")[0].rstrip(".")
+    reason = one_line(output.text).partition(". ")[0].rstrip(".").removeprefix(f"{call.name} was not run: ")
     return f"refused {shown}: {reason}"
