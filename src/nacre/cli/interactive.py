@@ -34,6 +34,8 @@ from nacre.render.turn import Turn, question
 
 _SHOWN = 6
 """How many messages of a session are shown when it is resumed."""
+_NARROW = 30
+"""How many columns a meaning needs beside its name."""
 
 
 async def converse(app: App, args: Namespace, out: Out, *, key: str, attachments: Sequence[dict[str, Any]] = ()) -> int:
@@ -147,7 +149,7 @@ def _rows(rows: Sequence[tuple[str, str]], sheet: Sheet) -> list[str]:
     """Names and their meanings in two columns; on a narrow screen the meaning is below the name."""
     cells = [(one_line(name), one_line(meaning)) for name, meaning in rows]
     left = max((width(name) for name, _ in cells), default=0)
-    is_narrow = left > sheet.columns // 2
+    is_narrow = sheet.columns - left < _NARROW
     indent = 6 if is_narrow else left + 4
     lines: list[str] = []
     for name, meaning in cells:

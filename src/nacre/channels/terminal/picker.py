@@ -172,7 +172,7 @@ class Picker:
         keys.add("tab")(lambda _: toggle())
         keys.add("enter")(lambda _: choose())
         for name in ("escape", "c-c", "c-d"):
-            keys.add(name, eager=name != "escape")(lambda _: self._app.exit(result=None))
+            keys.add(name, eager=True)(lambda _: self._app.exit(result=None))
         return keys
 
 
