@@ -11,7 +11,6 @@ import pytest
 
 import nacre
 from nacre.log.ops import Ops
-from nacre.memory.folder import make_page
 from nacre.memory.memory import Memory
 from nacre.sessions import Sessions
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn
@@ -110,35 +109,11 @@ def test_a_page_that_was_emptied_stays_empty(kept: Memory, folder: Path) -> None
     assert facts(kept) == []
 
 
-def test_a_page_that_was_deleted_and_made_anew_takes_nothing_out(
-    kept: Memory, sessions: Sessions, folder: Path
-) -> None:
-    (folder / "MEMORY.md").unlink()
-    make_page(folder)
-    assert facts(memory(sessions, folder)) == list(FACTS)
-    memory(sessions, folder).settle()
-    assert page(folder) == [f"- {fact}" for fact in FACTS]
-
-
 def test_a_page_that_is_made_before_there_is_a_fact_gets_its_head(sessions: Sessions, folder: Path) -> None:
-    make_page(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "MEMORY.md").touch()
     memory(sessions, folder).settle()
     assert (folder / "MEMORY.md").read_text().startswith("# Memory\n")
-
-
-def test_a_page_that_is_there_is_not_made_anew(kept: Memory, folder: Path) -> None:
-    change(folder, f"- {FACTS[1]}\n", "")
-    make_page(folder)
-    kept.settle()
-    assert facts(kept) == [FACTS[0], FACTS[2]]
-
-
-def test_a_page_that_a_kill_left_aside_is_not_made_anew(kept: Memory, folder: Path) -> None:
-    change(folder, f"- {FACTS[1]}\n", "- Coffee is fine too\n")
-    (folder / "MEMORY.md").rename(folder / ".MEMORY.md.old")
-    make_page(folder)
-    kept.settle()
-    assert facts(kept) == [FACTS[0], "Coffee is fine too", FACTS[2]]
 
 
 def test_a_page_stays_when_nothing_is_left_on_it(kept: Memory, sessions: Sessions, folder: Path) -> None:

@@ -221,3 +221,30 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(root: Path) -> None:
     with pytest.raises(ToolError, match="changed meanwhile"):
         Workspace(root).replace("a.txt", b"ours", expected=status)
     assert (root / "a.txt").read_text() == "theirs, and longer"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "AGENTS.md",
+        "sub/claude.MD",
+        ".nacre/config.toml",
+        "a/../.agents/skills/x/SKILL.md",
+        "deep/er/.claude/settings.json",
+        ".git/hooks/pre-commit",
+        ".git",
+        "link/config",
+        "innocent.md",
+    ],
+)
+def test_what_tells_agents_or_git_what_to_do_is_protected(tmp_path: Path, path: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "link").symlink_to(".git")
+    (tmp_path / "innocent.md").symlink_to("AGENTS.md")
+    assert Workspace(tmp_path).is_protected(path)
+    assert Workspace(tmp_path).is_protected(str(tmp_path / path))
+
+
+@pytest.mark.parametrize("path", ["README.md", "agents.md.txt", ".gitignore", ".github/workflows/x.yml", "nacre/x"])
+def test_other_files_are_not_protected(tmp_path: Path, path: str) -> None:
+    assert not Workspace(tmp_path).is_protected(path)

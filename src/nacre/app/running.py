@@ -25,7 +25,7 @@ from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory
 from nacre.app.counts import Work
 from nacre.app.fallback import as_chain
-from nacre.app.folder import Folder, open_folder
+from nacre.app.folder import Folder, open_folder, sources
 from nacre.app.folder_config import apply
 from nacre.app.furnishing import Furniture, Makings, furnish, workspace
 from nacre.app.listing import find_model, list_all
@@ -369,7 +369,7 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
             keep=app.file_history.keep,
         )
         app.furniture = await furnish(makings, closing)
-        app.notes[:0] = [*notes, *_folder_notes(makings, incognito=incognito)]
+        app.furniture.notes[:0] = [*notes, *_folder_notes(makings, incognito=incognito)]
         app.file_history.workspace = app.furniture.files
         _check_mode(app)
         for note in app.notes:
@@ -386,8 +386,11 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
 def _folder_notes(makings: Makings, *, incognito: bool) -> list[str]:
     """What a person should be told of the folder."""
     folder, configured = makings.folder, makings.settings.text("agent.workspace")
+    if makings.is_daemon and not folder.is_trusted:
+        names = ", ".join(str(source.path) for source in sources(folder.path, folder.root))
+        return [f"not followed: {names}; to accept: nacre trust {folder.path}"] if names else []
     if makings.is_daemon:
-        return folder.notes if folder.is_trusted else []
+        return folder.notes
     if not configured:
         return folder.notes
     ignored = f"agent.workspace ({configured}) is for `nacre serve`; chat works in the current folder, or in -C DIR"

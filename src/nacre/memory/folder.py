@@ -39,13 +39,8 @@ class Base(msgspec.Struct, frozen=True):
     lines: list[Shown]
 
 
-def make_page(root: Path) -> None:
-    """Let the page of facts be there, so that it can be hidden; what memory holds stays as it is."""
-    Folder(root).make(MEMORY_PAGE)
-
-
 class Folder:
-    """The pages below a workspace: `MEMORY.md`, and `memory/` with a page for every day.
+    """The pages in the agent's own folder: `MEMORY.md`, and `memory/` with a page for every day.
 
     How each page was last written is kept in `memory/.rendered/`; without it, no line counts as taken out.
     """
@@ -88,20 +83,6 @@ class Folder:
             return data.decode()
         except UnicodeDecodeError as error:
             raise Unreadable(f"{path} is not UTF-8: it is left as it is, and not read") from error
-
-    def make(self, page: str) -> None:
-        """Let a page be there; how it was last written is forgotten, lest the lines that it had count as taken out."""
-        path = self.path(page)
-        if self.sign(page) is not None:
-            return
-        with suppress(FileNotFoundError):
-            # Somebody is replacing it, or was killed at that.
-            self._named(_aside(path), path)
-            return
-        unlink_if_there(self._ops, self._base(page))
-        self._make_folder(path)
-        with suppress(FileExistsError):
-            self._ops.close(self._ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
     def mend(self, page: str) -> None:
         """Finish what a crash left half done; only for who is alone with the pages."""
