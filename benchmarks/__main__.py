@@ -9,7 +9,21 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from benchmarks import append, confining, crowd, gateway, load, peers, report, scale, search, sharing, start, turns
+from benchmarks import (
+    append,
+    confining,
+    crowd,
+    embedded,
+    gateway,
+    load,
+    peers,
+    report,
+    scale,
+    search,
+    sharing,
+    start,
+    turns,
+)
 from benchmarks.rows import Row
 from benchmarks.scene import QUICK, Scene, Sizes
 
@@ -34,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "turns": turns.turns,
     "contexts": turns.contexts,
     "actors": turns.actors,
+    "embedded": embedded.embedded,
     "sandbox": confining.starts,
     "senders": gateway.senders,
     "seen": gateway.senders_memory,

@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 
 from nacre.cli import chat, main
-from nacre.errors import ProviderError
+from nacre.errors import NoModel, ProviderError
 from nacre.providers.scripted import Call, Part, Pause, Scripted, Thinks
 from tests.channels.agents import App, running
 
@@ -63,7 +63,7 @@ def part(piece: str | dict[str, Any]) -> Part:
 
 def started(script: list[list[str | dict[str, Any]]], args: Namespace) -> AbstractAsyncContextManager[App]:
     if not script:
-        raise ProviderError("no model answers here\nstart one, or install the embedded one")
+        raise NoModel("no model answers here\nstart one, or install the embedded one")
     provider = Scripted([[part(piece) for piece in step] for step in script], model="model")
     return running(":memory:" if args.incognito else args.store or os.environ["NACRE_HOME"], provider)
 

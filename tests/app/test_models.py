@@ -1,0 +1,156 @@
+"""The models after the first one, and who answered before: units of what tests/everyday/test_models.py shows."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+import nacre
+from nacre.agent.ports import Context, Emit, Event, Notice, Reply, Text
+from nacre.app.fallback import ModelChain
+from nacre.app.models import Model, choose
+from nacre.app.origin import last_local_model
+from nacre.config import Settings
+from nacre.entries import Message
+from nacre.errors import ModelUnavailable, ProviderError
+from nacre.providers.embedded import ALL_CORES, count_threads
+from nacre.providers.http import is_nearby
+from nacre.providers.windows import known_window
+
+HELLO = Context(messages=[Message(role="user", content="hello")])
+
+
+class Failing:
+    """A model that says something, or nothing, and fails."""
+
+    model = "one"
+
+    def __init__(self, error: Exception, said: str = "") -> None:
+        self._error, self._said = error, said
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        if self._said:
+            emit(Text(self._said))
+        raise self._error
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def ask(model: Failing, *fallback: str) -> list[Event]:
+    """What is said while a chain of models is asked."""
+    events: list[Event] = []
+
+    async def run() -> None:
+        chain = ModelChain(Model(kind="test", provider=model), Settings({}, {}), fallback)
+        await chain.complete(HELLO, emit=events.append)
+
+    anyio.run(run)
+    return events
+
+
+def test_a_fallback_that_cannot_be_made_is_said_and_the_first_error_stays() -> None:
+    events: list[Event] = []
+
+    async def run() -> None:
+        down = Model(kind="test", provider=Failing(ModelUnavailable("it is down")))
+        chain = ModelChain(down, Settings({}, {}), ["openai/gpt-5"])
+        await chain.complete(HELLO, emit=events.append)
+
+    with pytest.raises(ModelUnavailable, match="it is down"):
+        anyio.run(run)
+    assert [event.text for event in events if isinstance(event, Notice)] == [
+        "openai/gpt-5 cannot answer either: openai/gpt-5 needs an API key, and none is set"
+    ]
+
+
+def test_an_answer_of_which_a_part_was_shown_is_not_given_by_another_model() -> None:
+    with pytest.raises(ModelUnavailable, match="it is down"):
+        ask(Failing(ModelUnavailable("it is down"), "Well, "), "ollama/two")
+
+
+def test_a_request_that_was_refused_is_not_sent_to_another_model() -> None:
+    with pytest.raises(ProviderError, match="bad request"):
+        ask(Failing(ProviderError("bad request")), "ollama/two")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("gpt-5", "openai"),
+        ("o3", "openai"),
+        ("claude-opus-4-1", "anthropic"),
+        ("gpt-oss:20b", "ollama"),
+        ("llama3.2", "ollama"),
+        ("hf.co/some/model", "ollama"),
+        ("openai/gpt-oss", "openai"),
+    ],
+)
+def test_the_provider_of_a_model_is_known_by_its_name(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(variable, "sk-test")
+
+    async def run() -> str:
+        model = await choose(Settings({}, {}), name)
+        await model.provider.close()
+        return model.kind
+
+    assert anyio.run(run) == kind
+
+
+@pytest.mark.parametrize(
+    ("answers", "local"),
+    [
+        ([], ""),
+        ([("gemma4:e4b", {})], "gemma4:e4b"),
+        ([("gpt-4o", {})], ""),
+        ([("gemma4:e4b", {"provider": "ollama"})], "ollama/gemma4:e4b"),
+        ([("qwen", {"provider": "openai", "remote": True})], ""),
+        ([("gemma4:e4b", {"provider": "ollama"}), ("gpt-5", {"provider": "openai", "remote": True})], ""),
+        ([("gpt-5", {"provider": "openai", "remote": True}), ("qwen", {"provider": "openai"})], "openai/qwen"),
+    ],
+)
+def test_the_last_answer_says_whether_a_session_is_local(
+    answers: list[tuple[str, dict[str, object]]], local: str
+) -> None:
+    with nacre.open(":memory:") as sessions:
+        for model, extra in answers:
+            sessions.add_full_message("k", Message(role="user", content="hi"))
+            sessions.add_full_message("k", Message(role="assistant", content="hello", model=model, extra=extra))
+        assert last_local_model(sessions, "k") == local
+
+
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [
+        ("gpt-5-mini", 400_000),
+        ("openai/gpt-4o", 128_000),
+        ("gpt-4-0613", 8_192),
+        ("gpt-oss:20b", 131_072),
+        ("claude-sonnet-4-5", 200_000),
+        ("llama3.2", None),
+    ],
+)
+def test_windows_of_known_models(model: str, window: int | None) -> None:
+    assert known_window(model) == window
+
+
+@pytest.mark.parametrize(
+    ("address", "nearby"),
+    [
+        ("http://127.0.0.1:11434", True),
+        ("http://[::1]:1", True),
+        ("http://192.168.1.5:8080/v1", True),
+        ("http://gpu:8000", True),
+        ("http://box.local", True),
+        ("https://api.openai.com/v1", False),
+        ("http://8.8.8.8", False),
+    ],
+)
+def test_nearby_is_this_machine_and_its_private_network(address: str, *, nearby: bool) -> None:
+    assert is_nearby(address) is nearby
+
+
+def test_the_number_of_threads_is_what_was_set_and_at_least_one() -> None:
+    assert count_threads(3) == 3
+    assert count_threads(ALL_CORES) >= count_threads(-1) >= 1
