@@ -60,6 +60,13 @@ def test_doctor_names_a_model_that_is_not_installed_and_how_to_get_it(person: Pe
     assert "pull nope:1b" in found["hint"]
 
 
+def test_doctor_names_a_missing_key(person: Person) -> None:
+    person.config('[agent]\nmodel = "anthropic/claude-x"\n')
+    found = check_of(person.nacre("doctor", "--json", ANTHROPIC_API_KEY=""), "model")
+    assert found["status"] == "fail"
+    assert "ANTHROPIC_API_KEY" in found["detail"] + found["hint"]
+
+
 def test_doctor_names_an_extra_that_is_missing_and_the_command_that_installs_it(person: Person) -> None:
     # A module that cannot be found: the name is blocked for the child before nacre starts.
     blocked = person.folder("blocked") / "sitecustomize.py"

@@ -180,8 +180,9 @@ def _agent_checks(settings: Settings, name: str, args: Namespace, *, out: Out, m
     yield _folder("workspace", str(workspace_of(settings, root)), "nacre config set agent.workspace DIR")
     yield from anyio.run(_channels, settings, Path(root))
     yield from _commands(settings)
-    with _wait(out, "trying the sandbox"):
-        yield anyio.run(_sandbox, settings)
+    if name == config.MAIN or _sandbox_of(settings) != _sandbox_of(config.load().for_agent(config.MAIN)):
+        with _wait(out, "trying the sandbox"):
+            yield anyio.run(_sandbox, settings)
     with _wait(out, "asking for the model"):
         yield anyio.run(_model, settings, model if name == config.MAIN else None)
 
@@ -228,8 +229,14 @@ def _commands(settings: Settings) -> Iterator[Check]:
     for name, table in settings.table("mcp").items():
         command = table.get("command")
         words = command if isinstance(command, list) else str(command).split()
-        if command and not shutil.which(os.path.expanduser(str(words[0]))):
+        if not command and not table.get("url"):
+            yield Check("mcp", "warn", f"[mcp.{name}] has neither a command nor a url", "see docs/tools.md")
+        elif command and not shutil.which(os.path.expanduser(str(words[0]))):
             yield Check("mcp", "warn", f"[mcp.{name}]: {words[0]} is not installed", "see docs/tools.md")
+
+
+def _sandbox_of(settings: Settings) -> tuple[str, bool]:
+    return settings.text("sandbox.kind"), settings.flag("sandbox.network")
 
 
 async def _sandbox(settings: Settings) -> Check:
