@@ -142,3 +142,27 @@ def test_what_names_nothing_is_not_found(store: Nacre, ref: str) -> None:
 
 def test_nothing_is_no_reference(store: Nacre) -> None:
     assert refused(store, "").code == 2
+
+
+def test_a_title_is_found_in_any_case(store: Nacre) -> None:
+    assert found(store, "TAX return").key == "matrix:1"
+
+
+def test_internal_sessions_are_named_by_their_key_alone(store: Nacre) -> None:
+    with store.sessions() as sessions:
+        sessions.with_internal_keys().set_meta("nacre:memory", title="what nacre remembers")
+        path = next((store.root / "sessions").glob("nacre-memory*"))
+    assert found(store, "nacre:memory").key == "nacre:memory"
+    assert found(store, str(path)).key == "nacre:memory"
+    for ref in ("nacre:mem", "what nacre remembers"):
+        assert refused(store, ref).code == 3
+    assert found(store, "@last").key == "matrix:1"
+
+
+def test_last_is_no_delegated_task_and_no_schedule(store: Nacre) -> None:
+    with store.sessions() as sessions:
+        sessions.set_meta("matrix:1/call_1", parent="matrix:1")
+        sessions.add_message("schedule::morning::", "user", "hello")
+    assert found(store, "@last").key == "matrix:1"
+    store.fill("a/b")
+    assert found(store, "@last").key == "a/b"

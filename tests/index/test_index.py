@@ -546,3 +546,21 @@ def test_what_a_half_done_move_left_in_the_archive_is_not_listed_twice(root: Pat
 def test_the_text_of_a_large_payload_is_found(sessions: Sessions, index: Index) -> None:
     sessions.add_message("k", "tool", "hay " * 20_000 + "needle")
     assert found(index, "needle") == [("k", 2)]
+
+
+def test_internal_sessions_are_searched_only_if_asked_for(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "a needle")
+    own = sessions.with_internal_keys()
+    own.add_message("nacre:x", "user", "another needle")
+    assert found(index, "needle") == [("k", 2)]
+    assert found(index, "needle session:nacre") == []
+    assert found(index, 'needle session:"nacre:x"') == [("nacre:x", 2)]
+    everywhere = index.search("needle", internal=True)
+    assert {hit.key for hit in everywhere} == {"k", "nacre:x"}
+    assert index.search("", internal=True) == []
+
+
+def test_what_a_fork_has_of_an_internal_session_is_found_in_the_fork(sessions: Sessions, index: Index) -> None:
+    sessions.with_internal_keys().add_message("nacre:x", "user", "a needle")
+    sessions.fork("nacre:x", "mine")
+    assert found(index, "needle") == [("mine", 2)]

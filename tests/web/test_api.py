@@ -513,3 +513,21 @@ def test_a_server_that_closes_ends_its_streams(server: Serve, stack: Any) -> Non
         next(stream)
         stack.close()
         assert [one["event"] for one in stream] == ["msg"]
+
+
+def test_sessions_of_nacres_own_are_read_by_their_key_and_not_changed(echo: Site) -> None:
+    fill(echo, "k", "hello")
+    echo.sessions.with_internal_keys().add_message("nacre:x", "user", "hello")
+    assert [item["key"] for item in get(echo, "/api/sessions", state="all")["items"]] == ["k"]
+    assert [item["key"] for item in get(echo, "/api/search", q="hello")["items"]] == ["k"]
+    assert texts(get(echo, "/api/sessions/nacre:x")) == ["hello"]
+    answers = [
+        echo.client.post("/api/sessions/nacre:x/messages", json={"content": "more"}),
+        echo.client.post("/api/sessions/nacre:new/messages", json={"content": "more"}),
+        echo.client.patch("/api/sessions/nacre:x", json={"title": "Mine"}),
+        echo.client.post("/api/sessions/nacre:x/archive"),
+        echo.client.delete("/api/sessions/nacre:x"),
+    ]
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(403, "forbidden")] * 5
+    assert echo.client.post("/api/sessions/k/fork", json={"key": "nacre:new"}).status_code == 400
+    assert echo.client.post("/api/sessions/nacre:x/fork", json={}).json()["key"] == "x-2"
