@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from nacre.agent.filling import Filling, Parts, measure
-from nacre.agent.ports import Spec
+from typing import Any
+
+from nacre.agent.filling import Filling, measure
+from nacre.agent.fitting import Request
+from nacre.agent.ports import Context, Spec
 from nacre.entries import Message, Snapshot
 from nacre.history.tokens import count
 from nacre.history.window import window
 
 TOOL = Spec(name="shell", description="Run a command. " * 20, parameters={"type": "object", "properties": {}})
 SKILLS = "skills: " + "one " * 50
+SYSTEM = f"Be kind.\n\n{SKILLS}"
 
 
-def filled(now: Snapshot, **changes: object) -> Filling:
+def filled(now: Snapshot, *, system: str = SYSTEM, **changes: Any) -> Filling:
     shown = window(now.messages, summary=now.summary, tokens=4000, most=50)
-    parts = Parts(system=f"Be kind.\n\n{SKILLS}", skills=SKILLS, tools=[TOOL])
-    return measure(parts, now, shown, limit=8000, reply=1000, **changes)  # type: ignore[arg-type]
+    request = Request(
+        context=Context(system=system, messages=shown.messages, tools=[TOOL]), left_out=shown.left_out, cuts=["a cut"]
+    )
+    return measure(request, now, skills=SKILLS, **{"limit": 8000, "reply": 1000, **changes})
 
 
 def test_every_part_is_counted_once() -> None:
@@ -27,6 +33,7 @@ def test_every_part_is_counted_once() -> None:
     assert 100 <= found.messages <= 130
     assert found.tools > 60
     assert found.used + found.reply + found.free == 8000
+    assert found.cuts == ["a cut"]
 
 
 def test_it_is_told_in_the_models_own_tokens() -> None:
@@ -36,4 +43,4 @@ def test_it_is_told_in_the_models_own_tokens() -> None:
 
 def test_nothing_is_free_in_a_context_that_is_too_full() -> None:
     assert Filling(limit=10, messages=20).free == 0
-    assert measure(Parts(), Snapshot(), window([], tokens=1, most=1), limit=10, reply=1).used == 0
+    assert filled(Snapshot(), system="").system == 0

@@ -11,9 +11,10 @@ import anyio
 
 import nacre
 from nacre.agent.actor import Agent
-from nacre.agent.filling import Filling, Parts, measure
+from nacre.agent.filling import Filling, measure
+from nacre.agent.fitting import Request
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Ask, Effect, Guard, Output, Provider, Scene, Spec, Tool
+from nacre.agent.ports import Ask, Context, Effect, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory
 from nacre.history.window import window
@@ -86,8 +87,9 @@ class App:
     def filling(self, key: str) -> Filling:
         now = self.sessions.snapshot(key, last=self.most)
         shown = window(now.messages, summary=now.summary, tokens=self.tokens, most=self.most)
-        tools = [tool.spec for tool in self.tools.values()]
-        return measure(Parts(tools=tools), now, shown, limit=self.tokens, reply=4000)
+        context = Context(messages=shown.messages, tools=[tool.spec for tool in self.tools.values()])
+        request = Request(context=context, left_out=shown.left_out)
+        return measure(request, now, skills="", limit=self.tokens, reply=4000)
 
     def cost(self, use: Any) -> float | None:
         return self.prices.cost(use)

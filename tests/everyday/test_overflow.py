@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from nacre.testing import provider_rules
 from tests.everyday.conftest import Person
 from tests.everyday.model import DEFAULT_MODEL, Call, Model, Reply, Request
+from tests.everyday.terminal import Screen
 
 CONFIGURED = 32_000
 LONG = "- Keep the module boundaries as they are, and write a test for every change.\n" * 700  # some 11,000 tokens
@@ -98,3 +101,19 @@ def test_a_turn_of_many_tool_calls_goes_on_in_a_small_window(person: Person, mod
     assert document["answer"] == "done"
     for request in answered(model):
         provider_rules.ollama(request.body)
+
+
+def test_the_footer_and_context_show_what_is_sent_and_not_what_was_cut(person: Person, model: Model) -> None:
+    claims_much(model, 4_096)
+    folder = person.folder("project", **{"AGENTS.md": LONG})
+    with Screen(person, "chat", "--trust", columns=100, rows=40, at=folder) as screen:
+        screen.until("/32.0k tokens")
+        screen.say("hello")
+        screen.until("You said: hello")
+        screen.until("/4.1k tokens")
+        screen.say("/context")
+        screen.until("of 4,096 tokens")
+        shown = re.search(r"about ([\d,]+) of 4,096 tokens", screen.text)
+        assert shown is not None
+        assert int(shown[1].replace(",", "")) < 4_096
+        assert screen.leave() == 0

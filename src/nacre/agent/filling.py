@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from nacre.agent.ports import Spec
+from nacre.agent.fitting import Request
 from nacre.entries import Snapshot
 from nacre.history.pairing import RECALLED
-from nacre.history.tokens import PER_MESSAGE, count, definition
-from nacre.history.window import Window
+from nacre.history.tokens import PER_MESSAGE, count, definition, estimate
 
 
 class Filling(Struct, frozen=True, kw_only=True):
-    """The parts of a context in the model's own tokens, about; `limit` is what all of them may have together."""
+    """The parts of a context in the model's own tokens, about; `limit` is what all of them may have together.
+
+    `cuts` says in sentences what is left out of it besides older turns.
+    """
 
     limit: int
     system: int = 0
@@ -24,6 +26,7 @@ class Filling(Struct, frozen=True, kw_only=True):
     facts: int = 0
     messages: int = 0
     reply: int = 0
+    cuts: Sequence[str] = ()
 
     @property
     def used(self) -> int:
@@ -35,33 +38,28 @@ class Filling(Struct, frozen=True, kw_only=True):
         return max(self.limit - self.used - self.reply, 0)
 
 
-class Parts(Struct, frozen=True, kw_only=True):
-    """What comes with every request: the system prompt, the part of it that lists skills, and the tools."""
-
-    system: str = ""
-    skills: str = ""
-    tools: Sequence[Spec] = ()
-
-
 def measure(  # noqa: PLR0913 - what is measured, and by what
-    parts: Parts, now: Snapshot, window: Window, *, limit: int, reply: int, scale: Callable[[int], int] = int
+    request: Request, now: Snapshot, *, skills: str, limit: int, reply: int, scale: Callable[[int], int] = int
 ) -> Filling:
-    """Measure the parts of the next request; `window` is what it would show of the session as it is `now`.
+    """Measure the parts of a request that was made of a session as it is `now`; `skills` is the list of skills.
 
     `scale` turns an estimate into the model's own tokens.
     """
-    shown = now.messages[len(now.messages) - max(now.live - window.left_out, 0) :]
+    context = request.context
+    said = sum(map(estimate, context.messages))
+    summary = min(count(now.summary), estimate(context.messages[0])) if now.summary and context.messages else 0
+    shown = now.messages[len(now.messages) - max(now.live - request.left_out, 0) :]
     facts = sum(count(text) for message in shown if isinstance(text := message.extra.get(RECALLED), str))
-    summary = count(now.summary) if now.summary else 0
-    skills = count(parts.skills) if parts.skills and parts.skills in parts.system else 0
-    system = PER_MESSAGE + count(parts.system) - skills if parts.system else 0
+    facts = min(facts, said - summary)
+    listed = count(skills) if skills and skills in context.system else 0
     return Filling(
         limit=limit,
-        system=scale(system),
-        skills=scale(skills),
-        tools=scale(sum(map(definition, parts.tools))),
+        system=scale(PER_MESSAGE + count(context.system) - listed if context.system else 0),
+        skills=scale(listed),
+        tools=scale(sum(map(definition, context.tools))),
         summary=scale(summary),
         facts=scale(facts),
-        messages=scale(max(window.tokens - summary - facts, 0)),
+        messages=scale(said - summary - facts),
         reply=reply,
+        cuts=request.cuts,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,7 +15,8 @@ from msgspec.structs import replace
 
 import nacre
 from nacre.agent.actor import Agent, Inbound
-from nacre.agent.filling import Filling, Parts, measure
+from nacre.agent.filling import Filling, measure
+from nacre.agent.fitting import Material, fit
 from nacre.agent.kernel import Kernel, ignored
 from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool
 from nacre.app import titles
@@ -41,6 +43,8 @@ from nacre.config import MAIN, Settings
 from nacre.entries import Describe, Message, Snapshot, ToolCall
 from nacre.errors import ConfigError, ModelNotAllowed, NacreError
 from nacre.history.compaction import Limits
+from nacre.history.pairing import without_facts
+from nacre.history.text import cut_middle
 from nacre.history.tokens import cost
 from nacre.history.window import Window, window
 from nacre.memory import Consolidator, Memory
@@ -163,16 +167,23 @@ class App:
 
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""
-        return self._shown(self._now(key))
+        now = self._now(key)
+        return window(now.messages, summary=now.summary, tokens=self._room, most=self.most)
 
     def filling(self, key: str) -> Filling:
-        """What would fill the model's context if something were said in a session now."""
+        """What would fill the model's context if a session were answered now."""
         now = self._now(key)
+
+        def show(tokens: int, *, summary: int, has_facts: bool) -> Window:
+            messages = now.messages if has_facts else list(map(without_facts, now.messages))
+            return window(messages, summary=cut_middle(now.summary, summary), tokens=tokens, most=self.most)
+
         specs = [tool.spec for tool in self.tools.values()]
-        parts = Parts(system=self.furniture.system, skills=self.skills.text, tools=specs)
-        reply = self.budget.reply(self.provider)
-        scale = partial(self.budget.tokens, self.provider)
-        return measure(parts, now, self._shown(now), limit=self.tokens, reply=reply, scale=scale)
+        material = Material(show=show, system=self.furniture.system, skills=self.skills.text, tools=specs)
+        budget, provider = self.budget, self.provider
+        request = fit(material, tokens=budget.room(provider), capacity=budget.capacity(provider))
+        reply, scale = budget.reply(provider), partial(budget.tokens, provider)
+        return measure(request, now, skills=self.skills.text, limit=self.tokens, reply=reply, scale=scale)
 
     def cost(self, use: Any) -> float | None:
         """What a request cost in money, by its `use` record; None if no price is configured for its model."""
@@ -180,9 +191,6 @@ class App:
 
     def _now(self, key: str) -> Snapshot:
         return self.sessions.snapshot(key, last=4 * self.most)
-
-    def _shown(self, now: Snapshot) -> Window:
-        return window(now.messages, summary=now.summary, tokens=self._room, most=self.most)
 
     @property
     def _room(self) -> int:
@@ -198,7 +206,7 @@ class App:
     def _full_name(self, provider: Provider) -> str:
         """A model and where it is served."""
         kind = self.provider.current.kind
-        place = self.settings.text("ollama.host") if kind == "ollama" else ""
+        place = self.settings.text("ollama.host") or os.environ.get("OLLAMA_HOST", "") if kind == "ollama" else ""
         place = self.settings.text(f"{kind}.base_url") if kind in {"openai", "anthropic"} else place
         return f"{kind}/{provider.model}@{place}"
 

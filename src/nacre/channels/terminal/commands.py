@@ -123,6 +123,8 @@ async def _context(talk: Talk, _: str) -> None:
     bar = "".join(letter * max(round(tokens * _BAR / total), 1) for letter, _, tokens in parts if tokens)
     rows = [(f"{letter} {name}", f"{tokens:,}") for letter, name, tokens in parts if tokens]
     talk.show(f"  {bar}", *talk.desk.rows(rows), "")
+    for cut in found.cuts:
+        talk.hint(talk.desk.safe(cut))
     talk.hint(f"about {found.used:,} of {found.limit:,} tokens; agent.max_context_tokens and the model set the limit")
 
 
