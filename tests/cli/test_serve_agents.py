@@ -118,7 +118,7 @@ look()
 
 def test_nothing_keeps_it_from_ending_in_time(models: Models, tmp_path: Path) -> None:
     configure(tmp_path, usual(models))
-    tools = tmp_path / "store" / "workspace" / "tools"
+    tools = tmp_path / "store" / "home" / "tools"
     tools.mkdir(parents=True)
     (tools / "hanging.py").write_text(HANGING)
     with daemon(tmp_path) as running:

@@ -46,7 +46,7 @@ def models(tmp_path: Path) -> Iterator[Models]:
 
 @pytest.mark.usefixtures("models")
 def test_a_reload_that_comes_before_it_is_up_ends_nothing(tmp_path: Path) -> None:
-    tools = tmp_path / "store" / "workspace" / "tools"
+    tools = tmp_path / "store" / "home" / "tools"
     tools.mkdir(parents=True)
     (tools / "early.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\n")
     with daemon(tmp_path) as running:

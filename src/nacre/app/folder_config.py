@@ -85,6 +85,7 @@ def configured_models(settings: Settings) -> list[str]:
     """The models that the user's configuration names, for any agent."""
     agents = [settings.for_agent(name) for name in settings.agents]
     names = [own.text(key) for own in agents for key in ("agent.model", "memory.model")]
+    names += [name for own in agents for name in own.texts("agent.fallback")]
     return list(dict.fromkeys(name for name in names if name))
 
 
