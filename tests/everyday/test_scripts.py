@@ -93,6 +93,7 @@ def test_a_failed_answer_gives_its_text_and_then_the_error(person: Person, model
     model.answer = once(["half of ", "it", Refusal(500, "gone")])
     done = person.nacre("chat", *(() if form == "plain" else (form,)), "go")
     assert done.code == 1, done
+    assert person.nacre("sessions", "list", "--json").json["items"][0]["title"] == "go"
     if form == "plain":
         assert done.out == "half of it\n"
         assert "nacre: " in done.err

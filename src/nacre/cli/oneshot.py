@@ -58,11 +58,14 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound, *, promp
             raise
         failure.details = turn.details("")
         raise failure from error
+    finally:
+        # Also a turn that failed: the session has the question, and people look for it.
+        with suppress(NacreError):
+            if app.sessions.exists(key):
+                entitle(app, key, prompt)
     if outcome.signal == signal.SIGPIPE:
         return PIPE_CLOSED
     view.end()
-    if outcome.answer is not None:
-        entitle(app, key, prompt)
     if not out.json and sys.stderr.isatty():
         tell_how_to_resume(app, args, out, key)
     # The summary comes after the answer; the last line of --jsonl comes after both.
