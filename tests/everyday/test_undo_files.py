@@ -37,7 +37,7 @@ def test_undo_files_takes_back_what_another_process_wrote(person: Person, projec
         screen.say("/undo --files")
         screen.until("notes: restored")
         screen.until("new/file: removed, it was new")
-        screen.until("/rewind back undoes this")
+        screen.until("/rewind back undoes")
         screen.type("\x15")
         assert screen.leave() == 0
     assert (project / "notes").read_text() == "first\nold\nlast\n"
@@ -71,11 +71,11 @@ def test_plain_undo_leaves_files_and_a_delegated_write_is_undone_with_its_turn(p
     with Screen(person, "chat", "-c", at=project, rows=50) as screen:
         screen.until("Result:")
         screen.say("/undo")
-        screen.until("/rewind back undoes this")
+        screen.until("/rewind back undoes")
         assert "changed" in (project / "notes").read_text()
         screen.type("\x15")
         screen.say("/rewind back")
-        screen.until("as it was before you went back")
+        screen.until("the session is as it was before the rewind")
         screen.say("/undo --files")
         screen.until("notes: restored")
         screen.type("\x15")

@@ -15,7 +15,7 @@ from nacre.render.text import clip, one_line, size, visible, width, wrapped
 
 _NARROWEST = 12
 _WORTH_TELLING = 1.0
-_SUBJECTS = ("command", "path", "url")
+_SUBJECTS = ("command", "path", "url", "task")
 """Arguments that say what a call is about; they stand in the first line of a question."""
 _SIGNS = {"old_text": "- ", "new_text": "+ ", "content": "+ "}
 _SHOWN_AS_CHANGE = ("content", "old_text", "new_text", "all")
