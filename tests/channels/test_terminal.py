@@ -298,6 +298,8 @@ def test_without_a_line_editor_it_works_all_the_same(start: Start, root: Path) -
         terminal.until("Ctrl-C stops it")
         terminal.type(CTRL_C)
         terminal.until("stopped; the session continues")
+        terminal.say("!touch pasted")
+        terminal.until("!command needs the line editor")
         terminal.say("list\\")
         terminal.say("them")
         terminal.until("[y]es, [n]o")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ENTER, ALT_ENTER, TAB, ESCAPE, BACKSPACE, UP, DOWN = "\r", "\x1b\r", "\t", "\x1b", "\x7f", "\x1b[A", "\x1b[B"
 CTRL_C, CTRL_D, CTRL_R, CTRL_U, CTRL_X, CTRL_E, CTRL_Z = "\x03", "\x04", "\x12", "\x15", "\x18", "\x05", "\x1a"
-PATIENCE = 60
+PATIENCE = 120
 """Seconds until something counts as not coming; a busy machine may take long."""
 _PROMPT = "$"
 _SCROLLBACK = 5000

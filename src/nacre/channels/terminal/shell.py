@@ -29,6 +29,8 @@ async def run_shell(talk: Talk, line: Line) -> None:
     Raises NacreError if it was not typed, or a turn is running.
     """
     command = line.text[1:].strip()
+    if not talk.reader.reads_ahead:
+        raise NacreError("!command needs the line editor, which can tell typed text from pasted text")
     if any("!" in text for text in line.foreign):
         talk.draft = line.text
         raise NacreError("pasted text is never run: type the command, or put a blank before the ! to send it")
