@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nacre.app.folder_config import CONFIG_FILE, FolderConfig, parse
-from nacre.app.trust import TrustStore, find_root
+from nacre.app.trust import TrustStore, find_root, why_broad
 from nacre.config import Settings
 from nacre.skills.places import Place, folders, project_places
 
@@ -78,13 +79,18 @@ class Folder(Struct, frozen=True, kw_only=True):
     def notes(self) -> list[str]:
         """What a person should be told of it, a line each."""
         if not self.is_trusted:
-            return [f"{self.root} is not trusted: files can only be read; to trust it: nacre trust {self.root}"]
+            broad = why_broad(self.root)
+            reason = f" ({broad})" if broad else ""
+            how = f"nacre trust {shlex.quote(str(self.root))}"
+            return [f"{self.root} is not trusted{reason}: files can only be read; to trust it: {how}"]
         found = [f"{self._name(source)} is not followed: {source.problem}" for source in self.pending if source.problem]
         changed = [self._name(source) for source in self.pending if not source.problem]
         if changed:
             verb = "is" if len(changed) == 1 else "are"
             names = ", ".join(changed)
-            found.append(f"{names} {verb} new or changed and not followed; to accept: nacre trust {self.path}")
+            found.append(
+                f"{names} {verb} new or changed and not followed; to accept: nacre trust {shlex.quote(str(self.path))}"
+            )
         return [*found, *self.config.refused]
 
     def _name(self, source: Source) -> str:

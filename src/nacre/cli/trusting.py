@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import fill
 
 from nacre.app.folder import Source, all_sources, digests, open_folder
 from nacre.app.trust import TrustStore, find_root, why_broad
@@ -33,10 +34,8 @@ def ask_for_trust(path: Path, out: Out) -> None:
     store = TrustStore()
     covering = store.covering(root)
     if covering is None:
-        broad = why_broad(root)
-        if broad:
-            out.warn(f"{clean(str(root))}: {broad}, so it is not trusted by answering a question.")
-            return
+        if why_broad(root):
+            return  # it is trusted only by name, and the agent says so at its start
         found = all_sources(path, root, load())
         out.warn(f"{out.bold(clean(str(root)))} is new to nacre.")
         out.warn("Trusted, the agent can change files and run commands here (it asks before each),")
@@ -44,7 +43,7 @@ def ask_for_trust(path: Path, out: Out) -> None:
             "and it follows what the folder says to agents:" if found else "and it follows AGENTS.md if there is one."
         )
         _list(found, root, out)
-        if _confirm("Do you trust this folder and everything below it?", found, out):
+        if _confirm("Do you trust this folder, and what is below it?", found, out):
             store.accept(root, digests(found))
         return
     place, _ = covering
@@ -75,7 +74,7 @@ def _confirm(question: str, found: list[Source], out: Out) -> bool:
     """Ask until the answer is yes or no; "show" prints what the sources say."""
     options = "[y/N/show]" if found else "[y/N]"
     while True:
-        sys.stderr.write(f"{question} {options} ")
+        sys.stderr.write(fill(f"{question} {options}", width=out.width - 8) + " ")
         sys.stderr.flush()
         answer = sys.stdin.readline().strip().lower()
         if not (found and answer in {"s", "show"}):
