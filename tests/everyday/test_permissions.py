@@ -189,8 +189,8 @@ def test_a_long_change_leaves_its_first_line_on_the_screen(person: Person, proje
         assert "? write_file: notes" in screen.text
         assert "v shows all" in screen.text
         screen.type("v\r")
-        screen.until("always = allow write_file(**) in this folder ? write_file: notes")
-        assert "new line 199" in screen.scrollback
+        screen.until_true(lambda: "new line 199" in screen.scrollback, "not all is shown")
+        screen.until("? write_file: notes")
         screen.type("n\r")
         screen.until("Result:")
         screen.leave()
