@@ -84,7 +84,7 @@ class ModelChain:
             try:
                 await check()
             except ModelUnavailable as error:
-                await self._advance(error, emit)
+                await self._advance(ModelUnavailable(f"{self.ref} cannot answer: {error}"), emit)
             else:
                 return
 
@@ -124,7 +124,8 @@ class ModelChain:
             except (ModelUnavailable, ConfigError) as problem:
                 emit(Notice(f"{ref} cannot answer either: {_reason(problem)}"))
                 continue
-            text = f"{self.ref} cannot answer: {_reason(error)}. {model.ref} answers instead. {model.note}"
+            reason = _reason(error).removeprefix(f"{self.ref} cannot answer: ")
+            text = f"{self.ref} cannot answer: {reason}. {model.ref} answers instead. {model.note}"
             emit(Notice(text.strip()))
             self._models[position], self._at, self._left = model, position, time.monotonic()
             return

@@ -38,7 +38,7 @@ _TEMPLATE = """\
 model = {model}
 # Models that answer, in this order, if that one is unavailable. Each switch is said.
 # fallback = ["ollama/llama3.2:3b", "openai/gpt-5-mini"]
-# Where one is, or where it is remote: may it answer in sessions that a local model answered so far?
+# May a remote model answer in sessions that a local model answered so far? If not, you are asked.
 # allow_remote = false
 # The largest request to the model, in tokens. A model with a smaller window gets less.
 # max_context_tokens = 32000
@@ -106,7 +106,9 @@ async def set_up(args: Namespace, out: Out) -> int:
         _show_found(listed, out)
         choices = await _ask_three(args.model, listed, settings, out)
     else:
-        choices = Choices(args.model or await _automatic(settings))
+        best = await _automatic(settings)
+        # The toy is not pinned: a better model may be there tomorrow.
+        choices = Choices(args.model or ("" if best.startswith("embedded/") else best))
     text = render(choices)
     if args.dry_run:
         out.write(text)
@@ -228,6 +230,9 @@ def _ask(question: str, answers: set[str], default: str) -> str:
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             line = sys.stdin.readline()
+        except KeyboardInterrupt:
+            sys.stderr.write("\n")
+            raise
         finally:
             signal.signal(signal.SIGINT, before)
         if not line:

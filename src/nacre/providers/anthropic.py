@@ -106,7 +106,7 @@ class Anthropic:
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What every request to a model says beside the conversation."""
+    """The settings that every request to a model carries."""
 
     model: str
     max_tokens: int = 8192

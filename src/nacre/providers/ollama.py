@@ -244,7 +244,7 @@ class _NoTools(ProviderError):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What every request to a model says beside the conversation."""
+    """The settings that every request to a model carries."""
 
     model: str
     num_ctx: int

@@ -177,7 +177,7 @@ def _azure_paths(deployment: str, version: str) -> tuple[str, str]:
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What every request to a model says beside the conversation; `limit` is the name of `max_tokens` there."""
+    """The settings that every request to a model carries; `limit` is the name of `max_tokens` there."""
 
     model: str
     max_tokens: int | None = None
