@@ -202,7 +202,15 @@ def test_ctrl_c_ends_with_the_text_so_far_and_130(person: Person, model: Model) 
 
 
 def test_a_reader_that_leaves_ends_it_quietly(person: Person, model: Model) -> None:
-    model.answer = answer = InPieces("one line\n", "".join(f"line {n}\n" for n in range(10)))
+    has_left, is_over = threading.Event(), threading.Event()
+
+    def endless() -> Iterator[Piece]:
+        yield "one line\n"
+        assert has_left.wait(PATIENCE)
+        yield "another\n"
+        is_over.wait(PATIENCE)
+
+    model.answer = lambda request: endless() if request.tools else "nothing"
     read, write = os.pipe()
     process = subprocess.Popen(
         person.command("chat", "-q", "tell me"),
@@ -216,9 +224,13 @@ def test_a_reader_that_leaves_ends_it_quietly(person: Person, model: Model) -> N
     os.close(write)
     assert os.read(read, 100) == b"one line\n"
     os.close(read)
-    answer.may_end.set()
+    has_left.set()
     _, complaint = process.communicate(timeout=PATIENCE)
+    is_over.set()
     assert (process.returncode, complaint) == (141, "")
+    with person.sessions() as sessions:
+        (info,) = sessions.list()
+    assert person.said(info.key)[-1].endswith("[stopped by the user]")
 
 
 def test_a_model_that_is_not_there_is_exit_13(person: Person, model: Model) -> None:
