@@ -106,11 +106,11 @@ $(BIN)/python:
 
 # strace counts flushes, gcc builds the library that fails the Nth system call, jq reads logs as a stranger would,
 # bwrap (bubblewrap) confines what tools run, npm brings other projects' servers of models and messengers, chromium
-# shows the page, ngircd is a real IRC server, zsh and fish complete words.
+# shows the page, ngircd is a real IRC server, zsh and fish complete words, man shows the manual pages.
 tools:
-	@missing=""; for tool in strace gcc jq bwrap npm chromium ngircd zsh fish; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	@missing=""; for tool in strace gcc jq bwrap npm chromium ngircd zsh fish git man; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	test -n "$$missing" || exit 0; \
-	packages=$$(echo "$$missing" | sed 's/gcc/gcc libc6-dev/; s/bwrap/bubblewrap/'); \
+	packages=$$(echo "$$missing" | sed 's/gcc/gcc libc6-dev/; s/bwrap/bubblewrap/; s/man$$/man-db/'); \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "installing$$missing"; \
 	  { apt-get install -y --no-install-recommends $$packages \

@@ -68,7 +68,7 @@ def test_jsonl_prints_events_as_they_happen(person: Person, model: Model) -> Non
         *_, last, done = [json.loads(line) for line in process.stdout]
     assert (session["type"], session["model"], session["folder"]) == ("session", "ollama/gemma4:e4b", str(folder))
     assert last["text"] == " the end"
-    assert (done["type"], done["ok"], done["session"]) == ("done", True, session["key"])
+    assert (done["type"], done["ok"], done["session"]) == ("done", True, session["session"])
     assert done["answer"] == "the beginning the end"
     assert done["usage"]["requests"] == 1
 
@@ -177,7 +177,7 @@ def test_an_answer_that_was_killed_can_be_resumed(person: Person, model: Model) 
     model.answer = answer = InPieces("the beginning")
     with person.start("chat", "--jsonl", "tell me") as process:
         assert process.stdout is not None
-        key = json.loads(process.stdout.readline())["key"]
+        key = json.loads(process.stdout.readline())["session"]
         while "the beginning" not in process.stdout.readline():
             pass
         process.kill()

@@ -155,7 +155,7 @@ class _Turn:
     @property
     def session(self) -> dict[str, Any]:
         """The fields of the record that `--jsonl` begins with."""
-        return {"key": self._shown_key, "model": self._app.model, "folder": self._folder}
+        return {"session": self._shown_key, "model": self._app.model, "folder": self._folder}
 
     @property
     def only_thought(self) -> str:
