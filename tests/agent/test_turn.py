@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -10,7 +11,7 @@ import pytest
 
 import nacre
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Ask, Called, Guard, Notice, Returned, Text, Tool
+from nacre.agent.ports import Ask, Called, Guard, Notice, Output, Returned, Scene, Text, Tool
 from nacre.entries import ToolCall
 from nacre.errors import ContextOverflow, ProviderError, ToolError
 from nacre.history.tokens import cost
@@ -133,6 +134,28 @@ def test_a_call_that_is_refused_is_not_run(sessions: Sessions) -> None:
     anyio.run(said, sessions, agent(Scripted([call(), "ok"]), echo, guard=refusing), "go")
     assert (lines(sessions)[2], echo.ran) == ("tool: echo is forbidden", [])
     assert sessions.records("k", "tool") == []
+
+
+def test_a_call_that_is_refused_while_it_runs_counts_as_refused(sessions: Sessions) -> None:
+    class Elsewhere(Echo):
+        async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
+            raise ToolError(await scene.permit({"x": "elsewhere"}))
+
+    def guarding(key: str, ask: Ask | None) -> Guard:
+        async def refuse(tool: Tool, call: ToolCall) -> str:
+            return "not there" if call.arguments == {"x": "elsewhere"} else ""
+
+        return refuse
+
+    watching, answering = Watching(), agent(Scripted([call(x="1"), "done"]), Elsewhere(), guard=guarding)
+
+    async def ask() -> None:
+        async with Kernel(sessions, lambda _: answering) as kernel:
+            await kernel.deliver(words("go"), emit=watching)
+
+    anyio.run(ask)
+    outputs = [event.output for event in watching.events if isinstance(event, Returned)]
+    assert outputs == [Output(text="not there", failed=True, is_refused=True)]
 
 
 def test_a_provider_s_error_reaches_who_asked_and_the_words_stay(sessions: Sessions) -> None:

@@ -107,13 +107,18 @@ async def _called(turn: Turn, call: ToolCall, *, is_cut: bool) -> None:
 
 
 async def _run(turn: Turn, tool: Tool, call: ToolCall) -> Output:
+    is_refused = False
+
     async def permit(arguments: Mapping[str, Any]) -> str:
-        return await turn.guard(tool, replace(call, arguments=dict(arguments)))
+        nonlocal is_refused
+        refusal = await turn.guard(tool, replace(call, arguments=dict(arguments)))
+        is_refused = is_refused or bool(refusal)
+        return refusal
 
     try:
         return await tool.run(call.arguments, Scene(key=turn.key, call=call, emit=turn.emit, permit=permit))
     except ToolError as error:
-        return Output(text=str(error), failed=True)
+        return Output(text=str(error), failed=True, is_refused=is_refused)
     except Exception as error:
         # A tool's bug is the model's to hear of, and nobody else's turn is to end for it.
         logger.exception("a tool failed", extra={"tool": call.name})
