@@ -75,6 +75,13 @@ def test_a_rule_reads_as_it_was_written(rule: str) -> None:
         ("sed *", "sed -n 1,20p f", True),
         ("tar *", "tar --checkpoint-action=exec=x f", False),
         ("tar *", "tar -tf x", True),
+        ("tar *", "tar cIf 'sh -c x' f g", False),
+        ("tar *", "tar tf x", True),
+        ("git clone *", "git clone -qu x . y", False),
+        ("git clone *", "git clone -c core.fsmonitor=x . y", False),
+        ("git clone *", "git clone --conf core.fsmonitor=x . y", False),
+        ("git clone *", "git clone --template=x . y", False),
+        ("git clone *", "git clone --depth 1 https://a.b/c", True),
         ("./run.sh", "./run.sh", True),
         ("run.sh", "./run.sh", False),
     ],
@@ -141,6 +148,22 @@ def test_a_path_is_matched_where_it_really_leads(tmp_path: Path, path: str, verd
 )
 def test_a_host_is_the_host(url: str, is_allowed: bool) -> None:
     assert (judge(allow=["web_fetch(docs.python.org)"]).verdict("web_fetch", {"url": url}) == "allow") == is_allowed
+
+
+@pytest.mark.parametrize(
+    ("url", "is_denied"),
+    [
+        ("https://evil.com/", True),
+        ("HTTPS://evil.com/", True),
+        ("https://evil.com:8443/", True),
+        ("https://evil.com/\u00e9", True),
+        ("https://evil%2ecom/", True),
+        ("https://de.wikipedia.org/wiki/K\u00e4se", False),
+    ],
+)
+def test_a_denied_host_is_denied_however_it_is_written(url: str, is_denied: bool) -> None:
+    rules = judge(allow=["web_fetch"], deny=["web_fetch(evil.com)"])
+    assert rules.verdict("web_fetch", {"url": url}) == ("deny" if is_denied else "allow")
 
 
 @pytest.mark.parametrize(

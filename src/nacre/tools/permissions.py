@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase, translate
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
@@ -148,7 +148,11 @@ class Judge:
                 found = loose_commands(str(arguments.get("command", "")))
                 return any(_resembles(rule.pattern, words) for words in found)
             case "web_fetch":
-                return _matches_host(rule.pattern, _host(str(arguments.get("url", ""))), every_port=True)
+                url = str(arguments.get("url", ""))
+                host = _host(url)
+                # An address that may be read in two ways is the host's if it names it at all.
+                is_named = not host and rule.pattern.lower().lstrip("*.") in unquote(url).lower()
+                return is_named or _matches_host(rule.pattern, host, every_port=True)
             case _:
                 given = os.path.join(self._base, str(arguments.get("path", ".")))  # noqa: PTH118 - may not be a path
                 places = {os.path.relpath(os.path.normpath(given), self._root), self._place(given)}

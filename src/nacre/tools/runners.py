@@ -35,7 +35,17 @@ _LINES_OF_SED = re.compile(r"(?:\d+|\$)?(?:,(?:\d+|\$))?[dpq]")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "fd": ("-x", "-X", "--exec", "--exec-batch"),
     "fdfind": ("-x", "-X", "--exec", "--exec-batch"),
-    "git": ("--exec", "--extcmd", "--ext-diff", "--open-files-in-pager", "--output", "--receive-pack", "--upload-pack"),
+    "git": (
+        "--config",
+        "--exec",
+        "--extcmd",
+        "--ext-diff",
+        "--open-files-in-pager",
+        "--output",
+        "--receive-pack",
+        "--template",
+        "--upload-pack",
+    ),
     "man": ("-P", "-H", "--pager", "--html"),
     "printf": ("-v",),
     "rg": ("--pre", "--hostname-bin"),
@@ -60,12 +70,22 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "zip": ("-TT", "--unzip-command"),
 }
 """Options that name a program to run, a file to write, or a variable to set; long ones may be shortened."""
-_GIT_RUNS = {"bisect": ("run",), "submodule": ("foreach",), "rebase": ("-x",), "difftool": ("-x",), "grep": ("-O",)}
+_GIT_RUNS = {
+    "bisect": ("run",),
+    "clone": ("-c", "-u"),
+    "difftool": ("-x",),
+    "grep": ("-O",),
+    "rebase": ("-x",),
+    "submodule": ("foreach",),
+}
 
 
 def always_asks(words: Sequence[str]) -> bool:
     """Tell whether a command must be asked about each time, whatever rules say."""
     name, rest = words[0].rpartition("/")[2], words[1:]
+    if name == "tar" and rest:
+        # Its first argument has options with or without a dash: `tar cIf PROGRAM …`.
+        rest = [f"-{rest[0].removeprefix('-')}" if not rest[0].startswith("--") else rest[0], *rest[1:]]
     return (
         not name
         or name in _ALWAYS
@@ -104,7 +124,8 @@ def _git_is_led(rest: Sequence[str]) -> bool:
         return False
     verb, more = words[0], words[1:]
     starts = _GIT_RUNS.get(verb, ())
-    return verb.startswith("-") or verb == "filter-branch" or any(word.startswith(starts) for word in more if starts)
+    runs = any(word.startswith(start) or _names(word, start) for start in starts for word in more)
+    return verb.startswith("-") or verb == "filter-branch" or runs
 
 
 def _names(word: str, option: str) -> bool:
