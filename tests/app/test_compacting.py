@@ -446,3 +446,19 @@ def test_of_sessions_that_need_no_summary_nothing_is_remembered(sessions: Sessio
             assert made._breakers == {}
 
     anyio.run(play)
+
+
+def test_a_summary_that_failed_once_is_waited_for_again_after_one_that_worked(sessions: Sessions) -> None:
+    async def one_shot(*steps: Any) -> None:
+        async with compactor(sessions, *steps) as made:
+            made.post(KEY)
+            await made.finish(KEY)
+
+    anyio.run(one_shot, *[ProviderError("down")] * 9)
+    assert sessions.get_summary(KEY) == ""
+    fill(sessions, 10, start=10)
+    anyio.run(one_shot, GOOD)
+    assert sessions.get_summary(KEY) == GOOD
+    fill(sessions, 6, start=20)
+    anyio.run(one_shot, f"{GOOD} And more.")
+    assert sessions.get_summary(KEY) == f"{GOOD} And more."

@@ -135,6 +135,8 @@ class Compactor:
         if key in self._breakers:
             retry = now.live + _MESSAGES_TO_RETRY
             await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, **{_RETRY: retry}))
+        elif _RETRY in now.meta:
+            await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, **{_RETRY: None}))
 
     def post(self, key: str) -> None:
         """Look at a session beside the conversation, and summarise if it has come near a limit."""
