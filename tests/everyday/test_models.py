@@ -124,6 +124,16 @@ def test_a_session_of_a_local_model_is_not_sent_to_a_remote_one_unasked(person: 
     assert "cannot be reached" in allowed.err
 
 
+def test_a_remote_model_that_is_listed_as_fallback_needs_no_other_yes(person: Person) -> None:
+    key = person.ask("hello")["session"]
+    person.config('[agent]\nmodel = "ollama/gemma4:e4b"\nfallback = ["openai/gpt-5-mini"]\n')
+    # A proxy that refuses every connection: nothing leaves this machine.
+    done = person.nacre("chat", "-r", key, "again", OLLAMA_HOST=DOWN, OPENAI_API_KEY="sk-test", HTTPS_PROXY=DOWN)
+    assert "openai/gpt-5-mini answers instead" in done.err, done
+    assert "was answered by a local model" not in done.err
+    assert "cannot be reached" in done.err
+
+
 def test_a_server_in_the_own_network_is_as_local_as_ollama(person: Person, other: Model) -> None:
     key = person.ask("hello")["session"]
     openai(person, other, provider='"openai"', model='"gpt-5-mini"')

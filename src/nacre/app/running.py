@@ -139,6 +139,8 @@ class App:
         """Ask whether a session may be sent to a remote model, where a local one answered so far; "" if it may."""
         if self.provider.is_local or self.allows_remote or key in self._remote_keys:
             return ""
+        if {self.model, self.provider.model} & {*self.settings.texts("agent.fallback")}:
+            return ""  # Whoever lists a remote model there has said yes.
         local = last_local_model(self.sessions, key)
         if not local:
             return ""
