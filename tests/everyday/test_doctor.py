@@ -52,6 +52,14 @@ def test_a_machine_that_is_set_up_has_nothing_to_complain_of(person: Person) -> 
     assert check_of(done, "model")["detail"] == "ollama/gemma4:e4b"
 
 
+def test_doctor_says_which_model_of_the_fallback_answers_and_why(person: Person) -> None:
+    person.config('[agent]\nmodel = "ollama/nope:1b"\nfallback = ["ollama/gemma4:e4b"]\n')
+    found = check_of(person.nacre("doctor", "--json"), "model")
+    assert found["status"] == "warn"
+    assert "ollama/nope:1b cannot answer" in found["detail"]
+    assert "ollama/gemma4:e4b answers instead" in found["detail"]
+
+
 def test_doctor_names_a_model_that_is_not_installed_and_how_to_get_it(person: Person) -> None:
     person.config('[agent]\nmodel = "ollama/nope:1b"\n')
     found = check_of(person.nacre("doctor", "--json"), "model")

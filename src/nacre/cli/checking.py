@@ -269,16 +269,18 @@ async def _model(settings: Settings, wanted: str | None) -> Check:
     except (ProviderError, ConfigError) as error:
         first, _, hint = str(error).partition("\n")
         return Check("model", "fail", first, hint or "nacre init")
-    model = provider.model
+    switches: list[str] = []
     try:
-        await provider.check(lambda _: None)
+        await provider.check(lambda event: switches.append(getattr(event, "text", "")))
         known = await provider.models()
     except ProviderError as error:
         first, _, hint = str(error).partition("\n")
         return Check("model", "fail", first, hint or "check that its server runs, and agent.provider")
     finally:
         await provider.close()
-    if model in known or f"{model}:latest" in known:
+    if switches:
+        return Check("model", "warn", "\n".join(switches), "start the server of the first model, or change agent.model")
+    if provider.model in known or f"{provider.model}:latest" in known:
         return Check("model", "ok", provider.ref)
     return Check("model", "warn", f"{provider.ref} is not in the provider's list", "check agent.model")
 
