@@ -134,3 +134,12 @@ def test_a_file_that_the_user_makes_between_two_commands_is_protected(kind: str,
 def test_what_was_put_there_is_put_aside_when_the_time_is_up(kind: str, project: Path) -> None:
     ran(kind, project, "sh", "-c", "echo evil >AGENTS.md; sleep 100", timeout=1, aside=project.parent / "aside")
     assert list(project.iterdir()) == []
+
+
+@every_kind
+def test_a_folder_with_any_names_is_restored(kind: str, project: Path) -> None:
+    (project / ".claude").mkdir()
+    for name in ("#notes", "-x", "settings.json"):
+        (project / ".claude" / name).write_text(name)
+    shell(kind, project, "rm -rf .claude")
+    assert sorted(path.read_text() for path in (project / ".claude").iterdir()) == ["#notes", "-x", "settings.json"]

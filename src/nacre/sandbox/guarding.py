@@ -150,7 +150,8 @@ def _entry(path: Path, status: os.stat_result) -> _Entry:
 
 def _restore(path: Path, tree: _Tree) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    for name, (kind, mode, content) in sorted(tree.items()):
+    # Each folder before what is in it; the whole tree is ".", which sorts after some names.
+    for name, (kind, mode, content) in sorted(tree.items(), key=lambda item: Path(item[0]).parts):
         here = path / name
         if kind == "folder":
             here.mkdir(mode=mode, exist_ok=True)
