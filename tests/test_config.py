@@ -116,6 +116,10 @@ def test_a_list_that_is_not_one_is_reported(text: str) -> None:
         Settings({}, {"NACRE_AGENT_ONLY": text})
 
 
+def test_a_number_in_a_variable_may_be_negative() -> None:
+    assert Settings({}, {"NACRE_EMBEDDED_THREADS": "-1"}).number("embedded.threads") == -1
+
+
 def test_an_array_of_numbers_in_the_file_is_reported() -> None:
     with pytest.raises(nacre.ConfigError, match=r"web.allow is an array of texts.*not \[1, 2\] \(file\)"):
         Settings({"web": {"allow": [1, 2]}}, {})

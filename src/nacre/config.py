@@ -391,7 +391,7 @@ def _parsed(setting: Setting, text: str) -> Any:
     if isinstance(setting.default, bool):
         return text.lower() in _TRUE if text.lower() in _TRUE + _FALSE else text
     if isinstance(setting.default, int):
-        return int(text) if text.strip().isdecimal() else text
+        return int(text) if text.strip().removeprefix("-").isdecimal() else text
     if isinstance(setting.default, tuple) and text.lstrip().startswith("["):
         import tomllib  # noqa: PLC0415 - as in `read`
 
