@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nacre.app.folder import digests, open_folder, sources
+from nacre.app.folder_config import apply
 from nacre.app.trust import TrustStore, find_root, why_broad
 from nacre.config import Settings
 from nacre.errors import ConfigError
@@ -125,3 +126,22 @@ def test_a_folder_may_name_more_folders_with_skills_inside_it(project: Path) -> 
     folder = open_folder(project, NONE, is_trusted=True)
     assert folder.follows(skill)
     assert [note.split("'")[1] for note in folder.notes] == ["../out", "/etc"]
+
+
+def test_a_skill_whose_instructions_are_a_link_is_not_followed(project: Path) -> None:
+    skill = project / ".agents" / "skills" / "deploy"
+    skill.mkdir(parents=True)
+    (project / "text.md").write_text("---\nname: deploy\ndescription: How.\n---\n")
+    (skill / "SKILL.md").symlink_to(project / "text.md")
+    folder = open_folder(project, NONE, is_trusted=True)
+    assert not folder.follows(skill)
+    assert folder.notes == [".agents/skills/deploy is not followed: its SKILL.md is a link"]
+
+
+def test_a_folder_raises_no_limit_of_an_agent(project: Path) -> None:
+    (project / ".nacre").mkdir()
+    (project / ".nacre/config.toml").write_text("[agent]\nmax_steps = 20\n")
+    settings = Settings({"agents": {"clerk": {"max_steps": 5}}}, {})
+    config = open_folder(project, settings, is_trusted=True).config
+    steps = [apply(config, settings.for_agent(name)).number("agent.max_steps") for name in ("main", "clerk")]
+    assert steps == [20, 5]

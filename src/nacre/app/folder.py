@@ -15,6 +15,7 @@ from msgspec import Struct
 from nacre.app.folder_config import CONFIG_FILE, FolderConfig, parse
 from nacre.app.trust import TrustStore, find_root, why_broad
 from nacre.config import Settings
+from nacre.skills.document import FILE
 from nacre.skills.places import Place, folders, project_places
 
 _INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
@@ -188,6 +189,9 @@ def _read_skill(skill: Path, root: Path) -> Source:
     """A skill with a digest of all its files."""
     if not Path(os.path.realpath(skill)).is_relative_to(root):
         return Source(kind="skill", path=skill, problem="it is a link that leads out of the folder")
+    if (skill / FILE).is_symlink():
+        # Links are not part of the digest: what it leads to could change unseen.
+        return Source(kind="skill", path=skill, problem=f"its {FILE} is a link")
     digest, size = hashlib.sha256(), 0
     for count, file in enumerate(_files(skill)):
         try:

@@ -75,7 +75,8 @@ def parse(text: str, settings: Settings) -> FolderConfig:
 def apply(config: FolderConfig, settings: Settings) -> Settings:
     """The user's settings, narrowed by a folder's; a model that a variable names is not replaced."""
     for key, value in config.limits.items():
-        settings = settings.override(key, value)
+        # `parse` compared it with the main agent's; another agent may have a lower one of its own.
+        settings = settings.override(key, min(value, settings.number(key)))
     if config.model and "NACRE_AGENT_MODEL" not in os.environ:
         settings = settings.override("agent.model", config.model)
     return settings

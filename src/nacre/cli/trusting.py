@@ -15,6 +15,7 @@ from nacre.cli.failures import Failure
 from nacre.cli.output import Out
 from nacre.cli.text import clean
 from nacre.config import load
+from nacre.skills.document import FILE
 
 _MOST_LINES = 40
 
@@ -80,7 +81,7 @@ def _confirm(question: str, found: list[Source], out: Out) -> bool:
         if not (found and answer in {"s", "show"}):
             return answer in {"y", "yes"}
         for source in found:
-            file = source.path / "SKILL.md" if source.kind == "skill" else source.path
+            file = source.path / FILE if source.kind == "skill" else source.path
             text = source.text or _beginning(file)
             lines = clean(text, lines=True).splitlines()
             out.warn(out.bold(clean(str(file))))
