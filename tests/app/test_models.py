@@ -10,11 +10,13 @@ from nacre.agent.ports import Context, Emit, Event, Notice, Reply, Text
 from nacre.app.fallback import ModelChain
 from nacre.app.models import Model, choose
 from nacre.app.origin import last_local_model
+from nacre.app.running import App
 from nacre.config import Settings
 from nacre.entries import Message
 from nacre.errors import ModelUnavailable, ProviderError
 from nacre.providers.embedded import ALL_CORES, count_threads
 from nacre.providers.http import is_nearby
+from nacre.providers.scripted import Scripted
 from nacre.providers.windows import known_window
 
 HELLO = Context(messages=[Message(role="user", content="hello")])
@@ -154,3 +156,17 @@ def test_nearby_is_this_machine_and_its_private_network(address: str, *, nearby:
 def test_the_number_of_threads_is_what_was_set_and_at_least_one() -> None:
     assert count_threads(3) == 3
     assert count_threads(ALL_CORES) >= count_threads(-1) >= 1
+
+
+@pytest.mark.parametrize(("settings", "is_skipped"), [({}, True), ({"agent": {"allow_remote": True}}, False)])
+def test_memory_sends_no_turn_of_a_local_session_to_a_remote_model(
+    settings: dict[str, object], *, is_skipped: bool
+) -> None:
+    class Remote(Scripted):
+        is_local = False
+
+    with nacre.open(":memory:") as sessions:
+        sessions.add_full_message("k", Message(role="user", content="my secret"))
+        sessions.add_full_message("k", Message(role="assistant", content="hello", model="gemma4:e4b"))
+        app = App(Settings(settings, {}), sessions, Remote([]))
+        assert app.skips_memory("k") is is_skipped

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from nacre.app.fallback import ModelChain
+from nacre.config import Settings
 from nacre.sessions import Sessions
 
 _LOOKED_AT = 50
@@ -11,6 +13,15 @@ _LOOKED_AT = 50
 _REMOTE = re.compile(
     r"(.*/)?(gpt-(?!oss)|chatgpt|o[1-9](-|$)|claude|gemini|grok|deepseek-(chat|reasoner)|mistral-large)"
 )
+
+
+def local_model_before(model: ModelChain, settings: Settings, sessions: Sessions, key: str) -> str:
+    """The local model that answered last, if a remote one would answer now and the configuration does not allow it."""
+    if model.is_local or settings.flag("agent.allow_remote"):
+        return ""
+    if {model.ref, model.model} & {*settings.texts("agent.fallback")}:
+        return ""  # Whoever lists a remote model there has said yes.
+    return last_local_model(sessions, key)
 
 
 def last_local_model(sessions: Sessions, key: str) -> str:

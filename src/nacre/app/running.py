@@ -34,7 +34,7 @@ from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
 from nacre.app.models import provider_for
 from nacre.app.options import USUAL, Options
-from nacre.app.origin import last_local_model
+from nacre.app.origin import local_model_before
 from nacre.app.permissions import PermissionStore, rules_of
 from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
@@ -73,7 +73,6 @@ class App:
         self.settings = settings
         self.sessions = sessions
         self.provider = as_chain(provider, settings)
-        self.allows_remote = settings.flag("agent.allow_remote")
         self._remote_keys: set[str] = set()
         self._model_notes: list[str] = [self.provider.note] if self.provider.note else []
         windows = Windows(None if sessions.location == ":memory:" else usual_path())
@@ -137,11 +136,9 @@ class App:
 
     def remote_question(self, key: str) -> str:
         """Ask whether a session may be sent to a remote model, where a local one answered so far; "" if it may."""
-        if self.provider.is_local or self.allows_remote or key in self._remote_keys:
+        if self.options.allow_remote or key in self._remote_keys:
             return ""
-        if {self.model, self.provider.model} & {*self.settings.texts("agent.fallback")}:
-            return ""  # Whoever lists a remote model there has said yes.
-        local = last_local_model(self.sessions, key)
+        local = local_model_before(self.provider, self.settings, self.sessions, key)
         if not local:
             return ""
         return (
@@ -151,6 +148,10 @@ class App:
     def allow_remote(self, key: str) -> None:
         """Let a remote model answer in a session from now on."""
         self._remote_keys.add(key)
+
+    def skips_memory(self, key: str) -> bool:
+        """Tell whether memory leaves a session alone: a guest's, and one that must not be sent to the model now."""
+        return self.is_guest(key) or (not self.settings.text("memory.model") and bool(self.remote_question(key)))
 
     async def close(self) -> None:
         """Let go of the model."""
@@ -355,7 +356,6 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         sessions = nacre.open(":memory:" if incognito else store)
         closing.add("store", _later(sessions.close))
         app = App(mine, sessions, await provider_for(mine, options.model), name=agent)
-        app.allows_remote = app.allows_remote or options.allow_remote
         closing.add("model", app.close)
         app.folder = folder
         app.options = options
@@ -364,7 +364,7 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         if not incognito and mine.flag("memory.enabled"):
             embedding = usual_embedding if mine.text("memory.embeddings") == "auto" else lambda: None
             reader = await _reader(app, closing)
-            app.memory = Memory(sessions, home, provider=reader, embedding=embedding, skips=app.is_guest)
+            app.memory = Memory(sessions, home, provider=reader, embedding=embedding, skips=app.skips_memory)
             closing.add("memory", _later(app.memory.close))
         makings = Makings(
             settings=mine,

@@ -65,15 +65,14 @@ async def _undone(sessions: Sessions, key: str) -> int:
 async def _drafted(sessions: Sessions, key: str, args: Namespace) -> Draft:
     from nacre.app import models  # noqa: PLC0415 - brings the agent along
     from nacre.app.compacting import Compactor  # noqa: PLC0415
-    from nacre.app.origin import last_local_model  # noqa: PLC0415
+    from nacre.app.origin import local_model_before  # noqa: PLC0415
     from nacre.config import load  # noqa: PLC0415
     from nacre.history.compaction import Limits  # noqa: PLC0415
 
     settings = load().for_agent(args.agent)
     tokens, most = settings.number("agent.max_context_tokens"), settings.number("agent.max_history_messages")
     provider = await models.provider_for(settings, args.model)
-    is_allowed = getattr(provider, "is_local", True) or settings.flag("agent.allow_remote")
-    if not is_allowed and last_local_model(sessions, key):
+    if local_model_before(provider, settings, sessions, key):
         await provider.close()
         problem = f"session {key!r} was answered by a local model, and {provider.model} is remote: nothing was sent"
         raise Failure("model_not_allowed", problem, hint="set agent.allow_remote = true, or name a local --model")
