@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nacre.cli.failures import Failure
-from nacre.cli.settings_file import locked, set_key, unset_key, write
+from nacre.cli.settings_file import set_key, unset_key, write
+from nacre.state import locked
 
 FILE = """\
 # mine
@@ -99,7 +100,7 @@ def test_the_file_is_private_and_a_link_to_it_stays_one(tmp_path: Path) -> None:
     real.write_text("old")
     real.chmod(0o644)
     link.symlink_to(real)
-    with locked(str(link)):
+    with locked(link.parent):
         write(str(link), "new")
     assert (link.is_symlink(), real.read_text(), real.stat().st_mode & 0o777) == (True, "new", 0o600)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.toml", "real.toml"]

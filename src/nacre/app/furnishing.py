@@ -12,7 +12,6 @@ import msgspec
 from nacre.agent.ports import Tool
 from nacre.app.closing import Closing
 from nacre.app.folder import Folder
-from nacre.app.trust import state_folder
 from nacre.config import Settings, path
 from nacre.errors import ConfigError
 from nacre.index.location import folder_of
@@ -21,6 +20,7 @@ from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue, Place, usual_places
 from nacre.skills import find as find_skills
+from nacre.state import state_folder
 from nacre.tools import loading
 from nacre.tools.delegate import Children, delegate_tool
 from nacre.tools.reading import reading_tools
@@ -156,7 +156,7 @@ def workspace(settings: Settings, root: str) -> Path:
 
 def _hidden(root: str) -> list[str]:
     """What no tool may see: the stores of all agents, their index, the configuration, and what the user trusts."""
-    places = (Path(root), Path(path()).parent, Path(folder_of(root, None)).parent, state_folder())
+    places = (Path(root), Path(path()).parent, Path(folder_of(root, None)).parent, Path(state_folder()))
     return [str(place.resolve()) for place in places]
 
 
@@ -172,7 +172,7 @@ async def _shell(settings: Settings, place: Path, notes: list[str], *, hidden: l
     """The shell, if there is something to confine it."""
     kind, network = cast("Kind", settings.text("sandbox.kind")), settings.flag("sandbox.network")
     try:
-        found = await find(str(place), kind=kind, hidden=hidden, network=network, aside=state_folder() / "aside")
+        found = await find(str(place), kind=kind, hidden=hidden, network=network, aside=Path(state_folder()) / "aside")
     except ConfigError as error:
         notes.append(f"no shell: {error}")
         return []

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -14,6 +11,7 @@ from msgspec import Struct
 
 from nacre.config import Settings
 from nacre.errors import ConfigError
+from nacre.state import locked, state_folder, write_whole
 from nacre.tools.permissions import Rules, parse_rule
 
 _FILE = "permissions.json"
@@ -29,8 +27,7 @@ class PermissionStore:
     """The rules that people answered "always" to, by the root of the folder: one file of this user's, mode 0600."""
 
     def __init__(self, path: Path | None = None) -> None:
-        state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-        self.path = path or state / "nacre" / _FILE
+        self.path = path or Path(state_folder()) / _FILE
 
     def rules(self, root: str) -> tuple[str, ...]:
         """What is allowed in a folder; raises ConfigError if the file cannot be read."""
@@ -68,27 +65,13 @@ class PermissionStore:
     def _change(self) -> Iterator[dict[str, list[str]]]:
         """Change the rules under a lock; the file is replaced whole. Raises ConfigError if it cannot be written."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(f"{self.path}.lock", "a", opener=_private) as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with locked(self.path.parent):
                 folders = self._read()
                 yield folders
-                self._write(msgspec.json.format(msgspec.json.encode(_Document(folders=folders)), indent=2))
+                text = msgspec.json.format(msgspec.json.encode(_Document(folders=folders)), indent=2)
+                write_whole(self.path, text + b"\n")
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from error
-
-    def _write(self, data: bytes) -> None:
-        fd, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{_FILE}.")
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data + b"\n")
-                file.flush()
-                os.fsync(fd)
-            Path(temporary).replace(self.path)
-        except BaseException:
-            with suppress(OSError):
-                Path(temporary).unlink()
-            raise
 
 
 def rules_of(
@@ -110,7 +93,3 @@ def check_rules(settings: Settings) -> None:
     """Read the rules of every agent; raises ConfigError for one that cannot be read."""
     for agent in settings.agents:
         rules_of(settings.for_agent(agent))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import tempfile
@@ -15,16 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from nacre.errors import ConfigError
+from nacre.state import locked, state_folder, write_whole
 
 _FILE = "trust.json"
 _SCHEMA = 1
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - places where everybody may write
-
-
-def state_folder() -> Path:
-    """The user's state directory for nacre: `$XDG_STATE_HOME/nacre`."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "nacre"
 
 
 def find_root(path: Path) -> Path:
@@ -78,7 +72,7 @@ class TrustStore:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or state_folder()
+        self._folder = folder or Path(state_folder())
 
     @property
     def file(self) -> Path:
@@ -124,17 +118,12 @@ class TrustStore:
     def _changing(self) -> Iterator[dict[str, Entry]]:
         """The entries, to be changed by one process at a time, and written when the block ends."""
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with locked(self._folder):
                 folders = dict(self._read().folders)
                 before = dict(folders)
                 yield folders
                 if folders != before:
                     write_whole(self.file, msgspec.json.encode(_Document(folders=folders)))
-            finally:
-                os.close(lock)
         except OSError as error:
             raise ConfigError(f"{self.file} cannot be written: {error}; is XDG_STATE_HOME right?") from error
 
@@ -143,7 +132,7 @@ class Notices:
     """What a person was told once and need not be told again; where it cannot be kept, they are told again."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._file = (folder or state_folder()) / "notices.json"
+        self._file = (folder or Path(state_folder())) / "notices.json"
 
     def is_new(self, text: str) -> bool:
         """Tell whether this was never said before, and remember it."""
@@ -157,18 +146,3 @@ class Notices:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(self._file, msgspec.json.encode([*said, text]))
         return True
-
-
-def write_whole(file: Path, data: bytes) -> None:
-    """Replace a file of ours whole or not at all; only its owner may read it."""
-    fd, scratch = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(fd, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(scratch).replace(file)
-    except BaseException:
-        with suppress(OSError):
-            Path(scratch).unlink()
-        raise

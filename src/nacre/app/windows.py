@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+from nacre.state import locked, state_folder, write_whole
 
 _AGE = 24 * 60 * 60
 """Seconds until a window is asked for again: somebody may have started the server with another one."""
@@ -40,28 +40,16 @@ class Windows:
         fresh = msgspec.structs.replace(found, at=time.time())
         self._known[name] = fresh
         if self._path is not None:
-            with suppress(OSError):
-                _write(self._path, {**_read(self._path), name: fresh})
+            with suppress(OSError), locked(self._path.parent):
+                write_whole(self._path, msgspec.json.encode({**_read(self._path), name: fresh}))
 
 
 def usual_path() -> Path:
     """Where windows are kept."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "nacre/windows.json"
+    return Path(state_folder()) / "windows.json"
 
 
 def _read(path: Path | None) -> dict[str, Known]:
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Known]) if path is not None else {}
     return {}
-
-
-def _write(path: Path, known: dict[str, Known]) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(known))
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise

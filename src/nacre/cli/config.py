@@ -16,6 +16,7 @@ from nacre.cli.output import Out
 from nacre.cli.place import root_of
 from nacre.cli.text import clean, wrap
 from nacre.errors import ConfigError
+from nacre.state import locked
 
 EXAMPLES = (
     ("every setting, its value and where it was set", "nacre config show"),
@@ -172,7 +173,7 @@ def _change(changed: Any) -> None:
     """Change the file under its lock, unless that would make a problem that it does not have."""
     from nacre.cli import settings_file  # noqa: PLC0415 - only to write
 
-    with settings_file.locked(settings.path()):
+    with locked(os.path.dirname(settings.path())):
         text = settings.read_text() if os.path.exists(settings.path()) else ""
         known = settings.problems(settings.parse(text), {})
         after = changed(text)
@@ -187,7 +188,7 @@ def _edit(args: Namespace, out: Out) -> int:
 
     path = settings.path()
     if not os.path.exists(path):
-        with settings_file.locked(path):
+        with locked(os.path.dirname(path)):
             settings_file.write(path, _template())
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     while True:

@@ -20,6 +20,7 @@ from nacre.cli.text import several, size
 from nacre.cli.usage import FOLDERS
 from nacre.errors import NacreError
 from nacre.keys import OWN_KEYS, is_internal
+from nacre.state import state_folder
 
 EXAMPLES = (
     ("check everything", "nacre doctor"),
@@ -67,9 +68,8 @@ def _checks(args: Namespace, out: Out, root: str) -> Iterator[Check]:
 
 def _state_files() -> Iterator[Check]:
     """Whether the files that say what the user trusts and allows can be read, and by nobody else."""
-    folder = f"{os.environ.get('XDG_STATE_HOME') or os.path.expanduser('~/.local/state')}/nacre"
     for name, file in (("trust", "trust.json"), ("rules", "permissions.json")):
-        path = f"{folder}/{file}"
+        path = f"{state_folder()}/{file}"
         try:
             with open(path, "rb") as stream:
                 folders = json.loads(stream.read()).get("folders", {})

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from nacre import config
+from nacre.cli import settings_file
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.text import clean
+from nacre.state import locked, state_folder, write_whole
 
 if TYPE_CHECKING:
     from nacre.app.listing import Listed
@@ -137,18 +139,15 @@ def render(choices: Choices) -> str:
 
 def write(path: Path, text: str) -> str:
     """Write the configuration in one step, for the user alone; returns the path of the backup, or ""."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     backup = ""
-    if path.exists():
-        number = 1
-        while (copy := path.with_name(f"{path.name}.bak{'' if number == 1 else number}")).exists():
-            number += 1
-        os.link(path, copy)
-        backup = str(copy)
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.chmod(0o600)
-    new.replace(path)
+    with locked(path.parent):
+        if path.exists():
+            number = 1
+            while (copy := path.with_name(f"{path.name}.bak{'' if number == 1 else number}")).exists():
+                number += 1
+            write_whole(copy, path.read_bytes())
+            backup = str(copy)
+        settings_file.write(str(path), text)
     return backup
 
 
@@ -262,8 +261,7 @@ def mention(out: Out) -> None:
     """Say once, at the first use in a terminal without a configuration file, that `nacre init` exists."""
     if out.json or out.quiet or sys.stderr is None or not sys.stderr.isatty() or os.path.exists(config.path()):
         return
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    mark = Path(state) / "nacre" / _HINT_FILE
+    mark = Path(state_folder()) / _HINT_FILE
     try:
         mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         mark.touch(exist_ok=False)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from nacre.cli.failures import Failure
 from nacre.config import to_toml
+from nacre.state import write_whole
 
 _HEADING = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?$")
 _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=[ \t]*""")
@@ -57,39 +56,13 @@ def unset_key(text: str, names: Sequence[str]) -> str:
     raise Failure("not_found", f"the configuration file does not set {'.'.join(names)}")
 
 
-@contextmanager
-def locked(path: str) -> Iterator[None]:
-    """While one program changes the file, others wait. The folder is made if it is not there."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def write(path: str, text: str) -> None:
     """Replace the file in one step, readable by its owner alone; a link to it stays a link."""
     path = os.path.realpath(path)
-    scratch = f"{path}.{os.getpid()}.tmp"
     try:
-        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(handle)
-        os.replace(scratch, path)
+        write_whole(path, text.encode())
     except OSError as error:
-        if os.path.exists(scratch):
-            os.unlink(scratch)
         raise Failure("failed", f"{path} cannot be written: {error}", hint="is the folder yours?") from error
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _candidates(lines: list[str], names: tuple[str, ...], value: str) -> Iterator[list[str]]:

@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from nacre.state import state_folder
+
 _MOST = 1000
 
 
@@ -52,8 +54,7 @@ class Recall:
 
 def place() -> Path:
     """Where the lines are kept."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "nacre" / "chat-history"
+    return Path(state_folder()) / "chat-history"
 
 
 def _append(path: Path, line: str) -> None:

@@ -1,0 +1,53 @@
+"""The files that nacre keeps for a user beside the store: where they are, and how one is replaced."""
+
+# The command line uses this before anything else is loaded, and pathlib takes its time.
+# ruff: noqa: PTH103, PTH105, PTH108, PTH111, PTH118
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+def state_folder() -> str:
+    """The user's state directory for nacre: `$XDG_STATE_HOME/nacre`."""
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return os.path.join(os.path.expanduser(home), "nacre")
+
+
+@contextmanager
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Change files of a folder while other processes wait; the folder is made if it is not there."""
+    import fcntl  # noqa: PLC0415 - only to write
+
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def write_whole(file: str | os.PathLike[str], data: bytes) -> None:
+    """Replace a file whole or not at all, durably; only its owner may read it."""
+    import tempfile  # noqa: PLC0415 - only to write
+
+    folder, name = os.path.split(os.fspath(file))
+    handle, scratch = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(handle)
+        os.replace(scratch, file)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(scratch)
+        raise
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
