@@ -9,7 +9,7 @@ import pytest
 
 import nacre
 from nacre.entries import Describe, Message
-from nacre.history.earlier import Taken, answer_before, id_of
+from nacre.history.earlier import Taken, answer_before, id_of, turn_starts
 from nacre.sessions import Sessions
 
 
@@ -103,3 +103,8 @@ def test_other_words_under_an_id_have_no_answer(sessions: Sessions, id: str) -> 
 @pytest.mark.parametrize(("extra", "id"), [({}, None), ({"origin": 1}, None), ({"origin": {"id": "a"}}, "a")])
 def test_words_have_the_name_that_their_origin_gave_them(extra: dict[str, Any], id: str | None) -> None:
     assert id_of(Message(role="user", extra=extra)) == id
+
+
+def test_what_is_said_during_a_turn_begins_none() -> None:
+    assert turn_starts(["user", "assistant", "tool", "user", "assistant", "user", "user"]) == [0, 5, 6]
+    assert turn_starts([]) == []

@@ -10,14 +10,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
 
 from nacre.agent.ports import Change
 from nacre.errors import ToolError
+from nacre.history.earlier import turn_starts
 from nacre.sessions import Sessions
 from nacre.tools.workspace import Workspace
 from nacre.tools.writing import LARGEST_COPY
@@ -134,14 +134,9 @@ class FileHistory:
         """The number of the message that began the turn that runs."""
         for last in (_RECENT, None):
             now = self._sessions.snapshot(key, last=last)
-            roles: Sequence[str] = ["", *(message.role for message in now.messages)]
-            starts = [
-                number
-                for (before, role), number in zip(pairwise(roles), now.numbers, strict=True)
-                if role == "user" and before != "tool"
-            ]
+            starts = turn_starts(message.role for message in now.messages)
             if starts:
-                return starts[-1]
+                return now.numbers[starts[-1]]
         return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from nacre.entries import Message, Past, Record, message_of
 from nacre.errors import Conflict
@@ -53,3 +54,8 @@ def _since(past: Past, id: str) -> dict[int, Record]:
         elif record.p in found:
             found[record.n] = record
     return found
+
+
+def turn_starts(roles: Iterable[str]) -> list[int]:
+    """The places of the messages that began a turn: a user's, unless it is behind a tool's result, inside a turn."""
+    return [at for at, (before, role) in enumerate(pairwise(["", *roles])) if role == "user" and before != "tool"]

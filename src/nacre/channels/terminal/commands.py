@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
-from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from nacre.channels.terminal.attachments import attached
 from nacre.channels.terminal.talk import Talk, free_key, new_key
 from nacre.entries import Stored
 from nacre.errors import Conflict, NacreError
+from nacre.history.earlier import turn_starts
 
 _MOST_LISTED = 20
 _BAR = 36
@@ -135,7 +135,9 @@ async def _cost(talk: Talk, _: str) -> None:
     if not uses:
         talk.show("no request so far", "")
         return
-    begin = max((entry.n for entry in entries if entry.kind == "msg" and entry.data.get("role") == "user"), default=0)
+    said = [entry for entry in entries if entry.kind == "msg"]
+    starts = turn_starts(str(entry.data.get("role")) for entry in said)
+    begin = said[starts[-1]].n if starts else 0
     turn = [entry.data for entry in uses if entry.n > begin]
     rows = [("this turn", _spent(talk, turn)), ("this session", _spent(talk, [entry.data for entry in uses]))]
     talk.show(*talk.desk.rows(rows), "")
@@ -278,11 +280,8 @@ async def _rewind(talk: Talk, where: str) -> None:
 
 def _turns(talk: Talk) -> list[Stored]:
     """The messages that began a turn; words that were said during one did not."""
-    return [
-        one
-        for before, one in pairwise([None, *talk.desk.history(talk.key)])
-        if one is not None and one.message.role == "user" and (before is None or before.message.role != "tool")
-    ]
+    history = talk.desk.history(talk.key)
+    return [history[at] for at in turn_starts(one.message.role for one in history)]
 
 
 def _go_back(talk: Talk, to: Stored) -> None:
