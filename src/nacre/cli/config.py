@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from nacre.cli.failures import OK, USAGE, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import root_of
 from nacre.cli.text import clean, wrap
-from nacre.errors import ConfigError
+from nacre.errors import ConfigError, NacreError
 from nacre.state import locked
 
 EXAMPLES = (
@@ -184,20 +183,18 @@ def _change(changed: Any) -> None:
 
 
 def _edit(args: Namespace, out: Out) -> int:
-    from nacre.cli import settings_file  # noqa: PLC0415 - only to write
+    from nacre.channels.terminal.external import run_editor  # noqa: PLC0415 - only to edit
+    from nacre.cli import settings_file  # noqa: PLC0415 - the same
 
     path = settings.path()
     if not os.path.exists(path):
         with locked(os.path.dirname(path)):
             settings_file.write(path, _template())
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     while True:
         try:
-            done = subprocess.run([*shlex.split(editor), path], check=False)  # noqa: S603 - the user's own editor
-        except (OSError, ValueError) as error:
-            raise Failure("failed", f"the editor {editor!r} cannot be started: {error}", hint="set EDITOR") from error
-        if done.returncode:
-            raise Failure("failed", f"the editor ended with status {done.returncode}", hint=f"the file is {path}")
+            run_editor(path)
+        except NacreError as error:
+            raise Failure("failed", str(error), hint=f"the file is {path}") from error
         try:
             code = _check(args, out)
         except ConfigError as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import subprocess
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,7 @@ from nacre.cli.place import opened, root_of
 from nacre.cli.refs import find
 from nacre.cli.table import Column
 from nacre.cli.text import clean, several, wrap
-from nacre.errors import install_command
+from nacre.errors import NacreError, install_command
 
 if TYPE_CHECKING:
     from nacre.memory.lines import Line
@@ -271,20 +269,19 @@ def _edit(args: Namespace, out: Out, place: _Place) -> int:
 
 def _edit_page(args: Namespace, out: Out, place: _Place) -> int:
     """Open the page of facts in the editor, and read it again."""
+    from nacre.channels.terminal.external import find_editor, run_editor  # noqa: PLC0415 - only to edit
+
     path = place.memory.page
     before = {line.id for line in place.memory.list()}
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     if args.dry_run:
-        out.say(f"{clean(path)} would be opened with {clean(editor)}")
+        out.say(f"{clean(path)} would be opened with {clean(find_editor())}")
         return OK
     if not os.path.exists(path):
         raise Failure("not_found", "there are no facts yet, so there is no page", hint=_example("add"))
     try:
-        status = subprocess.run([*shlex.split(editor), path], check=False).returncode  # noqa: S603 - the user's own editor
-    except OSError as error:
-        raise Failure("failed", f"{editor!r} cannot be run: {error}", hint="set EDITOR") from error
-    if status:
-        raise Failure("failed", f"{editor!r} ended with status {status}", hint="what was saved is read next time")
+        run_editor(path)
+    except NacreError as error:
+        raise Failure("failed", str(error), hint="what was saved is read next time") from error
     place.memory.settle()
     after = {line.id for line in place.memory.list()}
     if out.json:
