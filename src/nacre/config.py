@@ -297,7 +297,7 @@ def describe(problem: Problem, text: str = "") -> str:
 
 def problems(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[Problem]:
     """Every problem with the settings in a file and in the environment."""
-    wrong = [Problem(key, text) for key, value in _flat(tables) if (text := _strange(key, value))]
+    wrong = [Problem(key, text) for key, value in flat(tables) if (text := _strange(key, value))]
     wrong += [fault for found in current(tables, environ) if (fault := _fault(found))]
     agents = found if isinstance(found := tables.get("agents"), dict) else {}
     for name, table in agents.items():
@@ -412,7 +412,8 @@ def _from_file(setting: Setting, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
 
 
-def _flat(tables: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def flat(tables: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Every key with its section, as `agent.model`, and its value."""
     for section, table in tables.items():
         if isinstance(table, dict):
             yield from ((f"{section}.{name}", value) for name, value in table.items())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from nacre.config import Settings
+from nacre.config import Settings, flat
 
 CONFIG_FILE = ".nacre/config.toml"
 _LIMITS = (
@@ -49,7 +48,7 @@ def parse(text: str, settings: Settings) -> FolderConfig:
     known: dict[str, Any] = {}
     limits: dict[str, int] = {}
     refused: list[str] = []
-    for key, value in _flat(tables):
+    for key, value in flat(tables):
         problem = ""
         if key == "agent.model":
             problem = _model_problem(value, settings)
@@ -107,13 +106,3 @@ def _limit_problem(key: str, value: Any, settings: Settings) -> str:
 
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _flat(tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for section, table in tables.items():
-        if isinstance(table, dict):
-            found += [(f"{section}.{name}", value) for name, value in table.items()]
-        else:
-            found.append((section, table))
-    return found
