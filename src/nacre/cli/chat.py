@@ -82,7 +82,7 @@ def run(args: Namespace, out: Out) -> int:
         raise Failure("usage", f"{option} answers once and needs a prompt", hint=f"nacre chat {option} 'say hello'")
     import anyio  # noqa: PLC0415 - help does not need it
 
-    if not (args.trust or out.json) and sys.stdin and sys.stdin.isatty() and sys.stderr.isatty():
+    if out.can_ask and not args.trust:
         ask_for_trust(args.folder, out)
     try:
         return anyio.run(_chat, args, out, prompt, attachments)

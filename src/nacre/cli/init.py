@@ -28,7 +28,6 @@ EXAMPLES = (
 )
 
 _MAX_SHOWN = 9
-_PULL = "gemma4:e4b"
 _HINT_FILE = "init-hint"
 _TEMPLATE = """\
 # Configuration of nacre, written by `nacre init`.
@@ -180,12 +179,14 @@ async def _ask_three(model: str | None, listed: list[Listed], settings: Settings
 
 async def _ask_model(listed: list[Listed], settings: Settings, out: Out) -> str:
     """The model that answers; one that is not there yet can be installed now."""
+    from nacre.app.models import DEFAULT_OLLAMA  # noqa: PLC0415 - loads the providers
+
     best = await _automatic(settings)
     refs = [f"{one.kind}/{info.name}" for one in listed for info in one.models if info.can_chat]
     refs = list(dict.fromkeys([*([best] if best else []), *refs]))[:_MAX_SHOWN]
     options: list[tuple[str, str]] = [(ref, ref) for ref in refs]
-    if any(one.kind == "ollama" and not one.problem for one in listed) and f"ollama/{_PULL}" not in refs:
-        options.append(("pull", f"install {_PULL} with Ollama now (about 3 GB)"))
+    if any(one.kind == "ollama" and not one.problem for one in listed) and f"ollama/{DEFAULT_OLLAMA}" not in refs:
+        options.append(("pull", f"install {DEFAULT_OLLAMA} with Ollama now (about 3 GB)"))
     if not any(one.kind == "embedded" for one in listed):
         options.append(("setup", "install the embedded model now (130 MB): a toy, to try nacre without a server"))
     options.append(("", "decide at each start: Ollama, else a key, else the embedded model"))
@@ -197,8 +198,8 @@ async def _ask_model(listed: list[Listed], settings: Settings, out: Out) -> str:
     if picked == "pull":
         from nacre.cli.models import pull  # noqa: PLC0415 - only if wanted
 
-        await pull(settings, _PULL, out)
-        return f"ollama/{_PULL}"
+        await pull(settings, DEFAULT_OLLAMA, out)
+        return f"ollama/{DEFAULT_OLLAMA}"
     if picked == "setup":
         from nacre.cli import setup  # noqa: PLC0415 - only if wanted
 
@@ -248,7 +249,7 @@ def _ask(question: str, answers: set[str], default: str) -> str:
 
 async def offer(error: Exception, out: Out) -> None:
     """Offer to set up a model where none can answer; raises the error if nobody is there or it is declined."""
-    if out.json or not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not out.can_ask:
         raise error
     first, _, _ = str(error).partition("\n")
     out.warn(clean(first))

@@ -90,7 +90,7 @@ async def _ask_about_remote(app: App, out: Out, key: str) -> None:
     text = app.remote_question(key)
     if not text:
         return
-    if not out.json and sys.stdin and sys.stdin.isatty() and sys.stderr.isatty():
+    if out.can_ask:
         ask = asker(lambda lines: out.warn("\n".join(lines)))
         if await ask(f"{clean(text)} [y]es or [n]o: ", ("y", "yes", "n", "no")) in {"y", "yes"}:
             app.allow_remote(key)
@@ -214,7 +214,7 @@ def _view(args: Namespace, out: Out) -> View:
 
 def _ask(out: Out, view: View, ticker: Ticker) -> Ask | None:
     """Ask the person at the terminal about tool calls; None if there is nobody to ask."""
-    if out.json or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not out.can_ask:
         return None
 
     def show(lines: Sequence[str]) -> None:

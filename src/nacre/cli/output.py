@@ -121,6 +121,11 @@ class Out:
         """Say how far a long piece of work has come."""
         return Progress(what, total=total, unit=unit, shown=not self.quiet)
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody can be asked: questions are on stderr, answers on stdin, and no program reads the output."""
+        return not self.json and all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask once before what cannot be undone; raises Failure unless the answer is yes."""
         if yes:

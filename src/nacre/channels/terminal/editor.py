@@ -41,7 +41,6 @@ _TOO_SOON = 0.5
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ROWS_BELOW = 6
 _SHORTEST_TITLE = 12
-_DIM = {"dark": "ansibrightblack", "light": "#606060", "none": ""}
 
 
 class Face(Protocol):
@@ -82,7 +81,6 @@ class Editor:
         self._pastes = Pastes()
         self._keyboard = Keyboard(sys.stdin)
         self._completer = _Completer(choices)
-        dim = _DIM[look.theme]
         self._session: PromptSession[str] = PromptSession(
             message=self._message,
             input=self._keyboard,
@@ -92,7 +90,7 @@ class Editor:
             key_bindings=self._keys(),
             completer=self._completer,
             history=InMemoryHistory(recall.lines),
-            style=Style.from_dict({"bottom-toolbar": f"noreverse {dim}", "mark": "bold", "status": dim}),
+            style=Style.from_dict({"bottom-toolbar": f"noreverse {look.dim}", "mark": "bold", "status": look.dim}),
             color_depth=None if look.has_colour else ColorDepth.DEPTH_1_BIT,
             reserve_space_for_menu=4,
         )

@@ -25,7 +25,6 @@ from nacre.channels.terminal.ports import Look
 _ROWS_AROUND = 4
 """Rows of the heading, the filter, the help, and one to spare."""
 _ROWS_EACH = 2
-_DIM = {"dark": "ansibrightblack", "light": "#606060", "none": ""}
 
 
 class Row(Protocol):
@@ -77,7 +76,7 @@ class Picker:
             layout=Layout(HSplit([head, VSplit([prompt, field]), listing, foot]), focused_element=field),
             key_bindings=self._keys(),
             input=keyboard or Keyboard(sys.stdin),
-            style=Style.from_dict({"dim": _DIM[look.theme]}),
+            style=Style.from_dict({"dim": look.dim}),
             color_depth=None if look.has_colour else ColorDepth.DEPTH_1_BIT,
             erase_when_done=True,
         )

@@ -187,6 +187,11 @@ class Look(Struct, frozen=True, kw_only=True):
     bell: Bell = "bell"
     bell_after: int = 10
 
+    @property
+    def dim(self) -> str:
+        """The style of what is less important, as prompt_toolkit names it."""
+        return {"dark": "ansibrightblack", "light": "#606060", "none": ""}[self.theme]
+
 
 class Desk(Struct, frozen=True, kw_only=True):
     """How things are looked up and how they look.
