@@ -158,15 +158,29 @@ def test_the_number_of_threads_is_what_was_set_and_at_least_one() -> None:
     assert count_threads(ALL_CORES) >= count_threads(-1) >= 1
 
 
+class Remote(Scripted):
+    """A model on the internet."""
+
+    is_local = False
+
+
 @pytest.mark.parametrize(("settings", "is_skipped"), [({}, True), ({"agent": {"allow_remote": True}}, False)])
 def test_memory_sends_no_turn_of_a_local_session_to_a_remote_model(
     settings: dict[str, object], *, is_skipped: bool
 ) -> None:
-    class Remote(Scripted):
-        is_local = False
-
     with nacre.open(":memory:") as sessions:
         sessions.add_full_message("k", Message(role="user", content="my secret"))
         sessions.add_full_message("k", Message(role="assistant", content="hello", model="gemma4:e4b"))
         app = App(Settings(settings, {}), sessions, Remote([]))
         assert app.skips_memory("k") is is_skipped
+
+
+def test_a_remote_model_answers_a_request_that_has_no_session() -> None:
+    with nacre.open(":memory:") as sessions:
+        app = App(Settings({}, {}), sessions, Remote(["hello"]))
+
+        async def complete() -> object:
+            reply = await app.agent_for("").provider().complete(HELLO, emit=lambda _: None)
+            return reply.message.content
+
+        assert anyio.run(complete) == "hello"

@@ -136,7 +136,8 @@ class App:
 
     def remote_question(self, key: str) -> str:
         """Ask whether a session may be sent to a remote model, where a local one answered so far; "" if it may."""
-        if self.options.allow_remote or key in self._remote_keys:
+        # Without a key it is a request over HTTP that has no session.
+        if not key or self.options.allow_remote or key in self._remote_keys:
             return ""
         local = local_model_before(self.provider, self.settings, self.sessions, key)
         if not local:
