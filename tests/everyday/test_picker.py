@@ -117,3 +117,15 @@ def test_continue_where_there_is_nothing_shows_the_list_of_every_folder(person: 
         screen.until("this session was started in")
         screen.until("You said: the weather in Lisbon")
         assert screen.leave() == 0
+
+
+def test_without_a_line_editor_a_number_chooses_and_ctrl_c_leaves(person: Person, here: Path) -> None:
+    with Screen(person, "chat", "--trust", "-r", at=here, TERM="dumb") as screen:
+        screen.until("Resume which session?")
+        screen.type(CTRL_C)
+        screen.until("no session was chosen")
+        screen.until_shell()
+        screen.run("nacre", "chat", "--trust", "-r")
+        screen.until_true(lambda: screen.scrollback.count("Resume which session?") == 2, "the list does not come")
+        screen.say("1")
+        screen.until("You said: the tax return of 2025")

@@ -15,6 +15,7 @@ from typing import cast
 from msgspec import Struct
 
 from nacre import config
+from nacre.channels.terminal.plain import asker
 from nacre.channels.terminal.ports import App, Bell, Look, Theme
 from nacre.channels.terminal.talk import new_key
 from nacre.cli.background import is_delegate, is_scheduled
@@ -191,12 +192,10 @@ async def pick(found: Sequence[Candidate], out: Out) -> str | None:
         place = "" if one.is_here else f"  {clean(one.cwd) or 'no folder'}"
         out.say(f"{number:>3}  {name}  {out.when(one.updated)}{place}")
     out.flush()
-    sys.stderr.write("Resume which session? ")
-    sys.stderr.flush()
-    answer = sys.stdin.readline().strip()
-    if not answer.isdecimal() or not 1 <= int(answer) <= min(len(found), _MAX_SHOWN):
-        return None
-    return found[int(answer) - 1].key
+    numbers = [str(number) for number in range(1, min(len(found), _MAX_SHOWN) + 1)]
+    ask = asker(lambda lines: out.warn("\n".join(lines)))
+    answer = await ask("Resume which session? ", (*numbers, "", "no"))
+    return found[int(answer) - 1].key if answer in numbers else None
 
 
 def make_look(out: Out) -> Look:
