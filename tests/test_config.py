@@ -172,17 +172,23 @@ def test_settings_are_the_same_if_all_they_say_is() -> None:
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
-        ({"agents": {"Clerk": {}}}, "agents.Clerk: an agent is named by lower-case letters, digits and dashes"),
-        ({"agents": {"../x": {}}}, "agents.../x: an agent is named by"),
-        ({"agents": {"main": {}}}, "agents.main: an agent is named by"),
+        ({"agents": {"Clerk": {}}}, "agents.Clerk: the name of an agent has lower-case letters, digits and dashes"),
+        ({"agents": {"../x": {}}}, "agents.../x: the name of an agent has"),
+        ({"agents": {"main": {}}}, "agents.main: the name of an agent has"),
         ({"agents": {"c": 1}}, "agents.c is a table: an agent, with the settings that differ from the main one, not 1"),
         ({"agents": 1}, "agents is a table"),
         ({"agents": {"c": {"modle": "x"}}}, r"\[agents.c\] agent.modle is not a setting; did you mean agent.model"),
         ({"agents": {"c": {"max_steps": "x"}}}, r"\[agents.c\] agent.max_steps is a whole number, not 'x'"),
         ({"agents": {"c": {"cli": {"color": "never"}}}}, r"\[agents.c\] cli cannot be set for one agent"),
         ({"agents": {"c": {"approvals": {"shell": "yes"}}}}, r"\[agents.c\] approvals.shell is ask, allow or deny"),
-        ({"channels": {"irc": {"agent": "c"}}}, "channels.irc is for the agent 'c'; there are main"),
-        ({"schedule": {"x": {"agent": ["c"]}}}, r"schedule.x is for the agent \['c'\]; there are main"),
+        (
+            {"channels": {"irc": {"agent": "c"}}},
+            "channels.irc names the agent 'c', which does not exist; there are main",
+        ),
+        (
+            {"schedule": {"x": {"agent": ["c"]}}},
+            r"schedule.x names the agent \['c'\], which does not exist; there are main",
+        ),
         ({"channels": "x"}, "channels is a table"),
     ],
 )

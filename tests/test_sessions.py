@@ -200,7 +200,7 @@ def test_closing_waits_for_what_was_submitted(root: Path) -> None:
 @pytest.mark.parametrize("id", ["", "x" * 257, 5])
 def test_an_id_is_a_short_text(root: Path, id: Any) -> None:
     with nacre.open(root) as sessions:
-        with pytest.raises(nacre.InvalidMessage, match="an id is a text of 1 to 256 characters"):
+        with pytest.raises(nacre.InvalidMessage, match="an id must be text of 1 to 256 characters"):
             sessions.add_messages("k", [user("a")], id=id)
         assert sessions.add_messages("k", [user("a")], id="x" * 256) == 2
 

@@ -77,7 +77,7 @@ SETTINGS = (
     Setting("anthropic.max_tokens", "maximum length of an answer, in tokens", 8192),
     Setting("channels.session_persistence", "store the sessions of channels on disk", True),  # noqa: FBT003 - a default
     Setting("cli.bell", "how the end of a long turn is signalled in the terminal", "bell", ("bell", "notify", "off")),
-    Setting("cli.bell_after", "seconds that a turn takes at least for that signal", 10),
+    Setting("cli.bell_after", "minimum duration of such a turn, in seconds", 10),
     Setting("cli.color", "colour in the terminal", "auto", ("auto", "always", "never")),
     Setting("cli.theme", "colours for a dark or a light background", "auto", ("auto", "dark", "light", "none")),
     Setting("cli.pager", "program that shows long output; empty: PAGER", ""),
@@ -335,7 +335,7 @@ def _problems_of(name: str, table: Mapping[str, Any]) -> list[Problem]:
     """Every problem with an agent's table."""
     place = f"agents.{name}"
     if not is_name(name) or name in _TAKEN:
-        rule = "an agent is named by lower-case letters, digits and dashes, and not main or nacre"
+        rule = "the name of an agent has lower-case letters, digits and dashes, and is not main or nacre"
         return [Problem(place, f"{place}: {rule}")]
     own = _sections(table)
     wrong = [Problem(section, f"{section} cannot be set for one agent") for section in own if section in _SHARED]
@@ -370,7 +370,10 @@ def _astray(section: str, tables: Any, agents: list[str]) -> list[Problem]:
     found = tables.items() if isinstance(tables, dict) else ()
     wanted = {key: _agent_of(table) for key, table in found if isinstance(table, dict)}
     return [
-        Problem(f"{section}.{key}.agent", f"{section}.{key} is for the agent {name!r}; there are {', '.join(agents)}")
+        Problem(
+            f"{section}.{key}.agent",
+            f"{section}.{key} names the agent {name!r}, which does not exist; there are {', '.join(agents)}",
+        )
         for key, name in wanted.items()
         if name not in agents
     ]

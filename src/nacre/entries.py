@@ -508,14 +508,14 @@ def _to_the_second(seconds: int) -> str:
 
 def _check_message(message: Message) -> None:
     if not isinstance(message.role, str) or not message.role:
-        raise InvalidMessage(f"a message's role is a word, not {message.role!r}")
+        raise InvalidMessage(f"a message's role must be a word, not {message.role!r}")
     for field in ("tool_call_id", "name", "reasoning", "model"):
         value = getattr(message, field)
         if value is not None and not isinstance(value, str):
-            raise InvalidMessage(f"a message's {field} is text, not {type(value).__name__}")
+            raise InvalidMessage(f"a message's {field} must be text, not {type(value).__name__}")
     if not isinstance(message.content, str | list | None):
         raise InvalidMessage(
-            f"a message's content is text, a list of parts or nothing, not {type(message.content).__name__}"
+            f"a message's content must be text, a list of parts or None, not {type(message.content).__name__}"
         )
     if isinstance(message.content, list):
         _check_json(message.content, "content", DEEPEST)
@@ -532,9 +532,9 @@ def _check_message(message: Message) -> None:
 def _check_calls(calls: Sequence[ToolCall]) -> None:
     for call in _list(calls, "tool_calls"):
         if not isinstance(call, ToolCall):
-            raise InvalidMessage(f"tool_calls holds ToolCall values, not {type(call).__name__}")
+            raise InvalidMessage(f"tool_calls must contain ToolCall values, not {type(call).__name__}")
         if not isinstance(call.id, str) or not isinstance(call.name, str):
-            raise InvalidMessage(f"a tool call's id and name are text: {call.id!r}, {call.name!r}")
+            raise InvalidMessage(f"a tool call's id and name must be text: {call.id!r}, {call.name!r}")
         _check_json(call.arguments, "arguments", DEEPEST)
         _check_json(_mapping(call.extra, "extra"), "extra", DEEPEST)
 
@@ -542,7 +542,7 @@ def _check_calls(calls: Sequence[ToolCall]) -> None:
 def _check_json(value: Any, what: str, depth: int) -> None:
     """Refuse what JSON would change in silence: NaN, huge integers, bytes, keys that are not text."""
     if depth == 0:
-        raise InvalidMessage(f"{what} is nested more than {DEEPEST} deep")
+        raise InvalidMessage(f"{what} is nested more than {DEEPEST} levels deep")
     match value:
         case str() | bool() | None:
             pass
@@ -556,14 +556,14 @@ def _check_json(value: Any, what: str, depth: int) -> None:
                 _check_name(key, what)
                 _check_json(item, what, depth - 1)
         case _:
-            raise InvalidMessage(f"{what} has a {type(value).__name__}, which JSON cannot hold")
+            raise InvalidMessage(f"{what} has a {type(value).__name__}, which JSON cannot represent")
 
 
 def _check_number(value: float, what: str) -> None:
     if isinstance(value, int) and not _SMALLEST_INT <= value <= _LARGEST_INT:
         raise InvalidMessage(f"{what} has an integer of more than 64 bits: {value}")
     if not math.isfinite(value):
-        raise InvalidMessage(f"{what} has {value}, which JSON cannot hold")
+        raise InvalidMessage(f"{what} has {value}, which JSON cannot represent")
 
 
 def _check_name(key: Any, what: str) -> None:
@@ -618,13 +618,13 @@ def _encodes(text: str) -> bool:
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise InvalidMessage(f"{what} is a mapping, not {type(value).__name__}")
+        raise InvalidMessage(f"{what} must be a mapping, not {type(value).__name__}")
     return value
 
 
 def _list(value: Any, what: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
-        raise InvalidMessage(f"{what} is a list, not {type(value).__name__}")
+        raise InvalidMessage(f"{what} must be a list, not {type(value).__name__}")
     return value
 
 
@@ -637,5 +637,5 @@ def _time(value: Any) -> datetime | None:
     except ValueError as error:
         raise InvalidMessage(f"created is not a time: {value!r}") from error
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise InvalidMessage(f"created is an aware datetime or its ISO text, not {value!r}")
+        raise InvalidMessage(f"created must be an aware datetime or its ISO text, not {value!r}")
     return moment

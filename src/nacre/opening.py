@@ -22,14 +22,14 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
     migrated first. Raises StoreError if the place cannot be a store.
     """
     if durability not in ("commit", "relaxed"):
-        raise ConfigError(f"durability is 'commit' or 'relaxed', not {durability!r}")
+        raise ConfigError(f"durability must be 'commit' or 'relaxed', not {durability!r}")
     place = default_place() if target is None else os.fspath(target)
     if place == ":memory:":
         from nacre.store.transient import Transient  # noqa: PLC0415 - only the store that is picked is loaded
 
         return Sessions(Transient(rules=RULES))
     if "://" in place:
-        raise ConfigError(f"this version keeps sessions in files or in RAM, not at {place.split('://')[0]}://")
+        raise ConfigError(f"this version stores sessions in files or in memory, not at {place.split('://')[0]}://")
     from nacre.legacy.signs import is_due  # noqa: PLC0415 - the same
     from nacre.store.files import Files  # noqa: PLC0415 - the same
 

@@ -290,9 +290,9 @@ class Sessions:
         sessions, whose key begins with `nacre:`, are left out unless `internal` is set.
         """
         if order not in get_args(Order):
-            raise StoreError(f"sessions are listed in the order of {', '.join(get_args(Order))}, not of {order!r}")
+            raise StoreError(f"the order of a list must be one of {', '.join(get_args(Order))}, not {order!r}")
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise StoreError(f"the limit of a list is a number from 0 on, not {limit!r}")
+            raise StoreError(f"the limit of a list must be 0 or more, not {limit!r}")
         infos = self._infos(archived=archived) if self._index is None else self._index().infos(archived=archived)
         found = [info for info in infos if info.key.startswith(prefix) and (internal or not is_internal(info.key))]
         found.sort(key=attrgetter("key"))
@@ -395,7 +395,7 @@ class Sessions:
     def _check_new(self, key: str, unit: Unit) -> None:
         """Raise InvalidKey if a unit would begin a session under a key that is reserved."""
         if is_internal(key) and unit.creates and not self._makes_internal and not self.exists(key):
-            raise InvalidKey(f"keys that begin with 'nacre:' are nacre's own: choose another one than {key!r}")
+            raise InvalidKey(f"keys that begin with 'nacre:' are reserved: choose another key than {key!r}")
 
     # ---- reading
 
@@ -485,7 +485,7 @@ def _wish(entry: AnyEntry) -> Say | Note | Describe:
     match entry:
         case Note(kind, data):
             if kind not in _NOTES and not (kind.startswith("x.") and len(kind) > len("x.")):
-                raise InvalidMessage(f"a record's kind is 'use', 'tool' or 'x.<name>', not {kind!r}")
+                raise InvalidMessage(f"a record's kind must be 'use', 'tool' or 'x.<name>', not {kind!r}")
             return Note(kind, plain(data, "data"))
         case Describe(fields):
             return Describe(plain(fields, "meta"))
@@ -502,13 +502,13 @@ def _content(wish: Say | Note | Describe) -> bytes:
 
 def _id(id: str | None) -> str | None:
     if id is not None and (not isinstance(id, str) or not 1 <= len(id) <= _LONGEST_ID):
-        raise InvalidMessage(f"an id is a text of 1 to {_LONGEST_ID} characters, not {id!r:.300}")
+        raise InvalidMessage(f"an id must be text of 1 to {_LONGEST_ID} characters, not {id!r:.300}")
     return None if id is None else plain(id, "id")
 
 
 def _text(summary: str) -> str:
     if not isinstance(summary, str):
-        raise InvalidMessage(f"a summary is text, not {type(summary).__name__}")
+        raise InvalidMessage(f"a summary must be text, not {type(summary).__name__}")
     return str(plain(summary, "summary"))
 
 

@@ -80,7 +80,7 @@ def test_each_has_its_persona_its_tools_and_its_workspace(home: Path, wires: dic
         assert clerk.furniture.system.startswith("You are Clara.")
         assert main.furniture.system.startswith("You are nacre")
         assert (list(clerk.tools), "write_file" in main.tools) == (["read_file"], True)
-        assert any("no such tool" in note and "'telepathy'" in note for note in clerk.notes)
+        assert any("not a tool of this agent" in note and "'telepathy'" in note for note in clerk.notes)
 
     clerk = {"persona": "You are Clara.", "only": "read_file telepathy"}
     play(wires, act, agents={"clerk": clerk}, channels={})
@@ -123,7 +123,9 @@ def test_an_agent_may_have_several_channels_of_a_kind(home: Path, wires: dict[st
 def test_a_schedule_is_its_agents_and_goes_out_over_its_channels(home: Path) -> None:
     table = {"every": "1m", "text": "x", "to": "home::c::ann", "agent": "clerk"}
     settings = Settings({"agents": {"clerk": {}}, "schedule": {"morning": table}}, {})
-    with pytest.raises(nacre.ConfigError, match=r"schedule.morning sends to 'home', which is no channel of its agent"):
+    with pytest.raises(
+        nacre.ConfigError, match=r"schedule.morning sends to 'home', which is not a channel of its agent"
+    ):
         anyio.run(Agents().check, settings)
 
 

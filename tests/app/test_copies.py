@@ -74,7 +74,7 @@ def test_a_fork_can_undo_what_it_shares(history: FileHistory) -> None:
 def test_what_was_removed_or_replaced_since_is_left_alone(history: FileHistory, tmp_path: Path) -> None:
     turn = write(history, "a", b"1")
     (tmp_path / "place/a").write_bytes(b"mine")
-    assert history.restore("k", turn) == ["a: left as it is, it was changed after this turn"]
+    assert history.restore("k", turn) == ["a: not changed, it was changed after this turn"]
     (tmp_path / "place/a").unlink()
     (tmp_path / "place/a").mkdir()
     (line,) = history.restore("k", turn)

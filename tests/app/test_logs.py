@@ -116,8 +116,8 @@ def test_errors_of_the_machine_speak_and_so_do_those_behind_them() -> None:
         ("the server at http://h answered 400: bad: hello", "the server at http://h answered 400: …"),
         ("it failed in the middle of its answer: hello", "it failed in the middle of its answer: …"),
         ("the server refuses the key: sk-hello", "the server refuses the key: …"),
-        ("the server sent what is not JSON: b'hello'", "the server sent what is not JSON: …"),
-        ("the server sent b'hello' where an object was due", "the server sent: …"),
+        ("the server sent something that is not JSON: b'hello'", "the server sent something that is not JSON: …"),
+        ("the server sent b'hello' where an object was expected", "the server sent: …"),
         ("the server cannot be reached", "the server cannot be reached"),
     ],
 )

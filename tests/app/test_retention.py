@@ -86,13 +86,13 @@ def test_nothing_is_set_and_so_nothing_is_due(sessions: Sessions, calendar: Cale
 
 @pytest.mark.parametrize("text", ["90", "0d", "d", "-1d", "90 days", "1.5d", "9999999d", "90D", "1001y", "99999w"])
 def test_what_is_no_span_of_time_is_said(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"retention.archive_after is a span of time such as 12h, 90d, 8w or 1y"):
+    with pytest.raises(ConfigError, match=r"retention.archive_after is a duration such as 12h, 90d, 8w or 1y"):
         Rules.of(Settings({"retention": {"archive_after": text}}, {}))
 
 
 def test_a_daemon_does_not_start_with_what_is_no_span(home: Path) -> None:
     settings = Settings({"retention": {"delete_after": "soon"}}, {})
-    with pytest.raises(ConfigError, match=r"retention.delete_after is a span of time"):
+    with pytest.raises(ConfigError, match=r"retention.delete_after is a duration"):
         anyio.run(Agents(store=str(home / "store")).check, settings)
 
 
@@ -196,7 +196,7 @@ def test_a_session_that_is_at_work_is_left_alone(sessions: Sessions, root: Path,
     calendar.turn(91)
     hold = sessions.hold("k")
     hold.take()
-    with pytest.raises(Left, match="at work"):
+    with pytest.raises(Left, match="in use"):
         keep(sessions)
     hold.close()
     assert receipts(root)[-1] == ("archive", "k", "left")
@@ -256,7 +256,7 @@ def test_one_that_was_brought_back_since_is_not_thrown_away(sessions: Sessions, 
 def test_only_one_process_does_it_at_a_time(sessions: Sessions, root: Path) -> None:
     with (
         Keeper(sessions, discard_archived),
-        pytest.raises(SessionBusy, match="another process looks after"),
+        pytest.raises(SessionBusy, match="another process is applying retention"),
         Keeper(sessions, discard_archived),
     ):
         pass

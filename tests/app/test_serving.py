@@ -98,7 +98,7 @@ def test_a_channel_on_irc_knows_the_nicks_that_are_named(home: Path, tmp_path: P
 @pytest.mark.parametrize("name", ["../x", "Work", "api", "schedule", ""])
 def test_a_channel_with_a_strange_name_is_not_made(home: Path, tmp_path: Path, name: str) -> None:
     settings = Settings({"channels": {name: {"kind": "irc", "host": "h"}}}, {})
-    with pytest.raises(nacre.ConfigError, match="a channel is named by lower-case letters, digits and dashes"):
+    with pytest.raises(nacre.ConfigError, match="the name of a channel has lower-case letters, digits and dashes"):
         channels_of(settings, tmp_path)
 
 
@@ -107,8 +107,8 @@ def test_a_channel_with_a_strange_name_is_not_made(home: Path, tmp_path: Path, n
     [
         ("/status", "ollama/gemma4:e4b; 2 messages in this conversation; idle"),
         ("/stop", "There is nothing to stop."),
-        ("/new", "A new conversation begins. The old one is kept in the archive."),
-        ("/compact", "It was not summarised"),
+        ("/new", "A new conversation has started. The old one is kept in the archive."),
+        ("/compact", "The conversation was not summarised"),
         ("/help", "Write to me as you would to a person."),
         ("/start", "Write to me as you would to a person."),
     ],
@@ -139,7 +139,7 @@ def test_a_new_conversation_keeps_the_old_one_listed(home: Path) -> None:
     async def act(app: Any, gateway: Gateway) -> None:
         await ask(gateway, words())
         await ask(gateway, words("/new"))
-        assert await ask(gateway, words("/new")) == "This conversation is new already."
+        assert await ask(gateway, words("/new")) == "This conversation is already new."
         assert [info.key for info in app.sessions.list(archived=True)] == [key_of(words())]
 
     play(act, answer(spoken("hello")))
@@ -151,7 +151,7 @@ def test_in_ram_there_is_nothing_to_summarise_and_nothing_kept(home: Path) -> No
             passing.add_message("k", "user", "hi")
             room = Room(passing, app.kernel)
             told = await gateway._commands["/compact"]("k", room)
-            assert await gateway._commands["/new"]("k", room) == "A new conversation begins."
-        assert told.startswith("Nothing of this conversation is kept")
+            assert await gateway._commands["/new"]("k", room) == "A new conversation has started."
+        assert told.startswith("This conversation is not stored")
 
     play(act)

@@ -24,7 +24,9 @@ from tests.app.wires import house, wired
 
 def test_only_one_daemon_serves_a_store(home: Path) -> None:
     async def act(app: Any, _: Gateway) -> None:
-        with pytest.raises(SessionBusy, match=r"is served already: .*; end that, or name another store with --store"):
+        with pytest.raises(
+            SessionBusy, match=r"is in use by another daemon: .*; stop it, or choose another store with --store"
+        ):
             async with serving(app):
                 pass
 
@@ -53,7 +55,9 @@ def test_a_new_conversation_waits_for_the_turn_that_runs(home: Path, monkeypatch
             await anyio.wait_all_tasks_blocked()
             assert wires["home"].sent == []
             made.main.opened.set()
-            assert await wires["home"].hears() == ["A new conversation begins. The old one is kept in the archive."]
+            assert await wires["home"].hears() == [
+                "A new conversation has started. The old one is kept in the archive."
+            ]
             wires["home"].say("hi")
             await wires["home"].hears(2)
             assert [message.content for message in app.sessions.get_history(key)] == ["hi", "main heard hi"]
@@ -76,7 +80,9 @@ def test_nobody_works_on_disk_for_a_conversation_that_is_in_ram(home: Path, monk
 def test_a_sender_with_a_name_that_no_session_can_have_is_told(home: Path) -> None:
     async def act(_: Any, gateway: Gateway) -> None:
         arrived = words(thread="t" * 2000)
-        assert (await ask(gateway, arrived)).startswith("I cannot answer now: a session key has 1 to 1024 characters")
+        assert (await ask(gateway, arrived)).startswith(
+            "I cannot answer now: a session key must have 1 to 1024 characters"
+        )
 
     play(act)
 
@@ -106,9 +112,7 @@ def test_what_is_known_of_senders_does_not_grow_for_ever(home: Path) -> None:
 
 def test_no_channel_has_the_name_of_our_own_sessions(tmp_path: Path) -> None:
     settings = Settings({"channels": {"nacre": {"kind": "irc", "host": "h"}}}, {})
-    with pytest.raises(
-        nacre.ConfigError, match="is named by lower-case letters, digits and dashes, and not api, nacre"
-    ):
+    with pytest.raises(nacre.ConfigError, match="has lower-case letters, digits and dashes, and not api, nacre"):
         channels_of(settings, tmp_path)
 
 
@@ -142,5 +146,5 @@ def test_no_agent_works_in_the_usual_workspace_of_another(tmp_path: Path, inside
 
 @pytest.mark.parametrize("turns", [0, -1])
 def test_a_daemon_that_could_answer_nobody_says_so(home: Path, turns: int) -> None:
-    with pytest.raises(nacre.ConfigError, match=r"agent.max_turns is at least 1"):
+    with pytest.raises(nacre.ConfigError, match=r"agent.max_turns must be at least 1"):
         check_limits(Settings({"agent": {"max_turns": turns}}, {}))

@@ -433,7 +433,7 @@ def test_a_wrong_password_or_token_ends_the_channel(
 ) -> None:
     address = f"http://127.0.0.1:{server.port}"
     monkeypatch.setenv("NACRE_MATRIX_PASSWORD", "hunter2")
-    with pytest.raises(ConfigError, match="does not let '@nobody:nacre"):
+    with pytest.raises(ConfigError, match="rejects the login of '@nobody:nacre"):
         anyio.run(ended, Matrix(Config(homeserver=address, user="@nobody:nacre.test"), state=tmp_path / "m"))
     monkeypatch.setenv("NACRE_MATRIX_TOKEN", "hunter2")
     with pytest.raises(ConfigError, match="token_file"):

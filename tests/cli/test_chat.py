@@ -147,7 +147,7 @@ def test_a_session_at_work_elsewhere_is_locked(nacre: Nacre) -> None:
         done = chat(nacre, ANSWER, "-r", "one", "me too")
         hold.close()
     assert done.returncode == 5
-    assert "at work in another process" in done.stderr
+    assert "in use by another process" in done.stderr
 
 
 @pytest.mark.parametrize(

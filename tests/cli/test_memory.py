@@ -75,8 +75,8 @@ def test_what_was_learned_in_a_session_is_erased(told: Nacre) -> None:
 def test_who_erases_a_session_is_told_what_memory_keeps_of_it(told: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     result = told("s", "rm", "telegram:42", "--permanent")
-    assert "Erase telegram:42 for good (memory keeps 2 lines learned there)? [y/N]" in result.err
-    assert "2 lines learned in telegram:42; `nacre memory forget --session telegram:42` erases that too" in result.err
+    assert "Erase telegram:42 for good (memory still has 2 lines learned there)? [y/N]" in result.err
+    assert "2 lines learned in telegram:42; `nacre memory forget --session telegram:42` erases them too" in result.err
     assert told("memory", "forget", "--session", "telegram:42", "--yes").code == 0
     assert not any(b"called Tom" in data for data in told.files().values())
 
@@ -111,7 +111,7 @@ def test_only_some_of_many_sessions_are_named(nacre: Nacre) -> None:
             memory.remember(f"The secret of {key} is {key}.", key=key)
     lines = nacre("s", "rm", *keys, "--permanent", "--yes").err.splitlines()
     assert [line.count("nacre memory forget --session 'key ") for line in lines] == [1, 1, 1, 1, 1, 0]
-    assert lines[-1] == "… and what was learned in 2 sessions more"
+    assert lines[-1] == "… and facts learned in 2 more sessions"
 
 
 def test_single_facts_are_erased_by_id_or_words(told: Nacre) -> None:

@@ -64,4 +64,4 @@ def test_one_that_is_at_work_is_left_alone_and_said(later: Nacre) -> None:
 def test_what_is_no_span_is_exit_2(later: Nacre) -> None:
     result = later("sessions", "retain", "--archive-after", "soon", "--json")
     assert result.code != 0
-    assert "is a span of time" in result.json["error"]["message"]
+    assert "is a duration" in result.json["error"]["message"]

@@ -83,7 +83,7 @@ def test_a_daemon_is_not_ready_while_an_agent_does_not_start_after_a_reload(mode
         set_up(3)
         running.process.send_signal(signal.SIGHUP)
         found = until_ready(503)
-        assert (found["failing"], found["reasons"]) == (["agents"], ["agent 'clerk' does not start"])
+        assert (found["failing"], found["reasons"]) == (["agents"], ["agent 'clerk' could not be started"])
         assert running.client.get("agents/clerk/api/sessions").status_code == 429
         assert running.client.get("api/sessions").status_code == 200
         bring()
@@ -96,7 +96,7 @@ def test_a_second_daemon_on_the_same_store_is_told_of_the_first(tmp_path: Path) 
     with daemon(tmp_path) as running:
         command = [*PROGRAM, "serve", "--port", "0"]
         done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, check=False)
-        assert (done.returncode, f"is at work in another process ({running.process.pid})" in done.stderr) == (5, True)
+        assert (done.returncode, f"is in use by another process ({running.process.pid})" in done.stderr) == (5, True)
         assert running.client.get("readyz").status_code == 200
 
 

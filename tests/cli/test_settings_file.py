@@ -78,7 +78,7 @@ def test_files_of_many_shapes_can_be_changed(text: str, after: str) -> None:
 
 
 def test_a_file_whose_shape_does_not_allow_it_is_refused() -> None:
-    with pytest.raises(Failure, match=r"agent.model cannot be set in a file that is written like this"):
+    with pytest.raises(Failure, match=r"agent.model cannot be set: the layout of the file is not supported"):
         set_key('agent = { provider = "x" }\n', ["agent", "model"], "y")
 
 

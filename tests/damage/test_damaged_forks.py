@@ -170,7 +170,7 @@ def test_damage_in_what_a_fork_shares_costs_its_line_and_is_logged(
     (base,) = (f"{ROOT}/base/{name}" for name in names(disk, "base"))
     disk.write_durable(base, disk.read(base).replace(b'"content":"b"', b'"content":"B"'))
     assert said(opened(disk), "fork") == ["a", "c"]
-    assert caplog.messages == ["what a fork shares is damaged and was read without that"]
+    assert caplog.messages == ["the history that a fork shares is damaged; the damaged part was skipped"]
 
 
 def test_a_session_that_lost_its_header_keeps_its_large_payloads() -> None:

@@ -199,7 +199,7 @@ def test_resume_last_in_a_conversation_is_not_the_memory(person: Person) -> None
         screen.say("/resume @last")
         screen.until("You said: the blue boat")
         screen.say("/resume nacre:memory")
-        screen.until("is nacre's own")
+        screen.until("belongs to nacre")
         assert screen.leave() == 0
 
 

@@ -110,7 +110,7 @@ def test_changed_instructions_are_shown_and_asked_about_in_a_terminal(person: Pe
     project = person.trust(repository(person))
     (project / "AGENTS.md").write_text("Use spaces now.")
     with Screen(person, "chat", "hello", at=project) as screen:
-        screen.until("Follow it?")
+        screen.until("Follow them?")
         screen.say("show")
         screen.until("Use spaces now.")
         screen.say("y")

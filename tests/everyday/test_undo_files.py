@@ -51,7 +51,7 @@ def test_undo_files_leaves_what_was_changed_since_and_names_what_it_cannot_undo(
     with Screen(person, "chat", "-c", at=project, rows=50) as screen:
         screen.until("Result:")
         screen.say("/undo --files")
-        screen.until("notes: left as it is, it was changed after this turn")
+        screen.until("notes: not changed, it was changed after this turn")
         screen.until("changes by shell cannot be undone")
         screen.type("\x15")
         assert screen.leave() == 0

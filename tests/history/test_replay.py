@@ -86,7 +86,7 @@ def test_a_state_that_lags_behind_its_messages_is_a_stale_head() -> None:
 def test_lost_messages_are_counted() -> None:
     past = without(log(user("a"), user("b"), user("c")), 3)
     assert [(snag.kind, snag.detail) for snag in snags(past)] == [
-        ("lost-messages", "the history has 3 messages, of which 2 are there")
+        ("lost-messages", "the history has 3 messages, but only 2 were found")
     ]
 
 

@@ -397,7 +397,7 @@ class Interrupting(Log):
 @pytest.mark.parametrize("act", [ACTS["run"], ACTS["alone"]])
 def test_a_thread_is_refused_in_the_middle_of_its_own_write(later: Later, act: Callable[[Committer], object]) -> None:
     def ask() -> None:
-        with pytest.raises(Refused, match="in the middle of writing"):
+        with pytest.raises(Refused, match="already writing the same session"):
             act(committer)
 
     log = Interrupting(ask)
@@ -408,7 +408,7 @@ def test_a_thread_is_refused_in_the_middle_of_its_own_write(later: Later, act: C
 
 def test_a_thread_is_refused_in_the_middle_of_its_other_work(log: Log, queue: Committer) -> None:
     def work() -> None:
-        with pytest.raises(Refused, match="in the middle of writing"):
+        with pytest.raises(Refused, match="already writing the same session"):
             queue.run(unit("a"))
 
     queue.alone(work)

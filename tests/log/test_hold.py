@@ -20,7 +20,7 @@ def test_a_turn_in_another_process_is_told_with_which(root: Path) -> None:
         assert other.stdout is not None
         other.stdout.readline()
         hold = sessions.hold("k")
-        with pytest.raises(nacre.SessionBusy, match=rf"at work in another process \({other.pid}\)"):
+        with pytest.raises(nacre.SessionBusy, match=rf"in use by another process \({other.pid}\)"):
             hold.take()
         sessions.hold("another").take()
         other.kill()
@@ -33,7 +33,7 @@ def test_in_one_process_there_is_one_holder(root: Path) -> None:
     with nacre.open(root) as sessions, nacre.open(root) as again:
         mine, other = sessions.hold("k"), again.hold("k")
         mine.take()
-        with pytest.raises(nacre.SessionBusy, match=rf"at work in this process \({os.getpid()}\)"):
+        with pytest.raises(nacre.SessionBusy, match=rf"in use by this process \({os.getpid()}\)"):
             other.take()
         other.close()
         mine.close()
@@ -70,7 +70,7 @@ def test_nothing_is_left_of_a_turn_but_one_empty_file_for_all(root: Path) -> Non
 def test_a_store_that_cannot_be_written_says_so(root: Path) -> None:
     with nacre.open(root) as sessions:
         (root / "turns.lock").mkdir()
-        with pytest.raises(nacre.Refused, match="cannot be held"):
+        with pytest.raises(nacre.Refused, match="cannot be locked"):
             sessions.hold("k").take()
 
 

@@ -37,8 +37,8 @@ def test_a_missing_record_is_found() -> None:
 
 def test_a_repeated_record_and_one_out_of_order_are_found() -> None:
     assert found(HEADER, A, B, B, A, C) == [
-        ("repeated", "record 3 stands here again"),
-        ("order", "record 2 stands here behind record 3"),
+        ("repeated", "record 3 is here again"),
+        ("order", "record 2 is here after record 3"),
     ]
 
 

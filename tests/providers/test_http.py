@@ -157,7 +157,7 @@ def test_an_answer_that_breaks_off_before_its_first_word_is_asked_for_again() ->
 def test_an_answer_that_breaks_off_after_its_first_word_is_not() -> None:
     listener = Listener()
     said = _error(Answer(chunks=(sse(PIECE),), end="cut"), FINE, listener=listener)
-    assert "broke off in the middle of its answer" in said
+    assert "closed the connection in the middle of its answer" in said
     assert (listener.text, listener.waits) == ("Hi.", [])
 
 
@@ -237,7 +237,9 @@ def test_a_redirect_says_where_to() -> None:
 
 
 def test_what_is_not_json_is_named() -> None:
-    assert "sent what is not JSON: b'{nonsense'" in _error(Answer(chunks=(sse("{nonsense"),)), listener=Listener())
+    assert "sent something that is not JSON: b'{nonsense'" in _error(
+        Answer(chunks=(sse("{nonsense"),)), listener=Listener()
+    )
 
 
 def test_a_key_is_in_no_message_and_in_no_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -171,7 +171,7 @@ def test_a_stream_without_its_last_line_is_an_error() -> None:
 
 
 def test_a_dropped_connection_is_an_error() -> None:
-    assert "broke off in the middle" in _failure(Answer(chunks=(said("Well, "),), end="cut"))
+    assert "closed the connection in the middle" in _failure(Answer(chunks=(said("Well, "),), end="cut"))
 
 
 @pytest.mark.parametrize("text", [OVERFLOW, "the input length exceeds the context length"])

@@ -208,7 +208,7 @@ def test_a_held_reply_that_was_cut_is_given_as_far_as_it_came_and_a_call_never()
 
 def test_a_provider_that_cannot_be_held_is_said_to_be_so() -> None:
     provider = Prompted(Scripted(["x"]), strict=True)
-    with pytest.raises(ProviderError, match="cannot hold an answer to a schema"):
+    with pytest.raises(ProviderError, match="cannot force an answer to follow a schema"):
         anyio.run(lambda: provider.complete(Context(messages=(), tools=(READ,)), emit=lambda _: None))
 
 

@@ -52,7 +52,7 @@ CASES = [
     ("---\nname: {name}\n---\nx", "there is no description", False, False),
     ("---\nname: {name}\ndescription: ''\n---\nx", "there is no description", False, False),
     ("---\nname: Other\ndescription: d\n---\nx", "capital letters", True, False),
-    ("---\nname: other\ndescription: d\n---\nx", "not that of its folder", True, False),
+    ("---\nname: other\ndescription: d\n---\nx", "differs from the name of its folder", True, False),
     ("---\nname: -a\ndescription: d\n---\nx", "begins or ends with a hyphen", True, False),
     ("---\nname: a--b\ndescription: d\n---\nx", "two in a row", True, False),
     ("---\nname: a_b\ndescription: d\n---\nx", "other characters", True, False),

@@ -120,7 +120,7 @@ def test_a_damaged_log_that_another_process_writes_is_read_and_left_as_it_is(
     process.flock(process.open(LOG, os.O_RDWR), wait=True)
     with caplog.at_level(logging.WARNING):
         assert said(opened(disk)) == ["a", "c"]
-    assert caplog.messages == ["a damaged log was not mended"]
+    assert caplog.messages == ["a damaged log could not be repaired"]
     assert disk.read(LOG) == log
 
 

@@ -296,7 +296,7 @@ def test_a_store_is_not_closed_in_the_middle_of_a_write_by_the_same_thread() -> 
     found = writers(Disk(), max_open=2)
 
     def work(_: Writer) -> None:
-        with pytest.raises(nacre.Refused, match="in the middle of writing"):
+        with pytest.raises(nacre.Refused, match="already writing the same session"):
             found.close()
 
     found.alone("a", work)

@@ -80,7 +80,7 @@ def test_a_child_that_did_not_finish_is_a_failed_result_with_its_status(status: 
 
 def test_too_deep_and_empty_tasks_are_refused_before_anything_runs() -> None:
     family = Family(2, Report(key="k", status="done"))
-    with pytest.raises(ToolError, match="2 deep already"):
+    with pytest.raises(ToolError, match="already 2 levels deep"):
         output(delegate_tool(family), task="x")
     with pytest.raises(ToolError, match="task is empty"):
         output(delegate_tool(Family(0, Report(key="k", status="done"))), task=" ")

@@ -80,7 +80,7 @@ def test_a_file_that_anybody_may_write_to_is_not_run(folder: Path) -> None:
     (folder / "good.py").chmod(0o666)
     loaded = load(folder)
     assert loaded.tools == ()
-    assert "anybody may write to it" in loaded.problems[0].reason
+    assert "everyone can write to it" in loaded.problems[0].reason
 
 
 def test_no_folder_is_no_problem(tmp_path: Path) -> None:

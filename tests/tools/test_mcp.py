@@ -84,7 +84,7 @@ def test_the_environment_has_only_what_is_harmless_and_what_was_configured(monke
 def test_a_server_that_dies_fails_the_call_and_is_started_again_for_the_next() -> None:
     async def use(tools: dict[str, Tool]) -> None:
         before = (await called(tools["peer_pid"])).text
-        with pytest.raises(ToolError, match=r"'peer' ended: .* What it did is not known"):
+        with pytest.raises(ToolError, match=r"'peer' ended: .* It is not known what it did"):
             await called(tools["peer_die"])
         assert (await called(tools["peer_pid"])).text != before
 
@@ -140,7 +140,7 @@ def test_closing_ends_the_process() -> None:
                 "-c",
                 'input(); print(\'{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"1999"}}\', flush=True); input()',
             ),
-            "speaks version '1999'",
+            "uses version '1999'",
         ),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_pattern_finds_what_it_means_sorted_and_with_sizes(
 
 
 def test_crowded_directories_are_named_and_not_looked_into(listing: Tool, tree: Path) -> None:
-    assert "[not looked into: .git, node_modules; name them" in text(listing, pattern="**/*.py")
+    assert "[not searched: .git, node_modules; name them" in text(listing, pattern="**/*.py")
 
 
 def test_a_directory_below_is_listed_with_paths_from_the_root(listing: Tool, tree: Path) -> None:

@@ -27,7 +27,7 @@ class Kept:
             if text in fact[0]:
                 self.facts.remove(fact)
                 return fact[0]
-        raise NacreError(f"nothing is remembered that {text!r} could mean")
+        raise NacreError(f"no fact matches {text!r}")
 
 
 def run(tool: Function, **arguments: str) -> Output:
@@ -48,7 +48,7 @@ def test_a_fact_is_kept_with_the_session_it_was_said_in_and_taken_out_again() ->
 
 def test_what_is_not_known_is_told_to_the_model() -> None:
     _, forget = remembering_tools(Kept().remember, Kept().forget)
-    with pytest.raises(ToolError, match="nothing is remembered"):
+    with pytest.raises(ToolError, match="no fact matches"):
         run(forget, fact="Friday")
 
 

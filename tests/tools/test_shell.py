@@ -32,7 +32,7 @@ class Canned:
         (Finished(status=0, output=b""), "(no output)", False),
         (Finished(status=2, output=b"bad\n"), "bad\n[exit status 2]", True),
         (Finished(status=-9, output=b""), "(no output)\n[killed by SIGKILL]", True),
-        (Finished(status=-9, output=b"x", timed_out=True), "x\n[ended after 120 s: it took too long]", True),
+        (Finished(status=-9, output=b"x", timed_out=True), "x\n[stopped after 120 s: timeout]", True),
         (Finished(status=0, output=b"\x1b[31mred\x1b[0m \xff"), "red \ufffd", False),
     ],
 )

@@ -150,7 +150,7 @@ def test_a_redirect_is_checked_like_the_first_address(server: str, target: str) 
 def test_redirects_without_end_and_strange_packing_are_refused(server: str) -> None:
     with pytest.raises(ToolError, match="redirects more than 5 times"):
         output(web_tool(allow=LOOPBACK), url=f"{server}" + "/to/" * 9 + "/page")
-    with pytest.raises(ToolError, match="packed its answer as 'br'"):
+    with pytest.raises(ToolError, match="compressed its answer as 'br'"):
         output(web_tool(allow=LOOPBACK), url=f"{server}/brotli")
 
 

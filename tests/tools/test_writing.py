@@ -80,10 +80,10 @@ def test_places_that_overlap_are_not_one(edit: Tool, tmp_path: Path) -> None:
     [
         (
             "def f():\n  return 1",
-            "Line 2 has it with other blanks or line breaks; it reads:\ndef f\\(\\):\n    return 1",
+            "Line 2 has it with different whitespace or line breaks; it reads:\ndef f\\(\\):\n    return 1",
         ),
-        ("def g():\n    return 1", "Most like it is line 2; it reads:\ndef f\\(\\):\n    return 1"),
-        ("completely different words", "Nothing in it is like it: read the file again"),
+        ("def g():\n    return 1", "Line 2 is the most similar; it reads:\ndef f\\(\\):\n    return 1"),
+        ("completely different words", "Nothing in the file is similar: read the file again"),
     ],
 )
 def test_text_that_is_not_there_is_answered_with_what_is_nearest(

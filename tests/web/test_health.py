@@ -180,7 +180,9 @@ def test_a_log_whose_flush_failed_and_that_could_not_be_moved_is_not_ready(root:
     ops.is_broken = True
     with pytest.raises(DurabilityUnknown):
         app.sessions.add_message("k", "user", "two")
-    assert [trouble.reason for trouble in health._written(parts)] == ["1 logs could not be flushed, nor moved since"]
+    assert [trouble.reason for trouble in health._written(parts)] == [
+        "1 logs could not be flushed or moved to a new file"
+    ]
     ops.is_broken = False
     app.sessions.add_message("k", "user", "three")
     assert health._written(parts) == []
@@ -316,7 +318,7 @@ def test_an_agent_that_does_not_start_makes_the_daemon_not_ready(root: Path) -> 
     app = agent(root, Echo())
     missing = {"clerk": None}
     check = health.Check(Parts(agents={"main": app}, missing=missing, http=Traffic(), began=0))
-    assert anyio.run(check.troubles) == [("agents", "agent 'clerk' does not start")]
+    assert anyio.run(check.troubles) == [("agents", "agent 'clerk' could not be started")]
     missing.clear()
     check._looked = float("-inf")
     assert anyio.run(check.troubles) == []

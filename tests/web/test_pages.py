@@ -334,7 +334,7 @@ def test_a_session_in_which_somebody_else_is_at_work_is_left_alone(
     hold.take()
     refused = posted(sessions, f"/do/{verb}/k", **fields)
     assert (refused.status_code, [entry.kind for entry in sessions.records("k")]) == (409, before)
-    assert "is at work in this process" in refused.text
+    assert "is in use by this process" in refused.text
     hold.close()
 
 

@@ -48,7 +48,7 @@ class Conversation:
         """What words that came with an id were answered with, or the last ones if it is ""; None if they wait."""
         at = self.place(id)
         if at is not None and self._messages[at].content != content:
-            raise Taken(f"other words came under the id {id!r}")
+            raise Taken(f"another message was sent with the id {id!r}")
         first = len(self._messages) - 1 if at is None else at
         return next((message for message in self._messages[first:] if is_final(message)), None)
 

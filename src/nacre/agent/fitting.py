@@ -94,7 +94,7 @@ class _Draft:
         """Cut the middle of the system prompt, where the project's instructions are."""
         self.system = cut_middle(self._instructions, max(tokens, _SHORTEST))
         if self.system != self._instructions:
-            self._say("the middle of the instructions (AGENTS.md) is not shown to the model: they are too long for it")
+            self._say("the middle of the instructions (AGENTS.md) is not sent to the model: they are too long for it")
 
     def drop_tools(self) -> None:
         """Leave out tools until the last turn fits; those that it called stay, as providers demand."""
@@ -108,7 +108,7 @@ class _Draft:
         dropped = [tool.name for tool in self.tools if tool not in kept]
         self.tools = kept
         if dropped:
-            self._say(f"the model is not offered these tools, for lack of room: {', '.join(dropped)}")
+            self._say(f"these tools are not offered to the model, for lack of space: {', '.join(dropped)}")
         if any(name in self._material.skills for name in dropped):
             self.drop_skills()
 
@@ -117,7 +117,7 @@ class _Draft:
         if skills and skills in self._instructions:
             self._instructions = self._instructions.replace(skills, "").strip()
             self.cut_system(count(self.system))
-            self._say("the model is not shown the list of skills, for lack of room")
+            self._say("the list of skills is not sent to the model, for lack of space")
 
     def request(self) -> Request:
         # A long prompt may leave no room at all; results of tools are not cut to nothing for that.

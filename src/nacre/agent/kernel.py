@@ -110,7 +110,7 @@ class Kernel:
             await actor.run(idle=self._idle)
         except Exception as error:
             # One session's bug: those who wait on it hear of it, all others go on.
-            logger.exception("an actor failed and is started anew when it is needed", extra={"session": key})
+            logger.exception("the actor of a session failed; it is restarted when needed", extra={"session": key})
             failure = error
         finally:
             if self._actors.get(key) is actor:

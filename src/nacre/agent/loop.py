@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 8
 _TOO_LONG = (
-    "The smallest request that can be made of this session was refused too; it has about {size} tokens.\n"
+    "The smallest possible request of this session was rejected too; it has about {size} tokens.\n"
     "Give the server a larger context, use another model, or write a shorter message."
 )
-_CUT = "the answer was cut short before this call was complete; nothing was run: do it in smaller pieces"
+_CUT = "the answer was cut off before this call was complete; nothing was run: do it in smaller pieces"
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ async def _said(turn: Turn) -> Reply:
     """Let the model speak, and commit what it said with what it cost."""
     reply = await _ask_model(turn)
     if reply.finish == "length":
-        turn.emit(Notice("the answer was cut short: it came to the most tokens that the model may write"))
+        turn.emit(Notice("the answer was cut off: it reached the model's maximum number of tokens"))
         reply = replace(reply, message=replace(reply.message, extra={**reply.message.extra, "stopped": "length"}))
     use = [] if reply.usage is None else [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
     await turn.commit([reply.message, *use])
@@ -84,7 +84,7 @@ async def _ask_model(turn: Turn) -> Reply:
         except ContextOverflow as error:
             refusal = error
         if below is None:
-            turn.emit(Notice("the request was too long for the model; asking again with less"))
+            turn.emit(Notice("the request was too long for the model; retrying with less"))
         below = size
     raise ContextOverflow(f"{refusal}\n{_TOO_LONG.format(size=below)}") from refusal
 

@@ -146,7 +146,7 @@ class Agents:
                 await self._start(name, settings)
             except Exception:
                 # Whatever it is, the other agents have nothing to do with it.
-                logger.exception("an agent does not start", extra={"agent": name})
+                logger.exception("an agent could not be started", extra={"agent": name})
             else:
                 return True
         return False
@@ -159,14 +159,14 @@ class Agents:
         self._units[name], self.apps[name], self._ran[name] = unit, app, settings
         self.gateways.append(gateway)
         self._told(app)
-        logger.info("an agent runs", extra={"agent": name, "model": app.model})
+        logger.info("an agent started", extra={"agent": name, "model": app.model})
 
     async def _end(self, name: str) -> None:
         unit = self._units[name]
         await unit.end()
         self._units.pop(name, None)
         self.gateways[:] = [gateway for gateway in self.gateways if gateway is not unit.gateway]
-        logger.info("an agent has ended", extra={"agent": name})
+        logger.info("an agent stopped", extra={"agent": name})
 
 
 class _Unit:
@@ -216,7 +216,7 @@ def check_limits(settings: Settings) -> None:
         own = settings.for_agent(name)
         Rules.of(own)
         if own.number("agent.max_turns") < 1:
-            raise ConfigError("agent.max_turns is at least 1: with less nobody in a channel is ever answered")
+            raise ConfigError("agent.max_turns must be at least 1: with 0, no message from a channel is ever answered")
 
 
 def check_workspaces(settings: Settings, root: str) -> None:

@@ -244,7 +244,7 @@ class Compactor:
             reach=_MOST_PIECES * self._room,
         )
         if chosen is None:
-            raise NacreError(f"there is nothing to summarise in {key!r} yet: it has no turn but the last")
+            raise NacreError(f"there is nothing to summarise in {key!r} yet: it has only the last turn")
         record, kept = split(chosen.summary)
         usages: list[tuple[str, Usage]] = []
         for piece in pieces(told(chosen.covered), tokens=self._room):
@@ -283,7 +283,7 @@ class Compactor:
         answer = reply.message.content if isinstance(reply.message.content, str) else ""
         fault = complaint(answer.strip(), tokens=most)
         if reply.finish != "stop" or reply.message.tool_calls:
-            fault = "it was cut short" if reply.finish == "length" else "it calls a tool"
+            fault = "it was cut off" if reply.finish == "length" else "it calls a tool"
         if fault:
             raise ProviderError(
                 f"the summary of {provider.model} cannot be used: {fault}; the messages stay as they are"
@@ -331,10 +331,10 @@ def _stored(sessions: Sessions, key: str, seen: _Seen, draft: Draft, usages: lis
         except Conflict:
             continue
         if not number:
-            raise Conflict(f"session {key!r} is not active any more")
+            raise Conflict(f"session {key!r} is no longer active")
         _noted(store, key, usages)
         return
-    raise Conflict(f"session {key!r} is written to all the time; try again later")
+    raise Conflict(f"session {key!r} is being written to constantly; try again later")
 
 
 def _noted(store: Backend, key: str, usages: list[tuple[str, Usage]]) -> None:
@@ -372,7 +372,7 @@ def _undone(sessions: Sessions, key: str) -> int:
         if not number:
             raise SessionNotFound(f"there is no active session {key!r}")
         return (store.read(key, lambda past: past.state.live) or 0) - found.live
-    raise Conflict(f"session {key!r} is written to all the time; try again later")
+    raise Conflict(f"session {key!r} is being written to constantly; try again later")
 
 
 def _back(past: Past) -> _Back:

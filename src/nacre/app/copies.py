@@ -93,19 +93,19 @@ class FileHistory:
     def _restore(self, first: Copy, last: Copy) -> str:
         path, workspace = first.path, self.workspace
         if first.is_too_large:
-            return f"{path}: left as it is, it was too large for a copy"
+            return f"{path}: not changed, it was too large to copy"
         try:
             now, status = self._content(path)
             if now == first.content:
                 return f"{path}: already as it was"
             if workspace is None or now is None or status is None or _digest(now) != last.after:
-                return f"{path}: left as it is, it was changed after this turn"
+                return f"{path}: not changed, it was changed after this turn"
             if first.content is None:
                 workspace.remove(path, expected=status)
                 return f"{path}: removed, it was new"
             workspace.replace(path, first.content, expected=status)
         except ToolError as error:
-            return f"{path}: left as it is, {error}"
+            return f"{path}: not changed, {error}"
         return f"{path}: restored"
 
     def _copies(self, key: str, turn: int) -> list[tuple[Copy, Copy]]:

@@ -59,9 +59,9 @@ class Delivery:
         try:
             await self._channels[arrived.channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.slow")
         except ChannelError as error:
-            logger.info("a remark could not be sent", extra={"channel": arrived.channel, "error": str(error)})
+            logger.info("a notice could not be sent", extra={"channel": arrived.channel, "error": str(error)})
         except Exception:
-            logger.exception("a remark could not be sent", extra={"channel": arrived.channel})
+            logger.exception("a notice could not be sent", extra={"channel": arrived.channel})
 
     async def _send(self, arrived: Arrived, answer: Answer) -> None:
         """Send an answer until it is taken; one that its server fails on again and again lets others go first."""
@@ -83,13 +83,15 @@ class Delivery:
             await self._channels[channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.answer")
             self._traffic.answered[channel] += 1
         except Gone:
-            logger.warning("nobody is there to take an answer", extra={"channel": channel})
+            logger.warning("an answer cannot be delivered: its recipient is gone", extra={"channel": channel})
         except ChannelError as error:
-            logger.warning("an answer could not be sent yet", extra={"channel": channel, "error": str(error)})
+            logger.warning("an answer could not be sent; retrying", extra={"channel": channel, "error": str(error)})
             self._away.add(channel)
             if not (isinstance(error, Doubtful) and case.is_hopeless(self._taken(channel))):
                 return False
-            logger.warning("an answer is given up: its server takes others", extra={"channel": channel})
+            logger.warning(
+                "an answer was given up: the server accepts others but not this one", extra={"channel": channel}
+            )
             without = "failed"
         except Exception:
             # A bug of the channel: it may be one with these words alone, which must not come with every start.
@@ -163,7 +165,7 @@ async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError]) 
         try:
             return await act()
         except trouble as error:
-            logger.warning("something has to wait", extra={"error": str(error)})
+            logger.warning("an operation has to wait; retrying", extra={"error": str(error)})
             await anyio.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
 

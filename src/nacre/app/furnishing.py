@@ -122,7 +122,7 @@ def _allowed(tools: dict[str, Tool], only: Sequence[str], notes: list[str]) -> d
     """The tools that the agent may use; a name that none of them has may be that of a server which is away."""
     if not only:
         return tools
-    notes += [f"agent.only names {name!r}, and there is no such tool here" for name in only if name not in tools]
+    notes += [f"agent.only names {name!r}, which is not a tool of this agent" for name in only if name not in tools]
     return {name: tool for name, tool in tools.items() if name in only}
 
 
@@ -150,7 +150,7 @@ def workspace(settings: Settings, root: str) -> Path:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"the workspace {place} cannot be made: {error}; set agent.workspace") from error
+        raise ConfigError(f"the workspace {place} cannot be created: {error}; set agent.workspace") from error
     return place.resolve()
 
 

@@ -42,11 +42,11 @@ logger = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _AT_ONCE = ("/help", "/start", "/status", "/stop")
 _MOST_WAITING = 64
-TOO_FAST = "You write faster than I can answer; please wait a minute. What you write until then is not taken."
-TOO_MUCH = "There is too much waiting here; please try again in a moment. Your last message was not taken."
-NOTHING = "I have nothing to say to that."
+TOO_FAST = "You are sending messages faster than I can answer; please wait a minute. Messages until then are ignored."
+TOO_MUCH = "Too many messages are waiting; please try again in a moment. Your last message was not accepted."
+NOTHING = "I have no answer to that."
 SILENT = "I cannot answer now: the model does not answer. Please try again later."
-BROKEN = "I cannot answer now: something went wrong here. Whoever runs me finds it in the log."
+BROKEN = "I cannot answer now: an internal error occurred. The log of the server has the details."
 
 
 class Room(Struct, frozen=True):
@@ -135,9 +135,11 @@ class Gateway:
                 return await channel.run(self.accept)
             except ConfigError:
                 # Such as a password that its server refuses: it would be refused again.
-                return logger.exception("a channel ended", extra={"channel": channel.name})
+                return logger.exception(
+                    "a channel was stopped: its configuration is wrong", extra={"channel": channel.name}
+                )
             except Exception:
-                logger.exception("a channel failed, and is run again", extra={"channel": channel.name})
+                logger.exception("a channel failed and is restarted", extra={"channel": channel.name})
             finally:
                 self._running.discard(channel.name)
             await anyio.sleep(wait)
@@ -150,7 +152,7 @@ class Gateway:
             await anyio.sleep_forever()
         manners = self._manners(arrived.channel)
         if not manners.lets(arrived.sender) and arrived.channel != CLOCK:
-            logger.info("words of a stranger were left unanswered", extra={"channel": arrived.channel})
+            logger.info("a message of a user who is not allowed was ignored", extra={"channel": arrived.channel})
             self.traffic.refused[arrived.channel, "stranger"] += 1
             return
         if arrived.channel != CLOCK and not self._rates.allow(arrived, manners.per_minute):
@@ -212,7 +214,7 @@ class Gateway:
             return await self._answer(key, arrived)
         except Exception:
             # A bug with one message must not end the service of all others, nor come again with every start.
-            logger.exception("words could not be answered", extra={"channel": arrived.channel})
+            logger.exception("a message could not be answered", extra={"channel": arrived.channel})
             return self._failure(arrived, BROKEN)
 
     def _key(self, arrived: Arrived) -> str:

@@ -174,7 +174,7 @@ class Inbox:
             await self._noted(_ANEW, {"turn": self._turns})
         except StoreError:
             # The words themselves are safe; what is full is tried again with the next.
-            logger.exception("the inbox could not be begun anew")
+            logger.exception("the inbox could not be recreated")
         finally:
             self._is_turning = False
 

@@ -51,7 +51,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, settings: Settings) -> Rules:
-        """What is set; raises ConfigError for what is no span of time."""
+        """What is set; raises ConfigError for what is not a duration."""
         keys = ("archive_after", "delete_after")
         return cls(**{key: span(settings.text(f"retention.{key}"), f"retention.{key}") for key in keys})
 
@@ -66,7 +66,7 @@ def span(text: str, name: str) -> timedelta | None:
     found = _SPAN.match(text)
     hours = 0 if found is None else int(found[1]) * _HOURS[found[2]]
     if not 0 < hours <= _LONGEST:
-        raise ConfigError(f"{name} is a span of time such as 12h, 90d, 8w or 1y, or nothing; not {text!r}")
+        raise ConfigError(f"{name} is a duration such as 12h, 90d, 8w or 1y, or nothing; not {text!r}")
     return timedelta(hours=hours)
 
 
@@ -163,7 +163,7 @@ def _seen(place: Place) -> Act | None:
             since, size = datetime.fromisoformat(found.updated), found.size + header.cold
             return Act(act="archive", key=key, uid=header.uid, since=since, bytes=size)
     except (OSError, StoreError) as error:
-        logger.warning("a session cannot be read and is left alone", extra={"file": place.log, "error": str(error)})
+        logger.warning("a session cannot be read and is skipped", extra={"file": place.log, "error": str(error)})
         return None
 
 
@@ -250,7 +250,7 @@ class _Receipts:
             self._fd = self._ops.open(self._path, flags)
             if not self._ops.flock(self._fd, wait=False):
                 self.close()
-                raise SessionBusy(f"another process looks after the old sessions in {self._root}")
+                raise SessionBusy(f"another process is applying retention in {self._root}")
             settle_names(self._ops, os.path.dirname(self._path))  # noqa: PTH120 - the same
             self._finish()
         except OSError as error:
@@ -286,7 +286,9 @@ class _Receipts:
         last = self._last()
         if last is not None and last.state == "begun":
             is_done = _is_done(self._root, last)
-            self._add(_now(last, "done" if is_done else "left", "" if is_done else f"{last.why}; but it was cut short"))
+            self._add(
+                _now(last, "done" if is_done else "left", "" if is_done else f"{last.why}; but it was interrupted")
+            )
 
     def _last(self) -> Receipt | None:
         size = self._ops.fstat(self._fd).st_size
@@ -338,14 +340,14 @@ def _look_after(name: str, app: App, discard: Discard) -> None:
                 done[act.act] += _is_kept(keeper, act)
     except Exception:
         # What is wrong with an old session must not end the service of all others.
-        logger.exception("old sessions could not be looked after", extra={"agent": name})
-    logger.info("old sessions were looked after", extra={"agent": name, **done})
+        logger.exception("retention failed", extra={"agent": name})
+    logger.info("retention finished", extra={"agent": name, **done})
 
 
 def _is_kept(keeper: Keeper, act: Act) -> bool:
     try:
         keeper.do(act)
     except (NacreError, OSError) as error:
-        logger.info("an old session was left alone", extra={"session": act.key, "error": str(error)})
+        logger.info("retention skipped a session", extra={"session": act.key, "error": str(error)})
         return False
     return True

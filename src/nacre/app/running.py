@@ -238,7 +238,7 @@ class App:
         try:
             return self.memory.recall(text, tokens=self.settings.number("memory.tokens"))
         except NacreError:
-            logger.exception("memory could not be asked")
+            logger.exception("facts could not be recalled from memory")
             return ""
 
     def _over(self, key: str) -> None:
@@ -254,7 +254,7 @@ class App:
         if self.remote_question(key):
             raise ModelNotAllowed(
                 f"session {key!r} was answered by a local model, and {self.model} is remote\n"
-                "Say yes with --allow-remote or agent.allow_remote = true, or name a local model."
+                "Allow it with --allow-remote or agent.allow_remote = true, or use a local model."
             )
         if key:
             self.work.begin(key)
@@ -416,7 +416,7 @@ def _check_mode(app: App) -> None:
     if app.folder is None or not app.folder.is_trusted:
         raise ConfigError("--yolo needs a folder that you trust: look at it first, then run `nacre trust`")
     if app.settings.text("sandbox.kind") == "off" or "shell" not in app.furniture.confined:
-        raise ConfigError("--yolo needs a working sandbox, and there is none here: `nacre doctor` says why")
+        raise ConfigError("--yolo needs a working sandbox, and there is none here: `nacre doctor` shows why")
 
 
 def _root(store: str | None) -> str:

@@ -46,11 +46,11 @@ FOLDER = "channels"
 """Where in a store its channels keep how far they have read."""
 _MOST_KNOWN = 4096
 _HELP = """\
-Write to me as you would to a person. Beside that I know:
-/new: begin a new conversation
-/status: which model answers, and whether it is at work
-/stop: stop what I am doing
-/compact: summarise what was said so far"""
+Write a message, and I will answer. I also know these commands:
+/new: start a new conversation
+/status: show which model answers, and whether a turn is running
+/stop: stop the current turn
+/compact: summarise the conversation so far"""
 _EARLIER = ("{channel}_{thread}_{sender}", "{channel}_{sender}", "{channel}:{chat}", "agent:main:{channel}:{chat}")
 
 
@@ -84,8 +84,8 @@ def _alone(sessions: Sessions) -> Iterator[None]:
     try:
         hold.take()
     except SessionBusy as error:
-        where = f"{sessions.location} is served already: {error}"
-        raise SessionBusy(f"{where}; end that, or name another store with --store") from error
+        where = f"{sessions.location} is in use by another daemon: {error}"
+        raise SessionBusy(f"{where}; stop it, or choose another store with --store") from error
     try:
         yield
     finally:
@@ -140,7 +140,7 @@ def schedule_of(
     for name, table in schedules.items():
         to = str(table.get("to", "")).partition(":")[0]
         if to and to not in names:
-            raise ConfigError(f"schedule.{name} sends to {to!r}, which is no channel of its agent")
+            raise ConfigError(f"schedule.{name} sends to {to!r}, which is not a channel of its agent")
     if not schedules:
         return None
     from nacre.channels.schedule import Schedule  # noqa: PLC0415 - each channel only where it is configured
@@ -152,7 +152,7 @@ def _made(name: str, table: Mapping[str, Any], folder: Path, manners: Callable[[
     """A channel from its table, without what is not for itself; several of one kind have different names."""
     if not is_name(name) or name in TAKEN:
         named = f"lower-case letters, digits and dashes, and not {', '.join(TAKEN)}"
-        raise ConfigError(f"[channels.{name}]: a channel is named by {named}")
+        raise ConfigError(f"[channels.{name}]: the name of a channel has {named}")
     kind = table.get("kind", name)
     own = {key: value for key, value in table.items() if key not in {*Manners.__struct_encode_fields__, "kind"}}
     state = folder / f"{name}.json"
@@ -192,7 +192,7 @@ class _Forward:
     async def __call__(self, to: Arrived, text: str, *, id: str) -> None:
         channel = self._channels.get(to.channel)
         if channel is None:
-            raise ConfigError(f"a schedule sends to {to.channel!r}, which is no channel of the configuration")
+            raise ConfigError(f"a schedule sends to {to.channel!r}, which is not a configured channel")
         await channel.send(to, text, id=id)
 
 
@@ -242,31 +242,31 @@ def _commands(app: App) -> Mapping[str, Command]:
         try:
             room.sessions.archive(key)
         except SessionNotFound:
-            return "This conversation is new already."
+            return "This conversation is already new."
         finally:
             hold.close()
         kept = " The old one is kept in the archive." if room.sessions is app.sessions else ""
-        return f"A new conversation begins.{kept}"
+        return f"A new conversation has started.{kept}"
 
     async def status(key: str, room: Room) -> str:
         now = room.sessions.snapshot(key, last=0)
         hours = (time.monotonic() - began) / 3600
-        at_work = "at work" if room.kernel.is_at_work(key) else "idle"
-        return f"{app.model}; {now.live} messages in this conversation; {at_work}; up for {hours:.1f} hours"
+        at_work = "a turn is running" if room.kernel.is_at_work(key) else "idle"
+        return f"{app.model}; {now.live} messages in this conversation; {at_work}; running for {hours:.1f} hours"
 
     async def stop(key: str, room: Room) -> str:
         return "Stopped." if room.kernel.stop(key) else "There is nothing to stop."
 
     async def compact(key: str, room: Room) -> str:
         if room.sessions is not app.sessions:
-            return "Nothing of this conversation is kept, so there is nothing to summarise."
+            return "This conversation is not stored, so there is nothing to summarise."
         try:
             draft = await app.compactor.compact(key)
         except (ProviderError, Refused, DurabilityUnknown, LogDamaged):
             # They name servers and files, which are not for everybody.
             raise
         except NacreError as error:
-            return f"It was not summarised: {error}"
+            return f"The conversation was not summarised: {error}"
         return f"Summarised: about {draft.before} tokens became {draft.after}."
 
     async def help(_: str, __: Room) -> str:

@@ -122,8 +122,8 @@ def interval(text: str) -> Every:
     seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
     if not re.fullmatch(r"\s*(\d+\s*[smhdw]\s*)+", text) or not _SHORTEST <= seconds <= _LONGEST:
         raise ConfigError(
-            f"{text!r} is no interval: write it like '15m', '1h30m' or '2d', at least {_SHORTEST} seconds"
-            " and at most ten years"
+            f"{text!r} is not an interval: write it like '15m', '1h30m' or '2d', at least {_SHORTEST} seconds"
+            " and not more than ten years"
         )
     return Every(seconds)
 
@@ -132,7 +132,7 @@ def cron(text: str, *, zone: tzinfo | None = None) -> Cron:
     """What cron's five fields, or a word like `@daily`, mean; raises ConfigError."""
     fields = _SHORT.get(text.strip().lower(), text).lower().split()
     if len(fields) != _FIELDS:
-        raise ConfigError(f"{text!r} is no cron schedule: it has five fields, minute hour day month weekday")
+        raise ConfigError(f"{text!r} is not a cron schedule: it has five fields, minute hour day month weekday")
     minute, hour, day, month, weekday = fields
     made = Cron(
         minutes=_field(minute, 0, 59, "minute"),
@@ -152,7 +152,7 @@ def _see_that_it_fires(made: Cron, text: str) -> None:
     longest = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
     fits = any(min(made.days) <= longest.get(month, 31) for month in made.months)
     if not fits and not made.either_day:
-        raise ConfigError(f"{text!r} never fires: no such month has such a day")
+        raise ConfigError(f"{text!r} never fires: none of these months has such a day")
 
 
 def _field(text: str, least: int, most: int, what: str, *, names: list[str] | None = None) -> frozenset[int]:
@@ -163,13 +163,13 @@ def _part(text: str, least: int, most: int, what: str, names: list[str]) -> rang
     """What `*`, `5`, `mon`, `1-5`, or one of them with `/2` behind it, stands for."""
     found = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?", text)
     if found is None:
-        raise ConfigError(f"{text!r} is no {what} of a cron schedule")
+        raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule")
     star, first, last, step = found.groups()
     start = least if star else _number(first, what, names, least)
     # `5/15` goes on to the end, as `5-59/15` does.
     end = most if star or (last is None and step) else _number(last or first, what, names, least)
     if not least <= start <= end <= most or step == "0" or (step and int(step) > most):
-        raise ConfigError(f"{text!r} is no {what} of a cron schedule: they go from {least} to {most}")
+        raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule: the range is {least} to {most}")
     return range(start, end + 1, int(step or 1))
 
 
@@ -178,5 +178,5 @@ def _number(text: str, what: str, names: list[str], least: int) -> int:
         # Months are counted from one, days of the week from zero.
         return names.index(text) + least
     if not text.isascii() or not text.isdecimal():
-        raise ConfigError(f"{text!r} is no {what} of a cron schedule")
+        raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule")
     return int(text)

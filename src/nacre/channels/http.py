@@ -58,7 +58,7 @@ class Api:
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             raise Unsent(self._said("cannot be reached", error)) from None
         except httpx2.HTTPError as error:
-            raise Lost(self._said("broke off", error)) from None
+            raise Lost(self._said("closed the connection", error)) from None
 
     async def close(self) -> None:
         """Close every connection; twice is harmless, and a later request opens new ones."""
@@ -89,7 +89,7 @@ class Api:
     def _judged(self, response: httpx2.Response, content: bytes) -> dict[str, Any]:
         body = _object(content)
         if response.status_code >= _SERVERS_FAULT or (body is None and response.status_code < _REFUSED):
-            raise Lost(f"answered {response.status_code}, and nothing that can be used")
+            raise Lost(f"answered {response.status_code}without a usable body")
         if response.status_code >= _REFUSED:
             reason = " ".join(str((body or {}).get("error") or (body or {}).get("description") or "").split())
             message = self._without_secret(reason[:_LONGEST_REASON])

@@ -91,7 +91,7 @@ class Irc:
         else:
             target = to.shown or to.sender or to.chat
         if not target or not target.isprintable() or " " in target or target.startswith(":"):
-            raise Gone(f"{target!r} is nobody's name on IRC")
+            raise Gone(f"{target!r} is not a valid name on IRC")
         with self._doubts.about(id):
             await self._insist(text, target)
 
@@ -108,7 +108,9 @@ class Irc:
             try:
                 return await link.say(text, target)
             except Lost as error:
-                raise Doubtful(f"{self._config.host} {error}; what of it was said is not known") from error
+                raise Doubtful(
+                    f"{self._config.host} {error}; it is not known how much of the message was sent"
+                ) from error
             except Gone:
                 if not self._may_wait():
                     raise
@@ -126,7 +128,7 @@ class Irc:
             while self._link is None:
                 await self._change.wait()
         if self._link is None:
-            raise ChannelError(f"{self._config.host} cannot be reached, and nothing was said")
+            raise ChannelError(f"{self._config.host} cannot be reached, and nothing was sent")
         return self._link
 
     # ---- words in
@@ -138,7 +140,9 @@ class Irc:
             try:
                 await accept(arrived)
             except NacreError as error:
-                logger.warning("words cannot be accepted yet", extra={"channel": self.name, "reason": str(error)})
+                logger.warning(
+                    "a message cannot be accepted yet; retrying", extra={"channel": self.name, "reason": str(error)}
+                )
                 await attempts.wait()
                 continue
             self._waiting.done()
@@ -146,7 +150,7 @@ class Irc:
 
     def _hear(self, link: Link, line: Line) -> None:
         if len(self._waiting) >= _MOST_WAITING:
-            logger.warning("too many words wait, and some were dropped", extra={"channel": self.name})
+            logger.warning("too many messages are waiting, and some were dropped", extra={"channel": self.name})
         elif (arrived := self._arrived(link, line)) is not None:
             self._waiting.put(arrived)
 
@@ -194,7 +198,10 @@ class Irc:
                 async with self._opened() as stream:
                     await self._serve(stream)
             except Lost as error:
-                logger.warning("the IRC server is away", extra={"host": self._config.host, "reason": str(error)})
+                logger.warning(
+                    "connection to the IRC server lost; reconnecting",
+                    extra={"host": self._config.host, "reason": str(error)},
+                )
             if time.monotonic() - begun > _STEADY:
                 attempts.succeeded()
             await attempts.wait()
@@ -224,7 +231,7 @@ class Irc:
         self._link = link
         self._change.set()
         self._change = anyio.Event()
-        logger.info("on IRC", extra={"host": self._config.host})
+        logger.info("connected to IRC", extra={"host": self._config.host})
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[ByteStream]:

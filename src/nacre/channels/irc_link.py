@@ -100,7 +100,7 @@ class Link:
                 await self._tend()
             if not self._spoke:
                 break
-        logger.info("the IRC server is silent", extra={"host": self._config.host})
+        logger.info("the IRC server does not respond; disconnecting", extra={"host": self._config.host})
         await anyio.aclose_forcefully(self._stream)
 
     async def say(self, text: str, target: str) -> None:
@@ -187,7 +187,7 @@ class Link:
 
     async def _ask(self) -> None:
         if self._config.login and "sasl" not in self._offered:
-            raise ConfigError(f"{self._config.host} offers no SASL: take channels.irc.login out, or use another server")
+            raise ConfigError(f"{self._config.host} offers no SASL: remove channels.irc.login, or use another server")
         wanted = _CAPABILITIES & self._offered | ({"sasl"} if self._config.login else set())
         await self._write(f"CAP REQ :{' '.join(sorted(wanted))}" if wanted else "CAP END")
 
@@ -201,7 +201,7 @@ class Link:
 
     async def _enter(self) -> None:
         if self._config.identify == "account" and "account-tag" not in self._taken:
-            raise ConfigError(f"{self._config.host} does not tell accounts: set channels.irc.identify to 'nick'")
+            raise ConfigError(f"{self._config.host} does not report accounts: set channels.irc.identify to 'nick'")
         self.registered.set()
         await self._join()
 
@@ -247,10 +247,12 @@ class Link:
             return
         wanted = self._config.nick
         if line.command == "432" and self.nick == wanted:
-            raise ConfigError(f"{self._config.host} takes no nick {wanted!r}: set channels.irc.nick to another")
+            raise ConfigError(
+                f"{self._config.host} does not accept the nick {wanted!r}: choose another for channels.irc.nick"
+            )
         number = 1 if self.nick == wanted else int(self.nick[-1]) + 1
         if number > _NICKS:
-            raise Lost(f"has somebody under the nick {wanted!r} and all that are like it")
+            raise Lost(f"has other users with the nick {wanted!r} and all its variants")
         self.nick = _numbered(wanted, number)
         await self._write(f"NICK {self.nick}")
 
@@ -263,7 +265,7 @@ class Link:
         # Some servers have no better word for a wrong password.
         if not self.registered.is_set() and "password" in reason.lower():
             raise ConfigError(f"{self._config.host} refuses the password: see channels.irc.password_file")
-        raise Lost(f"hung up: {reason}")
+        raise Lost(f"closed the connection: {reason}")
 
     def _note(self, line: Line) -> None:
         if line.command == "464" or line.command in _SASL_FAILED:
@@ -301,7 +303,7 @@ class Link:
         finally:
             del self._fences[token]
         if self._over or not fence.is_set():
-            raise Lost("did not say that it has what was written to it")
+            raise Lost("did not confirm that it received the message")
 
     def _passed(self, token: str) -> None:
         if token in self._fences:
@@ -317,4 +319,4 @@ async def _alive(doing: Awaitable[bytes | None]) -> bytes:
     try:
         return await doing or b""
     except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
-        raise Lost(f"hung up ({str(error) or 'without a word'})") from error
+        raise Lost(f"closed the connection ({str(error) or 'without a reason'})") from error

@@ -34,7 +34,7 @@ _TYPING, _BRIEFLY = 30_000, 5.0
 _PAGE, _PAGES = 100, 50
 _TYPES = ["m.room.message", "m.room.encrypted", "m.room.member"]
 _NONE: dict[str, Any] = {"types": []}
-_UNREADABLE = "This room is encrypted, and I cannot read what is said in it. Please write to me in one that is not."
+_UNREADABLE = "This room is encrypted, and I cannot read its messages. Please write to me in an unencrypted room."
 _UNAUTHORIZED, _TOO_MANY = 401, 429
 _ALONE_TOGETHER = 2
 
@@ -89,11 +89,11 @@ class Matrix:
                 await self._follow(accept, attempts)
             except Refusal as refusal:
                 self._judge(refusal)
-                logger.warning("the Matrix server refuses", extra={"reason": str(refusal)})
+                logger.warning("the Matrix server rejected a request; retrying", extra={"reason": str(refusal)})
             except ConfigError:
                 raise
             except (Lost, NacreError, OSError) as error:
-                logger.warning("Matrix is interrupted", extra={"reason": str(error)})
+                logger.warning("connection to Matrix lost; reconnecting", extra={"reason": str(error)})
             self.is_up = False
             await attempts.wait()
 
@@ -132,7 +132,9 @@ class Matrix:
         except Refusal as refusal:
             if refusal.status == _TOO_MANY:
                 raise
-            raise ConfigError(f"{self._config.homeserver} does not let {self._config.user!r} in: {refusal}") from None
+            raise ConfigError(
+                f"{self._config.homeserver} rejects the login of {self._config.user!r}: {refusal}"
+            ) from None
         self._token = self._api.secret = str(found.get("access_token") or "")
 
     def _judge(self, refusal: Refusal) -> None:
@@ -141,7 +143,7 @@ class Matrix:
             return
         if not self._password:
             where = f"channels.{self.name}.token_file"
-            raise ConfigError(f"{self._config.homeserver} does not know the token of {where}") from None
+            raise ConfigError(f"{self._config.homeserver} rejects the token of {where}") from None
         self._token = ""
 
     async def _ready(self) -> None:
@@ -229,7 +231,7 @@ class Matrix:
             before = str(page.get("end") or "")
             if not before or not page.get("chunk"):
                 return found[::-1]
-        logger.warning("too much was said in a Matrix room, and the oldest is left out", extra={"chat": room})
+        logger.warning("too many messages in a Matrix room; the oldest were skipped", extra={"chat": room})
         return found[::-1]
 
     async def _enter_rooms(self, invitations: list[tuple[str, str]]) -> None:
@@ -239,14 +241,14 @@ class Matrix:
     async def _invited(self, room: str, sender: str) -> None:
         """Go where somebody who is welcome invites us; an invitation that has lapsed is no matter."""
         if not self._welcome(sender):
-            logger.info("an invitation of a stranger was left alone", extra={"channel": self.name})
+            logger.info("an invitation by an unknown user was ignored", extra={"channel": self.name})
             return
         try:
             await self._ask("POST", f"/join/{quote(room, safe='')}", {})
         except Refusal as refusal:
             if refusal.status in {_UNAUTHORIZED, _TOO_MANY}:
                 raise
-            logger.warning("a Matrix room cannot be entered", extra={"chat": room, "reason": str(refusal)})
+            logger.warning("a Matrix room cannot be joined", extra={"chat": room, "reason": str(refusal)})
 
     async def _is_crowded(self, room: str) -> bool:
         """Whether there are others beside the bot and one person; there, only what is said to the bot is for it."""
@@ -264,7 +266,7 @@ class Matrix:
         except Refusal as refusal:
             if refusal.status in {_UNAUTHORIZED, _TOO_MANY}:
                 raise
-            logger.warning("a Matrix room is not told of", extra={"chat": room, "reason": str(refusal)})
+            logger.warning("a Matrix room cannot be read", extra={"chat": room, "reason": str(refusal)})
             return {}
 
     async def _keep(self, since: str, invited: Mapping[str, str] | None = None) -> None:
@@ -282,7 +284,10 @@ class Matrix:
         try:
             await self._put(room, f"encrypted-{id}", answer(_UNREADABLE, None))
         except ChannelError as error:
-            logger.warning("an encrypted Matrix room was not told of", extra={"chat": room, "reason": str(error)})
+            logger.warning(
+                "the notice about an encrypted Matrix room could not be sent",
+                extra={"chat": room, "reason": str(error)},
+            )
         self._told.add(room)
 
     async def _put(self, room: str, id: str, content: dict[str, Any]) -> None:
@@ -320,7 +325,7 @@ class Matrix:
             path = f"/rooms/{quote(room, safe='')}/typing/{quote(self._me, safe='')}"
             await self._ask("PUT", path, body, patience=_BRIEFLY)
         except (Lost, Refusal) as error:
-            logger.debug("a typing notice was not taken", extra={"reason": str(error)})
+            logger.debug("a typing notice was not accepted", extra={"reason": str(error)})
 
     async def _ask(
         self,

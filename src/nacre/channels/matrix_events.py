@@ -69,7 +69,7 @@ def batch(answer: dict[str, Any]) -> Batch:
     """What a server's answer holds; raises Lost if it does not say where to go on."""
     place, rooms = answer.get("next_batch"), _object(answer.get("rooms"))
     if not isinstance(place, str) or not place:
-        raise Lost("answered, and did not say where to go on")
+        raise Lost("answered without a next_batch token")
     joined = {name: _room(_object(room.get("timeline"))) for name, room in _named(rooms.get("join"))}
     invites = {
         name: events(_object(room.get("invite_state")).get("events")) for name, room in _named(rooms.get("invite"))

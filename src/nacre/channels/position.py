@@ -29,7 +29,9 @@ class Position:
             return found
         # It is kept for whoever wants to see what it was; the channel begins as it did the first time.
         self._path.replace(self._path.with_name(f"{self._path.name}.unreadable"))
-        logger.warning("a channel's position cannot be read and was set aside", extra={"file": str(self._path)})
+        logger.warning(
+            "the saved position of a channel cannot be read; the file was renamed", extra={"file": str(self._path)}
+        )
         return {}
 
     def write(self, value: dict[str, Any]) -> None:

@@ -92,7 +92,7 @@ class Schedule:
             except ConfigError:
                 raise
             except (NacreError, OSError) as error:
-                logger.warning("a schedule is interrupted", extra={"reason": str(error)})
+                logger.warning("a schedule was interrupted; retrying", extra={"reason": str(error)})
                 await attempts.wait()
             await self._clock.sleep(self._nap())
 
@@ -102,7 +102,7 @@ class Schedule:
         if target is None:
             return
         if self._forward is None:
-            raise Gone(f"schedule.{to.chat} has a place for its answers, and no channel brings them there")
+            raise Gone(f"schedule.{to.chat} has a session for its answers, but no channel delivers to it")
         await self._forward(target, text, id=id)
 
     async def close(self) -> None:

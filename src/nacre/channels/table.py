@@ -20,7 +20,7 @@ def parsed(kind: type[T], table: Mapping[str, Any], *, section: str) -> T:
     try:
         return msgspec.convert(dict(table), kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"[{section}] cannot be used: {error}; see docs/channels.md for what it may hold") from error
+        raise ConfigError(f"[{section}] cannot be used: {error}; see docs/channels.md for its settings") from error
 
 
 def variable(channel: str, what: str) -> str:
@@ -38,7 +38,7 @@ def secret(file: str, variable: str, *, section: str, key: str) -> str:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"{section}.{key} names {file!r}, which cannot be read: {reason}") from None
     if not text or not text.isprintable():
-        raise ConfigError(f"{section}.{key} names {file!r}, which must hold one line and nothing else")
+        raise ConfigError(f"{section}.{key} names {file!r}, which must contain exactly one line")
     return text
 
 
@@ -57,5 +57,7 @@ def address(text: str, *, section: str, key: str) -> str:
 def needed(value: str, *, section: str, key: str, variable: str) -> str:
     """A secret without which there is no channel; raises ConfigError."""
     if not value:
-        raise ConfigError(f"[{section}] has no secret: set {section}.{key} to a file that holds it, or set {variable}")
+        raise ConfigError(
+            f"[{section}] has no secret: set {section}.{key} to a file that contains it, or set {variable}"
+        )
     return value

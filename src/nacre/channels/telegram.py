@@ -78,16 +78,14 @@ class Telegram:
                 await self._follow(accept, attempts)
             except Refusal as refusal:
                 if refusal.status in _UNKNOWN:
-                    raise ConfigError(
-                        f"{self._config.address} does not know the token of channels.{self.name}"
-                    ) from None
-                logger.warning("Telegram refuses", extra={"reason": str(refusal)})
+                    raise ConfigError(f"{self._config.address} rejects the token of channels.{self.name}") from None
+                logger.warning("Telegram rejected a request; retrying", extra={"reason": str(refusal)})
                 self.is_up = False
                 await self._patience.sleep(_asked_wait(refusal))
             except ConfigError:
                 raise
             except (Lost, NacreError, OSError) as error:
-                logger.warning("Telegram is interrupted", extra={"reason": str(error)})
+                logger.warning("connection to Telegram lost; reconnecting", extra={"reason": str(error)})
                 self.is_up = False
             await attempts.wait()
 
@@ -199,9 +197,9 @@ class Telegram:
         """Wait as long as Telegram asks; raises Gone if waiting is of no use."""
         if refusal.status in _UNKNOWN:
             # The chat is there as it was, and whoever runs the bot has a new token soon.
-            raise ChannelError(f"{self._config.address} does not know the bot's token, and nothing was sent") from None
+            raise ChannelError(f"{self._config.address} rejects the bot's token, and nothing was sent") from None
         if refusal.status != _TOO_MANY:
-            raise Gone(f"Telegram takes no answer for this chat: it {refusal}") from refusal
+            raise Gone(f"Telegram does not accept messages for this chat: it {refusal}") from refusal
         wait = _asked_wait(refusal)
         if wait > _LONGEST_WAIT:
             raise ChannelError(f"Telegram asks to wait {wait:.0f} seconds, and nothing was sent") from refusal

@@ -38,7 +38,9 @@ class Waiting:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _append(self._path, msgspec.json.encode(arrived) + b"\n")
         except OSError as error:
-            logger.warning("words that wait cannot be written", extra={"file": str(self._path), "reason": str(error)})
+            logger.warning(
+                "waiting messages cannot be written to disk", extra={"file": str(self._path), "reason": str(error)}
+            )
 
     async def first(self) -> Arrived:
         """The oldest; waits for one."""
@@ -73,7 +75,9 @@ def _read(path: Path) -> list[Arrived]:
         return []
     found = [_parsed(line) for line in lines]
     if None in found:
-        logger.warning("words that waited cannot be read", extra={"file": str(path), "lines": found.count(None)})
+        logger.warning(
+            "waiting messages cannot be read from disk", extra={"file": str(path), "lines": found.count(None)}
+        )
     return [arrived for arrived in found if arrived is not None]
 
 

@@ -97,7 +97,7 @@ def serve_checks(args: Namespace, out: Out) -> Iterator[Check]:
     if needs_token(args):
         yield Check("token", "fail", f"a daemon on {args.host} needs a token that you chose", TOKEN_HINT)
     else:
-        yield Check("token", "ok", f"in {VARIABLE}" if os.environ.get(VARIABLE) else "made anew at each start")
+        yield Check("token", "ok", f"in {VARIABLE}" if os.environ.get(VARIABLE) else "generated at each start")
     yield from settings_checks(args, out, model=args.model)
 
 

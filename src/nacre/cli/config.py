@@ -24,7 +24,7 @@ EXAMPLES = (
     ("the value of one setting", "nacre config get agent.model"),
     ("back to the default", "nacre config unset agent.model"),
     ("open the file in $EDITOR, and check it afterwards", "nacre config edit"),
-    ("can it work?", "nacre config check"),
+    ("check the configuration", "nacre config check"),
     ("set one for a single command", "NACRE_CLI_COLOR=never nacre sessions list"),
 )
 

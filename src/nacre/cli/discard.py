@@ -176,7 +176,7 @@ def _move(ops: Ops, old: str, new: str) -> None:
 def _refuse_taken(path: str, place: Place) -> None:
     if os.path.exists(place.log) and not _is_same(path, place.log):
         hint = "archive or remove that one first"
-        raise Failure("conflict", f"there is an active session {place.key!r} by now", hint=hint)
+        raise Failure("conflict", f"there is now an active session {place.key!r}", hint=hint)
 
 
 def _come_back(ops: Ops, path: str, place: Place) -> None:

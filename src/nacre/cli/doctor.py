@@ -107,7 +107,7 @@ def _opens(args: Namespace, root: str) -> Check:
     lost = _logs(f"{root}/sessions") - sum(not info.archived for info in infos)
     if lost > 0:
         return Check(
-            "store", "warn", f"{detail}, {several(lost, 'log')} without a session", "`nacre sessions verify` says why"
+            "store", "warn", f"{detail}, {several(lost, 'log')} without a session", "`nacre sessions verify` shows why"
         )
     return Check("store", "ok", detail)
 
@@ -183,7 +183,7 @@ def _index(root: str) -> Check:
 
         from nacre.index.location import folder_of  # noqa: PLC0415
     except ImportError as error:
-        return Check("index", "warn", f"none, so that lists read every log: {error}", "use a Python that has sqlite3")
+        return Check("index", "warn", f"no index, so lists read every log: {error}", "use a Python that has sqlite3")
     path = f"{folder_of(root, None)}/index.sqlite"
     if not os.path.exists(path):
         return Check("index", "ok", "not built yet; the first list or search builds it")

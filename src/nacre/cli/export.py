@@ -158,7 +158,7 @@ def _damage(key: str, lives: Iterable[_Life]) -> Failure | None:
     lost = len(set().union(*(life.lost for life in lives)))
     if not lost:
         return None
-    what = f"session {key!r} has lost {several(lost, 'large payload')}, of which the export has only the name"
+    what = f"session {key!r} has lost {several(lost, 'large payload')}, and the export has only their names"
     return Failure("damaged", what, hint="`nacre sessions verify` shows where")
 
 

@@ -56,7 +56,7 @@ def run(args: Namespace, out: Out) -> int:
 def leftovers(root: str) -> Iterator[Leftover]:
     """Rewrites of logs whose writer was killed, long enough ago that nobody is at it still, and unused payloads."""
     for path in unused(Ops(), root):
-        yield Leftover(path, os.stat(path).st_size, "a payload that no session has")
+        yield Leftover(path, os.stat(path).st_size, "a payload that no session uses")
     for folder in (f"{root}/sessions", f"{root}/archive", f"{root}/blobs"):
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -66,7 +66,7 @@ def leftovers(root: str) -> Iterator[Leftover]:
             if entry.name.endswith(".tmp") and entry.is_file(follow_symlinks=False):
                 found = entry.stat(follow_symlinks=False)
                 if found.st_mtime < time.time() - _OLD:
-                    yield Leftover(entry.path, found.st_size, "was being written when its writer was killed")
+                    yield Leftover(entry.path, found.st_size, "left by a writer that was killed")
 
 
 def _removed(path: str) -> bool:

@@ -37,7 +37,7 @@ _TEMPLATE = """\
 [agent]
 # The model that answers, as "provider/model". `nacre models` lists them; empty: nacre chooses at each start.
 model = {model}
-# Models that answer, in this order, if that one is unavailable. Each switch is said.
+# Models that answer, in this order, if that one is unavailable. Each switch is reported.
 # fallback = ["ollama/llama3.2:3b", "openai/gpt-5-mini"]
 # May a remote model answer in sessions that a local model answered so far? If not, you are asked.
 # allow_remote = false
@@ -71,7 +71,7 @@ class Choices(NamedTuple):
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("-m", "--model", metavar="NAME", help="the model that answers; not asked then")
+    parser.add_argument("-m", "--model", metavar="NAME", help="the model that answers; skips this question")
     parser.add_argument("-y", "--yes", action="store_true", help="take the defaults, ask nothing")
     parser.add_argument("--force", action="store_true", help="replace an existing configuration; a backup is kept")
     parser.add_argument("--dry-run", action="store_true", help="print the configuration, write nothing")
@@ -268,4 +268,4 @@ def mention(out: Out) -> None:
         mark.touch(exist_ok=False)
     except OSError:
         return  # Said before, or it cannot be remembered: then it would be said each time.
-    out.note("`nacre init` chooses the model, what is asked before tools run, and memory. (Said once.)")
+    out.note("`nacre init` sets the model, approvals and memory. (This is shown once.)")

@@ -65,7 +65,7 @@ def add(parser: ArgumentParser) -> None:
         "--sort", choices=tuple(_SORTS), default="updated", help="sort by this, newest or largest first"
     )
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
-    parser.add_argument("--cursor", metavar="C", help="continue after an earlier list: its next_cursor")
+    parser.add_argument("--cursor", metavar="C", help="continue after this cursor, next_cursor of an earlier list")
     parser.add_argument(
         "--format",
         metavar="TEXT",

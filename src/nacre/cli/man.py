@@ -28,7 +28,7 @@ EXIT_CODES = (
     (12, "chat: the answer was empty"),
     (13, "chat: the model is not available or not allowed"),
     (130, "interrupted (SIGINT)"),
-    (141, "the reader of the output has gone (SIGPIPE)"),
+    (141, "the reader of the output closed it (SIGPIPE)"),
 )
 
 

@@ -213,7 +213,7 @@ def _add(args: Namespace, out: Out, place: _Place) -> int:
         out.document({**document, **(_shape(line) if line is not None else {"text": text, "subject": args.subject})})
     else:
         out.say(clean(text if line is None else line.text))
-        out.note("would be added" if line is None else "added" if is_new else "this fact was there already")
+        out.note("would be added" if line is None else "added" if is_new else "this fact was known already")
     return OK
 
 
@@ -281,7 +281,7 @@ def _edit_page(args: Namespace, out: Out, place: _Place) -> int:
     try:
         run_editor(path)
     except NacreError as error:
-        raise Failure("failed", str(error), hint="what was saved is read next time") from error
+        raise Failure("failed", str(error), hint="saved changes are read next time") from error
     place.memory.settle()
     after = {line.id for line in place.memory.list()}
     if out.json:

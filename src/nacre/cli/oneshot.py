@@ -159,7 +159,7 @@ class _Turn:
 
     @property
     def only_thought(self) -> str:
-        return ", it only thought" if self._has_thought else ""
+        return ", only reasoning" if self._has_thought else ""
 
     def take(self, event: Event) -> None:
         match event:

@@ -11,17 +11,17 @@ from nacre.cli.output import Out
 from nacre.cli.text import clean
 
 EXAMPLES = (
-    ("what is allowed always in this folder", "nacre permissions"),
+    ("list what is always allowed in this folder", "nacre permissions"),
     ("in every folder", "nacre permissions list --all"),
-    ("take one rule back", "nacre permissions revoke 'shell(git push)'"),
-    ("take all rules of a folder back", "nacre permissions clear ~/project"),
+    ("remove one rule", "nacre permissions revoke 'shell(git push)'"),
+    ("remove all rules of a folder", "nacre permissions clear ~/project"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "revoke", "clear"), nargs="?", default="list", help="default: list")
     parser.add_argument(
-        "words", metavar="RULE DIR", nargs="*", help="revoke: the rule; then the folder (default: this)"
+        "words", metavar="RULE DIR", nargs="*", help="revoke: the rule; then the folder (default: the current one)"
     )
     parser.add_argument("--all", action="store_true", help="list: every folder")
 
@@ -42,14 +42,14 @@ def run(args: Namespace, out: Out) -> int:
         return _show(out, {root: list(store.rules(root))})
     gone = store.remove(root, None if rule is None else [rule])
     if rule is not None and not gone:
-        raise Failure("not_found", f"{rule} is not allowed always in {root}", hint="nacre permissions lists what is")
+        raise Failure("not_found", f"{rule} is not always allowed in {root}", hint="`nacre permissions` lists what is")
     if out.json:
         out.document({"schema_version": 1, "folder": root, "revoked": gone})
     else:
         for one in gone:
             out.say(f"revoked {clean(one)}")
         if not gone:
-            out.note(f"nothing was allowed always in {clean(root)}")
+            out.note(f"nothing is always allowed in {clean(root)}")
     return OK
 
 
@@ -63,9 +63,9 @@ def _show(out: Out, folders: dict[str, list[str]]) -> int:
         for rule in rules:
             out.say(f"  {clean(rule)}")
         if not rules:
-            out.say(out.dim("  nothing is allowed always here"))
+            out.say(out.dim("  nothing is always allowed here"))
     if not folders:
-        out.note("nothing is allowed always in any folder")
+        out.note("nothing is always allowed in any folder")
     return OK
 
 

@@ -70,13 +70,13 @@ def refuse_internal(key: str, *, allowed: bool) -> None:
     """Raise Failure for one of nacre's own sessions, unless changing it was allowed by --internal."""
     if is_internal(key) and not allowed:
         hint = "add --internal if you mean it; reading it needs no flag"
-        raise Failure("usage", f"session {key!r} is nacre's own and is not changed by accident", hint=hint)
+        raise Failure("usage", f"session {key!r} belongs to nacre and is protected against changes", hint=hint)
 
 
 def find(sessions: Sessions, ref: str) -> Target:
     """The session that a reference names; raises Failure where that is none or not only one."""
     if not ref:
-        raise Failure("usage", "an empty text names no session", hint="`nacre sessions list` shows the sessions")
+        raise Failure("usage", "the name of the session is empty", hint="`nacre sessions list` shows the sessions")
     if (key := _fixed(sessions, ref)) is not None:
         return Target(key)
     point = _POINT.match(ref)
@@ -175,7 +175,7 @@ def _by_path(sessions: Sessions, path: str) -> str:
     key = head_of(path).sid or key_of(name)
     if key is None or stem(key) != name:
         raise Failure(
-            "damaged", f"{path} does not say which session it is", hint="`nacre sessions verify` reports what is wrong"
+            "damaged", f"{path} does not name its session", hint="`nacre sessions verify` reports what is wrong"
         )
     return key
 

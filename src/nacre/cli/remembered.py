@@ -43,13 +43,13 @@ def _entries(sessions: Sessions) -> list[Entry]:
 
 def beside(found: Counter[str]) -> str:
     """What a question about erasing says of memory; "" if there is nothing."""
-    return f" (memory keeps {several(found.total(), 'line')} learned there)" if found else ""
+    return f" (memory still has {several(found.total(), 'line')} learned there)" if found else ""
 
 
 def tell(out: Out, found: Counter[str]) -> None:
     """Say how to erase what memory keeps."""
     for key, count in found.most_common(_MOST_NAMED):
         command = clean(f"nacre memory forget --session {shlex.quote(key)}")
-        out.note(f"memory keeps {several(count, 'line')} learned in {clean(key)}; `{command}` erases that too")
+        out.note(f"memory still has {several(count, 'line')} learned in {clean(key)}; `{command}` erases them too")
     if len(found) > _MOST_NAMED:
-        out.note(f"… and what was learned in {several(len(found) - _MOST_NAMED, 'session')} more")
+        out.note(f"… and facts learned in {several(len(found) - _MOST_NAMED, 'more session')}")

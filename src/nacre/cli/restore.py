@@ -12,7 +12,7 @@ from nacre.cli.place import opened
 
 EXAMPLES = (
     ("list the trash", "nacre sessions trash list"),
-    ("restore the session removed last", "nacre sessions restore @last"),
+    ("restore the session that was removed last", "nacre sessions restore @last"),
     ("one by its key", "nacre sessions restore telegram:42"),
 )
 

@@ -216,7 +216,7 @@ def _is_interactive(out: Out) -> bool:
 def tell_how_to_resume(app: App, args: Namespace, out: Out, key: str) -> None:
     """Print the command that resumes the session."""
     if args.incognito:
-        out.note("nothing of this was kept")
+        out.note("nothing was stored")
     elif app.sessions.exists(key):
         out.note(f"Resume with: {_resume_command(args, key)}")
 

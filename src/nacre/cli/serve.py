@@ -34,7 +34,7 @@ EXAMPLES = (
 logger = logging.getLogger(__name__)
 
 VARIABLE = "NACRE_SERVE_TOKEN"
-TOKEN_HINT = f"set {VARIABLE} to a long random text, and give it to those who may use it"
+TOKEN_HINT = f"set {VARIABLE} to a long random text, and give it to your users"
 _LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _LONGEST_END = 9.5

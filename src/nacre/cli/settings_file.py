@@ -43,7 +43,7 @@ def set_key(text: str, names: Sequence[str], value: Any) -> str:
         except ValueError:
             continue
     raise Failure(
-        "config", f"{'.'.join(names)} cannot be set in a file that is written like this", hint="nacre config edit"
+        "config", f"{'.'.join(names)} cannot be set: the layout of the file is not supported", hint="nacre config edit"
     )
 
 
@@ -62,7 +62,7 @@ def write(path: str, text: str) -> None:
     try:
         write_whole(path, text.encode())
     except OSError as error:
-        raise Failure("failed", f"{path} cannot be written: {error}", hint="is the folder yours?") from error
+        raise Failure("failed", f"{path} cannot be written: {error}", hint="check that you own the folder") from error
 
 
 def _candidates(lines: list[str], names: tuple[str, ...], value: str) -> Iterator[list[str]]:

@@ -31,7 +31,7 @@ EXAMPLES = (
     ("its last ten messages, tool calls unfolded", "nacre sessions show @last --last 10 --full"),
     ("the messages around record 17", "nacre sessions show telegram:42@17"),
     ("every message, with truncated and replaced ones", "nacre sessions show telegram:42 --all"),
-    ("the log itself", "nacre sessions show telegram:42 --raw | jq .t"),
+    ("the lines of the log", "nacre sessions show telegram:42 --raw | jq .t"),
 )
 
 T = TypeVar("T")

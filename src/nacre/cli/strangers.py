@@ -23,7 +23,7 @@ def named(root: str, finding: Finding) -> Finding:
     path = _path(root, finding.key)
     if not is_strange(path):
         return finding
-    detail = "not a log of nacre's; it is left as it is, and should be moved out of the store"
+    detail = "not a log of nacre; it was not changed, and should be moved out of the store"
     return replace(finding, kind=KIND, where=path, detail=detail)
 
 

@@ -21,7 +21,7 @@ def span(text: str) -> timedelta:
     """Read a span of time such as `30d`, `12h` or `2w`."""
     found = _SPAN.match(text.strip())
     if found is None:
-        raise Failure("usage", f"{text!r} is no span of time", hint="write it as 45min, 12h, 30d, 2w or 1y")
+        raise Failure("usage", f"{text!r} is not a duration", hint="write it as 45min, 12h, 30d, 2w or 1y")
     return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
 
 

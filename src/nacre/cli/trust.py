@@ -20,7 +20,7 @@ EXAMPLES = (
     ("trust the current folder (its git root)", "nacre trust"),
     ("trust a folder by name", "nacre trust ~/src/project"),
     ("the folders that are trusted", "nacre trust --list"),
-    ("trust one no longer", "nacre trust --revoke ~/src/project"),
+    ("stop trusting a folder", "nacre trust --revoke ~/src/project"),
 )
 
 
@@ -28,8 +28,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", nargs="?", help="the folder; default: the current one")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--list", action="store_true", help="list the folders that are trusted")
-    what.add_argument("--revoke", action="store_true", help="trust the folder no longer")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    what.add_argument("--revoke", action="store_true", help="stop trusting the folder")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -97,7 +97,7 @@ def _revoke(store: TrustStore, place: Path, args: Namespace, out: Out) -> int:
     covering = store.covering(place)
     if str(place) not in store.entries():
         hint = f"it is covered by {covering[0]}" if covering else "`nacre trust --list` shows which are"
-        raise Failure("not_found", f"{place} is not trusted by its own name", hint=hint)
+        raise Failure("not_found", f"{place} is not in the list of trusted folders", hint=hint)
     if not args.dry_run:
         store.revoke(place)
     if out.json:

@@ -39,9 +39,9 @@ def ask_for_trust(path: Path, out: Out) -> None:
             return  # it is trusted only by name, and the agent says so at its start
         found = all_sources(path, root, load())
         out.warn(f"{out.bold(clean(str(root)))} is new to nacre.")
-        out.warn("Trusted, the agent can change files and run commands here (it asks before each),")
+        out.warn("If you trust it, the agent can change files and run commands here (it asks before each),")
         out.warn(
-            "and it follows what the folder says to agents:" if found else "and it follows AGENTS.md if there is one."
+            "and it follows these instructions of the folder:" if found else "and it follows AGENTS.md if there is one."
         )
         _list(found, root, out)
         if _confirm("Do you trust this folder, and what is below it?", found, out):
@@ -51,9 +51,9 @@ def ask_for_trust(path: Path, out: Out) -> None:
     changed = [source for source in open_folder(path, load()).pending if not source.problem]
     if not changed:
         return
-    out.warn(f"What {out.bold(clean(str(root)))} says to agents is new or changed since you trusted it:")
+    out.warn(f"Instructions in {out.bold(clean(str(root)))} are new or changed since you trusted it:")
     _list(changed, root, out)
-    if _confirm("Follow it?", changed, out):
+    if _confirm("Follow them?", changed, out):
         store.accept(place, digests(changed))
 
 

@@ -11,8 +11,8 @@ from nacre.cli.place import is_active, opened
 from nacre.cli.refs import add_internal, add_ref
 
 EXAMPLES = (
-    ("what is archived", "nacre sessions list --archived"),
-    ("open the first of that list again", "nacre sessions unarchive @1"),
+    ("list archived sessions", "nacre sessions list --archived"),
+    ("make the first of that list active again", "nacre sessions unarchive @1"),
 )
 
 

@@ -11,8 +11,8 @@ from nacre.cli.refs import add_internal, add_ref
 from nacre.history.labels import labels
 
 EXAMPLES = (
-    ("what is pinned", "nacre sessions list --pinned"),
-    ("take the pin off the first of that list", "nacre sessions unpin @1"),
+    ("list pinned sessions", "nacre sessions list --pinned"),
+    ("remove the pin from the first of that list", "nacre sessions unpin @1"),
 )
 
 

@@ -8,13 +8,13 @@ from nacre.cli.output import Out
 from nacre.cli.tagging import retag, wanted
 
 EXAMPLES = (
-    ("take a tag off the newest session", "nacre sessions untag @last work"),
-    ("look first", "nacre sessions untag telegram:42 work taxes --dry-run"),
+    ("remove a tag from the newest session", "nacre sessions untag @last work"),
+    ("see what would be done", "nacre sessions untag telegram:42 work taxes --dry-run"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
-    wanted(parser, "what to take off it; a comma separates tags too")
+    wanted(parser, "the tags to remove; commas also separate tags")
 
 
 def run(args: Namespace, out: Out) -> int:

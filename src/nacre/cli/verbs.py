@@ -48,7 +48,7 @@ TOP = {
     "skills": "the agent's skills: list, check, new",
     "memory": "the agent's memory: list, search, why, add, forget, edit",
     "trust": "which folders the agent may work in: add, list, revoke",
-    "permissions": "what you allowed always in a folder: list, revoke, clear",
+    "permissions": "what is always allowed in a folder: list, revoke, clear",
     "completion": "print a completion script for bash, zsh or fish",
     "help": "show the help of a verb",
 }

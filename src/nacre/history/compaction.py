@@ -127,11 +127,11 @@ def complaint(summary: str, *, tokens: int) -> str:
     words = re.findall(r"\w+", summary.casefold())
     size = count(summary)
     if size < _SHORTEST or not any(map(str.isalpha, summary)):
-        return f"it says next to nothing: {summary!r:.80}"
+        return f"it is almost empty: {summary!r:.80}"
     if size > tokens:
-        return f"it has about {size} tokens, and {tokens} are the most that it may have"
+        return f"it has about {size} tokens; the maximum is {tokens}"
     if len(words) > _MANY and len(set(words)) * _REPEATED < len(words):
-        return f"it says the same again and again: {summary!r:.80}"
+        return f"it repeats itself: {summary!r:.80}"
     return ""
 
 

@@ -23,10 +23,10 @@ def answer_before(past: Past, words: Message, *, id: str, ends: Callable[[Messag
     said = (message_of(record, past) for record in behind.values())
     first = next(said, None)
     if first is None or first.content != words.content:
-        raise Taken(f"other words came under the id {id!r}")
+        raise Taken(f"another message was sent with the id {id!r}")
     answer = next(filter(ends, said), None)
     if answer is None and past.state.hd not in behind:
-        raise Taken(f"the words that came under the id {id!r} were taken back before they were answered")
+        raise Taken(f"the message with the id {id!r} was undone before it was answered")
     return answer
 
 

@@ -53,7 +53,7 @@ def _head(past: Past) -> Iterator[Snag]:
 
 def _hole(past: Past, found: int) -> Iterator[Snag]:
     if found < past.state.live:
-        detail = f"the history has {past.state.live} messages, of which {found} are there"
+        detail = f"the history has {past.state.live} messages, but only {found} were found"
         yield Snag(kind=HOLE, n=past.state.hd, detail=detail)
 
 

@@ -73,7 +73,7 @@ class CatchUp:
         except sqlite3.Error as error:
             if not is_away(error):
                 raise
-            logger.info("a listing was not kept", extra={"error": str(error)})
+            logger.info("a listing could not be cached", extra={"error": str(error)})
 
     def run(self, connection: sqlite3.Connection) -> None:
         """Take in every message that is new."""

@@ -96,7 +96,7 @@ class Database:
                 raise
             except Exception as error:  # noqa: BLE001 - in a damaged database our own values may be anything
                 if is_away(error):
-                    logger.info("the index is not at hand", extra={"index": self._path, "error": str(error)})
+                    logger.info("the index is not available", extra={"index": self._path, "error": str(error)})
                     break
                 self._discard(error)
             else:
@@ -106,7 +106,9 @@ class Database:
             return work(self._in_memory())
         except sqlite3.Error as error:
             version = sqlite3.sqlite_version
-            raise StoreError(f"no index can be made with SQLite {version}; it needs 3.34 with FTS5: {error}") from error
+            raise StoreError(
+                f"no index can be created with SQLite {version}; it needs 3.34 with FTS5: {error}"
+            ) from error
 
     def try_run(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Do some work wherever there is an index; what cannot be done is left to the next reader."""
@@ -152,7 +154,7 @@ class Database:
 
     def _discard(self, error: BaseException) -> None:
         """Throw a broken index away, unless another process has done so already."""
-        logger.warning("a broken index is made anew", extra={"index": self._path, "error": str(error)})
+        logger.warning("a broken index is rebuilt", extra={"index": self._path, "error": str(error)})
         identity = self._identity
         self._close_disk()
         if identity == _identity(self._path):

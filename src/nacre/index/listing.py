@@ -130,7 +130,7 @@ def check(numbers: Iterable[int], times: Iterable[str]) -> None:
         for time in times:
             datetime.fromisoformat(time)
     except ValueError as error:
-        raise LogDamaged(f"a record has something else than a time: {error}") from error
+        raise LogDamaged(f"a record has an invalid time: {error}") from error
     if any(abs(number) > _LARGEST for number in numbers):
         raise LogDamaged("a record has a number of more than 63 bits")
 
@@ -179,5 +179,5 @@ def _key(place: Place, sid: str) -> str:
     """The true key of a log that was met by its name."""
     key = sid or key_of(place.name)
     if key is None or stem(key) != place.name:
-        raise LogDamaged(f"{place.log} does not say which session it is, or names another")
+        raise LogDamaged(f"{place.log} does not name its session, or names another")
     return key

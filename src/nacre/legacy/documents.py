@@ -233,7 +233,7 @@ def _are_messages(data: bytes, lines: list[tuple[int, Say | None, Bad | None]], 
         if isinstance(value, dict):
             return _is_message(value)
     if is_session and data.strip():
-        raise Unreadable("not one line of it is a message")
+        raise Unreadable("no line of it is a message")
     return is_session
 
 
@@ -243,7 +243,7 @@ def _said(value: Any) -> Say:
         raise InvalidMessage("not a message")
     said = say(from_earlier(value))
     if len(escaped(bytes(said.raw))) > _LONGEST_MESSAGE:
-        raise InvalidMessage(f"a message takes at most {_LONGEST_MESSAGE} bytes")
+        raise InvalidMessage(f"the maximum size of a message is {_LONGEST_MESSAGE} bytes")
     return said
 
 

@@ -151,7 +151,7 @@ class SessionManager:
     def set_summary(self, key: str, summary: str, *, upto: int | None = None) -> None:
         """Replace the summary, and drop the messages up to position `upto`; raises Conflict if there is no such one."""
         if not isinstance(summary, str):
-            raise InvalidMessage(f"a summary is text, not {type(summary).__name__}")
+            raise InvalidMessage(f"a summary must be text, not {type(summary).__name__}")
         with self._lock:
             if upto is not None and not self._covers(key, upto):
                 raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
@@ -259,7 +259,7 @@ class SessionManager:
         except FileNotFoundError:
             return
         except Unreadable as error:
-            raise LogDamaged(f"{held.path} cannot be read ({error}) and is not written over; move it away") from error
+            raise LogDamaged(f"{held.path} cannot be read ({error}) and is not overwritten; move it away") from error
         if legacy is None or legacy.key != held.key:
             raise StoreError(f"{held.path} is not the document of session {held.key!r}; move it away")
         if legacy.bad:

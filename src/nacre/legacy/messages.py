@@ -25,7 +25,7 @@ def from_earlier(mapping: Mapping[str, Any]) -> Message:
     rest = {name: value for name, value in mapping.items() if name not in _NAMES or value not in _NOTHING}
     role = rest.pop("role", None)
     if not isinstance(role, str) or not role:
-        raise InvalidMessage(f"a message's role is a word, not {role!r:.100}")
+        raise InvalidMessage(f"a message's role must be a word, not {role!r:.100}")
     known: dict[str, Any] = {}
     for name, field, read in _FIELDS:
         value = read(rest[name]) if name in rest and field not in known else None

@@ -94,7 +94,7 @@ def migrate_at_start(store: Files) -> Migration:
         return Migration()
     for migrated in found.report:
         level = logging.WARNING if migrated.outcome in ("unreadable", "failed", "separate") else logging.INFO
-        logger.log(level, "an earlier session was met", extra={"migrated": msgspec.to_builtins(migrated)})
+        logger.log(level, "an earlier session was found", extra={"migrated": msgspec.to_builtins(migrated)})
     return found
 
 
@@ -233,7 +233,7 @@ class _Walk:
             self._refuse_strangers(plan.key)
             records = legacy.records(self._now)
             if not self._store.found(plan.key, records, src=src, archived=legacy.is_archived):
-                raise Conflict(f"session {plan.key!r} was begun meanwhile; migrate again")
+                raise Conflict(f"session {plan.key!r} was created meanwhile; migrate again")
         elif plan.more.wishes:
             note = Note(NOTE, {**src, "added": plan.more.added})
             self._store.run(plan.key, Unit(wishes=(*plan.more.wishes, note), expect=plan.more.expect))
@@ -252,7 +252,7 @@ class _Walk:
         found = self._store.generations(plan.key, lambda generation: (generation.uid, is_held(generation.past)))
         uids = [uid for uid, is_in in found if is_in]
         if not uids:
-            raise LogDamaged(f"session {plan.key!r} does not hold all of {src['file']}, which is left as it is")
+            raise LogDamaged(f"session {plan.key!r} does not contain all of {src['file']}, which was not changed")
         set_aside(self._ops, Place.of(self._root, plan.key).quarantine(uids[-1]), legacy.bad)
 
     def _refuse_strangers(self, key: str) -> None:
@@ -263,7 +263,7 @@ class _Walk:
         except FileNotFoundError:
             return
         if found is not None and found[0]:
-            raise Conflict(f"{path} is not a log and has the name of one; move it elsewhere")
+            raise Conflict(f"{path} is not a log but has the name of one; move it elsewhere")
 
     # ---- behind it
 

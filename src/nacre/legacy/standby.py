@@ -25,7 +25,7 @@ def fallback(directory: str | os.PathLike[str], error: Exception, *, ops: Ops | 
     what these say. Nothing survives that is not saved.
     """
     logger.warning(
-        "the store cannot be used; sessions are kept as JSON documents until it can",
+        "the store cannot be used; until it can, sessions are stored as JSON documents",
         extra={"directory": os.fspath(directory), "error": str(error)},
     )
     calls = ops or Ops()

@@ -203,7 +203,7 @@ class Committer:
     def refuse_nested(self) -> None:
         """Raise Refused if this thread is in the middle of work on the log; to wait for that would be for ever."""
         if self._is_nested():
-            raise Nested("nothing was done: this thread is in the middle of writing the same session")
+            raise Nested("nothing was done: this thread is already writing the same session")
 
     def _queued(self, ticket: Ticket) -> Gate:
         """Wait for whoever writes now; if it has just finished, nobody else would look."""

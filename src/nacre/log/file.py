@@ -86,7 +86,7 @@ class LogFile(Writer):
                 return False
             if not is_shared(self._ops, self._place, uid, root.levels):
                 self._remove_log()
-                raise Conflict(f"session {self.key!r} was deleted while it was made; nothing was stored")
+                raise Conflict(f"session {self.key!r} was deleted while it was being created; nothing was stored")
             self._install(forked(root, key=self.key, uid=uid, ts=self._now()))
             return True
 
@@ -214,7 +214,7 @@ class LogFile(Writer):
                     self._store([Ticket(Unit(wishes=(End(),)))])
                 except Refused:
                     # No room even for that. The log goes last, so a crash leaves a session to be deleted again.
-                    logger.warning("a session is deleted without a record of it")
+                    logger.warning("a session is being deleted without a deletion record")
             with self._begun("deleting"):
                 erase_rest(self._ops, self._place, upto=self.uid or ALL)
                 if held:

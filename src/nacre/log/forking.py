@@ -69,8 +69,8 @@ def refuse_forks(ops: Ops, place: Place, lines: Lines) -> None:
     may_be = place.archived in forks if place.archived else bool(forks - put_away(ops, place))
     if may_be and not _begins_anew(lines):
         raise LogDamaged(
-            f"the log of session {place.key or place.name!r} has lost its header, which says what it shares with "
-            f"another session; it is left as it is: {place.log}"
+            f"the log of session {place.key or place.name!r} has lost its header, which names what it shares with "
+            f"another session; it was not changed: {place.log}"
         )
 
 

@@ -38,7 +38,7 @@ def seal(record: Record) -> bytes:
 def short_enough(line: bytes) -> bytes:
     """Return the line; raises InvalidMessage if it is longer than any reader takes."""
     if len(line) > LONGEST_LINE:
-        raise InvalidMessage(f"a record takes at most {LONGEST_LINE} bytes, this one takes {len(line)}")
+        raise InvalidMessage(f"the maximum size of a record is {LONGEST_LINE} bytes, this one has {len(line)}")
     return line
 
 

@@ -38,10 +38,10 @@ class FileHold:
             try:
                 holder = os.getpid() if self._mine in _held else self._ops.claim(self._descriptor(), self._mine[1])
             except OSError as error:
-                raise Refused(f"session {self._key!r} cannot be held: {error}") from error
+                raise Refused(f"session {self._key!r} cannot be locked: {error}") from error
             if holder:
                 where = "this process" if holder == os.getpid() else "another process"
-                raise SessionBusy(f"session {self._key!r} is at work in {where} ({holder})")
+                raise SessionBusy(f"session {self._key!r} is in use by {where} ({holder})")
             _held.add(self._mine)
             self._is_taken = True
 

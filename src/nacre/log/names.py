@@ -36,12 +36,12 @@ def key_of(name: str) -> str | None:
 
 def _encoded(key: str) -> bytes:
     if not isinstance(key, str):
-        raise InvalidKey(f"a session key is text, not {type(key).__name__}")
+        raise InvalidKey(f"a session key must be text, not {type(key).__name__}")
     if not 1 <= len(key) <= _LONGEST_KEY:
-        raise InvalidKey(f"a session key has 1 to {_LONGEST_KEY} characters, this one has {len(key)}")
+        raise InvalidKey(f"a session key must have 1 to {_LONGEST_KEY} characters, this one has {len(key)}")
     if "\0" in key:
-        raise InvalidKey(f"a session key has no NUL: {key!r}")
+        raise InvalidKey(f"a session key must not contain NUL: {key!r}")
     try:
         return key.encode()
     except UnicodeEncodeError as error:
-        raise InvalidKey(f"a session key is valid Unicode, this one has a lone surrogate: {key!r}") from error
+        raise InvalidKey(f"a session key must be valid Unicode, this one has a lone surrogate: {key!r}") from error

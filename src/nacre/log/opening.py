@@ -24,7 +24,7 @@ def open_log(ops: Ops, path: str, flags: int) -> tuple[int, os.stat_result]:
     if modes.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
         return fd, found
     ops.close(fd)
-    raise LogDamaged(f"{path} is not a plain file of this user; it is left as it is")
+    raise LogDamaged(f"{path} is not a regular file of this user; it was not changed")
 
 
 def _explained(ops: Ops, error: OSError, path: str) -> Exception:
@@ -32,4 +32,4 @@ def _explained(ops: Ops, error: OSError, path: str) -> Exception:
         is_link = modes.S_ISLNK(ops.stat(path).st_mode)
     except OSError:
         is_link = False
-    return LogDamaged(f"{path} is a symbolic link; it is left as it is") if is_link else error
+    return LogDamaged(f"{path} is a symbolic link; it was not changed") if is_link else error

@@ -188,7 +188,7 @@ def _header(opening: Piece | None, *, key: str) -> Header:
     if opening is None or record is None or record.uid is None:
         return Header()
     if key and record.sid != key:
-        raise LogDamaged(f"the log of session {key!r} says that it belongs to {record.sid!r}; it is left as it is")
+        raise LogDamaged(f"the log of session {key!r} says that it belongs to {record.sid!r}; it was not changed")
     return Header(
         uid=record.uid,
         sid=record.sid or "",

@@ -43,7 +43,7 @@ class _Check:
                 yield _finding(self._key, "damage", piece, "not a whole record")
                 continue
             if not piece.is_line:
-                yield _finding(self._key, "newline", piece, f"record {piece.record.n} has no line of its own")
+                yield _finding(self._key, "newline", piece, f"record {piece.record.n} does not have its own line")
             yield from self._record(piece, piece.record)
         if end < self._past.lines.size:
             where = f"bytes {end} to {self._past.lines.size}"
@@ -54,8 +54,8 @@ class _Check:
     def _record(self, piece: Piece, record: Record) -> Iterator[Finding]:
         before = self._before
         if before is not None and record.n <= before.n:
-            kind, what = ("repeated", "again") if record.n == before.n else ("order", f"behind record {before.n}")
-            yield _finding(self._key, kind, piece, f"record {record.n} stands here {what}")
+            kind, what = ("repeated", "again") if record.n == before.n else ("order", f"after record {before.n}")
+            yield _finding(self._key, kind, piece, f"record {record.n} is here {what}")
             return
         yield from _lost_payloads(self._past, self._key, piece, record)
         self._gaps.see(record)

@@ -129,7 +129,7 @@ class Writer:
         except OSError as error:
             self._end = -1
             raise DurabilityUnknown(
-                f"session {self._place.key!r}: {what} was done, but a power cut may undo it ({error})"
+                f"session {self._place.key!r}: {what} was done, but a power failure may undo it ({error})"
             ) from error
 
     def _enter(self, *, create: bool, wait: bool) -> bool:
@@ -317,7 +317,7 @@ class Writer:
                 self._rescue()
             except (OSError, StoreError) as failure:
                 raise DurabilityUnknown(
-                    f"session {self._place.key!r}: a failed write could not be taken back: {error}"
+                    f"session {self._place.key!r}: a failed write could not be removed: {error}"
                 ) from failure
 
     def _doubt(self, batch: Batch, error: OSError) -> None:
@@ -395,7 +395,9 @@ class Writer:
         path = self._place.quarantine(header.uid)
         set_aside(self._ops, path, lines, bad, reason=reason)
         self._aside += len(bad)
-        logger.warning("damaged bytes of a log were set aside", extra={"quarantine": path, "pieces": len(bad)})
+        logger.warning(
+            "damaged bytes of a log were moved to quarantine", extra={"quarantine": path, "pieces": len(bad)}
+        )
 
     def _rebuild(
         self, survey: Survey, ending: Sequence[bytes], closing: Closing, *, header: Header | None = None
@@ -406,7 +408,7 @@ class Writer:
         if bad:
             self._set_aside(survey.source, bad, header, "rotten")
         self._install(mended(survey, ending, header=header, closing=closing, key=self._place.key))
-        logger.warning("a log was written anew", extra={"log": self._place.log})
+        logger.warning("a log was rewritten", extra={"log": self._place.log})
 
     def _install(self, new: Successor) -> None:
         """Write a successor, flush it and give it the log's name."""

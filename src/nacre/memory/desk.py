@@ -42,7 +42,7 @@ class Desk:
             except OSError as error:
                 if must:
                     raise
-                logger.warning("a page of memory was left as it is", extra={"page": page, "error": str(error)})
+                logger.warning("a page of memory was not changed", extra={"page": page, "error": str(error)})
 
     def view(self) -> State:
         """The state as it will be once the edits of the facts are taken in; nothing is written."""
@@ -90,7 +90,7 @@ class Desk:
                 self._ledger.write(parts)
             if self._wrote(page, theirs, pages.rendered(self._ledger.state, page)):
                 return
-        logger.warning("a page of memory is saved again and again; it is left as it is", extra={"page": page})
+        logger.warning("a page of memory is being saved repeatedly; it was not changed", extra={"page": page})
 
     def _wrote(self, page: str, theirs: str | None, shown: list[Shown]) -> bool:
         """Let a page be as it should be; False if somebody saved it meanwhile."""

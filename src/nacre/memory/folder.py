@@ -78,11 +78,11 @@ class Folder:
         if data is None:
             return None
         if len(data) > _MOST:
-            raise Unreadable(f"{path} has more than {_MOST} bytes: it is left as it is, and not read")
+            raise Unreadable(f"{path} has more than {_MOST} bytes: it is not read")
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise Unreadable(f"{path} is not UTF-8: it is left as it is, and not read") from error
+            raise Unreadable(f"{path} is not UTF-8: it is not read") from error
 
     def mend(self, page: str) -> None:
         """Finish what a crash left half done; only for who is alone with the pages."""

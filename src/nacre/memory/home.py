@@ -49,7 +49,7 @@ def open_home(store: str, *, configured: str = "") -> tuple[Path, list[str]]:
         finally:
             os.close(lock)
     except OSError as error:
-        raise ConfigError(f"the agent's folder {home} cannot be made: {error}; is the store writable?") from error
+        raise ConfigError(f"the agent's folder {home} cannot be created: {error}; is the store writable?") from error
     return home.resolve(), notes
 
 
@@ -74,7 +74,7 @@ def _fill(home: Path, store: Path, configured: Path | None) -> list[str]:
         notes.append(f"the agent's own files are now in {home}, no longer in {old}")
     if kept:
         names = ", ".join(str(path) for path in kept)
-        notes.append(f"not moved, since {home} has others of the same name: {names}")
+        notes.append(f"not moved, because {home} has files of the same name: {names}")
     return notes
 
 

@@ -266,9 +266,9 @@ class Memory:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise NoSuchFact(f"nothing is remembered that {what!r} could mean")
+            raise NoSuchFact(f"no fact matches {what!r}")
         listed = "; ".join(f"{line.id}: {line.text}" for line in found[:5])
-        raise NoSuchFact(f"{what!r} may mean any of {len(found)}; say which by its id: {listed}")
+        raise NoSuchFact(f"{what!r} may mean any of {len(found)} facts; choose one by its id: {listed}")
 
     def why(self, what: str) -> Why:
         """Where something was learned; raises NoSuchFact."""
@@ -310,7 +310,7 @@ class Memory:
             old = self.named(what)
             said = flat(learning.unmarked(text), _LONGEST)
             if not said:
-                raise NoSuchFact("a fact cannot say nothing; forget it instead")
+                raise NoSuchFact("a fact cannot be empty; forget it instead")
             line = _changed(old, said, id=self._ledger.new_id())
             self._ledger.write([line, Strike(id=old.id, why="edited", by=line.id)])
             self._desk.settle()

@@ -220,9 +220,9 @@ class Wire:
                 raise _refusal(response, await response.aread())
             return await consume(response)
         except httpx2.TimeoutException as error:
-            raise Failure(f"was silent for {self._patience.read:g} seconds and was given up") from error
+            raise Failure(f"was silent for {self._patience.read:g} seconds; the request was cancelled") from error
         except httpx2.HTTPError as error:
-            raise Failure(f"broke off in the middle of its answer ({_why(error)})", again=True) from error
+            raise Failure(f"closed the connection in the middle of its answer ({_why(error)})", again=True) from error
         finally:
             await response.aclose()
 
@@ -235,7 +235,7 @@ class Wire:
         except httpx2.TimeoutException as error:
             raise Failure(f"did not begin to answer within {self._patience.read:g} seconds") from error
         except httpx2.TransportError as error:
-            raise Failure(f"hung up before it answered ({_why(error)})", again=True) from error
+            raise Failure(f"closed the connection before it answered ({_why(error)})", again=True) from error
 
     async def _sent(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
         """Send a request, at once a second time if the connection dies first: it may have been kept too long."""
@@ -334,9 +334,9 @@ def _parsed(piece: bytes) -> dict[str, Any]:
     try:
         value = json.loads(piece)
     except ValueError as error:
-        raise Failure(f"sent what is not JSON: {piece[:80]!r}") from error
+        raise Failure(f"sent something that is not JSON: {piece[:80]!r}") from error
     if not isinstance(value, dict):
-        raise Failure(f"sent {piece[:80]!r} where an object was due")
+        raise Failure(f"sent {piece[:80]!r} where an object was expected")
     return value
 
 
@@ -345,7 +345,7 @@ async def _json(response: httpx2.Response) -> Any:
     try:
         return json.loads(body)
     except ValueError as error:
-        raise Failure(f"sent what is not JSON: {body[:80]!r}") from error
+        raise Failure(f"sent something that is not JSON: {body[:80]!r}") from error
 
 
 # ---- failures
@@ -423,7 +423,7 @@ def checked_key(key: str | None, *, owner: str) -> str:
     """A key as it may stand in a header; white space around it came from a file."""
     key = (key or "").strip()
     if not key.isascii() or not key.isprintable():
-        raise ConfigError(f"the key for {owner} has characters that no key has; copy it again")
+        raise ConfigError(f"the key for {owner} has characters that are not allowed in a key; copy it again")
     return key
 
 

@@ -106,7 +106,9 @@ class Prompted:
         except TypeError as error:
             if "schema" not in str(error):
                 raise
-            problem = f"provider {type(inner).__name__} cannot hold an answer to a schema: use it without strict=True"
+            problem = (
+                f"provider {type(inner).__name__} cannot force an answer to follow a schema: use it without strict=True"
+            )
             raise ProviderError(problem) from error
         answer = read_held(text_of(reply.message), context.tools, cut=reply.finish == "length")
         _emit_rest(answer, said.shown, emit)

@@ -77,7 +77,7 @@ class Scripted:
         self.contexts.append(context)
         step = next(self._steps, None)
         if step is None:
-            raise ProviderError(f"the script of {self._model!r} is over: request {len(self.contexts)} has no answer")
+            raise ProviderError(f"the script of {self._model!r} has ended: request {len(self.contexts)} has no answer")
         parts = [step] if isinstance(step, str | Call | Pause | Thinks | Stops | Exception) else list(step)
         for part in parts:
             await self._play(part, emit)

@@ -67,7 +67,7 @@ class Reader:
             self._fail("it is nested too deep")
         match self._text[self.at : min(self.at + 1, self._end)]:
             case "":
-                raise Cut("it ends where a value is due", self.at)
+                raise Cut("it ends where a value is expected", self.at)
             case "{":
                 return self._object(depth)
             case "[":
@@ -91,7 +91,7 @@ class Reader:
             key = self._key()
             self._skip()
             if not self._text.startswith((":", "="), self.at, self._end):
-                self._fail_at_end(f"a colon is due behind {key[:40]!r}")
+                self._fail_at_end(f"a colon is expected after {key[:40]!r}")
             self.at += 1
             found[key] = self.value(depth - 1)
             self._separate()
@@ -131,7 +131,7 @@ class Reader:
             return self._string("key")
         found = _WORD.match(self._text, self.at, self._end)
         if found is None:
-            self._fail("a key is due")
+            self._fail("a key is expected")
         self.at = found.end()
         return found[0]
 
@@ -153,7 +153,7 @@ class Reader:
     def _word(self) -> Any:
         found = _WORD.match(self._text, self.at, self._end)
         if found is None or found[0] in {"NaN", "Infinity", "-Infinity"}:
-            self._fail("a value is due")
+            self._fail("a value is expected")
         self.at = found.end()
         if self.at >= self._end:
             raise Cut("it may end inside a word", self.at)
@@ -188,7 +188,7 @@ class Reader:
             return True
         self._guesses += 1
         if self._guesses > _MOST_GUESSES:
-            self._fail("its quotes cannot be told apart")
+            self._fail("its quotes are ambiguous")
         return False
 
 

@@ -49,7 +49,7 @@ def main() -> None:
         words = json.load(file)
     _call(libc.prctl, _DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != words["parent"]:
-        sys.exit("whoever started this is gone")
+        sys.exit("the process that started this is gone")
     _leave(network=words["network"])
     first = os.fork()
     if first == 0:

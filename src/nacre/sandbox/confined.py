@@ -88,4 +88,4 @@ def _check(command: Sequence[str]) -> None:
     if not command:
         raise ToolError("there is no command to run; give at least the name of a program")
     if any("\0" in word for word in command):
-        raise ToolError(f"the command {command[0]!r} has a NUL character in it; leave it out")
+        raise ToolError(f"the command {command[0]!r} contains a NUL character; remove it")

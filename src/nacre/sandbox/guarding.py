@@ -94,7 +94,7 @@ class Guarded:
             if before:
                 _restore(path, before)
         except OSError as error:
-            yield f"{name} was changed by the command and cannot be put aside ({error}): check it"
+            yield f"{name} was changed by the command and cannot be moved away ({error}): check it"
             return
         what = "created" if not before else "removed" if place is None else "changed"
         done = f"it is now in {place}" if place is not None else "it was restored"

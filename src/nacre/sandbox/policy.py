@@ -140,7 +140,7 @@ def _check_workspace(given: str, room: str) -> None:
 def _check_not_hidden(path: str, covered: Sequence[str]) -> None:
     cover = next((other for other in covered if inside(path, other)), None)
     if cover is not None:
-        raise ConfigError(f"{path!r} is to be visible in the sandbox, but {cover!r} is to be hidden; separate them")
+        raise ConfigError(f"{path!r} must be visible in the sandbox, but {cover!r} must be hidden; separate them")
 
 
 def _is_to_freeze(path: str, room: str, covered: Sequence[str]) -> bool:
@@ -155,7 +155,7 @@ def _real(path: str, room: str) -> str:
         # A tool could turn the link elsewhere, and what is hidden would be what the tool wrote.
         raise ConfigError(f"the hidden path {path!r} goes through a link in the workspace; use {real!r}")
     if inside(real, room) and not os.path.lexists(real):
-        raise ConfigError(f"the hidden path {path!r} does not exist, so a tool could make it; create it first")
+        raise ConfigError(f"the hidden path {path!r} does not exist, so a tool could create it; create it first")
     return real
 
 

@@ -78,14 +78,14 @@ def _text(path: Path) -> str:
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{FILE} is not UTF-8: byte {error.start:,} is no text") from error
+        raise ValueError(f"{FILE} is not UTF-8: byte {error.start:,} is not text") from error
 
 
 def _parsed(text: str) -> tuple[dict[str, Any], str, list[str]]:
     """The fields and the body, and what had to be mended to get at them; raises ValueError."""
     found = _DOCUMENT.match(text)
     if found is None:
-        raise ValueError(f"{FILE} begins with a line `---`, its fields, and a line `---`; these are not there")
+        raise ValueError(f"{FILE} must begin with a line `---`, its fields, and a line `---`")
     mended: list[str] = []
     try:
         fields = _fields(found[1])
@@ -164,9 +164,9 @@ def _faults(fields: Mapping[str, Any], folder: Path) -> Iterator[str]:
 def name_faults(name: str) -> Iterator[str]:
     """What is wrong with a skill's name."""
     if len(name) > _LONGEST_NAME:
-        yield f"the name has {len(name)} characters, and at most {_LONGEST_NAME} are allowed"
+        yield f"the name has {len(name)} characters; the maximum is {_LONGEST_NAME}"
     if name != name.lower():
-        yield f"the name {name!r} has capital letters: write it in small ones"
+        yield f"the name {name!r} has capital letters: use lower case"
     if name.startswith("-") or name.endswith("-") or "--" in name:
         yield f"the name {name!r} begins or ends with a hyphen, or has two in a row"
     if not name or not all(char.isalnum() or char == "-" for char in name):
@@ -180,7 +180,7 @@ def _name_faults(name: Any, folder: Path) -> Iterator[str]:
     normal = unicodedata.normalize("NFKC", name.strip())
     yield from name_faults(normal)
     if normal != unicodedata.normalize("NFKC", folder.name):
-        yield f"the name {name!r} is not that of its folder, {folder.name!r}: make them equal"
+        yield f"the name {name!r} differs from the name of its folder, {folder.name!r}: make them equal"
 
 
 def _text_faults(field: str, value: Any, most: int, *, is_needed: bool) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _text_faults(field: str, value: Any, most: int, *, is_needed: bool) -> Itera
     if not isinstance(value, str) or not value.strip():
         yield f"there is no {field}" if value is None or is_needed else f"{field} is a text"
     elif len(value) > most:
-        yield f"{field} has {len(value):,} characters, and at most {most:,} are allowed"
+        yield f"{field} has {len(value):,} characters; the maximum is {most:,}"
 
 
 def _is_text(value: Any) -> bool:
@@ -199,9 +199,9 @@ def _is_text(value: Any) -> bool:
 def _advice(fields: Mapping[str, Any], body: str) -> Iterator[str]:
     name = fields.get("name")
     if isinstance(name, str) and not name.isascii():
-        yield f"the name {name!r} has letters outside a-z, which some programs refuse"
+        yield f"the name {name!r} has letters outside a-z, which some programs reject"
     if not body.strip():
         yield "there are no instructions below the fields"
     if body.count("\n") >= _LONG_BODY_LINES or len(body) > _LONG_BODY:
         most = f"{_LONG_BODY_LINES} lines or {_LONG_BODY:,} characters"
-        yield f"the instructions are longer than {most}: move parts of them to files beside it"
+        yield f"the instructions are longer than {most}: move parts of them to other files in the folder"

@@ -15,16 +15,18 @@ description: {description}
 
 # {title}
 
-Say here, step by step, what to do when this skill is used: in the imperative, as short as it can be.
+Describe step by step what to do when this skill is used: in the imperative, as short as possible.
 
 1. First …
 2. Then …
 
-## When it goes wrong
+## If something fails
 
-Say what to look at, and when to ask.
+Describe what to check, and when to ask the user.
 """
-_DESCRIPTION = "Say what this does, and when to use it. The model decides by this line alone whether to load the rest."
+_DESCRIPTION = (
+    "Describe what this does, and when to use it. The model decides by this line alone whether to load the rest."
+)
 
 
 def make(folder: Path, name: str, *, description: str = "") -> Path:

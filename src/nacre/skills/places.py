@@ -69,7 +69,7 @@ def find(places: Iterable[Place], *, accepts: Callable[[Path], bool] = lambda _:
     for place, reading in _readings(places, seen, accepts):
         warnings += [f"{reading.folder}: {fault}" for fault in reading.errors]
         if reading.skill is None:
-            warnings.append(f"{reading.folder}: it is left out")
+            warnings.append(f"{reading.folder}: it was skipped")
         elif (before := skills.get(reading.skill.name)) is not None:
             warnings.append(f"{reading.folder}: {reading.skill.name!r} is hidden by {before.skill.folder}")
         else:

@@ -155,7 +155,7 @@ class Files:
             if not grown:
                 unshare(self._ops, goal, uid, len(root.levels))
         if not grown:
-            raise Conflict(f"session {new_key!r} is there already; fork under another key")
+            raise Conflict(f"session {new_key!r} exists already; fork under another key")
 
     def found(self, key: str, records: Sequence[Founding], *, src: dict[str, Any], archived: bool = False) -> bool:
         """Bring a session in from elsewhere, whole or not at all; False if its key has an active session."""
@@ -366,7 +366,9 @@ class Files:
         if found.past is not None and found.past.damaged and self._mend(place):
             found, value = self._read_once(place, get, opened)
         if found.past is not None and found.past.is_base_damaged:
-            logger.warning("what a fork shares is damaged and was read without that", extra={"file": place.log})
+            logger.warning(
+                "the history that a fork shares is damaged; the damaged part was skipped", extra={"file": place.log}
+            )
         return found, value
 
     def _read_once(self, place: Place, get: Callable[[LogPast], T], opened: type[reading]) -> tuple[Reading, T | None]:
@@ -388,7 +390,7 @@ class Files:
         try:
             self._repaired(place, wait=False)
         except StoreError as error:
-            logger.warning("a damaged log was not mended", extra={"file": place.log, "error": str(error)})
+            logger.warning("a damaged log could not be repaired", extra={"file": place.log, "error": str(error)})
             return False
         return True
 
@@ -416,7 +418,7 @@ class Files:
         if newest is None:
             return False
         if not log.makes_way():
-            raise Conflict(f"session {key!r} is active; archive or delete it before bringing the archived one back")
+            raise Conflict(f"session {key!r} is active; archive or delete it before unarchiving the other one")
         with self._briefly(newest) as archived:
             archived.unarchive(active)
         return True
@@ -467,7 +469,7 @@ def _prepare(ops: Ops, root: str) -> None:
             _make(ops, folder)
             found = ops.stat(folder)
             if modes.S_ISLNK(found.st_mode):
-                raise StoreError(f"{folder} is a symbolic link; name the directory that it points to")
+                raise StoreError(f"{folder} is a symbolic link; use the directory that it points to")
             if not modes.S_ISDIR(found.st_mode):
                 raise StoreError(f"{folder} is not a directory")
             if found.st_uid != os.geteuid():
@@ -491,7 +493,7 @@ def _key(place: Place, past: LogPast) -> str:
     """The true key of a log that was met by its name."""
     key = place.key or past.header.sid or key_of(place.name)
     if key is None or stem(key) != place.name:
-        raise LogDamaged(f"{place.log} does not say which session it is, or names another")
+        raise LogDamaged(f"{place.log} does not name its session, or names another")
     return key
 
 

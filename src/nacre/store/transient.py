@@ -189,7 +189,7 @@ class Transient:
             if not (active if archive else archived):
                 raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
             if active is not None and not archive:
-                raise Conflict(f"session {key!r} is active; archive or delete it before bringing the archived one back")
+                raise Conflict(f"session {key!r} is active; archive or delete it before unarchiving the other one")
             if active is not None:
                 archived.append(self._active.pop(key))
             else:
@@ -203,7 +203,7 @@ class Transient:
             if life is None:
                 raise SessionNotFound(f"there is no active session {key!r} to fork")
             if new_key in self._active:
-                raise Conflict(f"session {new_key!r} is there already; fork under another key")
+                raise Conflict(f"session {new_key!r} exists already; fork under another key")
             self._active[new_key] = life.forked(new_key, life.n if unit.reach is None else unit.reach)
 
     def delete(self, key: str) -> None:

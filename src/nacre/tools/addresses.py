@@ -37,7 +37,7 @@ class Gate:
             return
         if not all(_is_public(one) for one in (address, *_within(address))):
             raise ToolError(
-                f"{host!r} is at {address}, which is not a public address: it may not be fetched from "
+                f"{host!r} is at {address}, which is not a public address: it is not fetched "
                 "unless the configuration allows it"
             )
 
@@ -46,7 +46,7 @@ async def _resolved(host: str, port: int) -> list[Address]:
     try:
         rows = await getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise ToolError(f"the host {host!r} is not known: {error}") from error
+        raise ToolError(f"the host {host!r} cannot be resolved: {error}") from error
     found = dict.fromkeys(ip_address(str(row[4][0]).partition("%")[0]) for row in rows)
     return sorted(found, key=lambda address: address.version)
 

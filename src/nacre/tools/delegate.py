@@ -16,9 +16,9 @@ _STATUS = {
     "done": "done",
     "steps": "stopped: it used all its steps",
     "tokens": "stopped: it used all its tokens",
-    "length": "its answer was cut short",
+    "length": "its answer was cut off",
     "failed": "failed",
-    "interrupted": "interrupted; what it did so far stands",
+    "interrupted": "interrupted; what it did so far is kept",
 }
 
 
@@ -75,13 +75,13 @@ class Delegate:
 
         Args:
             task: what to do, and what to answer
-            steps: how many steps it may take at most, if fewer than usual
+            steps: maximum number of steps, if fewer than the default
         """
         depth = self._children.depth(scene.key)
         if depth >= self._limits.depth:
-            raise ToolError(f"this session is {depth} deep already and may not delegate: do the work here")
+            raise ToolError(f"this session is already {depth} levels deep and cannot delegate: do the work here")
         if not task.strip():
-            raise ToolError("the task is empty: say what to do")
+            raise ToolError("the task is empty: describe what to do")
         most = self._limits.steps if steps is None else min(max(steps, 1), self._limits.steps)
         return _told(await self._children.run(self._task(task, scene, depth, most)))
 

@@ -24,7 +24,7 @@ class Function:
     """A function as a tool; it can still be called as what it is.
 
     Raises TypeError if a model could not be told of it: no docstring, a parameter without a type,
-    or of a type that JSON cannot hold.
+    or of a type that JSON cannot represent.
     """
 
     def __init__(self, function: Callable[..., Any], *, effect: Effect = "run", name: str = "") -> None:
@@ -35,7 +35,7 @@ class Function:
             raise TypeError(f"{found!r} cannot name a tool: use up to 64 letters, digits, _ and -")
         description, about = read(function.__doc__ or "", names_of(function))
         if not description:
-            raise TypeError(f"tool {found!r} has no docstring: it is what the model is told of it")
+            raise TypeError(f"tool {found!r} has no docstring: the model needs it as the description")
         self._parameters: Parameters = parameters_of(function, about, name=found)
         self._spec = Spec(name=found, description=description, parameters=self._parameters.schema)
 

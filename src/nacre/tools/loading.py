@@ -80,7 +80,7 @@ def _files(folder: Path | None) -> Iterator[tuple[str, Callable[[], Iterable[Too
 
 def _module(path: Path) -> ModuleType:
     if path.stat().st_mode & S_IWOTH:
-        raise PermissionError(f"anybody may write to it, so it is not run: chmod o-w {path}")
+        raise PermissionError(f"everyone can write to it, so it is not loaded: chmod o-w {path}")
     name = f"nacre_tools_{path.stem}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

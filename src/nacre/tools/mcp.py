@@ -92,7 +92,9 @@ class Server:
             raise ToolError(f"the MCP server {self.config.name!r} did not answer within {seconds:g} s") from error
         except Gone as error:
             await self.close()
-            raise ToolError(f"the MCP server {self.config.name!r} ended: {error}. What it did is not known.") from error
+            raise ToolError(
+                f"the MCP server {self.config.name!r} ended: {error}. It is not known what it did."
+            ) from error
 
     async def close(self) -> None:
         """End the server; twice is harmless, and a later request starts it again."""
@@ -180,7 +182,7 @@ async def _greet(wire: Wire) -> None:
     answer = await wire.request("initialize", hello())
     version = answer.get("protocolVersion")
     if version not in KNOWN:
-        raise ToolError(f"it speaks version {version!r} of the protocol, and we speak {', '.join(KNOWN)}")
+        raise ToolError(f"it uses version {version!r} of the protocol, and nacre supports {', '.join(KNOWN)}")
     await wire.notify("notifications/initialized", {})
 
 
@@ -216,6 +218,6 @@ def _part(item: Mapping[str, Any]) -> str:
         case {"type": "resource_link", "uri": uri}:
             return f"[resource: {uri}]"
         case {"type": str(kind)}:
-            return f"[{kind}, {item.get('mimeType', 'of no known type')}: not shown]"
+            return f"[{kind}, {item.get('mimeType', 'of unknown type')}: not shown]"
         case _:
-            return "[something that is not known: not shown]"
+            return "[content of an unknown kind: not shown]"

@@ -76,7 +76,7 @@ class Http:
     def _check(self, response: httpx2.Response) -> None:
         if response.status_code == _FORGOTTEN:
             self._is_open = False
-            raise Gone(f"{self._url} does not know the session any more")
+            raise Gone(f"{self._url} no longer knows the session")
         if response.is_error:
             raise ToolError(f"{self._url} answered with status {response.status_code}")
         if _SESSION in response.headers:

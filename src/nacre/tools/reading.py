@@ -51,7 +51,7 @@ class Reader:
         Args:
             path: the file, relative to the workspace
             offset: the first line to show, counted from 1
-            limit: how many lines to show at most
+            limit: maximum number of lines to show
         """
         if offset < 1 or limit < 1:
             raise ToolError(f"offset and limit are 1 or more, not {offset} and {limit}")
@@ -69,7 +69,7 @@ class Reader:
         """List files and directories of the workspace with their sizes, sorted by path.
 
         Args:
-            pattern: which ones, such as *.py or **/*.md; ** stands for any number of directories
+            pattern: the names to list, such as *.py or **/*.md; ** matches any number of directories
             path: the directory to look in, relative to the workspace
         """
         listing = _Listing(self._workspace, Pattern(pattern))
@@ -150,7 +150,7 @@ def _told(piece: _Piece, path: str, offset: int, size: int) -> str:
     notes = []
     end = offset + len(piece.lines) - 1
     if piece.total is None:
-        notes.append(f"lines {offset:,} to {end:,} of a file of {_bytes(size)}; offset={end + 1} goes on")
+        notes.append(f"lines {offset:,} to {end:,} of a file of {_bytes(size)}; offset={end + 1} continues")
     elif offset > 1:
         notes.append(f"lines {offset:,} to {end:,}, the last")
     if piece.odd:
@@ -181,12 +181,12 @@ class _Listing:
         if self._more:
             notes.append(f"[{self._more:,} more not shown: use a narrower pattern]")
         if self._looked_at >= _MOST_LOOKED_AT:
-            notes.append(f"[stopped after {_MOST_LOOKED_AT:,} names: look in a directory further down]")
+            notes.append(f"[stopped after {_MOST_LOOKED_AT:,} names: list a subdirectory instead]")
         if self._not_entered:
             notes.append(
-                f"[not looked into: {', '.join(sorted(self._not_entered))}; name them in the pattern to do so]"
+                f"[not searched: {', '.join(sorted(self._not_entered))}; name them in the pattern to search them]"
             )
-        return "\n".join([*(self._rows or [f"nothing in {path} is called {pattern}"]), *notes])
+        return "\n".join([*(self._rows or [f"no file in {path} matches {pattern}"]), *notes])
 
     def _opened(self, path: str) -> tuple[str, list[Entry]]:
         with self._workspace.directory(path) as (fd, shown):

@@ -31,10 +31,10 @@ class Rememberer:
         return f"remembered: {self._remember(fact, subject, scene.key)}"
 
     def forget(self, fact: str) -> str:
-        """Take a fact out of memory that is wrong or no longer wanted.
+        """Remove a fact from memory that is wrong or no longer wanted.
 
         Args:
-            fact: its words, or its id
+            fact: its text, or its id
         """
         return f"forgotten: {self._forget(fact)}"
 

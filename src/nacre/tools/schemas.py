@@ -93,7 +93,7 @@ def _schema(struct: type[Struct], name: str) -> dict[str, Any]:
     try:
         (_, definitions) = msgspec.json.schema_components([struct], ref_template=_REFERENCE + "{name}")
     except TypeError as error:
-        raise TypeError(f"tool {name!r} has a parameter that JSON cannot hold: {error}") from error
+        raise TypeError(f"tool {name!r} has a parameter that JSON cannot represent: {error}") from error
     found: dict[str, Any] = _inlined(definitions.pop(struct.__name__), definitions, (), name)
     return {"type": "object", "properties": found["properties"], "required": found["required"]}
 

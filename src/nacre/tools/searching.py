@@ -35,8 +35,8 @@ class Searcher:
         """Find words in all earlier conversations; each hit names its session, record, time and speaker.
 
         Args:
-            query: words that must all be there; "a phrase", -not, role:user, tool:NAME, since:2026-01-31 narrow it
-            limit: how many hits at most
+            query: words that must all match; "a phrase", -not, role:user, tool:NAME, since:2026-01-31 narrow it
+            limit: maximum number of results
         """
         most = min(max(limit, 1), _MOST)
         # Who may see little gets the best of what may be seen, if that is not far behind.

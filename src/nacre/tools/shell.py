@@ -30,7 +30,7 @@ class Shell:
 
         Args:
             command: what to run
-            timeout: after how many seconds it is ended, 600 at most
+            timeout: seconds after which it is stopped; maximum 600
         """
         seconds = min(max(timeout, 1), _LONGEST)
         finished = await self._sandbox.run([self._program, "-c", command], timeout=seconds, most=_MOST_BYTES)
@@ -57,7 +57,7 @@ def _notes(finished: Finished, seconds: int) -> list[str]:
     if finished.cut:
         notes.append(f"it printed more than {_MOST_BYTES:,} bytes; the rest was not kept")
     if finished.timed_out:
-        notes.append(f"ended after {seconds} s: it took too long")
+        notes.append(f"stopped after {seconds} s: timeout")
     elif finished.status < 0:
         notes.append(f"killed by {_signal(-finished.status)}")
     elif finished.status:

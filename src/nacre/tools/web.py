@@ -158,7 +158,7 @@ def _parsed(url: str) -> URL:
     if found.scheme not in _PORTS or not found.host:
         raise ToolError(f"{url!r} cannot be fetched: give an address that begins with http:// or https://")
     if found.userinfo:
-        raise ToolError("an address with a password in it is not fetched: leave it out")
+        raise ToolError("an address with a password is not fetched: remove the password")
     return found
 
 
@@ -166,7 +166,7 @@ async def _body(response: Response, most: int) -> tuple[bytes, bool]:
     """The bytes of an answer, unpacked, as far as they are wanted."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
-        raise ToolError(f"the server packed its answer as {encoding!r}, which was not asked for")
+        raise ToolError(f"the server compressed its answer as {encoding!r}, which was not requested")
     unpacker = None if encoding in {"identity", ""} else zlib.decompressobj(wbits=47)
     found = bytearray()
     async for chunk in response.aiter_raw():
@@ -181,7 +181,7 @@ def _unpacked(unpacker: zlib._Decompress, chunk: bytes, most: int) -> bytes:
     try:
         return unpacker.decompress(chunk, most)
     except zlib.error as error:
-        raise ToolError(f"the server's answer cannot be unpacked: {error}") from error
+        raise ToolError(f"the server's answer cannot be decompressed: {error}") from error
 
 
 def _told(found: Fetched) -> Output:

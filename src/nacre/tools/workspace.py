@@ -167,7 +167,7 @@ class Workspace:
     def refuse(self, place: str, status: os.stat_result | None, shown: str, *, writing: bool) -> None:
         """Raise ToolError if this is, or is in, something hidden, or frozen if it is to be changed."""
         if self._is_among(self._hidden, place, status):
-            raise ToolError(f"{shown!r} is the agent's own and not for tools: use another path")
+            raise ToolError(f"{shown!r} belongs to the agent and cannot be used by tools: use another path")
         if writing and self._is_among(self._frozen, place, status):
             raise ToolError(f"{shown!r} may be read but not changed")
 
@@ -273,7 +273,7 @@ class _Walk:
     def _leave(self) -> None:
         """Go back to the directory that was walked through, not to where `..` may lead by now."""
         if not self._names:
-            raise ToolError(f"{self._path!r} leads out of the workspace: stay below it")
+            raise ToolError(f"{self._path!r} leads out of the workspace: use a path inside it")
         self._names.pop()
         os.close(self._fds.pop())
 
@@ -324,10 +324,10 @@ def _opened(name: str, flags: int, directory: int, shown: str) -> int:
 
 def _fail(error: OSError, shown: str) -> NoReturn:
     reasons = {
-        errno.ENOENT: "does not exist: list_files shows what does",
+        errno.ENOENT: "does not exist: list_files shows the files",
         errno.ENOTDIR: "leads through something that is not a directory",
         errno.EACCES: "may not be opened: no permission",
-        errno.ELOOP: "was swapped for a link meanwhile: try again",
+        errno.ELOOP: "was replaced by a link meanwhile: try again",
         errno.ENAMETOOLONG: "is too long for a path",
     }
     raise ToolError(f"{shown!r} {reasons.get(error.errno or 0, f'cannot be opened: {error.strerror}')}") from error
@@ -343,7 +343,7 @@ def _refuse_irregular(status: os.stat_result, shown: str) -> None:
 def _refuse_unwritable(status: os.stat_result, shown: str) -> None:
     _refuse_irregular(status, shown)
     if not status.st_mode & _WRITABLE:
-        raise ToolError(f"{shown!r} is read-only: change its mode first if it is to be changed")
+        raise ToolError(f"{shown!r} is read-only: change its mode first")
 
 
 def _is_same(now: os.stat_result | None, before: os.stat_result) -> bool:

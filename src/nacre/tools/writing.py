@@ -59,10 +59,10 @@ class Writer:
             path: the file, relative to the workspace
             old_text: the text to replace, exactly as the file has it, with enough around it to be there only once
             new_text: what to put in its place; empty to delete it
-            all: replace every place where old_text is, not the only one
+            all: replace every occurrence of old_text
         """
         if not old_text:
-            raise ToolError("old_text is empty: say what to replace, or use write_file for a whole file")
+            raise ToolError("old_text is empty: give the text to replace, or use write_file for a whole file")
         if old_text == new_text:
             raise ToolError("old_text and new_text are the same: nothing would change")
         before, status = self._read(path)
@@ -107,7 +107,7 @@ class Writer:
             status = os.fstat(file.fileno())
             data = file.read(_MOST_EDITED + 1)
         if len(data) > _MOST_EDITED:
-            raise ToolError(f"{path!r} has more than {_MOST_EDITED:,} bytes: too many to edit, use a program")
+            raise ToolError(f"{path!r} has more than {_MOST_EDITED:,} bytes: too large to edit, use a program")
         if b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise ToolError(f"{path!r} is not UTF-8 text: it cannot be edited")
         return data.decode("utf-8", "surrogateescape"), status
@@ -123,7 +123,7 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ToolError(f"content has half a surrogate pair at character {error.start:,}: it is not text") from error
+        raise ToolError(f"content has a lone surrogate at character {error.start:,}: it is not text") from error
 
 
 def _edited(text: str, old: str, new: str, *, path: str, every: bool) -> tuple[str, list[int]]:
@@ -167,11 +167,11 @@ def _why(text: str, old: str) -> str:
     windows = ["\n".join(lines[at : at + len(wanted)]) for at in range(max(len(lines) - len(wanted) + 1, 1))]
     for at, window in enumerate(windows):
         if _squeezed(window) == _squeezed(old):
-            return f"Line {at + 1} has it with other blanks or line breaks; it reads:\n{window}"
+            return f"Line {at + 1} has it with different whitespace or line breaks; it reads:\n{window}"
     score, at = _nearest(windows, old)
     if score < _LIKE:
-        return "Nothing in it is like it: read the file again."
-    return f"Most like it is line {at + 1}; it reads:\n{windows[at]}"
+        return "Nothing in the file is similar: read the file again."
+    return f"Line {at + 1} is the most similar; it reads:\n{windows[at]}"
 
 
 def _nearest(windows: list[str], old: str) -> tuple[float, int]:

@@ -44,7 +44,7 @@ async def done(app: App, verb: str, key: str, given: Mapping[str, str]) -> Respo
         app.kernel.stop(key)
         return RedirectResponse(links.to("s", key), status_code=303)
     if verb in _NOT_AT_WORK and app.kernel.is_at_work(key):
-        raise Fault("conflict", f"session {key!r} is at work; stop its turn first")
+        raise Fault("conflict", f"session {key!r} has a running turn; stop it first")
 
     def act() -> str:
         with reading.held(app.sessions, key) if verb in _NOT_AT_WORK else nullcontext():
@@ -85,7 +85,7 @@ async def turned(request: Request, app: App, turns: Turns, questions: Questions,
 def _inbound(key: str, given: Mapping[str, str]) -> Inbound:
     content = given.get("content", "").replace("\r\n", "\n").strip()
     if not content:
-        raise Fault("usage", "there is nothing to say: the message is empty")
+        raise Fault("usage", "the message is empty")
     return Inbound(key=key, content=content, id=given.get("id", "")[:64], sender="web")
 
 
@@ -127,13 +127,13 @@ def _rewind(app: App, key: str, given: Mapping[str, str]) -> str:
 
 def _record(number: str) -> int:
     if not (number.isascii() and number.isdecimal() and len(number) <= _DIGITS):
-        raise Fault("usage", f"a record has a number, not {number!r:.40}")
+        raise Fault("usage", f"a record is named by its number, not {number!r:.40}")
     return int(number)
 
 
 def _delete(app: App, key: str, given: Mapping[str, str]) -> str:
     if given.get("sure") != "1":
-        raise Fault("usage", "deleting needs the tick that says that you are sure; nothing was deleted")
+        raise Fault("usage", "tick the box to confirm the deletion; nothing was deleted")
     reading.erase(app.sessions, key)
     return links.page("/")
 

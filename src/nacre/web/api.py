@@ -206,7 +206,7 @@ def agent(request: Request) -> App:
     found: App = request.app.state.agent
     if found.is_ending:
         raise Fault(
-            "busy", f"the agent {found.name} does not run now; try again in a moment", headers={"retry-after": "1"}
+            "busy", f"the agent {found.name} is not running now; try again in a moment", headers={"retry-after": "1"}
         )
     return found
 
@@ -221,7 +221,7 @@ def key_in(request: Request) -> str:
     try:
         return unquote(request.path_params["key"], errors="strict")
     except UnicodeDecodeError as error:
-        raise Fault("invalid_key", "a session's key is UTF-8, escaped by percent signs") from error
+        raise Fault("invalid_key", "a session's key must be percent-encoded UTF-8") from error
 
 
 def writable_key(request: Request) -> str:
@@ -233,7 +233,7 @@ def writable_key(request: Request) -> str:
 
 def refuse_internal(key: str) -> None:
     if is_internal(key):
-        raise Fault("forbidden", f"session {key!r} is nacre's own: it can be read here, and not changed")
+        raise Fault("forbidden", f"session {key!r} belongs to nacre: it can be read here, but not changed")
 
 
 async def _at_rest(request: Request, act: Callable[[Sessions, str], P]) -> P:
@@ -241,7 +241,7 @@ async def _at_rest(request: Request, act: Callable[[Sessions, str], P]) -> P:
     nothing_queried(request)
     key, app = writable_key(request), agent(request)
     if app.kernel.is_at_work(key):
-        raise Fault("locked", f"a turn runs in session {key!r}; wait for its end, or stop it")
+        raise Fault("locked", f"a turn is running in session {key!r}; wait until it ends, or stop it")
 
     def work() -> P:
         with reading.held(app.sessions, key):
@@ -273,12 +273,12 @@ async def body(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.convert({name: _integral(value) for name, value in found.items()}, kind)
     except msgspec.ValidationError as error:
-        raise Fault("usage", f"the body is not what is expected: {error}") from error
+        raise Fault("usage", f"the body is not valid: {error}") from error
 
 
 async def json_body(request: Request) -> bytes:
     if media_type(request.headers) != "application/json":
-        raise Fault("media_type", "the body is JSON: `Content-Type: application/json`")
+        raise Fault("media_type", "the body must be JSON: `Content-Type: application/json`")
     return await request.body()
 
 
@@ -313,5 +313,5 @@ def _resumed(request: Request, after: int) -> int:
     if not last:
         return after
     if not (last.isascii() and last.isdecimal() and len(last) < 17):  # noqa: PLR2004 - digits of 53 bits
-        raise Fault("usage", "Last-Event-ID is the number of a record")
+        raise Fault("usage", "Last-Event-ID must be the number of a record")
     return int(last)

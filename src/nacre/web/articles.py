@@ -199,7 +199,7 @@ def _switcher(transcript: Transcript, fork: Fork) -> str:
     at, count = fork.chosen, len(fork.tips)
     shown = f"{at + 1}/{count}" if at >= 0 else f"–/{count}"
     return (
-        f'<nav class="branches" aria-label="Branches behind message {fork.parent}">'
+        f'<nav class="branches" aria-label="Branches after message {fork.parent}">'
         f"{_way(transcript, fork, at - 1, '&lsaquo;', 'Earlier branch')} <span>branch {shown}</span> "
         f"{_way(transcript, fork, at + 1 if at >= 0 else count, '&rsaquo;', 'Later branch')}</nav>\n"
     )

@@ -49,7 +49,7 @@ class Questions:
         """Answer a question; raises Fault if it is not open any more, or if that is no answer."""
         asked = self._open.get(id)
         if asked is None or asked.question.key != key or asked.is_answered.is_set():
-            raise Fault("conflict", "nobody waits for this answer any more: the call was decided about, or stopped")
+            raise Fault("conflict", "this question is no longer open: the call was answered or stopped")
         if answer not in ANSWERS:
             raise Fault("usage", f"an answer is yes, no or always, not {answer!r:.40}")
         asked.answer = answer

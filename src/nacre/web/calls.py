@@ -125,7 +125,7 @@ def cut(text: str) -> str:
     """A text that a browser can hold; what is left out is in the raw message."""
     if len(text) <= _LONGEST_TEXT:
         return text
-    return f"{text[:_LONGEST_TEXT]}\n… {len(text) - _LONGEST_TEXT:,} more characters: the .json twin has them all"
+    return f"{text[:_LONGEST_TEXT]}\n… {len(text) - _LONGEST_TEXT:,} more characters: the .json version has all of them"
 
 
 def short(text: str) -> str:

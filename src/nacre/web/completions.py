@@ -127,11 +127,11 @@ def _check(wanted: Chat, names: Sequence[str]) -> None:
     if wanted.model not in names:
         raise Fault("not_found", f"there is no model {wanted.model!r:.200}; there are: {', '.join(names)}")
     if wanted.n not in (None, 1):
-        raise Fault("usage", f"n is 1: there is one answer, not {wanted.n}")
+        raise Fault("usage", f"n must be 1, not {wanted.n}: there is one answer")
     if (wanted.response_format or {}).get("type", "text") != "text":
-        raise Fault("usage", "response_format is text: answers are not held to a schema")
+        raise Fault("usage", "response_format must be text: schemas are not supported")
     if wanted.logprobs:
-        raise Fault("usage", "logprobs are not to be had")
+        raise Fault("usage", "logprobs are not supported")
 
 
 def _understood(wanted: Chat, request: Request) -> Asked:
@@ -141,7 +141,9 @@ def _understood(wanted: Chat, request: Request) -> Asked:
     is_choosing = wanted.tool_choice != "none"
     tools = [_spec(tool.function) for tool in wanted.tools if is_choosing] if wanted.tools else None
     if not spoken or (spoken[-1].role != "user" and (tools is None or spoken[-1].role != "tool")):
-        raise Fault("usage", "the last message is the user's, or a tool's result: it is what is answered")
+        raise Fault(
+            "usage", "the last message must be a user's message or a tool's result: it is the one that is answered"
+        )
     return Asked(
         key=_key(wanted, request),
         id=checked_id(request.headers),
@@ -223,7 +225,9 @@ async def _in_session(app: App, asked: Asked, stand: reading.Stand, emit: Emit) 
         inbound = Inbound(key=asked.key, content=words.content or "", id=asked.id, sender=asked.sender)
         answer = await app.kernel.deliver(inbound, emit=emit)
     if answer is None:
-        raise Fault("conflict", "the words were added to a turn that somebody else began; its answer is in the session")
+        raise Fault(
+            "conflict", "the message was added to a turn that another client started; its answer is in the session"
+        )
     usage = await to_thread.run_sync(reading.used_since, app.sessions, asked.key, stand.n)
     return Answer(message=answer, usage=usage, finish="length" if "stopped" in answer.extra else "stop")
 
@@ -305,7 +309,7 @@ def _check_results(new: Sequence[Message], before: Sequence[Message]) -> None:
     """Refuse results of calls that were never made: without its call, a model cannot be shown one."""
     calls = {call.id for one in before for call in one.tool_calls}
     if alien := [one.tool_call_id for one in new if one.role == "tool" and one.tool_call_id not in calls]:
-        raise Fault("usage", f"there is a result of the call {alien[0]!r:.100}, and no such call before it")
+        raise Fault("usage", f"there is a result of the call {alien[0]!r:.100}, but no such call before it")
 
 
 def _marked(words: Message, id: str) -> Message:

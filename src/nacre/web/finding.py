@@ -96,7 +96,7 @@ def _failed(sessions: Sessions, key: str, numbers: Sequence[int]) -> set[int]:
 
 def _told(query: str, hits: Sequence[Hit]) -> str:
     if not query and not hits:
-        return "Words must all match."
+        return "All words must match."
     count = f"{len(hits):,}{' or more' if len(hits) == MOST else ''} message{'s' * (len(hits) != 1)}"
     return f"{count} in {len(grouped(hits)):,} session{'s' * (len(grouped(hits)) != 1)}"
 

@@ -109,13 +109,13 @@ _KEYS = (
     ("[ / ]", "newer, older session"),
     ("g / G", "first, last message"),
     ("e / E", "fold or unfold one, all"),
-    ("r", "the message as it is stored"),
+    ("r", "show the message as it is stored"),
     ("c", "copy the message"),
     ("y", "copy a link to it"),
-    ("f", "follow what is written"),
+    ("f", "follow new messages"),
     ("i", "write"),
     ("/", "search"),
-    ("?", "this help"),
+    ("?", "show this help"),
 )
 _KEY_LIST = "".join(f"<dt><kbd>{key}</kbd></dt><dd>{what}</dd>" for key, what in _KEYS)
 

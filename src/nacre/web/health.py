@@ -89,7 +89,7 @@ class Check:
         return [Trouble("channels", f"channel {name!r} is down") for name, up in channels.items() if not up]
 
     def _agents(self) -> list[Trouble]:
-        return [Trouble("agents", f"agent {name!r} does not start") for name in self._parts.missing]
+        return [Trouble("agents", f"agent {name!r} could not be started") for name in self._parts.missing]
 
     async def _stores(self) -> list[Trouble]:
         """Write to each store, in a thread that is not waited for long: a dead disk answers nothing at all."""
@@ -108,7 +108,9 @@ class Check:
 def _written(parts: Parts) -> list[Trouble]:
     found = [Trouble("store", why) for why in map(_refusal, _places(parts.agents)) if why]
     unsound = sum(load.unsound for load in parts.loads().values())
-    return [*found, Trouble("store", f"{unsound} logs could not be flushed, nor moved since")] if unsound else found
+    return (
+        [*found, Trouble("store", f"{unsound} logs could not be flushed or moved to a new file")] if unsound else found
+    )
 
 
 def _places(agents: Mapping[str, App]) -> Sequence[str]:
@@ -124,4 +126,4 @@ def _refusal(place: str) -> str:
             os.fsync(file.fileno())
     except OSError as error:
         return f"{place} cannot be written: {error.strerror or error}"
-    return "" if taken == len(_PAGE) else f"{place} cannot be written: it takes {taken} bytes of a page"
+    return "" if taken == len(_PAGE) else f"{place} cannot be written: only {taken} bytes of a page were written"

@@ -20,9 +20,9 @@ from nacre.web.glances import MOST, Glance, Tally, glances_of
 
 PER_PAGE = 50
 STATES = {
-    "live": "at work",
+    "live": "turn running",
     "unanswered": "waiting for an answer",
-    "interrupted": "cut short",
+    "interrupted": "interrupted",
     "damaged": "damaged",
     "archived": "archived",
     "idle": "idle",

@@ -44,8 +44,8 @@ class Parts(Struct, frozen=True, kw_only=True):
 def rendered(parts: Parts) -> str:
     """Everything, as Prometheus reads it."""
     page = _Page()
-    page.gauge("nacre_build_info", "Which nacre runs, on which Python.", [(_build(), 1)])
-    page.gauge("process_start_time_seconds", "When it began, in seconds since 1970.", [({}, parts.began)])
+    page.gauge("nacre_build_info", "Version of nacre and of Python.", [(_build(), 1)])
+    page.gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.", [({}, parts.began)])
     _messages(page, [*(gateway.traffic for gateway in parts.gateways), parts.http])
     _channels(page, parts.gateways)
     _agents(page, parts.agents)
@@ -74,30 +74,36 @@ def _messages(page: _Page, traffic: Sequence[Traffic]) -> None:
         by_channel(getattr(one, what) for one in traffic) for what in ("accepted", "answered", "failed")
     )
     refused = sorted(_sum(one.refused for one in traffic).items())
-    page.counter("nacre_messages_accepted_total", "Messages that were taken in.", accepted)
-    page.counter("nacre_messages_answered_total", "Messages whose answer was given.", answered)
-    page.counter("nacre_messages_failed_total", "Messages to which the model or the store had no answer.", failed)
+    page.counter("nacre_messages_accepted_total", "Messages that were accepted.", accepted)
+    page.counter("nacre_messages_answered_total", "Messages whose answer was delivered.", answered)
+    page.counter(
+        "nacre_messages_failed_total",
+        "Messages that could not be answered because the model or the store failed.",
+        failed,
+    )
     page.counter(
         "nacre_messages_refused_total",
-        "Messages that were not answered: of a stranger, too fast, or too many waiting.",
+        "Messages that were rejected: sender not allowed, rate limit, or full queue.",
         [({"channel": channel, "reason": reason}, count) for (channel, reason), count in refused],
     )
     durable = _joined([one.durable for one in traffic])
-    page.histogram("nacre_message_durable_seconds", "From a message's arrival to its being on disk.", [({}, durable)])
+    page.histogram(
+        "nacre_message_durable_seconds", "Time from the arrival of a message until it is on disk.", [({}, durable)]
+    )
 
 
 def _channels(page: _Page, gateways: Sequence[Gateway]) -> None:
     samples = [({"channel": name}, int(is_up)) for name, is_up in channels(gateways).items()]
-    page.gauge("nacre_channel_up", "1 if a channel runs and took the last answer.", samples)
+    page.gauge("nacre_channel_up", "1 if a channel runs and accepted the last answer.", samples)
     waiting = sum(gateway.open for gateway in gateways)
-    page.gauge("nacre_inbox_open", "Messages that wait for their answer to be given.", [({}, waiting)])
+    page.gauge("nacre_inbox_open", "Messages whose answer is not delivered yet.", [({}, waiting)])
 
 
 def _agents(page: _Page, agents: Mapping[str, App]) -> None:
     named = [({"agent": name}, app) for name, app in agents.items()]
-    page.gauge("nacre_actors", "Sessions that are at hand.", [(of, len(app.kernel)) for of, app in named])
-    page.gauge("nacre_turns_running", "Turns under way.", [(of, app.work.running) for of, app in named])
-    page.histogram("nacre_turn_seconds", "How long turns take.", [(of, app.work.turns) for of, app in named])
+    page.gauge("nacre_actors", "Sessions that are loaded.", [(of, len(app.kernel)) for of, app in named])
+    page.gauge("nacre_turns_running", "Turns that are running.", [(of, app.work.running) for of, app in named])
+    page.histogram("nacre_turn_seconds", "Duration of turns.", [(of, app.work.turns) for of, app in named])
     requests = [({**of, "model": model}, n) for of, app in named for model, n in app.work.requests.items()]
     page.counter("nacre_model_requests_total", "Requests to a model.", requests)
     errors = [
@@ -112,7 +118,7 @@ def _agents(page: _Page, agents: Mapping[str, App]) -> None:
         for direction, counted in (("in", app.work.tokens_in), ("out", app.work.tokens_out))
         for model, n in counted.items()
     ]
-    page.counter("nacre_model_tokens_total", "Tokens that went to a model and came from it.", tokens)
+    page.counter("nacre_model_tokens_total", "Tokens sent to a model and received from it.", tokens)
 
 
 def _stores(page: _Page, loads: Mapping[str, Load]) -> None:
@@ -121,7 +127,7 @@ def _stores(page: _Page, loads: Mapping[str, Load]) -> None:
     batches = [(of, one.batches) for of, one in named]
     page.counter("nacre_store_batches_total", "Batches written, each with one flush.", batches)
     unsound = [(of, one.unsound) for of, one in named]
-    page.gauge("nacre_logs_unsound", "Logs whose last flush failed, and that could not be moved.", unsound)
+    page.gauge("nacre_logs_unsound", "Logs whose last flush failed and that could not be moved to a new file.", unsound)
 
 
 # ---- numbers together

@@ -150,7 +150,7 @@ async def do(request: Request) -> Response:
         _questions(request).answer(_key(request), given.get("id", ""), given.get("answer", ""))
         return RedirectResponse(links.to("s", _key(request)), status_code=303)
     if verb not in {*acts.ACTS, "stop"}:
-        raise Fault("not_found", f"there is nothing like {verb!r:.40} to do")
+        raise Fault("not_found", f"there is no action {verb!r:.40}")
     key = _key(request) if verb == "fork" else _writable_key(request)
     return await acts.done(_agent(request), verb, key, await acts.fields(request))
 
@@ -174,7 +174,7 @@ async def login(request: Request) -> Response:
     body = (
         f'<main class="login"><h1>nacre</h1><form method="post" action="{links.page("/login")}" id="login">'
         '<label>Token <input name="token" type="password" autocomplete="current-password" required autofocus></label>'
-        "<button>Open</button></form><p>It is the one that <code>nacre serve</code> was started with.</p>"
+        "<button>Open</button></form><p><code>nacre serve</code> prints it, unless you set it yourself.</p>"
         '<p role="alert" id="wrong"></p></main>'
     )
     return frame.framed(request, "Log in", body)
@@ -231,7 +231,7 @@ def _writable_key(request: Request) -> str:
 def _suffix(request: Request) -> str:
     suffix = request.path_params.get("suffix", "")
     if suffix not in {"", *_TWINS}:
-        raise Fault("not_found", f"a page has twins in .json and .md, not in .{suffix:.20}")
+        raise Fault("not_found", f"a page is also available as .json and .md, not as .{suffix:.20}")
     return str(suffix)
 
 

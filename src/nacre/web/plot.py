@@ -54,7 +54,7 @@ def legend(entries: Sequence[Entry], *, limit: int) -> str:
     """The numbers of a drawing in words."""
     uses = [use for use in map(_use, entries) if use is not None]
     if not uses:
-        return "No model has counted tokens here yet."
+        return "No model has reported tokens here yet."
     last = uses[-1]
     share = f", {last.given * 100 // limit} % of {count(limit)}" if limit else ""
     given, made = sum(use.given for use in uses), sum(use.made for use in uses)

@@ -114,7 +114,7 @@ def fault_of(error: BaseException) -> Fault:
             return Fault(_KINDS[kind], str(error))
     if isinstance(error, errors.NacreError):
         return Fault("failed", str(error))
-    return Fault("failed", "something unforeseen went wrong; the server's log says what")
+    return Fault("failed", "an internal error occurred; the log of the server has the details")
 
 
 def response(fault: Fault, path: str) -> Response:
@@ -129,7 +129,5 @@ def response(fault: Fault, path: str) -> Response:
 def _of_starlette(error: HTTPException) -> Fault:
     """A route that does not exist, or not for that method."""
     kind = next((name for name, status in STATUSES.items() if status == error.status_code), "usage")
-    detail = {"not_found": "there is nothing here", "method": "this is not done with that method"}.get(
-        kind, error.detail
-    )
+    detail = {"not_found": "there is nothing here", "method": "the method is not allowed here"}.get(kind, error.detail)
     return Fault(kind, detail, headers=error.headers)

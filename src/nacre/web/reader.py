@@ -31,7 +31,7 @@ def html(
     )
 
 
-_EMPTY = '<p class="none">Nothing has been said here yet.</p>'
+_EMPTY = '<p class="none">There are no messages yet.</p>'
 
 
 def _facts(shown: Transcript, query: str) -> str:
@@ -121,7 +121,7 @@ def _lives(shown: Transcript) -> str:
     if len(shown.generations) < 2:  # noqa: PLR2004 - one is no choice
         return ""
     found = "".join(_life(shown, at, uid) for at, uid in enumerate(shown.generations))
-    return f'<nav class="chips" aria-label="Generations">begun anew: {found}</nav>'
+    return f'<nav class="chips" aria-label="Generations">generations: {found}</nav>'
 
 
 def _life(shown: Transcript, at: int, uid: str) -> str:
@@ -146,9 +146,13 @@ def _menu(shown: Transcript) -> str:
         return ""
     key = shown.key
     title = "" if shown.is_archived else _form(key, "title", "Rename", _field("title", "Title", shown.title))
-    labels = "" if shown.is_archived else _form(key, "tags", "Tag", _field("tags", "Tags, with commas", _list(shown)))
+    labels = (
+        ""
+        if shown.is_archived
+        else _form(key, "tags", "Tag", _field("tags", "Tags, separated by commas", _list(shown)))
+    )
     fork = _form(key, "fork", "Fork", _field("to", "Key of the fork", f"{key}-2"), _hidden("at", shown.tip))
-    close = _form(key, "unarchive", "Bring back") if shown.is_archived else _form(key, "archive", "Archive")
+    close = _form(key, "unarchive", "Unarchive") if shown.is_archived else _form(key, "archive", "Archive")
     sure = '<label><input type="checkbox" name="sure" value="1" required> erase it for good</label>'
     return (
         '<details class="menu"><summary>Rename, tag, fork, archive, delete</summary>'
@@ -181,13 +185,14 @@ def _notice(shown: Transcript) -> str:
     """Says that this is not where the session goes on."""
     current = links.to("s", shown.key)
     if shown.tip:
-        back = _form(shown.key, "rewind", "Go on from this branch", _hidden("to", shown.tip))
+        back = _form(shown.key, "rewind", "Continue from this branch", _hidden("to", shown.tip))
         return (
-            '<aside class="bar" aria-label="Branch"><p>This branch was left. '
+            '<aside class="bar" aria-label="Branch"><p>This is not the current branch. '
             f'<a href="{escaped(current)}">Current branch</a></p>{"" if _other(shown) else back}</aside>'
         )
     if _other(shown):
-        return f'<aside class="bar"><p>An earlier life of this key. <a href="{escaped(current)}">Newest</a></p></aside>'
+        newest = f'<a href="{escaped(current)}">Newest</a>'
+        return f'<aside class="bar"><p>An older session with this key. {newest}</p></aside>'
     return ""
 
 
@@ -225,5 +230,9 @@ def _footer(shown: Transcript) -> str:
 
 
 def _closed(shown: Transcript) -> str:
-    words = "This session is archived." if shown.is_archived and not _other(shown) else "The session goes on elsewhere."
+    words = (
+        "This session is archived."
+        if shown.is_archived and not _other(shown)
+        else "This is not the current part of the session."
+    )
     return f'<footer><p class="none">{words}</p></footer>'

@@ -94,7 +94,7 @@ def listed(sessions: Sessions, query: shapes.ListQuery) -> shapes.SessionList:
 def found(sessions: Sessions, query: shapes.SearchQuery) -> shapes.FoundList:
     """What a search finds."""
     if sessions.location == ":memory:":
-        raise Fault("unsupported", "these sessions are in RAM and have no index to search")
+        raise Fault("unsupported", "these sessions are in memory and have no search index")
     items = [_found(hit) for hit in sessions.search(query.q, limit=query.limit)]
     return shapes.FoundList(count=len(items), total=len(items), has_more=False, next_cursor=None, items=items)
 
@@ -327,4 +327,4 @@ def _header(past: Past) -> Header:
 
 
 def _lost(cursor: str) -> Fault:
-    return Fault("not_found", f"the cursor {cursor!r:.200} names nothing that is here; begin anew without one")
+    return Fault("not_found", f"the cursor {cursor!r:.200} is not valid; start again without one")

@@ -27,7 +27,7 @@ def checked_id(headers: Headers) -> str:
     if id is None:
         return ""
     if not _ID.match(id):
-        raise Fault("usage", "an Idempotency-Key has 1 to 256 visible characters of ASCII")
+        raise Fault("usage", "an Idempotency-Key must have 1 to 256 visible ASCII characters")
     return id
 
 
@@ -40,7 +40,7 @@ def answer_to(stand: Stand, *, id: str, content: Any, has_tools: bool = False) -
         return None
     behind = list(dropwhile(lambda one: id_of(one) != id, stand.messages))
     if behind and behind[0].content != content:
-        raise Conflict(f"other words came under the id {id!r}")
+        raise Conflict(f"another message was sent with the id {id!r}")
     return next((one for one in behind if is_final(one) or (has_tools and one.role == "assistant")), None)
 
 

@@ -68,7 +68,7 @@ class Keys:
 
     def __init__(self, token: str) -> None:
         if not token:
-            raise ConfigError("the server needs a token: without one, whoever can reach it could read every session")
+            raise ConfigError("the server needs a token: without one, anyone who can reach it could read every session")
         self._digest = _digest(token)
         self._guesses = _Guesses()
         self._secret = hashlib.blake2b(token.encode(), person=b"nacre cookie").digest()
@@ -147,12 +147,18 @@ class Gate:
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if _head(scope) > LONGEST_HEAD:
-            raise Fault("head", f"a request's head has at most {LONGEST_HEAD} bytes", headers={"connection": "close"})
+            raise Fault(
+                "head",
+                f"the maximum size of the request headers is {LONGEST_HEAD} bytes",
+                headers={"connection": "close"},
+            )
         self._check_host(headers)
         if scope["method"] not in _SAFE:
             _check_origin(headers)
         if _length(headers) > _most(scope):
-            raise Fault("too_large", f"a request has at most {_most(scope)} bytes", headers={"connection": "close"})
+            raise Fault(
+                "too_large", f"the maximum size of a request is {_most(scope)} bytes", headers={"connection": "close"}
+            )
         if not _is_public(scope) or (scope["path"] in TELLS_MORE and self._is_introduced(headers)):
             self._check_key(scope, headers)
             scope["state"]["known"] = True
@@ -165,7 +171,7 @@ class Gate:
         """A page of somebody else's whose name leads here (DNS rebinding) is told that this is not its host."""
         named = headers.getlist("host")
         if len(named) != 1 or _name(named[0]) not in self._hosts:
-            raise Fault("host", "this server does not go by that name; `nacre serve --name` gives it another")
+            raise Fault("host", "this host name is not allowed; add it with `nacre serve --name`")
 
     def _check_key(self, scope: Scope, headers: Headers) -> None:
         given = headers.get("authorization")
@@ -176,7 +182,7 @@ class Gate:
         if not self._has_cookie(headers):
             raise _unauthorized("a token is needed: `Authorization: Bearer …`")
         if scope["method"] not in _SAFE and "origin" not in headers:
-            raise Fault("forbidden", "a request with a cookie must say which page sends it (Origin)")
+            raise Fault("forbidden", "a request with a cookie needs an Origin header")
 
     def _has_cookie(self, headers: Headers) -> bool:
         # The library's own reader gives up at the first cookie that it does not understand, and that may be another's.
@@ -200,7 +206,7 @@ class _Receiving:
             with anyio.fail_after(max(self._until - anyio.current_time(), 0)):
                 message = await self._receive()
         except TimeoutError:
-            raise Fault("timeout", "the request did not come to its end", headers={"connection": "close"}) from None
+            raise Fault("timeout", "the request was not completed in time", headers={"connection": "close"}) from None
         size = len(message.get("body", b""))
         self._until = min(self._until + size / SLOWEST_BODY, anyio.current_time() + BODY_PATIENCE)
         self._left -= size
@@ -275,7 +281,7 @@ async def _token_in(request: Request) -> tuple[str, bool]:
     try:
         return msgspec.json.decode(body, type=_Login).token, False
     except msgspec.DecodeError as error:
-        raise Fault("usage", f"a login is a JSON object with a token: {error}") from error
+        raise Fault("usage", f"a login must be a JSON object with a token: {error}") from error
 
 
 # ---- reading a request's head
@@ -331,12 +337,12 @@ def _check_origin(headers: Headers) -> None:
     """What changes something is asked for by our own page, or by no page at all."""
     origin = headers.get("origin")
     if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
-        raise Fault("forbidden", "another page may not do this")
+        raise Fault("forbidden", "requests from other sites are not allowed")
     if origin is None:
         return
     host = headers["host"].lower()
     if origin.lower() not in {f"http://{host}", f"https://{host}"}:
-        raise Fault("forbidden", "another page may not do this")
+        raise Fault("forbidden", "requests from other sites are not allowed")
 
 
 def _is_ipv6(host: str) -> bool:

@@ -17,7 +17,7 @@ Limit = Annotated[int, Meta(ge=1, le=500)]
 
 
 class ListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which sessions, in which order, and from where on."""
+    """Filter, order and cursor of a list."""
 
     state: Literal["active", "archived", "all"] = "active"
     prefix: Annotated[str, Meta(max_length=1024)] = ""
@@ -28,7 +28,7 @@ class ListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReadQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages: those in the history now, or every one ever; the newest first, then page by page back."""
+    """Messages to read: the current history, or all; the newest page first."""
 
     scope: Literal["live", "whole"] = "live"
     tokens: Literal["no", "yes"] = "no"
@@ -37,14 +37,14 @@ class ReadQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Words; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it."""
+    """A query; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it."""
 
     q: Annotated[str, Meta(min_length=1, max_length=1000)]
     limit: Limit = 50
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From which record on, and whether to wait for those to come."""
+    """The record to start after, and whether to wait for new ones."""
 
     after: Number = 0
     wait: Literal["yes", "no"] = "yes"
@@ -55,20 +55,20 @@ class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Send(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Words for a session."""
+    """A message for a session."""
 
     content: Annotated[str, Meta(min_length=1)]
     stream: bool = False
 
 
 class Rename(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A title; an empty one takes it away."""
+    """A title; an empty one removes it."""
 
     title: Annotated[str, Meta(max_length=1000)]
 
 
 class Fork(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a new session begins; without a key it gets the old one's with a number."""
+    """The key, start and title of a fork; the default key is the old one with a number."""
 
     key: Key | None = None
     at: Annotated[int, Meta(ge=1, le=2**53)] | None = None
@@ -98,7 +98,7 @@ Given = Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE)]
 
 
 class StreamOptions(Struct, frozen=True):
-    """What a client wants of a stream."""
+    """Options of a stream."""
 
     include_usage: bool = False
 
@@ -119,7 +119,7 @@ class ClientTool(Struct, frozen=True):
 
 
 class Chat(Struct, frozen=True, kw_only=True):
-    """A request; what is not here is not looked at. The last message is the user's, or a tool's result."""
+    """A request; other fields are ignored. The last message is the user's, or a tool's result."""
 
     model: str
     messages: Annotated[list[Given], Meta(min_length=1)]
@@ -138,7 +138,7 @@ class Chat(Struct, frozen=True, kw_only=True):
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """Something that answers, by one of its names."""
+    """A model or an agent, by one of its names."""
 
     id: str
     object: Literal["model"]
@@ -147,7 +147,7 @@ class Model(Struct, frozen=True, kw_only=True):
 
 
 class ModelList(Struct, frozen=True, kw_only=True):
-    """What may be asked for."""
+    """The available models."""
 
     object: Literal["list"]
     data: list[Model]
@@ -163,7 +163,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """What an answer cost, in tokens."""
+    """The tokens of a request and its answer."""
 
     prompt_tokens: Count
     completion_tokens: Count
@@ -172,7 +172,7 @@ class Cost(Struct, frozen=True, kw_only=True):
 
 
 class Completion(Struct, frozen=True, kw_only=True):
-    """A whole answer."""
+    """A complete answer."""
 
     id: str
     object: Literal["chat.completion"]
@@ -183,7 +183,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class OpenAIReason(Struct, frozen=True, kw_only=True):
-    """What went wrong, as OpenAI's clients expect it."""
+    """An error in the shape that OpenAI's clients expect."""
 
     message: str
     type: str
@@ -192,7 +192,7 @@ class OpenAIReason(Struct, frozen=True, kw_only=True):
 
 
 class OpenAIError(Struct, frozen=True, kw_only=True):
-    """Something that went wrong."""
+    """An error."""
 
     error: OpenAIReason
 
@@ -201,7 +201,7 @@ class OpenAIError(Struct, frozen=True, kw_only=True):
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
-    """Whether words that come now can be stored and answered; what fails, and why for those with the token."""
+    """Whether new messages can be stored and answered; with the token, also what fails and why."""
 
     ready: bool
     failing: list[Literal["store", "channels", "agents"]]
@@ -276,7 +276,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 class FoundList(Struct, frozen=True, kw_only=True):
-    """What a search found, best first."""
+    """The results of a search, best first."""
 
     schema_version: Literal[1] = 1
     count: Count
@@ -287,7 +287,7 @@ class FoundList(Struct, frozen=True, kw_only=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """What became of a session."""
+    """The result of an operation on a session."""
 
     ok: bool = True
     operation: Literal["archive", "unarchive", "rm", "stop"]
@@ -297,7 +297,7 @@ class Done(Struct, frozen=True, kw_only=True):
 
 
 class Renamed(Struct, frozen=True, kw_only=True):
-    """A session's title, and what it was."""
+    """A session's new and old title."""
 
     ok: bool = True
     operation: Literal["rename"] = "rename"
@@ -308,7 +308,7 @@ class Renamed(Struct, frozen=True, kw_only=True):
 
 
 class Forked(Struct, frozen=True, kw_only=True):
-    """A session that shares another's past."""
+    """A session that shares the history of another."""
 
     ok: bool = True
     operation: Literal["fork"] = "fork"
@@ -319,7 +319,7 @@ class Forked(Struct, frozen=True, kw_only=True):
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """The answer to words; `joined` if they came in the middle of a turn, whose answer goes to whoever began it."""
+    """The answer to a message; `joined` if it joined a running turn, whose answer goes to the client that began it."""
 
     ok: bool = True
     operation: Literal["send"] = "send"

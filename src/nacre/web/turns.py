@@ -37,7 +37,7 @@ class Running(Generic[T]):
         try:
             self._value = await work(self._emit)
         except asyncio.CancelledError:
-            self._error = Stopped("the request was given up")
+            self._error = Stopped("the client closed the request")
         except Exception as error:  # noqa: BLE001 - it is raised again where the result is asked for
             self._error = error
         finally:

@@ -265,7 +265,7 @@ def test_a_session_that_was_begun_anew_says_so(tmp_path: Path, visit: Visit) -> 
                 page.reload()
             sessions.archive("k")
             sessions.add_message("k", "user", "from the start")
-            page.wait_for_selector("#status >> text=begun anew")
+            page.wait_for_selector("#status >> text=a new session was started")
             page.context.close()
 
 

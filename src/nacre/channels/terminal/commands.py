@@ -46,7 +46,7 @@ async def obey(talk: Talk, line: str) -> None:
     else:
         near = get_close_matches(name, COMMANDS, n=1)
         meant = f"did you mean /{near[0]}?" if near else "/help lists them"
-        raise NacreError(f"there is no command /{name}; {meant} (to send it as a message, put a blank before the /)")
+        raise NacreError(f"there is no command /{name}; {meant} (to send it as a message, put a space before the /)")
 
 
 # ---- about the conversation
@@ -298,7 +298,7 @@ def _go_back(talk: Talk, to: Stored) -> None:
     talk.left.append((talk.key, now.n))
     talk.draft = to.message.content if isinstance(to.message.content, str) else ""
     talk.look()
-    talk.hint(f"as it was before {_words(to)!r:.60}; /rewind back undoes it")
+    talk.hint(f"back to before {_words(to)!r:.60}; /rewind back undoes it")
 
 
 def _come_back(talk: Talk) -> None:
@@ -345,7 +345,7 @@ COMMANDS = {
     ),
     "context": Command(run=_context, meaning="show what fills the model's context", is_quiet=True),
     "cost": Command(run=_cost, meaning="show tokens, and money where [prices] are configured", is_quiet=True),
-    "tools": Command(run=_tools, meaning="list the tools of the model", is_quiet=True),
+    "tools": Command(run=_tools, meaning="list the tools that the model has", is_quiet=True),
     "skills": Command(run=_skills, meaning="list skills, or show one", takes="[SKILL]", is_quiet=True),
     "model": Command(run=_model, meaning="list models, or change the model", takes="[MODEL]"),
     "attach": Command(run=_attach, meaning="attach a file to the next message", takes="PATH", is_quiet=True),

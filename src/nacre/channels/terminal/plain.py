@@ -65,7 +65,7 @@ class Plain:
         Typed and pasted text cannot be told apart here, so all of it counts as pasted.
         """
         if draft:
-            self.show([f"(it was: {self._safe(draft)})"])
+            self.show([f"(your draft: {self._safe(draft)})"])
         interrupted = False
         while True:
             try:

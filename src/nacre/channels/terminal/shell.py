@@ -33,7 +33,7 @@ async def run_shell(talk: Talk, line: Line) -> None:
         raise NacreError("!command needs the line editor, which can tell typed text from pasted text")
     if any("!" in text for text in line.foreign):
         talk.draft = line.text
-        raise NacreError("pasted text is never run: type the command, or put a blank before the ! to send it")
+        raise NacreError("pasted text is never run: type the command, or put a space before the ! to send it")
     if not command:
         raise NacreError("name a command: !ls")
     if talk.is_at_work:

@@ -101,7 +101,7 @@ class Talk:
         self.show(*self._drawing.pause(), *lines)
 
     async def _read_answer(self, question: str, answers: Collection[str], about: About | None = None) -> str:
-        self._alert("A question waits for an answer")
+        self._alert("Waiting for your answer to a question")
         return await self.reader.ask(question, answers, about)
 
     def complain(self, error: object) -> None:
@@ -229,20 +229,20 @@ class Talk:
                     self.reader.refresh()
             except NacreError as error:
                 # The title made of the first words stays.
-                logger.info("no title was made", extra={"error": str(error)})
+                logger.info("no title was generated", extra={"error": str(error)})
 
     def _over(self) -> None:
         self._turns -= 1
         self._is_stopping = False
         if not self._turns:
             self._settled.set()
-            self._alert("The answer is there")
+            self._alert("The answer is ready")
         self._since = time.monotonic()
         try:
             self.look()
         except Exception as error:
             # The same edge: what is in the footer is not worth a conversation.
-            logger.exception("a session cannot be looked at")
+            logger.exception("a session cannot be read")
             self.complain(error)
         self.reader.refresh()
 

@@ -149,7 +149,7 @@ class Scroller {
     const wanted = this.wanted();
     if (!wanted) return;
     this.busy = wanted.isFar ? this.jump(wanted.chunk) : this.add(wanted.chunk);
-    try { await this.busy; } catch (error) { tell("not reached; scroll to try again"); this.busy = null; return; }
+    try { await this.busy; } catch (error) { tell("server not reachable; scroll to retry"); this.busy = null; return; }
     this.busy = null;
     this.soon();
   }
@@ -355,7 +355,7 @@ const foldAll = () => scroller.hold(() => {
 });
 
 const put = async (text, words) => {
-  try { await navigator.clipboard.writeText(text); tell(words); } catch { tell("the browser does not let pages copy here"); }
+  try { await navigator.clipboard.writeText(text); tell(words); } catch { tell("the browser does not allow copying here"); }
 };
 const copyLink = one => put(location.origin + main.dataset.page + (one ? `#${number(one)}` : ""), "link copied");
 const copyText = async one => {
@@ -414,7 +414,7 @@ const forkAt = async one => {
 const floats = () => {
   const tools = float("tools", ["copy", "Copy the message", copyText], ["link", "Copy a link to the message", copyLink],
     ["raw", "Show the message as it is stored", raw],
-    ...(main.dataset.fork ? [["fork", "Fork the session behind this message", forkAt]] : []));
+    ...(main.dataset.fork ? [["fork", "Fork the session after this message", forkAt]] : []));
   const text = float("text", ["copy", "Copy this text", one => put(one.textContent, "copied")]);
   main.addEventListener("pointerover", ({target}) => {
     place(tools, target.closest("article"));
@@ -469,7 +469,7 @@ const refresh = async () => {
       await scroller.refresh();
       $("#live .user")?.remove();
     } while (isStale);
-  } catch { isStale = true; tell("not reached; trying again"); } finally { isRefreshing = false; }
+  } catch { isStale = true; tell("server not reachable; retrying"); } finally { isRefreshing = false; }
 };
 
 const over = words => { isOver = true; source.close(); tell(words); };
@@ -486,7 +486,7 @@ const listen = () => {
     // The first record of a session has the same name.
     const {generation} = data ? JSON.parse(data) : main.dataset;
     main.dataset.generation ||= generation;
-    if (generation !== main.dataset.generation) { over("begun anew; reload to see it"); return; }
+    if (generation !== main.dataset.generation) { over("a new session was started under this key; reload to see it"); return; }
     if (isAway) tell("");
     isAway = false;
     if (isStale) refresh();
