@@ -222,10 +222,10 @@ def test_two_messages_do_not_share_their_extra() -> None:
         ({"role": "user", "x": 2**64}, "extra has an integer of more than 64 bits: 18446744073709551616"),
         ({"role": "user", "x": -(2**63) - 1}, "more than 64 bits: -9223372036854775809"),
         ({"role": "user", "x": {1: "a"}}, "extra has a key that is not text: 1"),
-        ({"role": "user", "content": nested(101)}, "content is nested more than 100 deep"),
-        ({"role": "user", "x": nested(101)}, "extra is nested more than 100 deep"),
-        ({"role": "user", "name": 7}, "name is text, not int"),
-        ({"role": "tool", "tool_call_id": 7}, "tool_call_id is text, not int"),
+        ({"role": "user", "content": nested(101)}, "content is nested more than 100 levels deep"),
+        ({"role": "user", "x": nested(101)}, "extra is nested more than 100 levels deep"),
+        ({"role": "user", "name": 7}, "name must be text, not int"),
+        ({"role": "tool", "tool_call_id": 7}, "tool_call_id must be text, not int"),
         ({"role": "user", "media": "a.png"}, "media must be a list, not str"),
         ({"role": "user", "media": [b"png"]}, "media has a bytes"),
         ({"role": "assistant", "tool_calls": "ls"}, "tool_calls must be a list, not str"),
@@ -268,7 +268,7 @@ def test_a_message_that_cannot_be_stored_is_refused(message: Message) -> None:
 def test_a_list_that_holds_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(InvalidMessage, match="nested more than 100 deep"):
+    with pytest.raises(InvalidMessage, match="nested more than 100 levels deep"):
         say(Message(role="user", content=endless))
 
 

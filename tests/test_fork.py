@@ -248,7 +248,7 @@ def disk() -> Disk:
 def test_a_fork_whose_key_is_deleted_while_it_is_made_is_a_conflict(disk: Disk) -> None:
     sessions = opened(disk.process())
     before_touching(disk, "/store/sessions/two.jsonl", lambda: opened(disk.process()).delete("two"))
-    with pytest.raises(nacre.Conflict, match="was deleted while it was made"):
+    with pytest.raises(nacre.Conflict, match="was deleted while it was being created"):
         sessions.fork("one", "two")
     assert disk.process().listdir("/store/sessions") == ["one.jsonl"]
     sessions.fork("one", "two")

@@ -406,7 +406,7 @@ def test_other_words_under_an_id_that_a_summary_covers_are_refused(sessions: Ses
     answering = agent(Scripted(["one", "two"]))
     said_again(sessions, answering, "a", "b")
     forget(sessions, 3)
-    with pytest.raises(nacre.Conflict, match="other words came under the id 'a'"):
+    with pytest.raises(nacre.Conflict, match="another message was sent with the id 'a'"):
         said_again(sessions, answering, "c", id="a")
     assert len(sessions.transcript("k")) == 4
 
@@ -504,6 +504,6 @@ def test_words_that_a_summary_covers_do_not_end_the_turn_that_they_come_into(ses
     said_again(sessions, answering, "a", "b")
     forget(sessions, 4)
     told = in_the_middle(sessions, answering, gate, words("a", id="a"), words("c", id="b"), words("new", id="new"))
-    refusal = "other words came under the id 'b'"
+    refusal = "another message was sent with the id 'b'"
     assert told == {"first": ["done"], "a": ["one"], "c": [refusal], "new": [None]}
     assert [line for line in lines(sessions) if line.startswith("user")] == ["user: first", "user: new"]

@@ -24,7 +24,7 @@ def completed(nacre: Nacre, *words: str) -> dict[str, str]:
 
 
 def test_verbs_with_what_they_do(nacre: Nacre) -> None:
-    assert completed(nacre, "do") == {"doctor": "check the store, its permissions, free space and index"}
+    assert completed(nacre, "do") == {"doctor": "check the store, the settings, the model and the machine"}
     assert set(completed(nacre, "s", "re")) == {"rename", "restore", "repair", "retain"}
 
 
@@ -118,7 +118,7 @@ def test_fish_completes_sessions_with_titles(shell: Callable[[str], Path]) -> No
 
 def test_fish_completes_verbs_and_options(shell: Callable[[str], Path]) -> None:
     script = shell("fish")
-    assert fish(script, "nacre doc") == ["doctor\tcheck the store, its permissions, free space and index"]
+    assert fish(script, "nacre doc") == ["doctor\tcheck the store, the settings, the model and the machine"]
     assert [line.split("\t")[0] for line in fish(script, "nacre s list --so")] == ["--sort"]
 
 

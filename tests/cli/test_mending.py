@@ -68,7 +68,7 @@ def test_a_strangers_file_is_never_repaired(nacre: Nacre) -> None:
     before = nacre.files()
     result = nacre("s", "repair", "two")
     assert (result.code, result.out) == (6, "")
-    assert "not a log of nacre's" in result.err
+    assert "not a log of nacre;" in result.err
     assert nacre.files() == before
 
 

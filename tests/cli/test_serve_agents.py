@@ -190,7 +190,7 @@ def test_a_reload_brings_an_agent_and_takes_one_and_the_port_stays_open(models: 
             assert "main heard held" in "".join(held.iter_text())
         configure(tmp_path, "[agent]\nmodle = 1")
         running.process.send_signal(signal.SIGHUP)
-        assert "did you mean agent.model?" in running.logs("cannot be used")["reason"]
+        assert "did you mean agent.model?" in running.logs("the configuration is not valid")["reason"]
         assert asked(running, "scribe", "hi") == "clerk heard hi"
 
 

@@ -73,7 +73,7 @@ def test_words_that_were_taken_back_do_not_get_the_answer_to_others(sessions: Se
     sessions.clear("k")
     ask(sessions, "b")
     answer(sessions, "to b")
-    with pytest.raises(Taken, match="'a' were taken back"):
+    with pytest.raises(Taken, match="'a' was undone"):
         found(sessions, "a")
 
 
@@ -96,7 +96,7 @@ def test_words_that_were_gone_back_to_are_answered_by_what_came_behind_them(sess
 def test_other_words_under_an_id_have_no_answer(sessions: Sessions, id: str) -> None:
     ask(sessions, "a")
     answer(sessions, "to a")
-    with pytest.raises(Taken, match=f"other words came under the id '{id}'"):
+    with pytest.raises(Taken, match=f"another message was sent with the id '{id}'"):
         found(sessions, "b", id=id)
 
 

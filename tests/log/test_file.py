@@ -67,7 +67,7 @@ def test_a_failed_write_that_cannot_be_taken_back_at_all_is_in_doubt(disk: Disk,
     disk.fail(NO_ROOM)
     disk.fail(Fault(call="ftruncate"))
     disk.fail(Fault(call="rename"))
-    with pytest.raises(nacre.DurabilityUnknown, match="could not be taken back"):
+    with pytest.raises(nacre.DurabilityUnknown, match="could not be removed"):
         say(sessions, "b")
     assert said(opened(disk)) == ["a"]
     say(sessions, "c")

@@ -56,16 +56,16 @@ CASES = [
     ("---\nname: -a\ndescription: d\n---\nx", "begins or ends with a hyphen", True, False),
     ("---\nname: a--b\ndescription: d\n---\nx", "two in a row", True, False),
     ("---\nname: a_b\ndescription: d\n---\nx", "other characters", True, False),
-    ("---\nname: " + "a" * 65 + "\ndescription: d\n---\nx", "at most 64", True, False),
-    ("---\nname: {name}\ndescription: " + "d" * 1025 + "\n---\nx", "at most 1,024", True, False),
-    ("---\nname: {name}\ndescription: d\ncompatibility: " + "c" * 501 + "\n---\nx", "at most 500", True, False),
+    ("---\nname: " + "a" * 65 + "\ndescription: d\n---\nx", "the maximum is 64", True, False),
+    ("---\nname: {name}\ndescription: " + "d" * 1025 + "\n---\nx", "the maximum is 1,024", True, False),
+    ("---\nname: {name}\ndescription: d\ncompatibility: " + "c" * 501 + "\n---\nx", "the maximum is 500", True, False),
     ("---\nname: {name}\ndescription: d\nauthor: me\n---\nx", "'author' not known", True, False),
     ("---\nname: {name}\ndescription: Use it: now\n---\nx", "needs quotes", True, False),
     ("---\nname: [\n---\nx", "not YAML", False, False),
     ("---\n- a\n---\nx", "not of the form", False, False),
-    ("# no fields", "begins with a line", False, False),
-    ("---\nname: {name}\ndescription: d\n", "begins with a line", False, False),
-    ("", "begins with a line", False, False),
+    ("# no fields", "must begin with a line", False, False),
+    ("---\nname: {name}\ndescription: d\n", "must begin with a line", False, False),
+    ("", "must begin with a line", False, False),
 ]
 # Where the reference is wrong: it reads past nothing before the fields, and refuses mappings written in one line.
 DIFFERENT = [

@@ -40,7 +40,7 @@ def test_a_broken_skill_is_warned_of_and_the_others_go_on(tmp_path: Path) -> Non
     skill(tmp_path, "good")
     found = find([Place(whose="user", folder=tmp_path)])
     assert [one.skill.name for one in found.skills] == ["good"]
-    assert found.warnings[-1] == f"{tmp_path / 'bad'}: it is left out"
+    assert found.warnings[-1] == f"{tmp_path / 'bad'}: it was skipped"
 
 
 def test_skills_are_found_in_groups_but_not_in_one_another_or_too_deep(tmp_path: Path) -> None:

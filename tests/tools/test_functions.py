@@ -243,7 +243,7 @@ def unknown(a: "Nowhere") -> None:  # type: ignore[name-defined] # noqa: F821, U
         (untyped, "'a' of tool 'untyped' has no type"),
         (many, "passes arguments by name"),
         (silent, "no docstring"),
-        (odd, "JSON cannot hold"),
+        (odd, "JSON cannot represent"),
         (endless, "contains itself"),
         (unknown, "cannot be read: name 'Nowhere'"),
         (lambda: None, "cannot name a tool"),

@@ -32,7 +32,8 @@ def test_a_text_is_given_as_it_is_without_numbers(read: Tool, tmp_path: Path) ->
 def test_a_part_says_where_it_is_and_how_to_go_on(read: Tool, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("".join(f"{i}\n" for i in range(1, 101)))
     assert (
-        text(read, path="a", offset=10, limit=2) == "10\n11\n[lines 10 to 11 of a file of 292 bytes; offset=12 goes on]"
+        text(read, path="a", offset=10, limit=2)
+        == "10\n11\n[lines 10 to 11 of a file of 292 bytes; offset=12 continues]"
     )
     assert text(read, path="a", offset=99) == "99\n100\n[lines 99 to 100, the last]"
 
@@ -117,7 +118,7 @@ def tree(tmp_path: Path) -> Path:
         ("*/x.py", ["src/x.py  5 bytes"]),
         ("node_modules/**/*.py", ["node_modules/m/i.py  5 bytes"]),
         ("[ab].*", ["a.txt  5 bytes", "b.py  5 bytes"]),
-        ("nope", ["nothing in . is called nope"]),
+        ("nope", ["no file in . matches nope"]),
     ],
 )
 def test_a_pattern_finds_what_it_means_sorted_and_with_sizes(

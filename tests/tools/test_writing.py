@@ -100,7 +100,7 @@ def test_text_that_is_not_there_is_answered_with_what_is_nearest(
         (b"a", "", "b", "old_text is empty"),
         (b"a", "a", "a", "nothing would change"),
         (b"a\0", "a", "b", "not UTF-8 text"),
-        (b"a" * 10_000_001, "a", "b", "too many to edit"),
+        (b"a" * 10_000_001, "a", "b", "too large to edit"),
     ],
 )
 def test_what_cannot_be_edited_is_refused(

@@ -307,7 +307,7 @@ def test_an_empty_message_and_a_model_that_fails_are_told(sessions: Sessions) ->
     assert posted(sessions, "/say/web:x", content=" ").status_code == 400
     answer = posted(sessions, "/say/web:x", content="hi")
     assert answer.status_code == 502
-    assert "the script of &#39;scripted&#39; is over" in answer.text
+    assert "the script of &#39;scripted&#39; has ended" in answer.text
 
 
 def test_a_session_is_renamed_forked_archived_and_brought_back(sessions: Sessions) -> None:

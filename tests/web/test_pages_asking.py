@@ -194,7 +194,7 @@ def test_of_two_answers_the_first_counts_and_the_second_is_told() -> None:
         await anyio.wait_all_tasks_blocked()
         [question] = questions.of("k")
         questions.answer("k", question.id, "no")
-        with pytest.raises(NacreError, match="nobody waits"):
+        with pytest.raises(NacreError, match="no longer open"):
             questions.answer("k", question.id, "yes")
 
     anyio.run(asked_in, run)

@@ -166,7 +166,7 @@ def test_a_question_that_was_answered_elsewhere_goes_when_it_is_answered_again(t
         page.wait_for_selector("#transcript article >> text=Done.")
         other.click(".ask >> text=Yes")
         other.wait_for_selector(".ask", state="detached")
-        assert "nobody waits" in other.inner_text("#status")
+        assert "no longer open" in other.inner_text("#status")
         page.context.close()
     with nacre.open(str(tmp_path / "store")) as sessions:
         assert "said no" in str(sessions.get_history("web:k")[-2].content)

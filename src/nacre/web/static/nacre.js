@@ -486,7 +486,7 @@ const listen = () => {
     // The first record of a session has the same name.
     const {generation} = data ? JSON.parse(data) : main.dataset;
     main.dataset.generation ||= generation;
-    if (generation !== main.dataset.generation) { over("a new session was started under this key; reload to see it"); return; }
+    if (generation !== main.dataset.generation) { over("a new session was started; reload"); return; }
     if (isAway) tell("");
     isAway = false;
     if (isStale) refresh();
