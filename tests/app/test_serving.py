@@ -109,8 +109,8 @@ def test_a_channel_with_a_strange_name_is_not_made(home: Path, tmp_path: Path, n
         ("/stop", "There is nothing to stop."),
         ("/new", "A new conversation has started. The old one is kept in the archive."),
         ("/compact", "The conversation was not summarised"),
-        ("/help", "Write to me as you would to a person."),
-        ("/start", "Write to me as you would to a person."),
+        ("/help", "Write a message, and I will answer."),
+        ("/start", "Write a message, and I will answer."),
     ],
 )
 def test_commands_work_in_every_channel(home: Path, command: str, told: str) -> None:

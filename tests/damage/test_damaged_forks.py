@@ -190,7 +190,7 @@ def test_what_a_fork_shares_may_have_become_too_short_and_that_is_said(
     disk.write_durable(base, b"".join(lines[:-1]))
     sessions = opened(disk)
     assert said(sessions, "fork") == PAST[:-1]
-    assert "what a fork shares is damaged" in caplog.text
+    assert "the history that a fork shares is damaged" in caplog.text
     (finding,) = sessions.verify("fork").findings
     assert (finding.kind, finding.detail) == ("damage", "the file ends before that")
 
