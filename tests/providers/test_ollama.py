@@ -261,7 +261,7 @@ def test_tools_by_prompt_can_be_asked_for() -> None:
 
 
 def test_native_tools_that_were_asked_for_are_not_replaced_in_silence() -> None:
-    with pytest.raises(ProviderError, match='does not support tools; set agent.tools = "prompted"'):
+    with pytest.raises(ProviderError, match=r'does not support tools; set agent\.tools = "prompted"'):
         _prompts("native", {"test": ("completion",)})
 
 
