@@ -228,10 +228,10 @@ def _commands(settings: Settings) -> Iterator[Check]:
     """Whether the programs of MCP servers exist."""
     for name, table in settings.table("mcp").items():
         command = table.get("command")
-        words = command if isinstance(command, list) else str(command).split()
-        if not command and not table.get("url"):
+        words = command if isinstance(command, list) else str(command or "").split()
+        if not words and not table.get("url"):
             yield Check("mcp", "warn", f"[mcp.{name}] has neither a command nor a url", "see docs/tools.md")
-        elif command and not shutil.which(os.path.expanduser(str(words[0]))):
+        elif words and not shutil.which(os.path.expanduser(str(words[0]))):
             yield Check("mcp", "warn", f"[mcp.{name}]: {words[0]} is not installed", "see docs/tools.md")
 
 
