@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 import nacre
 from nacre import config
-from nacre.config import Settings
+from nacre.config import Settings, to_toml
 
 
 @pytest.fixture
@@ -114,6 +115,11 @@ def test_a_list_that_is_not_one_is_reported(text: str) -> None:
         nacre.ConfigError, match=r"agent.only is an array of texts, as \[\"a\", \"b\"\], not .*NACRE_AGENT_ONLY"
     ):
         Settings({}, {"NACRE_AGENT_ONLY": text})
+
+
+def test_a_table_is_written_as_toml_whatever_its_names_are() -> None:
+    table = {"gpt-4.1": {"input": 2.0}, "a_b-1": "x", "": 1}
+    assert tomllib.loads(f"value = {to_toml(table)}") == {"value": table}
 
 
 def test_a_number_in_a_variable_may_be_negative() -> None:

@@ -273,13 +273,19 @@ def to_toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(to_toml, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{name} = {to_toml(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{toml_name(name)} = {to_toml(one)}' for name, one in value.items())}}}"
     if isinstance(value, str):
         import json  # noqa: PLC0415 - only for who writes the file
 
         # TOML's strings are JSON's, save that DEL must be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def toml_name(name: str) -> str:
+    """A name as it is written in the file: between quotes if it has other characters than letters, digits, - and _."""
+    is_plain = name.isascii() and name.replace("-", "a").replace("_", "a").isalnum()
+    return name if is_plain else to_toml(name)
 
 
 def complaints(tables: Mapping[str, Any], environ: Mapping[str, str], *, text: str = "") -> list[str]:

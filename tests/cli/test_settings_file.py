@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nacre.cli.failures import Failure
-from nacre.cli.settings_file import set_key, unset_key, write
+from nacre.cli.settings_file import set_key, split_key, unset_key, write
 from nacre.state import locked
 
 FILE = """\
@@ -104,3 +104,16 @@ def test_the_file_is_private_and_a_link_to_it_stays_one(tmp_path: Path) -> None:
         write(str(link), "new")
     assert (link.is_symlink(), real.read_text(), real.stat().st_mode & 0o777) == (True, "new", 0o600)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.toml", "real.toml"]
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        ("agent.model", ["agent", "model"]),
+        ('prices."gpt-4.1-mini".input', ["prices", "gpt-4.1-mini", "input"]),
+        ("prices.'openai/gpt-4.1'", ["prices", "openai/gpt-4.1"]),
+        ("prices.openai/gpt-5.input", ["prices", "openai/gpt-5", "input"]),
+    ],
+)
+def test_a_dot_between_quotes_is_part_of_a_name(key: str, names: list[str]) -> None:
+    assert split_key(key) == names

@@ -21,6 +21,7 @@ EXAMPLES = (
     ("every setting, its value and where it was set", "nacre config show"),
     ("choose a model", "nacre config set agent.model qwen3:8b"),
     ("a list", "nacre config set agent.only read_file list_files"),
+    ("the price of a model, whose name has a dot", "nacre config set 'prices.\"gpt-4.1\".input' 2.0"),
     ("the value of one setting", "nacre config get agent.model"),
     ("back to the default", "nacre config unset agent.model"),
     ("open the file in $EDITOR, and check it afterwards", "nacre config edit"),
@@ -98,8 +99,10 @@ def _get(args: Namespace, out: Out) -> int:
 
 def _looked_up(tables: dict[str, Any], key: str) -> Any:
     """The value of a key that is not one of the settings, as `mcp.files.command`; raises Failure if it is not set."""
+    from nacre.cli.settings_file import split_key  # noqa: PLC0415 - only for such a key
+
     found: Any = tables
-    for name in key.split("."):
+    for name in split_key(key):
         found = found.get(name) if isinstance(found, dict) else None
     if found is None:
         near = settings.close_matches(key)
@@ -112,9 +115,9 @@ def _set(args: Namespace, out: Out) -> int:
     value = _value(args.key, args.values)
 
     def changed(text: str) -> str:
-        from nacre.cli.settings_file import set_key  # noqa: PLC0415 - only to write
+        from nacre.cli.settings_file import set_key, split_key  # noqa: PLC0415 - only to write
 
-        return set_key(text, args.key.split("."), value)
+        return set_key(text, split_key(args.key), value)
 
     _change(changed)
     setting = settings.setting_of(args.key)
@@ -129,9 +132,9 @@ def _set(args: Namespace, out: Out) -> int:
 
 def _unset(args: Namespace, out: Out) -> int:
     def changed(text: str) -> str:
-        from nacre.cli.settings_file import unset_key  # noqa: PLC0415 - only to write
+        from nacre.cli.settings_file import split_key, unset_key  # noqa: PLC0415 - only to write
 
-        return unset_key(text, args.key.split("."))
+        return unset_key(text, split_key(args.key))
 
     _change(changed)
     if out.json:

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nacre.cli.failures import Failure
-from nacre.config import to_toml
+from nacre.config import to_toml, toml_name
 from nacre.state import write_whole
 
 _HEADING = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?$")
 _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=[ \t]*""")
 _NAME = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class _Assignment(NamedTuple):
@@ -25,6 +24,11 @@ class _Assignment(NamedTuple):
     first: int
     last: int
     column: int
+
+
+def split_key(key: str) -> list[str]:
+    """The names in a key; a dot between quotes is part of a name, as in `prices."gpt-4.1-mini"`."""
+    return [name.strip("\"'") for name in re.findall(r"""(?:"[^"]*"|'[^']*'|[^."'])+""", key)]
 
 
 def set_key(text: str, names: Sequence[str], value: Any) -> str:
@@ -146,7 +150,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _written(names: Sequence[str]) -> str:
-    return ".".join(name if _PLAIN_NAME.fullmatch(name) else to_toml(name) for name in names)
+    return ".".join(map(toml_name, names))
 
 
 def _with(tables: dict[str, Any], names: Sequence[str], value: Any) -> dict[str, Any]:
