@@ -161,5 +161,5 @@ def test_intervals_are_the_same_moments_after_every_restart() -> None:
 
 @pytest.mark.parametrize("text", ["9s", "99999999999d", "600w", "1h and more"])
 def test_what_is_no_interval_is_said(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no interval"):
+    with pytest.raises(ConfigError, match="is not an interval"):
         interval(text)

@@ -195,7 +195,7 @@ async def schedule_send(schedule: Schedule, name: str) -> None:
         ({"text": "x", "every": "1h", "cron": "@daily"}, "either every or cron"),
         ({"every": "1h"}, "text"),
         ({"text": "x", "every": "1h", "evry": "2h"}, "evry"),
-        ({"text": "x", "every": "1 fortnight"}, "schedule.bad: '1 fortnight' is no interval"),
+        ({"text": "x", "every": "1 fortnight"}, "schedule.bad: '1 fortnight' is not an interval"),
         ({"text": "x", "every": "5s"}, "at least 10 seconds"),
         ({"text": "x", "cron": "@daily", "zone": "Mars/Olympus"}, "no time zone 'Mars/Olympus'"),
         ({"text": "x", "cron": "@daily", "zone": "../etc/passwd"}, "no time zone"),

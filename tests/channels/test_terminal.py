@@ -318,6 +318,6 @@ def test_words_that_come_back_without_a_line_editor_do_not_drive_the_terminal(st
         sessions.add_message(KEY, "assistant", "Hi.")
     with start([["Never asked."]], "-r", KEY, mark="> ", TERM="dumb", NO_COLOR="1") as terminal:
         terminal.say("/undo")
-        terminal.until("(it was: \\x1b]0;owned\\x07\\x1b[2Jhello)")
+        terminal.until("(your draft: \\x1b]0;owned\\x07\\x1b[2Jhello)")
         terminal.type(CTRL_D)
         assert terminal.ends() == 0
