@@ -117,7 +117,7 @@ def test_what_was_said_is_hidden_from_tools_whose_workspace_holds_it(home: Path,
     async def act(app: App) -> None:
         with nacre.open() as sessions:
             assert sessions.search("private")
-        assert "not for tools" in await used(app, "read_file", path="nacre_home/sessions/diary.jsonl")
+        assert "cannot be used by tools" in await used(app, "read_file", path="nacre_home/sessions/diary.jsonl")
         found = await used(app, "shell", command="grep -r private nacre_home xdg_cache_home")
         assert ("matches" in found, "very" in found) == (False, False)
 
@@ -130,7 +130,7 @@ def test_a_configuration_that_is_not_there_cannot_be_planted(home: Path) -> None
     async def act(app: App) -> None:
         file = "xdg_config_home/nacre/config.toml"
         await used(app, "shell", command=f"mkdir -p $(dirname {file}); echo '[approvals]' >{file}")
-        assert "not for tools" in await used(app, "write_file", path=file, content="[approvals]")
+        assert "cannot be used by tools" in await used(app, "write_file", path=file, content="[approvals]")
 
     play([], act, {"agent": {"workspace": str(home)}})
     assert not (home / "xdg_config_home" / "nacre" / "config.toml").exists()
