@@ -304,7 +304,7 @@ def test_an_agent_that_stumbles_over_a_bug_keeps_no_other_from_changing(
 ) -> None:
     async def act(house: House) -> None:
         agents, main = house.agents, house.agents.apps["main"]
-        agents.apps["clerk"].sessions.append(KEYS[0], "x.arrived", {"of": "another shape"})
+        agents.apps["clerk"].sessions.with_internal_keys().append(KEYS[0], "x.arrived", {"of": "another shape"})
         assert await agents.change(house.settings(approvals={"shell": "deny"})) == ["main", "clerk"]
         assert (agents.apps["main"] is main, list(agents.missing)) == (False, ["clerk"])
         wires["home"].say("hi")
