@@ -70,7 +70,7 @@ def test_a_folder_that_holds_the_store_works_and_does_not_show_it(person: Person
     person.trust(person.home)
     log = next((person.store / "sessions").glob("*.jsonl")).relative_to(person.home)
     model.answer = calls("read_file", path=str(log))
-    assert "not for tools" in person.ask("read it")["answer"]
+    assert "cannot be used by tools" in person.ask("read it")["answer"]
     model.answer = calls("shell", command="grep -rs 'a secret' . ; echo '{}' >.local/state/nacre/trust.json; echo end")
     answer = person.ask("search")["answer"]
     assert ("secret" in answer, "end" in answer) == (False, True)
