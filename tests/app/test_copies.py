@@ -79,3 +79,15 @@ def test_what_was_removed_or_replaced_since_is_left_alone(history: FileHistory, 
     (tmp_path / "place/a").mkdir()
     (line,) = history.restore("k", turn)
     assert "is a directory" in line
+
+
+def test_a_file_that_became_a_folder_hides_no_other_change(history: FileHistory, tmp_path: Path) -> None:
+    turn = write(history, "a", b"1")
+    write(history, "b", b"2")
+    (tmp_path / "place/a").unlink()
+    (tmp_path / "place/a").mkdir()
+    first, second = history.changes("k", turn)
+    assert first.path == "a"
+    assert first.after is not None
+    assert "directory" in first.after or "folder" in first.after
+    assert (second.path, second.after) == ("b", "2")

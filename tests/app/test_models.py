@@ -18,6 +18,7 @@ from nacre.providers.embedded import ALL_CORES, count_threads
 from nacre.providers.http import is_nearby
 from nacre.providers.scripted import Scripted
 from nacre.providers.windows import known_window
+from nacre.testing.ollama_server import Answer, OllamaServer, done, said, serving
 
 HELLO = Context(messages=[Message(role="user", content="hello")])
 
@@ -64,6 +65,28 @@ def test_a_fallback_that_cannot_be_made_is_said_and_the_first_error_stays() -> N
     assert [event.text for event in events if isinstance(event, Notice)] == [
         "openai/gpt-5 cannot answer either: openai/gpt-5 needs an API key, and none is set"
     ]
+
+
+def test_going_back_to_the_first_model_is_said() -> None:
+    events: list[Event] = []
+    now = 0.0
+
+    async def run() -> None:
+        nonlocal now
+        down = Model(kind="test", provider=Failing(ModelUnavailable("it is down")))
+        server = OllamaServer([Answer(chunks=(said("Hi."), done()))], {"two": ["completion"]})
+        async with serving(server):
+            settings = Settings({"ollama": {"host": server.host}}, {})
+            chain = ModelChain(down, settings, ["ollama/two"], clock=lambda: now)
+            await chain.complete(HELLO, emit=events.append)
+            now = 301.0
+            await chain.complete(HELLO, emit=events.append)
+            await chain.close()
+
+    anyio.run(run)
+    switch = "test/one cannot answer: it is down. ollama/two answers instead."
+    back = "test/one is asked again: it could not answer before"
+    assert [event.text for event in events if isinstance(event, Notice)] == [switch, back, switch]
 
 
 def test_an_answer_of_which_a_part_was_shown_is_not_given_by_another_model() -> None:

@@ -78,8 +78,15 @@ class FileHistory:
         """The files that a turn changed, as they were before it and as they are now."""
         found = []
         for first, _ in self._copies(key, turn):
-            now = None if first.is_too_large else self._content(first.path)[0]
-            if first.is_too_large or now != first.content:
+            if first.is_too_large:
+                found.append(Change(path=first.path, before="", after="(too large to keep a copy; it was written)\n"))
+                continue
+            try:
+                now = self._content(first.path)[0]
+            except ToolError as error:
+                found.append(Change(path=first.path, before=_shown(first.content), after=f"({error})\n"))
+                continue
+            if now != first.content:
                 found.append(Change(path=first.path, before=_shown(first.content), after=_shown(now)))
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,12 +24,15 @@ class ModelChain:
     part of the answer was already shown. After a while the first model is tried again.
     """
 
-    def __init__(self, first: Model, settings: Settings, rest: Sequence[str] = ()) -> None:
+    def __init__(
+        self, first: Model, settings: Settings, rest: Sequence[str] = (), *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._settings = settings
         self._refs = tuple(rest)
         self._models: list[Model | None] = [first, *(None for _ in rest)]
         self._at = 0
         self._left = 0.0
+        self._clock = clock
         self.note = first.note
         """A line about the choice for the person who did not make it; "" if there is nothing to say."""
 
@@ -95,8 +98,9 @@ class ModelChain:
 
     async def complete(self, context: Context, *, emit: Emit, **options: Any) -> Reply:
         """Answer with the first model that can; the message says who answered. Raises ProviderError."""
-        if self._at and time.monotonic() - self._left > _RETURN_AFTER:
+        if self._at and self._clock() - self._left > _RETURN_AFTER:
             self._at = 0
+            emit(Notice(f"{self.ref} is asked again: it could not answer before"))
         while True:
             model, heard = self.current, _Heard(emit)
             try:
@@ -127,7 +131,7 @@ class ModelChain:
             reason = _reason(error).removeprefix(f"{self.ref} cannot answer: ")
             text = f"{self.ref} cannot answer: {reason}. {model.ref} answers instead. {model.note}"
             emit(Notice(text.strip()))
-            self._models[position], self._at, self._left = model, position, time.monotonic()
+            self._models[position], self._at, self._left = model, position, self._clock()
             return
         raise error
 
