@@ -106,7 +106,7 @@ class ToolError(NacreError):
 
 
 class ChannelError(NacreError):
-    """Words could not be sent to where they belong."""
+    """A message could not be sent."""
 
 
 class ConfigError(NacreError):

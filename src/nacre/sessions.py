@@ -230,7 +230,7 @@ class Sessions:
         return self._read(key, get, Snapshot())
 
     def hold(self, key: str) -> Hold:
-        """A lock for whoever is at a turn of a session; it keeps nobody from writing."""
+        """An advisory lock for a turn of a session; it does not block writes."""
         return self._store.hold(key)
 
     def transcript(self, key: str) -> builtins.list[Stored]:
@@ -301,7 +301,7 @@ class Sessions:
         return iter(found[:limit])
 
     def search(self, query: str, *, limit: int = 50, internal: bool = False) -> builtins.list[Hit]:
-        """The messages of all sessions that a query finds, best first.
+        """Search the messages of all sessions, best match first.
 
         Words must all match; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it.
         Internal sessions are searched if `internal` is set, or if one is named in full: `session:"nacre:memory"`.
@@ -357,7 +357,7 @@ class Sessions:
         return self._read(key, lambda past: live.meta(past, past.state), {})
 
     def follow(self, key: str, after: int = 0) -> Generator[Entry, None, None]:
-        """Every record behind number `after`, and then those to come, from this or another process; never ends.
+        """Every record after number `after`, and then new ones from any process; never ends.
 
         A record is given only when its writer has been told that it is durable. If the session is archived
         and begun anew, its new generation follows.
@@ -369,7 +369,7 @@ class Sessions:
         return self._store.verify(key)
 
     def repair(self, key: str) -> Receipt:
-        """Set damaged bytes aside and mend the session's logs."""
+        """Move damaged bytes to quarantine and repair the session's logs."""
         return self._store.repair(key)
 
     def append(self, key: str, kind: str, data: Any, *, id: str | None = None) -> int:

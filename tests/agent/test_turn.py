@@ -103,7 +103,7 @@ def test_an_answer_that_was_cut_is_told_and_marked(sessions: Sessions) -> None:
     anyio.run(ask)
     answer = sessions.get_history("k")[-1]
     assert (answer.content, answer.extra) == ("The first half of the sen", {"stopped": "length"})
-    assert any(isinstance(event, Notice) and "cut short" in event.text for event in watching.events)
+    assert any(isinstance(event, Notice) and "cut off" in event.text for event in watching.events)
 
 
 def test_a_call_that_was_cut_is_not_run(sessions: Sessions) -> None:

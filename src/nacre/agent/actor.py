@@ -59,7 +59,7 @@ class Inbound(Struct, frozen=True, kw_only=True):
 
 
 class Letter:
-    """Words on their way to an actor, and the answer on its way back; without words, a turn to go on with."""
+    """A message for an actor, and its future answer; without a message, a turn to resume."""
 
     def __init__(self, inbound: Inbound | None, *, emit: Emit, ask: Ask | None) -> None:
         self.inbound, self.emit, self.ask = inbound, emit, ask
@@ -68,7 +68,7 @@ class Letter:
         self.done = anyio.Event()
 
     def settle(self, answer: Message | None = None, error: BaseException | None = None) -> None:
-        """Let whoever waits have the answer, or what went wrong."""
+        """Pass the answer or the error to the caller."""
         self.answer, self.error = answer, error
         self.done.set()
 

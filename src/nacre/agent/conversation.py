@@ -45,7 +45,7 @@ class Conversation:
         return str(self._now.meta.get("system", ""))
 
     def answer(self, id: str = "", content: object = "") -> Message | None:
-        """What words that came with an id were answered with, or the last ones if it is ""; None if they wait."""
+        """The answer to the message with an id, or to the last one if it is ""; None if it has none yet."""
         at = self.place(id)
         if at is not None and self._messages[at].content != content:
             raise Taken(f"another message was sent with the id {id!r}")
@@ -64,7 +64,7 @@ class Conversation:
         return recent(newest, count=count, summary=text, tokens=tokens, most=most, estimate=self._costs)
 
     async def hear(self, words: Message, *prompt: Describe, id: str) -> Message | None:
-        """Commit words, unless they came before; what they were answered with then, None if they wait for it."""
+        """Commit a message, unless it is a repeat; returns its earlier answer, None if it has none yet."""
         try:
             await self.commit([*prompt, words], id=id)
         except Conflict:

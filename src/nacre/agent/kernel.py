@@ -55,7 +55,7 @@ class Kernel:
             await tasks.__aexit__(None, None, None)
 
     async def deliver(self, inbound: Inbound, *, emit: Emit = ignored, ask: Ask | None = None) -> Message | None:
-        """Give words to their session and wait for the answer; the turn goes on if nobody waits any more.
+        """Pass a message to its session and wait for the answer; the turn continues if the caller is cancelled.
 
         None if they came in the middle of a turn: whoever began that gets the answer to both. Raises Busy
         if too much is waiting, SessionBusy if another process is at a turn of the session, Stopped if

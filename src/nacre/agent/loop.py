@@ -18,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 8
 _TOO_LONG = (
-    "The smallest possible request of this session was rejected too; it has about {size} tokens.\n"
+    "The smallest request of this session was rejected too; it has about {size} tokens.\n"
     "Give the server a larger context, use another model, or write a shorter message."
 )
 _CUT = "the answer was cut off before this call was complete; nothing was run: do it in smaller pieces"
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """What a turn is run with; `hear` commits words that have come meanwhile."""
+    """The parts of a turn; `hear` commits messages that arrived meanwhile."""
 
     key: str
     look: Look

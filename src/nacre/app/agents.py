@@ -1,4 +1,4 @@
-"""Several agents in one process: each is started, ended and started anew for itself."""
+"""Several agents in one process: each is started, stopped and restarted separately."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Agents:
             await self._start(name, settings)
 
     async def change(self, settings: Settings) -> list[str]:
-        """Take over other settings; the names of the agents that ended or started, while all others ran on.
+        """Apply new settings; returns the names of the agents that were stopped or started.
 
         Raises ConfigError, and changes nothing, if the settings cannot be used. An agent that does not start
         with them goes on with those that it had; if it does not start with those either, both are tried until it does.
@@ -193,7 +193,7 @@ class _Unit:
             self._over.set()
 
     async def end(self) -> None:
-        """Take no more words; turns may end for a while, and are cut then, for the next start to go on with."""
+        """Accept no more messages; turns get some time to finish, then they are left for the next start to resume."""
         if self._app is not None and self.gateway is not None:
             self._app.is_ending = True
             self.gateway.end()

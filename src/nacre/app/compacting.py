@@ -1,4 +1,4 @@
-"""Summaries of what has grown too long, made beside the conversation; nothing is dropped that none covers."""
+"""Summaries of long sessions, made in the background; only summarised messages leave the history."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class _Breaker(Struct):
 
 
 class Compactor:
-    """Makes summaries: by itself after turns, and when it is asked to.
+    """Makes summaries: automatically after turns, and on request.
 
     `provider` gives the model, `limits` how much it is shown. Whatever fails, the messages stay live. Raises nothing
     into a conversation. `listeners` are told of each summary that was made after a turn.
@@ -139,7 +139,7 @@ class Compactor:
             await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, **{_RETRY: None}))
 
     def post(self, key: str) -> None:
-        """Look at a session beside the conversation, and summarise if it has come near a limit."""
+        """Check a session in the background, and summarise it if it is near a limit."""
         if self._tasks is None:
             raise NacreError("the compactor is not running")
         self._posted.add(key)

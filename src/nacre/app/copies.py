@@ -91,7 +91,7 @@ class FileHistory:
         return found
 
     def restore(self, key: str, turn: int) -> list[str]:
-        """Put the files that a turn changed back as they were before it; gives a line about each.
+        """Restore the files that a turn changed; returns a line about each.
 
         A file that was changed by somebody else since is left as it is.
         """

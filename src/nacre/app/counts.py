@@ -1,4 +1,4 @@
-"""What a running agent has done since it began: plain numbers, added to where things happen, read by whoever asks."""
+"""Counters of a running agent since its start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Spread:
 
 
 class Traffic:
-    """Words that came through channels, and what became of them; each by the channel's name."""
+    """Counters of messages from channels and their outcomes; each by the channel's name."""
 
     def __init__(self) -> None:
         self.accepted: Counter[str] = Counter()
@@ -66,7 +66,7 @@ class Work:
         self._begun[key] = time.monotonic()
 
     def end(self, key: str) -> None:
-        """A turn is over; harmless if none was begun, since words that were answered before begin none."""
+        """Count the end of a turn; does nothing if none was started."""
         begun = self._begun.pop(key, None)
         if begun is not None:
             self.turns.add(time.monotonic() - begun)

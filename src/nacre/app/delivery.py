@@ -26,14 +26,14 @@ _MOST_BUGS, _MOST_DOUBTS = 5, 3
 
 
 class Answer(NamedTuple):
-    """What to say to words; nothing if somebody else is told. `failed` if it is only why there is no answer."""
+    """The answer to a message; empty if the answer goes to another message. `failed` if it is an error text."""
 
     text: str
     failed: bool = False
 
 
 class Delivery:
-    """Tells people what the answer is, and closes their words in the inbox."""
+    """Sends answers, and closes their messages in the inbox."""
 
     def __init__(self, channels: Mapping[str, Channel], inbox: Inbox, traffic: Traffic) -> None:
         self._channels, self._inbox, self._traffic = channels, inbox, traffic
@@ -45,7 +45,7 @@ class Delivery:
         return self._channels[channel].is_up and channel not in self._away
 
     async def tell(self, arrived: Arrived, answer: Answer) -> None:
-        """Tell whoever sent words what the answer is, and close them; what befalls one is nobody else's."""
+        """Send an answer, and close its message; a failure does not affect other messages."""
         try:
             if not answer.text:
                 await self._close(arrived, "joined")
@@ -55,7 +55,7 @@ class Delivery:
             logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
 
     async def remark(self, arrived: Arrived, text: str) -> None:
-        """Say something that is no answer, once: if it cannot be sent now, it is not worth waiting for."""
+        """Send a notice once; if it cannot be sent now, it is dropped."""
         try:
             await self._channels[arrived.channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.slow")
         except ChannelError as error:
@@ -171,7 +171,7 @@ async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError]) 
 
 
 def id_of(name: str) -> str:
-    """A name for words that fits an idempotency key, however long the channel's own is."""
+    """A name for a message that fits an idempotency key, however long the channel's own id is."""
     from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along
 
     return blake2b(name.encode(), digest_size=16).hexdigest()

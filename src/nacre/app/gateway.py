@@ -1,4 +1,4 @@
-"""The gateway: words from channels into their sessions, and exactly one answer back."""
+"""The gateway: passes messages from channels to their sessions, and exactly one answer back."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Gateway:
             self._begin(arrived)
 
     def end(self) -> None:
-        """Take no more words, and begin no more turns; what waits, or comes now, is for the next start."""
+        """Accept no more messages, and start no more turns; what waits or arrives now is left for the next start."""
         self._over.set()
 
     @property
@@ -123,7 +123,7 @@ class Gateway:
 
     @property
     def open(self) -> int:
-        """How many words wait for their answer."""
+        """The number of messages that wait for their answer."""
         return len(self._inbox)
 
     async def _run(self, channel: Channel) -> None:
@@ -146,7 +146,7 @@ class Gateway:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     async def accept(self, arrived: Arrived) -> None:
-        """Take words in; they are durable when it returns, unless nobody is to answer them."""
+        """Accept a message; it is durable when this returns, unless it is rejected."""
         if self._over.is_set():
             # They are not acknowledged, so that they come again.
             await anyio.sleep_forever()

@@ -1,4 +1,4 @@
-"""The durable inbox: words that arrived and have not been answered yet, through every restart."""
+"""The durable inbox: messages that arrived and have not been answered yet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Why = Literal["failed", "joined"]
 
 
 class Inbox:
-    """What is open, in two logs that take turns, so that neither grows for ever.
+    """The open messages, in two logs that alternate, so that neither grows forever.
 
     When the one that is written is full, what is still open in the older one is written to it again, and the older one
     is begun anew. So whatever is in the older one and was answered is answered in the younger one, or in itself.
@@ -64,18 +64,18 @@ class Inbox:
 
     @property
     def answered(self) -> list[str]:
-        """The names of words that are known, not open, and were not closed without an answer of their own."""
+        """The names of known messages that are not open and had their own answer."""
         return [name for name in self._known if name not in self._open and name not in self._unanswered]
 
     def is_new(self, arrived: Arrived) -> bool:
-        """Tell whether words come for the first time, and remember them; nothing of them is kept."""
+        """Tell whether a message is new, and remember its name; the message itself is not stored."""
         name = name_of(arrived)
         is_new = name not in self._known and name not in self._unkept
         _remembered(self._unkept, name)
         return is_new
 
     async def add(self, arrived: Arrived) -> bool:
-        """Take words in; durable when it returns. False if they came before."""
+        """Store a message; durable when it returns. False if it was received before."""
         name = name_of(arrived)
         if name in self._known or name in self._open:
             return False
@@ -113,7 +113,7 @@ class Inbox:
         return False
 
     def done(self, arrived: Arrived, *, without: Why | None = None) -> Awaitable[int] | None:
-        """Close words that were answered: durable when what it returns was awaited, or a little later if it is not.
+        """Mark a message as answered; await the result for durability.
 
         Those that came after words `without` an answer in the same turn still wait for it.
         """
@@ -199,5 +199,5 @@ def _turns(log: Sequence[Entry]) -> int:
 
 
 def name_of(arrived: Arrived) -> str:
-    """What tells words apart from all others."""
+    """The unique name of a message."""
     return msgspec.json.encode((arrived.channel, arrived.account, arrived.chat, arrived.id)).decode()

@@ -1,4 +1,4 @@
-"""Words that an earlier run left open: one answer may be for several of them, and is then sent once."""
+"""Messages that an earlier run left open: one answer may be for several of them, and is then sent once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Leftovers:
         self._told: set[str] = set()
 
     def add(self, id: str) -> None:
-        """Take in words that are open."""
+        """Add an open message."""
         self._open.add(id)
 
     def tell(self, id: str) -> None:
-        """Take in words whose answer was sent."""
+        """Add a message whose answer was sent."""
         self._told.add(id)
 
     def is_told(self, sessions: Sessions, key: str, id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Words that wait for somebody to answer them: in order within a session, and sessions one after the other."""
+"""Queues of messages that wait for an answer: in order within a session, round-robin between sessions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Lines:
         self._taken: set[str] = set()
 
     def length(self, key: str) -> int:
-        """How many words wait in a session."""
+        """The number of messages that wait in a session."""
         return len(self._waiting.get(key, ()))
 
     def add(self, key: str, arrived: Arrived) -> None:
-        """Let words wait behind all others of their session."""
+        """Add a message to the queue of its session."""
         line = self._waiting.setdefault(key, deque())
         line.append(arrived)
         if len(line) == 1 and key not in self._taken:
             self._next.append(key)
 
     def take(self) -> tuple[str, Arrived] | None:
-        """The words whose session has waited longest; None if there are none that may be taken."""
+        """The message whose session has waited longest; None if none can be taken."""
         if not self._next:
             return None
         key = self._next.popleft()
@@ -39,7 +39,7 @@ class Lines:
         return key, arrived
 
     def answered(self, key: str) -> None:
-        """Let the next words of a session be taken, behind those of others."""
+        """Release a session: its next message goes after those of other sessions."""
         self._taken.discard(key)
         if key in self._waiting:
             self._next.append(key)

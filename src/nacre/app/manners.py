@@ -32,11 +32,11 @@ class Manners(Struct, frozen=True, kw_only=True, rename={"keeps": "session_persi
         return [*self.allow, *(self.owners or ())]
 
     def lets(self, sender: str) -> bool:
-        """Tell whether somebody may write."""
+        """Tell whether a user may write."""
         return _ALL in self.allow or sender in self.allow
 
     def is_owner(self, sender: str) -> bool:
-        """Tell whether the agent is somebody's own: where nobody is named, it is if nobody else may write."""
+        """Tell whether a user owns the agent: without configured owners, the only allowed user does."""
         only = self.allow if len(self.allow) == 1 and _ALL not in self.allow else ()
         owners = self.owners if self.owners is not None else only
         return _ALL in owners or sender in owners

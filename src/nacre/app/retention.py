@@ -86,7 +86,7 @@ class Act(Struct, frozen=True, kw_only=True):
 
 
 class Left(NacreError):
-    """Something that was due is left alone: it changed meanwhile, or somebody is at it."""
+    """A session that was due is skipped: it changed meanwhile, or it is in use."""
 
 
 # ---- what is due

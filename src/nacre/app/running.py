@@ -113,7 +113,7 @@ class App:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should be told at the start."""
+        """Notices for the user at the start."""
         return [*self._model_notes, *self.furniture.notes]
 
     async def use(self, model: str) -> str:

@@ -56,9 +56,9 @@ _EARLIER = ("{channel}_{thread}_{sender}", "{channel}_{sender}", "{channel}:{cha
 
 @asynccontextmanager
 async def serving(app: App) -> AsyncIterator[Gateway]:
-    """A gateway for the channels of the configuration; raises ConfigError for one that cannot be made.
+    """A gateway for the configured channels; raises ConfigError for a channel that cannot be created.
 
-    Raises SessionBusy if another gateway serves the store: two would answer the same words.
+    Raises SessionBusy if another gateway uses the store: two would answer the same messages.
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(_alone(app.sessions))

@@ -1,4 +1,4 @@
-"""Who goes first when there is more to do than can be done: words that arrive, and then turns, one step at a time."""
+"""Scheduling under load: arriving messages go first, then turns, one step at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Turnstile:
-    """Lets one step of a turn through in each round of the event loop, and none while words are made durable.
+    """Runs one step of a turn in each round of the event loop, and none while messages are being stored.
 
     Whenever words have become durable one step goes through, so that turns are slowed by them and never stopped.
     """

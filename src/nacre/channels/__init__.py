@@ -1,1 +1,1 @@
-"""Where words come from and go to."""
+"""Where messages come from and answers go to."""

@@ -1,4 +1,4 @@
-"""What is said to somebody by name, in a place where people also talk to each other."""
+"""Messages that address a user by name, in a chat of several users."""
 
 from __future__ import annotations
 

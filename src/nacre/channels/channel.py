@@ -1,4 +1,4 @@
-"""Where words come from and go to: one small protocol, and the session that each sender has."""
+"""Where messages come from and answers go to: one small protocol, and the session of each sender."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Arrived(Struct, frozen=True, kw_only=True):
-    """Words as a channel met them; `id` is the channel's own name for them, `shown` the sender's for people."""
+    """A message from a channel; `id` is the channel's id for it, `shown` the sender's display name."""
 
     channel: str
     account: str = ""
@@ -22,7 +22,7 @@ class Arrived(Struct, frozen=True, kw_only=True):
 
 
 Accept = Callable[[Arrived], Awaitable[None]]
-"""Take words in; when it returns they are durable, and the channel may acknowledge them."""
+"""Accept a message; when it returns the message is durable, and the channel may acknowledge it."""
 
 
 class Channel(Protocol):
@@ -44,7 +44,7 @@ class Channel(Protocol):
         """Receive until cancelled; a connection that is lost is made again."""
 
     async def send(self, to: Arrived, text: str, *, id: str) -> None:
-        """Answer words; the same `id` after a crash means the same answer. Raises ChannelError if it cannot be sent.
+        """Send an answer; the same `id` after a crash means the same answer. Raises ChannelError if it cannot be sent.
 
         What may have been sent and is sent again under its id by the same run says so, unless `is_exact`.
         """
@@ -65,7 +65,7 @@ def again(text: str) -> str:
 
 
 def key_of(arrived: Arrived, *, per: Literal["sender", "chat"] = "sender") -> str:
-    """The session of whoever sent words: `channel:account:chat:thread:sender`, escaped so that no two collide.
+    """The session key of a sender: `channel:account:chat:thread:sender`, escaped so that no two collide.
 
     Per chat, everybody in it shares one, and the last part is empty.
     """

@@ -1,4 +1,4 @@
-"""Requests to a chat server: JSON there and back, failures told apart by what can be done about them."""
+"""JSON requests to a chat server, with failures grouped by what can be done about them."""
 
 from __future__ import annotations
 

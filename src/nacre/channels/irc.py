@@ -35,7 +35,7 @@ _ACTION = "\x01ACTION "
 
 
 class Irc:
-    """A bot on one server; `state` is a file for words that it has heard and nobody has accepted yet.
+    """A bot on one server; `state` is a file for messages that were received and not accepted yet.
 
     `named` are the nicks of the configuration: whoever has one is called as it is there, however the server spells it.
     """
@@ -83,7 +83,7 @@ class Irc:
             raise failure
 
     async def send(self, to: Arrived, text: str, *, id: str) -> None:
-        """Say it where it was asked, in a channel to whoever asked; the server has it when this returns."""
+        """Send an answer to the chat it belongs to; the server has it when this returns."""
         if id in self._doubts:
             text = again(text)
         if _is_channel(to.chat):

@@ -23,11 +23,11 @@ class Unsent(Lost):
 
 
 class Gone(ChannelError):
-    """There is nobody to send the words to, and another attempt would not find anybody either."""
+    """The recipient does not exist, and a retry would not help."""
 
 
 class Doubtful(ChannelError):
-    """It is not known whether the words were sent."""
+    """It is not known whether the message was sent."""
 
 
 class Doubts:

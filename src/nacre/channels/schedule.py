@@ -1,4 +1,4 @@
-"""A clock is a channel: what the configuration says to do at certain times arrives as words."""
+"""Schedules as a channel: configured texts arrive as messages at configured times."""
 
 from __future__ import annotations
 

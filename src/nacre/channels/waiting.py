@@ -1,4 +1,4 @@
-"""Words that were received and not yet accepted, for wires that never say anything twice."""
+"""Messages that were received and not yet accepted, for servers that never resend."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Waiting:
         self._arrival = anyio.Event()
 
     def put(self, arrived: Arrived) -> None:
-        """Add words; where they cannot be written they wait in RAM alone."""
+        """Add a message; if it cannot be written to disk, it waits only in memory."""
         self._queue.append(arrived)
         self._arrival.set()
         try:

@@ -1,4 +1,4 @@
-"""One act on several sessions: each is told, and one that fails does not stop the others."""
+"""One operation on several sessions: each result is printed, and a failure does not stop the others."""
 
 from __future__ import annotations
 

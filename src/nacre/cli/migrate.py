@@ -1,4 +1,4 @@
-"""nacre sessions migrate: take in the sessions of an earlier agent."""
+"""nacre sessions migrate: import the sessions of an earlier agent."""
 
 from __future__ import annotations
 

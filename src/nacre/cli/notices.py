@@ -1,4 +1,4 @@
-"""What the library warns of, told on stderr like everything that is beside the output."""
+"""Warnings of the library, printed on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memory keeps of sessions that are erased: to erase a session does not touch what was learned there."""
+"""Facts in memory of erased sessions: erasing a session does not erase what was learned there."""
 
 from __future__ import annotations
 

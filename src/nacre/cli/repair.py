@@ -1,4 +1,4 @@
-"""nacre sessions repair: set damaged bytes aside and mend a session."""
+"""nacre sessions repair: move damaged bytes to quarantine and repair a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nacre sessions search: find words in every session."""
+"""nacre sessions search: search the messages of all sessions."""
 
 from __future__ import annotations
 

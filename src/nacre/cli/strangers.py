@@ -1,4 +1,4 @@
-"""Files among the logs that nacre did not write: they are called so, and left alone."""
+"""Files among the logs that nacre did not write: they are reported, and not changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BEGINNING = b'{"v":'
 
 
 def named(root: str, finding: Finding) -> Finding:
-    """The same finding; of a file in which nothing is ours it says so."""
+    """The same finding; a file that is not a log of nacre is reported as such."""
     if finding.kind != "torn" or not finding.where.startswith("bytes 0 "):
         return finding
     path = _path(root, finding.key)

@@ -32,7 +32,7 @@ class Searcher:
         self._sees = sees
 
     def search_sessions(self, query: str, scene: Scene, limit: int = 10) -> str:
-        """Find words in all earlier conversations; each hit names its session, record, time and speaker.
+        """Search all earlier conversations; each result has its session, record, time and role.
 
         Args:
             query: words that must all match; "a phrase", -not, role:user, tool:NAME, since:2026-01-31 narrow it

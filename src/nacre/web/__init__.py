@@ -1,1 +1,1 @@
-"""The agent over HTTP: an OpenAI-compatible endpoint, an API for sessions, and what keeps strangers out."""
+"""The agent over HTTP: an OpenAI-compatible endpoint, an API for sessions, and authentication."""

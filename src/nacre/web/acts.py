@@ -54,7 +54,7 @@ async def done(app: App, verb: str, key: str, given: Mapping[str, str]) -> Respo
 
 
 async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Response:
-    """Say something and wait for the answer; the turn goes on if nobody waits."""
+    """Send a message and wait for the answer; the turn continues if the client disconnects."""
     running = turns.start(asking.turn(app, _inbound(key, given)))
     try:
         await running.over()
@@ -66,7 +66,7 @@ async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Re
 
 
 async def turned(request: Request, app: App, turns: Turns, questions: Questions, key: str) -> Response:
-    """Say something and hear what happens, as events; the turn goes on if nobody listens."""
+    """Send a message and stream the turn as events; it continues if the client disconnects."""
     left = anyio.Event()
     inbound = _inbound(key, await fields(request))
     running = turns.start(asking.turn(app, inbound, lambda emit: questions.asker(key, emit, left)))

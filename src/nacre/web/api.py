@@ -72,7 +72,7 @@ async def describe(_: Request) -> Response:
 
 
 async def send(request: Request) -> Response:
-    """Give words to a session; the turn goes on if the client does not wait for its end."""
+    """Send a message to a session; the turn continues if the client disconnects."""
     wanted = await body(request, shapes.Send)
     key, id = writable_key(request), checked_id(request.headers)
     turns = _turns(request)

@@ -48,7 +48,7 @@ async def _ending(event: anyio.Event, scope: anyio.CancelScope) -> None:
 
 
 class Changes:
-    """Tells of changes in stores; each is watched for as long as somebody waits, by one descriptor."""
+    """Reports changes in stores; each is watched while a caller waits, with one descriptor."""
 
     def __init__(self, closing: anyio.Event) -> None:
         self._closing = closing

@@ -80,7 +80,7 @@ async def models(request: Request) -> Response:
 
 
 async def chat(request: Request) -> Response:
-    """Answer; a turn of a session goes on when its client goes, anything else is stopped."""
+    """Answer; a turn of a session continues when its client disconnects, anything else is stopped."""
     nothing_queried(request)
     wanted = decoded(await json_body(request), Chat)
     if wanted.model in _further(request):

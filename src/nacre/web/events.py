@@ -91,7 +91,7 @@ async def stays(receive: Receive, wait: Callable[[], Awaitable[object]]) -> bool
 
 
 async def records(sessions: Sessions, key: str, *, after: int, changes: Changes | None) -> AsyncGenerator[bytes, None]:
-    """The records of a session behind a number, each under its number, and those to come if `changes` tells of them.
+    """The records of a session after a number, and new ones if `changes` reports them.
 
     A number that the session does not have yet is of an earlier one under its key, and everything comes. The
     stream ends when the session is deleted, or the server closes.

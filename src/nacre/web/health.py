@@ -42,7 +42,7 @@ async def lives(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Say whether words that come now can be stored and answered; why not, only to those with the token."""
+    """Report whether new messages can be stored and answered; the reasons only to clients with the token."""
     nothing_queried(request)
     found = await request.app.state.check.troubles()
     told = Readiness(
@@ -64,7 +64,7 @@ routes = [Route("/healthz", lives), Route("/readyz", ready), Route("/metrics", m
 
 
 class Check:
-    """Looks whether the parts can work; whoever asks again within a second gets the same answer.
+    """Checks whether all parts work; the result is cached for a second.
 
     Everybody may ask, so asking must not keep the disk busy: there is one look at a time, in one thread.
     """
@@ -77,7 +77,7 @@ class Check:
         self._looked = float("-inf")
 
     async def troubles(self) -> Sequence[Trouble]:
-        """What is wrong; nothing if words that come now can be stored and answered."""
+        """The problems; empty if new messages can be stored and answered."""
         async with self._lock:
             if time.monotonic() - self._looked > _FRESH:
                 self._found = [*await self._stores(), *self._channels(), *self._agents()]

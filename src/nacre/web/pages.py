@@ -104,7 +104,7 @@ async def blob(request: Request) -> Response:
 
 
 async def beside(request: Request) -> Response:
-    """The session before or behind another in the list, which may be filtered."""
+    """The session before or after another in the list, which may be filtered."""
     app, key, filters = _agent(request), _key(request), listing.Filters.of(request.query_params)
     step = -1 if request.query_params.get("step") == "newer" else 1
     found = await to_thread.run_sync(listing.beside, app, filters, key, step)
@@ -125,19 +125,19 @@ async def use(request: Request) -> Response:
 
 
 async def new(request: Request) -> Response:
-    """A session that begins with the first words."""
+    """A page for a new session, which is created by the first message."""
     shown = transcript.Transcript(key=f"web:{secrets.token_hex(4)}")
     return frame.framed(request, "New session", reader.html(shown, is_new=True), kind="reader")
 
 
 async def say(request: Request) -> Response:
-    """Words from the form."""
+    """Send a message from the form."""
     turns: Turns = request.app.state.turns
     return await acts.said(_agent(request), turns, _writable_key(request), await acts.fields(request))
 
 
 async def turn(request: Request) -> Response:
-    """Words from the script, and what happens then."""
+    """Send a message from the script, and stream the turn."""
     turns: Turns = request.app.state.turns
     return await acts.turned(request, _agent(request), turns, _questions(request), _writable_key(request))
 

@@ -102,7 +102,7 @@ class Fault(errors.NacreError):
 
 
 def fault_of(error: BaseException) -> Fault:
-    """What an error means to whoever sent the request; of one that nobody foresaw they learn nothing."""
+    """The problem that a client gets for an error; unexpected errors show no details."""
     if isinstance(error, Fault):
         return error
     if isinstance(error, HTTPException):

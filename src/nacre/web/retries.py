@@ -1,4 +1,4 @@
-"""Words that have come before: by their id, or by the history that a client sends along."""
+"""Finds repeated messages: by their id, or by the history that a client sends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def checked_id(headers: Headers) -> str:
 
 
 def answer_to(stand: Stand, *, id: str, content: Any, has_tools: bool = False) -> Message | None:
-    """What was answered to words under an id; None if they are new, or wait for an answer.
+    """The answer to the message with an id; None if it is new, or has no answer yet.
 
     To a client with tools of its own a call is an answer, too. Raises Conflict if other words came under the same id.
     """
@@ -45,7 +45,7 @@ def answer_to(stand: Stand, *, id: str, content: Any, has_tools: bool = False) -
 
 
 def answer_known(stand: Stand, sent: Sequence[Message], *, is_retry: bool, has_tools: bool = False) -> Message | None:
-    """What was answered to a history that the client sends again; None if its last words are new.
+    """The answer to a history that the client sends again; None if its last message is new.
 
     The stored history must be the one that was sent, from its first word, and one answer more: who
     sends only the newest words may say the same twice. A client that says it tries again is believed. One with
@@ -61,7 +61,7 @@ def answer_known(stand: Stand, sent: Sequence[Message], *, is_retry: bool, has_t
 
 
 def is_waiting(stand: Stand, *, id: str, words: Message) -> bool:
-    """Tell whether these very words were said and have no answer yet: under their id, or as the last of all."""
+    """Tell whether this message is stored and has no answer yet: by its id, or as the last one."""
     if not stand.messages or is_final(stand.messages[-1]):
         return False
     if id:

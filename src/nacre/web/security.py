@@ -288,7 +288,7 @@ async def _token_in(request: Request) -> tuple[str, bool]:
 
 
 def is_known(scope: Scope) -> bool:
-    """Tell whether whoever asks has shown the token, or has a cookie for it."""
+    """Tell whether the client has the token, or a cookie for it."""
     return bool(scope["state"].get("known"))
 
 

@@ -79,7 +79,7 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
 
 
 async def serve(application: Starlette, *, host: str, port: int, ready: Callable[[int], None]) -> None:
-    """Serve until cancelled; `ready` is told the port when connections are taken.
+    """Serve until cancelled; `ready` is called with the port when connections are accepted.
 
     Once cancelled, streams of records end at once, and other requests have a few seconds. Signals are the
     caller's. Raises ConfigError if it cannot listen there.

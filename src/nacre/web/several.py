@@ -1,4 +1,4 @@
-"""Several agents behind one door: below `/agents/NAME/` is all that the main one has at `/`."""
+"""Several agents on one server: below `/agents/NAME/` is everything that the main one has at `/`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A conversation at a terminal: somebody types, the agent answers."""
+"""A conversation at a terminal: the user types, the agent answers."""

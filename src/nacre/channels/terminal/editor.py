@@ -265,7 +265,7 @@ class Editor:
         elif now - self._interrupted < _TWICE:
             event.app.exit(exception=EOFError())
         else:
-            self._hint = "Press Ctrl-C again to leave, or Ctrl-D"
+            self._hint = "Ctrl-C again to leave, or Ctrl-D"
             self._interrupted = now
         event.app.invalidate()
 
