@@ -51,7 +51,6 @@ class Person:
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
             "OLLAMA_HOST": model.host,
-            "PYTHONDONTWRITEBYTECODE": "1",
             **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
         }
 
