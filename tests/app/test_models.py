@@ -13,7 +13,7 @@ from nacre.app.origin import last_local_model
 from nacre.app.running import App
 from nacre.config import Settings
 from nacre.entries import Message
-from nacre.errors import ModelUnavailable, ProviderError
+from nacre.errors import ModelNotAllowed, ModelUnavailable, ProviderError
 from nacre.providers.embedded import ALL_CORES, count_threads
 from nacre.providers.http import is_nearby
 from nacre.providers.scripted import Scripted
@@ -196,6 +196,18 @@ def test_memory_sends_no_turn_of_a_local_session_to_a_remote_model(
         sessions.add_full_message("k", Message(role="assistant", content="hello", model="gemma4:e4b"))
         app = App(Settings(settings, {}), sessions, Remote([]))
         assert app.skips_memory("k") is is_skipped
+
+
+def test_a_message_to_a_local_model_that_was_never_answered_is_not_for_a_remote_one() -> None:
+    with nacre.open(":memory:") as sessions:
+        sessions.add_full_message("k", Message(role="user", content="a", extra={"asked": "ollama/gemma4:e4b"}))
+        app = App(Settings({}, {}), sessions, Remote(["hello"]))
+        assert "ollama/gemma4:e4b" in app.remote_question("k")
+        with pytest.raises(ModelNotAllowed):
+            anyio.run(app.compactor.compact, "k")
+        assert anyio.run(app.suggest_title, "k") == ""
+        app.allow_remote("k")
+        assert not app.remote_question("k")
 
 
 def test_a_remote_model_answers_a_request_that_has_no_session() -> None:

@@ -110,6 +110,39 @@ def test_a_request_that_is_wrong_goes_to_no_fallback(person: Person, model: Mode
     assert other.chats == []
 
 
+def remote(person: Person, server: Model) -> None:
+    """Configure a server whose address counts as remote, although it is on this machine."""
+    person.config(f'[openai]\nbase_url = "{server.host.replace("127.0.0.1", "127.1")}/v1"\n')
+    person.env["OPENAI_API_KEY"] = "sk-test"
+
+
+def test_a_message_that_no_local_model_answered_is_not_sent_to_a_remote_one(
+    person: Person, model: Model, other: Model
+) -> None:
+    remote(person, other)
+    model.answer = lambda _: Refusal(400, "not today")
+    assert person.nacre("chat", "my secret").code == 1
+    for words in (("-m", "openai/gpt-5-mini"), ()):
+        done = person.nacre("chat", *words, "-c", "again", OLLAMA_HOST=DOWN)
+        assert done.code == 13, done
+        assert "local model" in done.err
+    assert other.chats == []
+    assert person.nacre("chat", "--allow-remote", "-c", "again", OLLAMA_HOST=DOWN).code == 0
+
+
+def test_a_turn_of_a_local_session_is_not_read_by_a_remote_memory_later(
+    person: Person, model: Model, other: Model
+) -> None:
+    remote(person, other)
+    model.answer = lambda request: "hello" if request.tools else Refusal(400, "memory waits")
+    assert person.nacre("chat", "my secret", at=person.trust(person.folder("here"))).code == 0
+    there = person.trust(person.folder("there"))
+    for _ in range(2):
+        assert person.nacre("chat", "-m", "openai/gpt-5-mini", "hi", at=there).code == 0
+    assert other.chats
+    assert not [request for request in other.chats if "secret" in str(request.body)]
+
+
 def test_a_session_of_a_local_model_is_not_sent_to_a_remote_one_unasked(person: Person) -> None:
     key = person.ask("my secret")["session"]
     # A proxy that refuses every connection: nothing leaves this machine.

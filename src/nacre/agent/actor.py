@@ -29,7 +29,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     `provider` gives the model, `system` the system prompt, `skills` the part of it that lists skills, and `guard` who
     decides about calls, given the session and someone to ask. `tokens` is how many estimated tokens a request should
     have, `capacity` how many the model can take, None if that is not known. `recall` gives what is remembered of use
-    to words that came, and `after` is told when a turn is over; neither may take long.
+    to words that came, and `after` is told when a turn is over; neither may take long. `asked` names the local model
+    that a message is meant for, "" if it is remote: stored with the message, before the model is asked.
     """
 
     provider: Callable[[], Provider]
@@ -42,6 +43,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     most: int = 50
     steps: int = 50
     recall: Callable[[str], str] = lambda _: ""
+    asked: Callable[[], str] = str
     after: Callable[[str], None] = lambda _: None
 
 
@@ -169,7 +171,7 @@ class Actor:
             fields["system"] = system or None
         prompt = [Describe(fields)] if fields else []
         if inbound is not None and conversation.place(inbound.id) is None:
-            return await conversation.hear(_message(inbound, self._agent.recall), *prompt, id=inbound.id)
+            return await conversation.hear(_message(inbound, self._agent), *prompt, id=inbound.id)
         if inbound is not None:
             return conversation.answer(inbound.id, inbound.content)
         if prompt:
@@ -225,8 +227,8 @@ class Actor:
             self._mailbox.popleft().settle(answer, refusal)
 
 
-def _message(inbound: Inbound, recall: Callable[[str], str]) -> Message:
+def _message(inbound: Inbound, agent: Agent) -> Message:
     origin = {name: value for name, value in (("id", inbound.id), ("sender", inbound.sender)) if value}
-    recalled = recall(inbound.content) if isinstance(inbound.content, str) else ""
-    extra = {"origin": origin, "recalled": recalled}
+    recalled = agent.recall(inbound.content) if isinstance(inbound.content, str) else ""
+    extra = {"origin": origin, "recalled": recalled, "asked": agent.asked()}
     return Message(role="user", content=inbound.content, extra={name: value for name, value in extra.items() if value})

@@ -92,16 +92,23 @@ class _Breaker(Struct):
 class Compactor:
     """Makes summaries: automatically after turns, and on request.
 
-    `provider` gives the model, `limits` how much it is shown. Whatever fails, the messages stay live. Raises nothing
-    into a conversation. `listeners` are told of each summary that was made after a turn.
+    `provider` gives the model, `limits` how much it is shown; `check` raises if a session must not be sent to it.
+    Whatever fails, the messages stay live. Raises nothing into a conversation. `listeners` are told of each summary
+    that was made after a turn.
     """
 
     def __init__(
-        self, sessions: Sessions, provider: Callable[[], Provider], *, limits: Callable[[], Limits] = Limits
+        self,
+        sessions: Sessions,
+        provider: Callable[[], Provider],
+        *,
+        limits: Callable[[], Limits] = Limits,
+        check: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._sessions = sessions
         self._provider = provider
         self._get_limits = limits
+        self._check = check
         self._breakers: dict[str, _Breaker] = {}
         self._posted: set[str] = set()
         self._running: set[str] = set()
@@ -234,6 +241,7 @@ class Compactor:
     async def _drafted(
         self, key: str, seen: _Seen, focus: str, *, everything: bool
     ) -> tuple[Draft, list[tuple[str, Usage]]]:
+        self._check(key)
         limits = self._limits
         chosen = plan(
             seen.messages,

@@ -1,4 +1,4 @@
-"""Who answered in a session so far: a local model, or one that the messages were sent to over the internet."""
+"""Who was asked in a session so far: a local model, or one that the messages were sent to over the internet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REMOTE = re.compile(
 
 
 def local_model_before(model: ModelChain, settings: Settings, sessions: Sessions, key: str) -> str:
-    """The local model that answered last, if a remote one would answer now and the configuration does not allow it."""
+    """The local model that was asked last, if a remote one would answer now and the configuration does not allow it."""
     if model.is_local or settings.flag("agent.allow_remote"):
         return ""
     if {model.ref, model.model} & {*settings.texts("agent.fallback")}:
@@ -25,8 +25,13 @@ def local_model_before(model: ModelChain, settings: Settings, sessions: Sessions
 
 
 def last_local_model(sessions: Sessions, key: str) -> str:
-    """The local model that answered last in a session; "" if a remote one did, or none."""
+    """The local model that was last asked or answered in a session; "" if a remote one answered since, or none did.
+
+    A message to a local model counts before it is answered: the answer may never come.
+    """
     for message in reversed(sessions.get_history(key, last=_LOOKED_AT)):
+        if message.role == "user" and message.extra.get("asked"):
+            return str(message.extra["asked"])
         if message.role != "assistant" or not message.model:
             continue
         provider = message.extra.get("provider")

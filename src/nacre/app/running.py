@@ -89,7 +89,9 @@ class App:
         self.folder: Folder | None = None
         self.is_guest: Callable[[str], bool] = lambda _: False
         self.memory: Memory | None = None
-        self.compactor = Compactor(sessions, lambda: self.budget.watch(self.provider), limits=self._limits)
+        self.compactor = Compactor(
+            sessions, lambda: self.budget.watch(self.provider), limits=self._limits, check=self._check_remote
+        )
         self.after: list[Callable[[str], None]] = []
         self.work = Work()
 
@@ -165,7 +167,7 @@ class App:
 
     async def suggest_title(self, key: str) -> str:
         """A title for a session, made by the model; "" if that is turned off, or the model is too small for it."""
-        if not self.settings.flag("agent.titles") or self.model.startswith("embedded/"):
+        if not self.settings.flag("agent.titles") or self.model.startswith("embedded/") or self.remote_question(key):
             return ""
         return await titles.suggest_title(self.provider, self.sessions.get_history(key, last=_FOR_A_TITLE))
 
@@ -228,6 +230,7 @@ class App:
             most=self.most,
             steps=self.settings.number("agent.max_steps") if tally is None else tally.task.steps,
             recall=_nothing if is_guest else self._recalled,
+            asked=lambda: self.model if self.provider.is_local else "",
             after=self._over,
         )
 
@@ -251,15 +254,19 @@ class App:
 
     def _answering(self, key: str, tally: Tally | None) -> Provider:
         """The model for a turn, which begins with asking for it; raises ModelUnavailable if it may not be asked."""
+        self._check_remote(key)
+        if key:
+            self.work.begin(key)
+        watched = self.work.of(self.budget.watch(self.provider), key)
+        return watched if tally is None else tally.of(watched)
+
+    def _check_remote(self, key: str) -> None:
+        """Raise ModelNotAllowed if a session must not be sent to the model that answers now."""
         if self.remote_question(key):
             raise ModelNotAllowed(
                 f"session {key!r} was answered by a local model, and {self.model} is remote\n"
                 "Allow it with --allow-remote or agent.allow_remote = true, or use a local model."
             )
-        if key:
-            self.work.begin(key)
-        watched = self.work.of(self.budget.watch(self.provider), key)
-        return watched if tally is None else tally.of(watched)
 
     async def _deliver(self, inbound: Inbound, parent: str) -> Message | None:
         """Give a child its task; when nobody waits for it any more, it is stopped.
@@ -433,7 +440,7 @@ def _outermost(root: str, agent: str) -> str:
 async def _beside(app: App) -> AsyncIterator[None]:
     """What goes on beside the conversations: summaries, and memory's reading."""
     async with app.compactor:
-        app.after = [app.compactor.post]
+        app.after = [lambda key: None if app.remote_question(key) else app.compactor.post(key)]
         if app.memory is None:
             yield
             return
