@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import STOPPED, Agent
+from nacre.agent.actor import STOPPED, Agent, Inbound
 from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
 from nacre.errors import Busy, Refused, Stopped
@@ -172,6 +172,18 @@ def test_an_idle_actor_ends_and_comes_back(sessions: Sessions) -> None:
 
     anyio.run(play)
     assert lines(sessions)[-1] == "assistant: a"
+
+
+def test_meta_of_a_message_replaces_nothing_that_the_session_has(sessions: Sessions) -> None:
+    model = Scripted(["a", "b"])
+
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(model)) as kernel:
+            await kernel.deliver(Inbound(key="k", content="1", meta={"title": "one"}))
+            await kernel.deliver(Inbound(key="k", content="2", meta={"title": "two", "cwd": "/work"}))
+
+    anyio.run(play)
+    assert sessions.get_meta("k") == {"title": "one", "cwd": "/work"}
 
 
 def test_what_another_process_wrote_between_two_turns_is_seen(sessions: Sessions, root: Path) -> None:

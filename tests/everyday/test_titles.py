@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+from subprocess import Popen
+
 from tests.everyday.conftest import Person
 from tests.everyday.model import Model, Reply, Request, echo
 from tests.everyday.terminal import Screen
@@ -61,4 +65,60 @@ def test_a_title_that_a_person_gave_meanwhile_stays(person: Person, model: Model
         screen.say("and more")
         screen.until("You said: and more")
         assert screen.leave() == 0
+    assert titles(person) == ["Mine"]
+
+
+def start_and_hang(person: Person, model: Model, text: str, *, at: Path) -> tuple[Popen[str], threading.Event]:
+    """Start a chat whose model does not answer before the event is set."""
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def hang(request: Request) -> Reply:
+        asked.set()
+        may_answer.wait(100)
+        return echo(request)
+
+    model.answer = hang
+    running = person.start("chat", text, at=at)
+    assert asked.wait(100)
+    return running, may_answer
+
+
+def test_a_refused_continue_changes_nothing(person: Person, model: Model) -> None:
+    here = person.folder("work")
+    running, may_answer = start_and_hang(person, model, "alpha", at=here)
+    assert titles(person) == ["alpha"]
+    files = {path: path.read_bytes() for path in (person.store / "sessions").iterdir()}
+    assert person.nacre("chat", "-c", "beta", at=here).code == 5
+    assert {path: path.read_bytes() for path in (person.store / "sessions").iterdir()} == files
+    may_answer.set()
+    running.communicate()
+    assert titles(person) == ["alpha"]
+
+
+def test_a_chat_whose_first_turn_was_killed_keeps_its_title(person: Person, model: Model) -> None:
+    here = person.folder("work")
+    running, may_answer = start_and_hang(person, model, "alpha", at=here)
+    running.kill()
+    running.communicate()
+    assert titles(person) == ["alpha"]
+    model.answer = echo
+    may_answer.set()
+    person.ask("-c", "beta", at=here)
+    assert titles(person) == ["alpha"]
+
+
+def test_a_chat_without_a_title_is_named_after_its_first_message(person: Person) -> None:
+    here = person.folder("work")
+    with person.sessions() as sessions:
+        sessions.set_meta("chat-20261101-1200-beef", cwd=str(here.resolve()))
+        sessions.add_message("chat-20261101-1200-beef", "user", "alpha")
+    person.ask("-c", "beta", at=here)
+    assert titles(person) == ["alpha"]
+
+
+def test_a_title_that_a_person_gave_is_kept_by_the_next_message(person: Person) -> None:
+    here = person.folder("work")
+    person.ask("alpha", at=here)
+    assert person.nacre("sessions", "rename", "@last", "Mine").code == 0
+    person.ask("-c", "beta", at=here)
     assert titles(person) == ["Mine"]

@@ -1,11 +1,28 @@
-"""A text with its middle cut."""
+"""The first text of a session, and a text with its middle cut."""
 
 from __future__ import annotations
 
 import pytest
 
-from nacre.history.text import cut_middle
+import nacre
+from nacre.entries import Message
+from nacre.history.text import cut_middle, first_text
 from nacre.history.tokens import count
+from nacre.sessions import Sessions
+
+
+def test_the_first_text_is_the_first_user_message_without_its_files() -> None:
+    file = {"type": "text", "text": '<file name="a.txt">a</file>'}
+    with nacre.open(":memory:") as sessions:
+        sessions.add_message("k", "assistant", "Welcome.")
+        assert _first(sessions, "k") == ""
+        sessions.add_full_message("k", Message(role="user", content=[file, {"type": "text", "text": "alpha"}]))
+        sessions.add_message("k", "user", "beta")
+        assert _first(sessions, "k") == "alpha"
+
+
+def _first(sessions: Sessions, key: str) -> str | None:
+    return sessions._store.read(key, first_text)
 
 
 def test_what_fits_stays_as_it_is() -> None:

@@ -50,7 +50,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 class Inbound(Struct, frozen=True, kw_only=True):
     """A message from somewhere; `id` is the channel's own name for it, so that it counts once.
 
-    `meta` is stored with the message, in the same unit, as meta of the session.
+    `meta` is stored with the message, in the same unit, as meta of the session; fields that it has are kept.
     """
 
     key: str
@@ -166,7 +166,9 @@ class Actor:
     async def _heard(self, inbound: Inbound | None, system: str) -> Message | None:
         """Commit what was said, and the system prompt if that is new; what it was answered with, None if it waits."""
         conversation = self._conversation
-        fields = {**(inbound.meta if inbound is not None else {})}
+        given = inbound.meta if inbound is not None else {}
+        # Another message may have come first: what it gave to the session stays.
+        fields = {name: value for name, value in given.items() if not conversation.has_meta(name)}
         if system != conversation.system:
             fields["system"] = system or None
         prompt = [Describe(fields)] if fields else []

@@ -39,6 +39,10 @@ class Conversation:
         self._now = self._sessions.snapshot(self.key, last=_AT_HAND)
         self._messages = list(self._now.messages)
 
+    def has_meta(self, name: str) -> bool:
+        """Tell whether the session has a value for a field of its meta."""
+        return bool(self._now.meta.get(name))
+
     @property
     def system(self) -> str:
         """The system prompt that the model was last shown."""

@@ -154,7 +154,7 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
 async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list[dict[str, Any]]) -> int:
     from nacre.agent.actor import Inbound  # noqa: PLC0415 - loads the agent, which help does not need
     from nacre.channels.terminal.attachments import content  # noqa: PLC0415 - the same
-    from nacre.channels.terminal.talk import folder_meta  # noqa: PLC0415 - the same
+    from nacre.channels.terminal.talk import opening_meta  # noqa: PLC0415 - the same
     from nacre.cli.init import mention, offer  # noqa: PLC0415 - the same
     from nacre.cli.interactive import converse  # noqa: PLC0415 - the same
     from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - the same
@@ -174,6 +174,6 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list
         key = await session_key(app, args, out)
         if prompt is None:
             return await converse(app, args, out, key=key, attachments=attachments)
-        meta = folder_meta(app.sessions, key, str(args.folder))
+        meta = opening_meta(app.sessions, key, cwd=str(args.folder), text=prompt)
         inbound = Inbound(key=key, content=content(prompt, attachments), sender="terminal", meta=meta)
-        return await answer(app, args, out, inbound, prompt=prompt)
+        return await answer(app, args, out, inbound)

@@ -15,7 +15,6 @@ from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.once import Once, Outcome, finish_summary
 from nacre.channels.terminal.plain import asker
 from nacre.channels.terminal.ports import App
-from nacre.channels.terminal.talk import entitle
 from nacre.channels.terminal.ticker import Ticker
 from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of
 from nacre.cli.output import Out
@@ -27,11 +26,8 @@ from nacre.history.text import text_of
 from nacre.render.turn import question
 
 
-async def answer(app: App, args: Namespace, out: Out, inbound: Inbound, *, prompt: str) -> int:
-    """Answer once; returns the exit code, or raises Failure with the answer so far in its details.
-
-    `prompt` is the text of the message, without attachments: the session gets its title from it.
-    """
+async def answer(app: App, args: Namespace, out: Out, inbound: Inbound) -> int:
+    """Answer once; returns the exit code, or raises Failure with the answer so far in its details."""
     await _ask_about_remote(app, out, inbound.key)
     view = _view(args, out)
     ticker = Ticker(lambda: view.status if not out.quiet else "")
@@ -58,11 +54,6 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound, *, promp
             raise
         failure.details = turn.details("")
         raise failure from error
-    finally:
-        # Also a turn that failed: the session has the question, and people look for it.
-        with suppress(NacreError):
-            if app.sessions.exists(key):
-                entitle(app, key, prompt)
     if outcome.signal == signal.SIGPIPE:
         return PIPE_CLOSED
     view.end()

@@ -26,14 +26,11 @@ from nacre.cli.place import is_active, opened
 from nacre.cli.refs import find, refuse_internal
 from nacre.cli.show import backend
 from nacre.cli.text import clean, cut
-from nacre.entries import Past, message_of
+from nacre.entries import Past
 from nacre.errors import StoreError
 from nacre.history import live
-from nacre.history.text import text_of
+from nacre.history.text import first_text
 from nacre.sessions import Sessions
-
-_NEAR_THE_START = 6
-"""The first message of a session is among its first records: a header, perhaps meta, then what was said."""
 
 _MAX_FIRST_WORDS = 200
 _MAX_SHOWN = 20
@@ -139,9 +136,7 @@ def _each(sessions: Sessions, folder: Path | None) -> Iterator[Candidate]:
 
 def _look(past: Past) -> tuple[dict[str, object], str]:
     """The meta of a session and the first words of a user, without reading all of it."""
-    said = [record for record in past.back(_NEAR_THE_START) if record.m is not None and record.m.role == "user"]
-    words = text_of(message_of(said[-1], past)) if said else ""
-    return live.meta(past, past.state), " ".join(words.split())[:_MAX_FIRST_WORDS]
+    return live.meta(past, past.state), " ".join(first_text(past).split())[:_MAX_FIRST_WORDS]
 
 
 async def _pick(app: App, folder: Path, out: Out) -> str:

@@ -1,9 +1,12 @@
-"""The text of a message, whatever its shape; and a text with its middle cut."""
+"""The text of a message, whatever its shape; the first text of a session; and a text with its middle cut."""
 
 from __future__ import annotations
 
-from nacre.entries import Message
+from nacre.entries import Message, Past, message_of
 from nacre.history.tokens import count
+
+_NEAR_THE_START = 6
+"""The first message of a session is among its first records: a header, perhaps meta, then what was said."""
 
 
 def text_of(message: Message) -> str:
@@ -12,6 +15,16 @@ def text_of(message: Message) -> str:
         texts = [part.get("text") if isinstance(part, dict) else part for part in message.content]
         return "\n".join(text for text in texts if isinstance(text, str))
     return message.content or ""
+
+
+def first_text(past: Past) -> str:
+    """The first text of a user in a session, without attached files; reads only the first few records."""
+    said = [record for record in past.back(_NEAR_THE_START) if record.m is not None and record.m.role == "user"]
+    if not said:
+        return ""
+    content = message_of(said[-1], past).content
+    # Attached files come before the text.
+    return text_of(Message(role="user", content=content[-1:] if isinstance(content, list) else content))
 
 
 def cut_middle(text: str, tokens: int) -> str:

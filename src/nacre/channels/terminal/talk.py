@@ -20,6 +20,7 @@ from nacre.channels.terminal.ports import About, App, Desk, Draft, Footer, Reade
 from nacre.entries import Message
 from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped
 from nacre.history.earlier import is_final
+from nacre.history.text import first_text
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class Talk:
         self._wait: anyio.CancelScope | None = None
         self._settled = anyio.Event()
         self._title = ""
+        self._plain_titles: dict[str, str] = {}
         self._titling: anyio.CancelScope | None = None
         self._used = 0
         self.reader = make_reader(self)
@@ -148,7 +150,9 @@ class Talk:
         id = uuid.uuid4().hex
 
         async def deliver() -> Message | None:
-            meta = folder_meta(self.app.sessions, self.key, self.cwd)
+            meta = opening_meta(self.app.sessions, self.key, cwd=self.cwd, text=words)
+            if "title" in meta:
+                self._plain_titles[self.key] = meta["title"]
             inbound = Inbound(key=self.key, content=whole, id=id, sender="terminal", meta=meta)
             return await self.app.kernel.deliver(inbound, emit=self._emit, ask=self._ask)
 
@@ -202,8 +206,8 @@ class Talk:
             await self._ask_about_remote(words)
             answer = await self._unless_busy(begin)
             self.show(*self._ended())
-            if answer is not None and (title := entitle(self.app, self.key, words)) and self.tasks is not None:
-                self.tasks.start_soon(self._improve_title, self.key, title)
+            if answer is not None and self.key in self._plain_titles and self.tasks is not None:
+                self.tasks.start_soon(self._improve_title, self.key, self._plain_titles.pop(self.key))
         except Stopped:
             self.show(*self._ended(), self.desk.paint("■ stopped; the session continues from here", "33"), "")
         except NacreError as error:
@@ -331,23 +335,20 @@ def free_key(app: App, key: str) -> str:
     return f"{key}-{number}"
 
 
-def folder_meta(sessions: Sessions, key: str, cwd: str) -> dict[str, Any]:
-    """The meta that the next message of a chat brings along: its folder, unless it has one.
+def opening_meta(sessions: Sessions, key: str, *, cwd: str, text: str) -> dict[str, Any]:
+    """The meta that is stored with the next message of a chat: its folder and its title, unless it has them.
 
-    A session of a channel that is resumed in a terminal stays without a folder, so that it is never continued by -c.
+    The title is made of the first message of the session, which is an earlier one than `text` if there is any. A
+    session of a channel that is resumed in a terminal stays without a folder, so that -c never continues it.
     """
     now = sessions.snapshot(key, last=0)
     is_chat = not now.n or key.startswith(_CHAT)
-    return {"cwd": cwd} if cwd and is_chat and not now.meta.get("cwd") else {}
-
-
-def entitle(app: App, key: str, words: str) -> str:
-    """Name a session after the first words of its user, unless it has a title; returns the title it was given."""
-    title = title_of(words)
-    if not title or app.sessions.get_meta(key).get("title"):
-        return ""
-    app.sessions.set_meta(key, title=title)
-    return title
+    meta = {"cwd": cwd} if cwd and is_chat and not now.meta.get("cwd") else {}
+    if not now.meta.get("title"):
+        first = sessions._store.read(key, first_text)  # noqa: SLF001 - there is no other way up
+        title = title_of(first or text)
+        meta |= {"title": title} if title else {}
+    return meta
 
 
 def title_of(words: str) -> str:
