@@ -21,8 +21,24 @@ import pytest
 from nacre.tools.permissions import Judge, Rules, parse_rule
 
 EXACT = [["git", "status"], ["make", "all"], ["ls"], ["echo", "a b"], ["grep", "x;y", "f"], ["test", "-f", "a"]]
-OPEN = [["npm", "run"], ["git", "log"], ["cat"], ["wc", "-l"]]
-RUNNERS = ["env", "find", "git", "nice", "nohup", "python3", "sh", "bash", "timeout", "xargs", "sed", "awk", "printf"]
+EXACT += [["git", "log", "--oneline", "-3"]]
+OPEN = [["npm", "run"], ["git", "log"], ["cat"], ["wc", "-l"], ["tar", "cf"], ["zip"], ["sort"], ["make"]]
+RUNNERS = [
+    "env",
+    "find",
+    "git",
+    "nice",
+    "nohup",
+    "python3",
+    "sh",
+    "bash",
+    "timeout",
+    "xargs",
+    "sed",
+    "awk",
+    "printf",
+    "tar",
+]
 """Allowed with any words, so that only the list of commands which always ask stands in the way."""
 RULES = [
     "shell(git status)",
@@ -31,14 +47,34 @@ RULES = [
     "shell(echo 'a b')",
     "shell(grep 'x;y' f)",
     "shell(test -f a)",
+    "shell(git log --oneline -3)",
     *(f"shell({' '.join(words)} *)" for words in OPEN),
     *(f"shell({name} *)" for name in RUNNERS),
 ]
 JUDGE = Judge(Rules(allow=tuple(map(parse_rule, RULES))))
-STUBS = ["git", "make", "ls", "grep", "npm", "cat", "wc", "evil", "rm", "curl", "tee", "status", "log"]
+STUBS = [
+    "git",
+    "make",
+    "ls",
+    "grep",
+    "npm",
+    "cat",
+    "wc",
+    "evil",
+    "rm",
+    "curl",
+    "tee",
+    "status",
+    "log",
+    "tar",
+    "zip",
+    "sort",
+]
 REAL = ["env", "find", "nice", "nohup", "timeout", "xargs", "sed", "awk", "python3", "sh", "bash", "busybox", "setsid"]
+HOSTILE_NAMES = ["--checkpoint=1", "--checkpoint-action=exec=evil", "-exec", "-c", "--output=out", "-o", "evil;x"]
+"""Files that lie in the folder, so that `*` or `[-]c` becomes an option."""
 STUB = """#!/bin/sh
-{ printf '%s\\0' "${0##*/}" "$@"; printf '\\036\\0'; } >> 'LOG'
+printf '%s\\0' "${0##*/}" "$@" "$(printf '\\036')" >> 'LOG'
 """
 
 PLAIN = ["git status", "npm run build", "npm run 'a b' \"c d\"", "ls", "cat f g", "make all", "git log --oneline -3"]
@@ -81,6 +117,15 @@ HOSTILE = [
     "cat f > out", "cat f | tee out", "wc", "wc -c f", "ls -l", "ls;ls > out", "echo a b", "make all evil", "make  all;{e}",
     "npm run {{a,b}}", "npm run \\$({e})", "npm run '$({e})' $({e})", "echo 'a b' $({e})", "grep 'x;y' f; {e}", "grep x;y f",
     "{c} \\; {e}", "{c} \\| {e}", "{c} '|' {e}", "{c} \"&&\" {e}", "npm run \\\n{e}", "npm run a\\\\\n{e}", "npm run 'a\\' ; {e} '",
+    # options that run a program or write a file: alone, shortened, in a cluster, without a dash, as a setting
+    "git rebase -fx '{e}' HEAD", "git difftool -yx '{e}'", "git grep -nO'{e}' foo", "git clone -u '{e}' . x", "git log -p",
+    "git clone -c core.fsmonitor='{e}' . x", "git archive -o out HEAD", "git log --outp=out", "git log 'a' '--output=out'",
+    "tar cIf '{e}' x.tar a", "tar -cIf '{e}' x.tar a", "tar cf x.tar a -I '{e}'", "tar cf x.tar --to-c='{e}'", "tar cFf '{e}' x",
+    "zip -qTT '{e}' x.zip a", "zip x.zip a -T -TT '{e}'", "npm run build --script-shell=./evil", "sort -o out a", "sort a -oout",
+    "make SHELL=./evil", "make 'a/b!={e}'", "make -f evil", "make --eval='$(shell {e})'", "cat +x", "find a -fls out",
+    # names of files that are options
+    "find a -exe[c] {e} '{{}}' +", "bash [-]c '{e}'", "sh -? '{e}'", "git log --outpu[t]=out", "tar cf x.tar *", "cat *", "sort * a",
+    "cat -*", "npm run ?c", "npm run ~", "ls *", "zip x.zip [e]*", "wc -l *", "make all*", "git status*", "git log ./*",
 ]  # fmt: skip
 EVIL = ["evil x", "rm -rf y", "/bin/sh -c 'echo >out'"]
 
@@ -94,7 +139,8 @@ def lines() -> Iterator[str]:
     yield from PLAIN
     pieces = [*PLAIN, *EVIL, "git", "status", "npm run", "a", "x", ";", "&&", "||", "|", "&", "\n", " ", " ", " ", "'"]
     pieces += ['"', "\\", "$", "$(", ")", "`", ">", "<", "{", "}", "(", "*", "~", "#", "=", "\t", "'a b'", '"c d"', "!"]
-    for _ in range(3000):
+    pieces += [" -x", " *", " [-]c", "tar cf ", "sort a"]
+    for _ in range(6000):
         yield "".join(chance.choice(pieces) for _ in range(chance.randint(1, 7)))
 
 
@@ -116,19 +162,20 @@ def is_allowed(words: list[str]) -> bool:
     """What the rules say, of words that a program was really called with."""
     if words in EXACT:
         return True
-    if words[0] == "git":
-        return len(words) > 1 and not words[1].startswith("-")
     return any(
         words[: len(start)] == start
         and len(words) > len(start)
-        and not any(mark in word for word in words[len(start) :] for mark in ";&|\n")
-        for start in OPEN
+        and not any(mark in word for word in words[len(start) :] for mark in ";&|\n=")
+        and not any(word.startswith(("-", "+")) for word in words[len(start) :])
+        for start in [*OPEN, ["git"]]
     )
 
 
 def wrong_calls(line: str, programs: Path, place: Path) -> list[str]:
     """Run a line in both shells; gives what it did that no rule allows."""
     found, log = [], programs.parent / "calls"
+    for name in HOSTILE_NAMES:
+        (place / name).touch()
     for shell in ("bash", "sh"):
         log.unlink(missing_ok=True)
         subprocess.run(
@@ -142,7 +189,7 @@ def wrong_calls(line: str, programs: Path, place: Path) -> list[str]:
         )
         calls = log.read_text().split("\x1e\0")[:-1] if log.exists() else []
         found += [f"{shell}: {call!r}" for call in calls if not is_allowed(call.split("\0")[:-1])]
-        found += [f"{shell}: wrote {file}" for file in place.iterdir()]
+        found += [f"{shell}: wrote {file}" for file in place.iterdir() if file.name not in HOSTILE_NAMES]
     return found
 
 

@@ -3,7 +3,8 @@
 A rule is the name of a tool, or a name and a pattern in parentheses. What a pattern means depends on the tool:
 
 - `shell(git status)` is that command with exactly these words. A last word `*` stands for one or more further words;
-  a `*` inside a word for any characters of it. No `*` matches `;`, `&`, `|` or a line break.
+  a `*` inside a word for any characters of it. No `*` matches `;`, `&`, `|` or a line break, and a word that begins
+  with `*` matches no option: those are written into the rule. A line with file name patterns matches no rule.
 - `write_file(src/**)` is a path from the folder, as in .gitignore: `*` within a name, `**` across folders. Links are
   resolved first, and a path that leads out of the folder matches nothing.
 - `web_fetch(docs.python.org)` is a host, `web_fetch(*.python.org)` every host below it.
@@ -24,7 +25,7 @@ from msgspec import Struct
 from nacre.errors import ConfigError
 from nacre.tools.commands import NotPlain, Word, loose_commands, split
 from nacre.tools.glob import Pattern
-from nacre.tools.runners import always_asks
+from nacre.tools.runners import always_asks, has_options_first
 
 Verdict = Literal["allow", "ask", "deny"]
 FILE_TOOLS = ("read_file", "list_files", "write_file", "edit_file")
@@ -32,6 +33,8 @@ _RULE = re.compile(r"(?P<tool>[A-Za-z0-9_.*?-]+)(?:\((?P<pattern>.*)\))?", re.DO
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
 _ADDRESS = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:[/?#][\x21-\x7e]*)?\Z")
 _NOT_MATCHED = re.compile(r"[;&|\r\n]")
+_OPTION = re.compile(r"[-+]|.*=", re.DOTALL)
+"""What may be an option or a setting of a program: `-x`, `+x`, `NAME=value`."""
 _ANY = "*"
 
 
@@ -193,7 +196,9 @@ def _matches_words(pattern: str, command: Sequence[Word]) -> bool:
     further = command[len(fixed) :]
     if len(fixed) != len(given) or bool(further) != is_open:
         return False
-    if any(_NOT_MATCHED.search(word.text) for word in further):
+    if len(wanted) > 1 and wanted[1].is_pattern and has_options_first(wanted[0].text):
+        return False
+    if not all(_matches_word(wanted[-1], word) for word in further):
         return False
     return all(_matches_word(want, word) for want, word in zip(fixed, given, strict=True))
 
@@ -204,7 +209,7 @@ def _matches_word(want: Word, word: Word) -> bool:
         return False
     if not want.is_pattern or want.text == "[":
         return want.text == word.text
-    if _NOT_MATCHED.search(word.text):
+    if _NOT_MATCHED.search(word.text) or (want.text.startswith(_ANY) and _OPTION.match(word.text)):
         return False
     parts = re.split(r"(\*)", want.text)
     return re.fullmatch("".join(".*" if part == _ANY else re.escape(part) for part in parts), word.text) is not None

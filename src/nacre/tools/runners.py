@@ -15,7 +15,9 @@ _ALWAYS = frozenset(
     sudo systemd-run taskset tclsh time timeout toybox unbuffer unshare watch xargs xterm
     """.split()
     # languages and editors whose program is an argument or standard input
-    + "awk ed emacs ex gawk m4 mawk nawk nvim vi view vim".split()
+    + """
+    awk dc ed emacs ex gawk gnuplot m4 mariadb mawk mysql nawk nvim octave psql screen sqlite3 tmux vi view vim
+    """.split()
     # builtins that run something, or change what the next command means
     + """
     . alias bg bind builtin caller cd compgen complete compopt coproc declare dirs disown enable export fc fg getopts
@@ -27,6 +29,7 @@ _SHELLS = frozenset("ash bash csh dash fish ksh mksh rbash sh tcsh yash zsh".spl
 _LANGUAGES = re.compile(
     r"(?:bun|deno|guile|irb|julia|lua(?:jit)?|node(?:js)?|osascript|perl|php|pwsh|pypy|python|r(?:script)?|ruby|swipl)[\d.]*"
 )
+_OPTIONS_FIRST = frozenset("7z 7za 7zr ar bsdtar gtar rar star tar unrar".split())
 _FIND_ACTS = ("-exec", "-ok", "-delete", "-fprint", "-fls")
 _VERSION = ("-V", "-VV", "--version")
 _HARMLESS_PYTHON = frozenset((*_VERSION, "-B", "-E", "-I", "-O", "-OO", "-S", "-s", "-u"))
@@ -96,6 +99,11 @@ def always_asks(words: Sequence[str]) -> bool:
         or (name == "git" and _git_is_led(rest))
         or any(_names(word, option) for option in _OPTIONS.get(name, ()) for word in rest)
     )
+
+
+def has_options_first(program: str) -> bool:
+    """Tell whether the first argument of a program has options without a dash, as in `tar cIf PROGRAM …`."""
+    return program.rpartition("/")[2] in _OPTIONS_FIRST
 
 
 def _is_inline(name: str, rest: Sequence[str]) -> bool:
