@@ -143,3 +143,67 @@ def test_a_folder_with_any_names_is_restored(kind: str, project: Path) -> None:
         (project / ".claude" / name).write_text(name)
     shell(kind, project, "rm -rf .claude")
     assert sorted(path.read_text() for path in (project / ".claude").iterdir()) == ["#notes", "-x", "settings.json"]
+
+
+@every_kind
+def test_a_file_with_a_second_name_is_restored(kind: str, project: Path) -> None:
+    (project / "notes.txt").write_text("mine")
+    (project / "AGENTS.md").hardlink_to(project / "notes.txt")
+    finished = shell(kind, project, "echo evil >>notes.txt")
+    assert (project / "AGENTS.md").read_text() == "mine"
+    assert "AGENTS.md is protected and was changed" in finished.notes[0]
+
+
+@every_kind
+def test_a_nested_repository_keeps_its_hooks_settings_and_instructions(kind: str, project: Path) -> None:
+    nested = project / "libs" / "sub"
+    nested.mkdir(parents=True)
+    git(nested, "init", "-q")
+    (nested / "AGENTS.md").write_text("mine")
+    config = (nested / ".git" / "config").read_text()
+    command = "cd libs/sub; echo e >.git/hooks/pre-commit; echo e >>.git/config; echo e >AGENTS.md; echo e >CLAUDE.md"
+    finished = shell(kind, project, f"{command}; echo go >other")
+    assert not (nested / ".git" / "hooks" / "pre-commit").exists()
+    assert (nested / ".git" / "config").read_text() == config
+    assert (nested / "AGENTS.md").read_text() == "mine"
+    assert not (nested / "CLAUDE.md").exists()
+    assert (nested / "other").exists()
+    assert len(finished.notes) == 4
+
+
+@every_kind
+def test_a_worktree_keeps_its_repository(kind: str, project: Path) -> None:
+    git(project, "init", "-q")
+    git(project, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a")
+    git(project, "worktree", "add", "-q", str(project.parent / "tree"))
+    common = project / ".git" / "worktrees" / "tree" / "commondir"
+    before = common.read_text()
+    finished = shell(kind, project, "cd .git/worktrees/tree; echo /evil >commondir; echo x >config.worktree")
+    assert common.read_text() == before
+    assert not common.with_name("config.worktree").exists()
+    assert len(finished.notes) == 2
+
+
+@every_kind
+def test_new_and_removed_folders_are_left_alone(kind: str, project: Path) -> None:
+    (project / "old").mkdir()
+    (project / "old" / "AGENTS.md").write_text("mine")
+    finished = shell(kind, project, "rm -rf old; mkdir new; echo theirs >new/AGENTS.md; git init -q new/repo")
+    assert finished.notes == ()
+    assert sorted(path.name for path in project.iterdir()) == ["new"]
+
+
+def test_nothing_outside_the_folder_is_moved_through_a_link(project: Path) -> None:
+    other = project.parent / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    hook = other / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("theirs")
+    (project / "sub").mkdir()
+    (project / "sub" / "AGENTS.md").write_text("mine")
+    (other / "AGENTS.md").write_text("theirs")
+    finished = shell("off", project, f"ln -s {other}/.git .git; rm -rf sub; ln -s {other} sub")
+    assert hook.read_text() == (other / "AGENTS.md").read_text() == "theirs"
+    assert not (project / ".git").is_symlink()
+    assert any("replaced by a link" in note for note in finished.notes)

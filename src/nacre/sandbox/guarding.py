@@ -1,8 +1,9 @@
 """Files that tell agents or git what to do: a command leaves them as they were, and creates none.
 
 Those that exist are mounted read-only by the sandbox. What cannot be mounted is compared before and after each
-command: a file that is missing, a link, and everything where the sandbox is off. A file that the command made
-or changed is put aside, out of the project, and the former one is restored.
+command: a file that is missing, a link, a file with a second name, files in folders below, and everything where the
+sandbox is off. A file that the command made or changed is put aside, out of the project, and the former one is
+restored.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import shutil
 import stat
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +28,12 @@ GUARDED = (
     *(".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir", ".git/modules"),
 )
 _GIT = ".git"
+_INSTRUCTIONS = frozenset(("AGENTS.md", "CLAUDE.md", ".nacre", ".agents", ".claude"))
+_WORKTREE = ("commondir", "gitdir", "config.worktree")
+"""Files of `.git/worktrees/NAME` that say which repository and which settings a worktree has."""
+_MOST_FOLDERS = 5_000
+_SKIPPED = frozenset(("node_modules", ".venv", "__pycache__", ".tox"))
+"""Folders of installed packages: they have many folders, and their instructions are not followed."""
 _MOST_FILES, _MOST_BYTES = 500, 8 << 20
 # What `git init` writes by itself, and what none of it makes git run.
 _PLAIN_CONFIG = re.compile(
@@ -54,21 +62,29 @@ class Guarded:
         self._workspace = workspace
         self._aside = aside
         self._has_mounts = inner.name != "off"
+        self._known: set[str] = set()
 
     @property
     def name(self) -> str:
         return self._inner.name
 
     async def run(self, command: Sequence[str], *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
-        names = (*GUARDED, _GIT)
-        before = {name: self._look(name) for name in names}
+        folders, found = _survey(self._workspace)
+        # What was found once stays guarded, also if a command makes so many folders that a survey ends early.
+        self._known |= found
+        before = {name: self._look(name) for name in (*GUARDED, _GIT)}
+        before |= {name: _tree(self._workspace / name) for name in self._known}
         notes: list[str] = []
         try:
             finished = await self._inner.run(command, timeout=timeout, most=most)
         finally:
             # Also when the caller has gone away: what the command left is there.
-            for name in names:
-                notes += self._settle(name, before[name])
+            for name in sorted(_survey(self._workspace)[1] - before.keys()):
+                # A folder that the command made is not guarded: it may be a clone, and it is not trusted.
+                if _owner(name) in folders and not _leaf(name).startswith(f"{_GIT}/worktrees/"):
+                    before[name] = {}
+            for name, tree in before.items():
+                notes += self._settle(name, tree)
         return msgspec.structs.replace(finished, notes=tuple(notes))
 
     def _look(self, name: str) -> _Tree | None:
@@ -77,14 +93,21 @@ class Guarded:
         is_folder = path.is_dir() and not path.is_symlink()
         if name == _GIT and is_folder:
             return None
-        if self._has_mounts and path.exists() and not path.is_symlink():
+        if self._has_mounts and path.exists() and not path.is_symlink() and not _has_second_name(path):
             return None
         return _tree(path)
 
     def _settle(self, name: str, before: _Tree | None) -> Iterator[str]:
         """Put aside what the command made or changed, and restore what was there; says what was done."""
         path = self._workspace / name
-        if before is None or (name == _GIT and path.is_dir() and not path.is_symlink()):
+        if before is None or (_leaf(name) == _GIT and path.is_dir() and not path.is_symlink()):
+            return
+        if name not in GUARDED and name != _GIT and not path.parent.is_dir():
+            return  # The folder or worktree was removed with everything in it.
+        if os.path.realpath(path.parent) != os.path.normpath(Path(os.path.realpath(self._workspace), name).parent):
+            # What is there now may be somebody else's: it is neither moved nor overwritten.
+            if before:
+                yield f"{name} is protected, and a folder above it was replaced by a link: check it"
             return
         now = _tree(path)
         if now == before or (now is not None and not before and _is_plain(name, now)):
@@ -108,6 +131,63 @@ class Guarded:
         _open_up(path)
         shutil.move(path, target)
         return target
+
+
+def _survey(workspace: Path) -> tuple[set[str], set[str]]:
+    """The folders below a workspace, and the protected paths in them; the nearest first, up to a limit."""
+    folders, found = {""}, set(_worktree_files(workspace, ""))
+    waiting = deque([""])
+    while waiting:
+        here = waiting.popleft()
+        try:
+            with os.scandir(workspace / here) as entries:
+                listed = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except OSError:
+            continue
+        for name, is_folder in listed:
+            path = f"{here}/{name}" if here else name
+            if name == _GIT or name in _INSTRUCTIONS:
+                if here and name == _GIT and is_folder:
+                    found |= {f"{here}/{one}" for one in GUARDED if one.startswith(f"{_GIT}/")}
+                    found |= set(_worktree_files(workspace, f"{here}/"))
+                elif here:
+                    found.add(path)
+            elif is_folder and name not in _SKIPPED and len(folders) < _MOST_FOLDERS:
+                folders.add(path)
+                waiting.append(path)
+    return folders, found
+
+
+def _worktree_files(workspace: Path, prefix: str) -> Iterator[str]:
+    """The files of a repository's worktrees that are guarded, where a worktree is registered."""
+    place = f"{prefix}{_GIT}/worktrees"
+    try:
+        names = sorted(os.listdir(workspace / place))[:_MOST_FILES]
+    except OSError:
+        return
+    yield from (f"{place}/{name}/{file}" for name in names for file in _WORKTREE)
+
+
+def _owner(name: str) -> str:
+    """The folder that a protected path belongs to: the one with `.git`, or the one that the file is in."""
+    parts = name.split("/")
+    return "/".join(parts[: parts.index(_GIT)] if _GIT in parts else parts[:-1])
+
+
+def _leaf(name: str) -> str:
+    """A protected path without the folder that it belongs to."""
+    return name.removeprefix(f"{_owner(name)}/")
+
+
+def _has_second_name(path: Path) -> bool:
+    """Tell whether a file, or one below a folder, has another hard link, by which it can be written."""
+    files = [path] if path.is_file() else [Path(here, name) for here, _, names in os.walk(path) for name in names]
+    for file in files[: _MOST_FILES + 1]:
+        with suppress(OSError):
+            status = file.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                return True
+    return False
 
 
 def _tree(path: Path) -> _Tree | None:
@@ -164,11 +244,11 @@ def _restore(path: Path, tree: _Tree) -> None:
 
 def _is_plain(name: str, tree: _Tree) -> bool:
     """Tell whether this is what `git init` writes by itself: settings of no consequence, and samples of hooks."""
-    if name == ".git/config":
+    if _leaf(name) == ".git/config":
         kind, _, content = tree.get(".", ("other", 0, b""))
         return kind == "file" and _PLAIN_CONFIG.match(content.decode("utf-8", "replace")) is not None
     files = [entry for entry, (kind, _, _) in tree.items() if kind != "folder"]
-    return name == ".git/hooks" and all(entry.endswith(".sample") and "/" not in entry for entry in files)
+    return _leaf(name) == ".git/hooks" and all(entry.endswith(".sample") and "/" not in entry for entry in files)
 
 
 def _open_up(path: Path) -> None:
