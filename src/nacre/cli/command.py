@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from nacre.cli import verbs
-from nacre.cli.failures import INTERRUPTED, OK, PIPE_CLOSED, Failure, failure_of
+from nacre.cli.failures import FAILED, INTERRUPTED, OK, PIPE_CLOSED, Failure, failure_of, internal_failure
 from nacre.cli.flags import NAMES, Flags
 
 
@@ -21,9 +21,21 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_stdout()
         return PIPE_CLOSED
+    except OSError as error:
+        # Every other error is caught below: this is stdout, on a full disk for example.
+        _drop_stdout()
+        return _report_lost_output(error.strerror or str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
+    if code == OK and isinstance(sys.stdout, _Closed) and sys.stdout.has_lost:
+        return _report_lost_output("stdout is closed")
     return code
+
+
+def _report_lost_output(reason: str) -> int:
+    if sys.stderr is not None:
+        sys.stderr.write(f"nacre: the output could not be written: {reason}\n")
+    return FAILED
 
 
 def _guarded(words: Sequence[str]) -> int:
@@ -56,9 +68,7 @@ def _report(error: Exception, flags: Flags) -> int:
     """Print an error, with -v its causes and with -vv where it happened; returns the exit code."""
     from nacre.cli.output import report  # noqa: PLC0415 - not needed for help
 
-    failure = failure_of(error) or Failure(
-        "internal", f"{type(error).__name__}: {error}", hint="a bug in nacre; -vv shows where"
-    )
+    failure = failure_of(error) or internal_failure(error)
     report(failure, flags)
     if flags.verbose and sys.stderr is not None:
         _explain(error, flags.verbose)
@@ -141,16 +151,28 @@ def _version() -> int:
 
 
 def _prepare_streams() -> None:
-    """Print any text whatever the locale, with line ends as they are; without a stdout, print to nowhere."""
+    """Print any text whatever the locale, with line ends as they are; without stdout or stderr, print to nowhere."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays for as long as the process
+        sys.stdout = _Closed(open(os.devnull, "wb"), encoding="utf-8")  # noqa: SIM115 - it stays for as long as the process
     elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
         # Without a buffer (PYTHONUNBUFFERED) what a pipe does not take of a long text would go missing unseen.
         sys.stdout = open(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115 - the same
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - the same
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace", newline="\n")
+
+
+class _Closed(io.TextIOWrapper):
+    """Stands for a stdout that is closed, and knows whether anything was printed."""
+
+    has_lost = False
+
+    def write(self, text: str, /) -> int:
+        self.has_lost = self.has_lost or bool(text)
+        return super().write(text)
 
 
 def _drop_stdout() -> None:

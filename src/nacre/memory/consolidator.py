@@ -32,6 +32,7 @@ class Consolidator:
         self._memory = memory
         self._most = most
         self._queue: dict[str, None] = {}
+        self._of_others: set[str] = set()
         self._is_behind = True
         self._is_at_work = False
         self._woken = anyio.Event()
@@ -54,6 +55,7 @@ class Consolidator:
         """Say that a turn of a session has ended; never waits, never raises."""
         if len(self._queue) < self._most or key in self._queue:
             self._queue[key] = None
+            self._of_others.discard(key)
         else:
             self._is_behind = True
         self._woken.set()
@@ -94,13 +96,16 @@ class Consolidator:
         except Exception:  # the worker must outlive whatever went wrong once
             logger.exception("memory could not start")
             return
+        self._of_others |= set(found).difference(self._queue)
         self._queue |= dict.fromkeys(found)
 
     async def _tried(self, key: str) -> None:
         try:
             await self._memory.consolidate(key)
         except Exception:  # the same
-            logger.exception("memory could not read a session", extra={"key": key})
+            # Whoever runs another session now cannot do anything about this one.
+            level = logging.INFO if key in self._of_others else logging.ERROR
+            logger.log(level, "memory could not read a session", exc_info=True, extra={"key": key})
 
     async def _better(self) -> None:
         try:
