@@ -16,7 +16,8 @@ NacreError
 ├── ProviderError           a model or its server failed
 │   ├── ContextOverflow     what the model was shown is longer than it can take
 │   ├── ModelUnavailable    no answer from this model now, whatever it is asked; another one may answer
-│   │   └── NoModel         no model was named, and none was found
+│   │   ├── NoModel         no model was named, and none was found
+│   │   └── ServerFailed    the model's server failed while it was asked
 │   └── ModelNotAllowed     a remote model would get a session of a local one, and nobody said yes
 ├── ToolError               a tool failed
 ├── ChannelError            words could not be sent to where they belong
@@ -95,6 +96,10 @@ class ModelUnavailable(ProviderError):
 
 class NoModel(ModelUnavailable):
     """No model was named, and none was found."""
+
+
+class ServerFailed(ModelUnavailable):
+    """The model's server was reached and failed: an error of its own, overload, or an answer that is not one."""
 
 
 class ModelNotAllowed(ProviderError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -250,3 +251,36 @@ def test_a_file_of_prompts_is_answered_line_by_line(person: Person, tmp_path: Pa
         ["sh", "-c", loop], check=False, capture_output=True, text=True, cwd=person.home, env=person.env
     )
     assert done.stdout == "You said: first\nYou said: second\n"
+
+
+def _in_shell(person: Person, line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line in which `nacre` is the command; gives its output and exit code."""
+    script = f'nacre() {{ {shlex.join(person.command())} "$@"; }}; {line}'
+    return subprocess.run(
+        ["bash", "-c", script], check=False, capture_output=True, text=True, cwd=person.home, env=person.env
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full is Linux's")  # noqa: PTH110
+@pytest.mark.parametrize("line", ["chat -q hi", "chat -q --json hi", "chat -q --jsonl hi", "config show"])
+def test_output_that_cannot_be_written_is_one_line_and_exit_1(person: Person, line: str) -> None:
+    done = _in_shell(person, f"nacre {line} > /dev/full")
+    assert done.returncode == 1, done
+    assert done.stderr == "nacre: the output could not be written: No space left on device\n"
+
+
+def test_closed_streams_lose_no_answer_in_silence(person: Person) -> None:
+    done = _in_shell(person, "nacre chat -q hi 2>&-")
+    assert (done.returncode, done.stdout) == (0, "You said: hi\n")
+    done = _in_shell(person, "nacre chat -q hi >&-")
+    assert (done.returncode, done.stderr) == (1, "nacre: the output could not be written: stdout is closed\n")
+
+
+def test_a_server_that_fails_in_a_turn_is_exit_1_and_the_message_is_stored(person: Person, model: Model) -> None:
+    model.answer = lambda _: Refusal(501, "not today")
+    done = person.nacre("chat", "--json", "hello")
+    assert (done.code, done.json["answer"]) == (1, ""), done
+    assert person.said(done.json["session"]) == ["hello"]
+    model.answer = lambda _: Refusal(500, "the runner has died")
+    done = person.nacre("chat", "--json", "hello")
+    assert (done.code, done.json["error"]["type"]) == (1, "server_failed"), done

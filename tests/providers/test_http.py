@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
+import traceback
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -12,9 +14,10 @@ import anyio
 import pytest
 
 from nacre.agent.ports import Reply
-from nacre.errors import ConfigError, ContextOverflow, ProviderError
+from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, ServerFailed
 from nacre.providers.http import Failure, Patience, events, is_local, lines
 from nacre.providers.openai import OpenAI
+from nacre.providers.translation import token_count
 from nacre.testing.ollama_server import Answer, OllamaServer, refusal
 from tests.providers.peers import Listener, asked, replayed, sse
 
@@ -290,3 +293,37 @@ def test_an_overflow_is_not_asked_again_whatever_its_status() -> None:
 )
 def test_only_the_world_outside_is_behind_a_proxy(address: str, local: bool) -> None:
     assert is_local(address) is local
+
+
+# ---- servers that send garbage
+
+
+@pytest.mark.parametrize(
+    "piece", ["[" * 100_000, '{"choices": 5}', '{"choices": [5]}', '{"choices": [{"delta": {"tool_calls": [5]}}]}']
+)
+def test_garbage_is_a_failure_of_the_server(piece: str) -> None:
+    with pytest.raises(ServerFailed, match="sent something that is not"):
+        _outcome(Answer(chunks=(sse(piece),)), listener=Listener())
+
+
+def test_an_error_body_that_is_nested_without_end_is_an_error() -> None:
+    assert "answered 400" in _error(Answer(status=400, chunks=(b"[" * 100_000,)), listener=Listener())
+
+
+@pytest.mark.parametrize(("count", "expected"), [("1e400", 0), ("-5", 0), ('"many"', 0), ("7", 7)])
+def test_a_number_of_tokens_that_makes_no_sense_is_ignored(count: str, expected: int) -> None:
+    assert token_count(json.loads(count)) == expected
+
+
+def test_a_key_that_the_server_repeats_is_in_no_traceback() -> None:
+    with pytest.raises(ProviderError) as caught:
+        _outcome(refusal(f"bad key {KEY}", status=401), listener=Listener())
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_connection_that_is_refused_is_said_in_plain_words() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        provider = OpenAI("m", base_url=f"http://127.0.0.1:{taken.getsockname()[1]}", patience=Patience(attempts=1))
+        with pytest.raises(ModelUnavailable, match=r"cannot be reached \(connection refused\)"):
+            anyio.run(lambda: provider.complete(asked("Hello"), emit=Listener()))

@@ -51,6 +51,7 @@ _KINDS = {
     "Refused": ("refused", "`nacre doctor` checks space and permissions"),
     "DurabilityUnknown": ("durability_unknown", "`nacre sessions verify` shows what was stored"),
     "InvalidKey": ("invalid_key", ""),
+    "ServerFailed": ("server_failed", "try again, or ask another model: `nacre models` lists them"),
     "ModelUnavailable": ("model_unavailable", "`nacre models` lists the models that can answer"),
     "ModelNotAllowed": ("model_not_allowed", ""),
     "ConfigError": ("config", "`nacre config check` checks the settings"),
@@ -121,6 +122,11 @@ def failure_of(error: Exception) -> Failure | None:
     if isinstance(error, OSError):
         return Failure("failed", str(error), hint="`nacre doctor` checks space and permissions")
     return _uninstalled(error) if isinstance(error, ModuleNotFoundError) else None
+
+
+def internal_failure(error: BaseException) -> Failure:
+    """The failure of an error that nobody foresaw."""
+    return Failure("internal", f"{type(error).__name__}: {error}", hint="a bug in nacre; -vv shows where")
 
 
 def _uninstalled(error: ModuleNotFoundError) -> Failure | None:

@@ -16,7 +16,7 @@ from nacre.channels.terminal.once import Once, Outcome, finish_summary
 from nacre.channels.terminal.plain import asker
 from nacre.channels.terminal.ports import App
 from nacre.channels.terminal.ticker import Ticker
-from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of
+from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of, internal_failure
 from nacre.cli.output import Out
 from nacre.cli.resume import tell_how_to_resume
 from nacre.cli.text import clean
@@ -34,12 +34,15 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound) -> int:
     key = inbound.key
     turn = _Turn(app, args, key)
 
+    lost: list[OSError] = []
+
     def emit(event: Event) -> None:
         turn.take(event)
         ticker.clear()
         try:
             view.take(event)
-        except BrokenPipeError:
+        except OSError as error:
+            lost.append(error)
             once.stop(signal.SIGPIPE)
 
     once = Once(app.kernel, inbound, emit=emit, ask=_ask(out, view, ticker), ticker=ticker)
@@ -49,12 +52,12 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound) -> int:
     except Exception as error:
         view.end()
         single = alone(error)
-        failure = failure_of(single) if isinstance(single, Exception) else None
-        if failure is None:
-            raise
+        failure = (failure_of(single) if isinstance(single, Exception) else None) or internal_failure(single)
         failure.details = turn.details("")
         raise failure from error
     if outcome.signal == signal.SIGPIPE:
+        if lost and not isinstance(lost[0], BrokenPipeError):
+            raise lost[0]
         return PIPE_CLOSED
     view.end()
     if not out.json and sys.stderr.isatty():

@@ -26,6 +26,7 @@ from nacre.providers.translation import (
     parts_of,
     reply,
     text_of,
+    token_count,
 )
 from nacre.providers.windows import known_window
 
@@ -239,7 +240,7 @@ class _Answer:
         self._count(message.get("usage"))
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
-        self._usage |= {key: count for key, count in (usage or {}).items() if count is not None}
+        self._usage |= {key: token_count(count) for key, count in (usage or {}).items() if count is not None}
 
     def _start(self, index: int, block: Mapping[str, Any]) -> None:
         self._open[index] = dict(block)

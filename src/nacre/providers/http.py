@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import re
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ import httpx2
 from msgspec import Struct
 
 from nacre.agent.ports import Emit, Event, Notice, Text, Thought
-from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError
+from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, ServerFailed
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -44,6 +45,15 @@ _OVERFLOW = re.compile(
     r"|maximum prompt length is|reduce the length of the messages|greater than the context length",  # xAI, Groq, …
     re.IGNORECASE,
 )
+
+
+# What the libraries below say in their own words.
+_REASONS: dict[type[BaseException], str] = {
+    ConnectionRefusedError: "connection refused",
+    socket.gaierror: "no such host",
+    ConnectionResetError: "connection reset",
+    httpx2.TimeoutException: "no answer in time",
+}
 
 
 class Patience(Struct, frozen=True, kw_only=True):
@@ -75,6 +85,14 @@ class Failure(Exception):
     def unavailable(self) -> bool:
         """Whether no request would be answered now: server down or overloaded, key refused, model not there."""
         return not self.overflow and (self.again or self.status in {0, 401, 402, 403, 404})
+
+    @property
+    def error(self) -> type[ProviderError]:
+        """The error that it is for the caller."""
+        if not self.unavailable:
+            return ProviderError
+        is_answer = self.kind != "unreachable" and self.status not in {401, 402, 403, 404}
+        return ServerFailed if is_answer else ModelUnavailable
 
 
 class Reading(Protocol[T_co]):
@@ -151,12 +169,11 @@ class Wire:
                     async for piece in pieces:
                         yield _parsed(piece)
             except httpx2.HTTPError as error:
-                raise Failure(f"stopped in the middle of its answer ({_why(error)})", again=True) from error
+                raise Failure(f"stopped in the middle of its answer{_why(error)}", again=True) from error
             finally:
                 await response.aclose()
         except Failure as failure:
-            kind = ModelUnavailable if failure.unavailable else ProviderError
-            raise self._judge(failure) or kind(self.sentence(failure)) from failure
+            raise self._final(failure) or failure.error(self.sentence(failure)) from failure
 
     async def close(self) -> None:
         """Close every connection; twice is harmless, and a later request opens new ones."""
@@ -172,18 +189,22 @@ class Wire:
             try:
                 return await send(heard)
             except Failure as failure:
-                final = self._judge(failure) or self._overflow(failure)
+                final = self._final(failure)
                 wait = _backoff(attempt) if failure.wait is None else failure.wait
                 again = failure.again and not heard.anything and attempt < attempts
                 if final is not None or not again or wait > self._patience.longest_wait:
-                    kind = ModelUnavailable if failure.unavailable and not heard.anything else ProviderError
+                    kind = ProviderError if heard.anything else failure.error
                     raise final or kind(self.sentence(failure)) from failure
                 emit(Notice(f"{self.sentence(failure)}; asking again in {wait:.1f} seconds"))
                 await self._patience.sleep(wait)
         raise AssertionError  # the loop has no end
 
-    def _overflow(self, failure: Failure) -> ContextOverflow | None:
-        return ContextOverflow(self.sentence(failure)) if failure.overflow else None
+    def _final(self, failure: Failure) -> ProviderError | None:
+        """The error of a failure that asking again cannot mend; None if it is another one."""
+        # It is the cause of what is raised, and so in tracebacks: without the key.
+        failure.args = (self._clean(failure.message),)
+        overflow = ContextOverflow(self.sentence(failure)) if failure.overflow else None
+        return self._judge(failure) or overflow
 
     def sentence(self, failure: Failure) -> str:
         """Say what failed, for a person."""
@@ -222,7 +243,7 @@ class Wire:
         except httpx2.TimeoutException as error:
             raise Failure(f"was silent for {self._patience.read:g} seconds; the request was cancelled") from error
         except httpx2.HTTPError as error:
-            raise Failure(f"closed the connection in the middle of its answer ({_why(error)})", again=True) from error
+            raise Failure(f"closed the connection in the middle of its answer{_why(error)}", again=True) from error
         finally:
             await response.aclose()
 
@@ -231,11 +252,11 @@ class Wire:
         try:
             return await self._sent(method, path, body)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
-            raise Failure(f"cannot be reached ({_why(error)})", kind="unreachable", again=True) from error
+            raise Failure(f"cannot be reached{_why(error)}", kind="unreachable", again=True) from error
         except httpx2.TimeoutException as error:
             raise Failure(f"did not begin to answer within {self._patience.read:g} seconds") from error
         except httpx2.TransportError as error:
-            raise Failure(f"closed the connection before it answered ({_why(error)})", again=True) from error
+            raise Failure(f"closed the connection before it answered{_why(error)}", again=True) from error
 
     async def _sent(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
         """Send a request, at once a second time if the connection dies first: it may have been kept too long."""
@@ -261,7 +282,7 @@ class Wire:
     async def _follow(self, response: httpx2.Response, reading: Reading[T]) -> T:
         async with aclosing(lines(response.aiter_bytes())) as whole, aclosing(self._frames(whole)) as pieces:
             async for piece in pieces:
-                reading.take(_parsed(piece))
+                _take(reading, piece)
                 if reading.complete:
                     break
             if not reading.complete:
@@ -269,7 +290,7 @@ class Wire:
             # Whatever goes wrong from here on, the answer is there.
             with anyio.move_on_after(GRACE), suppress(httpx2.HTTPError, Failure):
                 async for piece in pieces:
-                    reading.take(_parsed(piece))
+                    _take(reading, piece)
         return reading.result()
 
 
@@ -328,12 +349,21 @@ async def events(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         yield b"\n".join(data)
 
 
+def _take(reading: Reading[T], piece: bytes) -> None:
+    """Take the next piece of an answer; one of a shape that no server should send is the server's failure."""
+    value = _parsed(piece)
+    try:
+        reading.take(value)
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        raise Failure(f"sent something that is not a piece of an answer: {piece[:80]!r}") from error
+
+
 def _parsed(piece: bytes) -> dict[str, Any]:
     if piece == b"[DONE]":
         return OVER
     try:
         value = json.loads(piece)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Failure(f"sent something that is not JSON: {piece[:80]!r}") from error
     if not isinstance(value, dict):
         raise Failure(f"sent {piece[:80]!r} where an object was expected")
@@ -344,7 +374,7 @@ async def _json(response: httpx2.Response) -> Any:
     body = await response.aread()
     try:
         return json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Failure(f"sent something that is not JSON: {body[:80]!r}") from error
 
 
@@ -364,7 +394,7 @@ def _refusal(response: httpx2.Response, body: bytes) -> Failure:
         return Failure(f"it has moved to {target}; set the address to that", status=status)
     try:
         value: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = body.decode(errors="replace")
     again, wait = status in RETRIED, _retry_after(response.headers)
     return refused(value or response.reason_phrase, status=status, again=again, wait=wait)
@@ -389,7 +419,7 @@ def _reason(value: Any) -> tuple[str, str]:
 
 def _reason_in_text(text: str) -> tuple[str, str]:
     if text.lstrip().startswith("{"):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             return _reason(json.loads(text))
     return "", re.sub(r"<[^>]*>", " ", text) if text.lstrip().startswith("<") else text
 
@@ -412,8 +442,18 @@ def _backoff(attempt: int) -> float:
     return float(min(8.0, 0.5 * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
 
-def _why(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def _why(error: BaseException) -> str:
+    """The reason of a failed connection in brackets, in plain words; "" if it says no more than that it ended."""
+    causes: list[BaseException] = [error]
+    for one in causes:
+        inner = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        causes += [cause for cause in (*inner, one.__cause__, one.__context__) if cause and cause not in causes]
+    for kind, text in _REASONS.items():
+        if any(isinstance(one, kind) for one in causes):
+            return f" ({text})"
+    text = str(error) or type(error).__name__
+    is_plain_end = "peer closed connection" in text or "disconnected" in text or isinstance(error, httpx2.ReadError)
+    return "" if is_plain_end else f" ({text})"
 
 
 # ---- addresses and keys

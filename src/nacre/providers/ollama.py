@@ -29,6 +29,7 @@ from nacre.providers.translation import (
     reply,
     system_first,
     text_of,
+    token_count,
     tool_names,
 )
 
@@ -322,7 +323,9 @@ class _Answer:
             self._end = piece
 
     def result(self) -> Reply:
-        usage = Usage(prompt=self._end.get("prompt_eval_count") or 0, completion=self._end.get("eval_count") or 0)
+        usage = Usage(
+            prompt=token_count(self._end.get("prompt_eval_count")), completion=token_count(self._end.get("eval_count"))
+        )
         if usage.prompt >= self._settings.num_ctx:
             self._emit(Notice("Ollama cut the request to fit its window; Ollama 0.12.6 and later report this instead"))
         message = self._pieces.message(self._settings.model, self._calls)

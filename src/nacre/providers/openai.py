@@ -36,6 +36,7 @@ from nacre.providers.translation import (
     reply,
     system_first,
     text_of,
+    token_count,
 )
 from nacre.providers.windows import known_window
 
@@ -329,8 +330,8 @@ def _usage(counted: Mapping[str, Any], request: str) -> Usage | None:
         return None
     details = counted.get("prompt_tokens_details") or {}
     return Usage(
-        prompt=counted.get("prompt_tokens") or 0,
-        completion=counted.get("completion_tokens") or 0,
-        cached=details.get("cached_tokens") or 0,
+        prompt=token_count(counted.get("prompt_tokens")),
+        completion=token_count(counted.get("completion_tokens")),
+        cached=token_count(details.get("cached_tokens")),
         request=request,
     )

@@ -17,6 +17,8 @@ _DATA_URL = re.compile(r"data:(?P<media>[\w.+-]+/[\w.+-]+)(;[\w=.+-]+)*;base64,(
 
 Finish = Literal["stop", "calls", "length"]
 
+_MOST_TOKENS = 2**53
+
 
 # ---- tool calls
 
@@ -105,6 +107,11 @@ def image_data(url: str) -> tuple[str, str] | None:
 
 
 # ---- answers
+
+
+def token_count(value: object) -> int:
+    """A number of tokens that a server reported; 0 if it is not a number that makes sense."""
+    return int(value) if isinstance(value, int | float) and 0 <= value < _MOST_TOKENS else 0
 
 
 class Pieces:
