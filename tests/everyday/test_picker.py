@@ -129,3 +129,41 @@ def test_without_a_line_editor_a_number_chooses_and_ctrl_c_leaves(person: Person
         screen.until_true(lambda: screen.scrollback.count("Resume which session?") == 2, "the list does not come")
         screen.say("1")
         screen.until("You said: the tax return of 2025")
+
+
+def test_a_typed_title_is_first_whatever_is_newer(person: Person) -> None:
+    here = person.folder("here")
+    said = (("Tax", "first"), ("Tax return", "second"), ("return of the Tax", "third"), ("boats", "about a Tax return"))
+    with person.sessions() as sessions:
+        for number, (title, text) in enumerate(said, 1):
+            key = f"chat-20261101-120{number}-beef"
+            sessions.add_message(key, "user", text)
+            sessions.add_message(key, "assistant", f"You said: {text}")
+            sessions.set_meta(key, title=title, cwd=str(here))
+    with picker(person, here) as screen:
+        screen.type("tax return")
+        screen.until("this folder (3)")
+        shown = [line.strip("> ").split("  ")[0] for line in screen.lines if "just now" in line]
+        assert shown == ["Tax return", "return of the Tax", "boats"]
+        screen.type("\x15tax")
+        screen.until("> Tax  ")
+        screen.type(ENTER)
+        screen.until("You said: first")
+        assert screen.leave() == 0
+
+
+def test_resume_says_where_a_session_belongs(person: Person, here: Path) -> None:
+    with person.sessions() as sessions:
+        sessions.add_message("telegram::42::7", "user", "from a phone")
+        sessions.add_message("telegram::42::7", "assistant", "Hello.")
+    with Screen(person, "chat", "--trust", at=here) as screen:
+        screen.until("gemma4:e4b ·")
+        screen.say("/resume the weather in Lisbon")
+        screen.until("You said: the weather in Lisbon")
+        screen.until("this session was started in")
+        screen.say("/resume telegram::42::7")
+        screen.until("this session belongs to the channel telegram")
+        screen.say("/resume the tax return of 2025")
+        screen.until("You said: the tax return of 2025")
+        assert screen.leave() == 0
+        assert screen.scrollback.count("this session was started in") == 1

@@ -58,7 +58,8 @@ def test_continue_never_takes_the_session_of_a_channel(person: Person) -> None:
     key = person.ask("hello", at=here)["session"]
     with person.sessions() as sessions:
         sessions.add_message("telegram::42::7", "user", "from a phone")
-    person.ask("-r", "telegram::42::7", "answered at a desk", at=here)
+    done = person.nacre("chat", "-r", "@last", "answered at a desk", at=here)
+    assert (done.code, "this session belongs to the channel telegram" in done.err) == (0, True)
     assert person.ask("-c", "back to work", at=here)["session"] == key
 
 
@@ -127,6 +128,7 @@ def test_changing_an_internal_session_needs_a_flag(person: Person) -> None:
         ("compact", MEMORY),
         ("summarize", MEMORY),
         ("fork", "@last", "nacre:mine"),
+        ("fork", MEMORY, "other"),
     ):
         done = person.nacre("sessions", *words)
         assert done.code == 2, (words, done)
@@ -220,6 +222,19 @@ def test_chats_follow_a_folder_that_was_moved(person: Person) -> None:
     assert person.nacre(*command).code == 3
 
 
+def test_moving_a_folder_says_how_to_trust_its_new_place(person: Person) -> None:
+    old = person.trust(person.folder("shop"))
+    person.ask("hello", at=old)
+    new = old.rename(person.home / "store")
+    moved = person.nacre("sessions", "move-folder", str(old), str(new))
+    assert f"{new} is not trusted yet: nacre trust {new}" in moved.err
+    assert f"nacre trust --revoke {old}" in moved.err
+    assert f"1 missing folder: {old}" in person.nacre("doctor").out
+    assert person.nacre("trust", "--revoke", str(old)).code == 0
+    person.trust(new)
+    assert "missing folder" not in person.nacre("doctor").out
+
+
 def test_the_page_and_the_api_show_no_internal_session(person: Person) -> None:
     key = person.ask("the blue boat")["session"]
     token = "a-token-that-is-long-enough-for-all"  # noqa: S105 - it opens nothing but this test
@@ -236,6 +251,11 @@ def test_the_page_and_the_api_show_no_internal_session(person: Person) -> None:
             assert client.delete(f"/api/sessions/{MEMORY}").status_code == 403
             refused = client.post(f"/api/sessions/{MEMORY}/messages", json={"content": "who are you?"})
             assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+            assert client.post(f"/api/sessions/{MEMORY}/fork", json={"key": "other"}).status_code == 403
+            page = client.get(f"/s/{MEMORY}").text
+            assert "it can be read here, but not changed" in page
+            assert "/do/" not in page
+            assert "/say/" not in page
             refused = client.post("/api/sessions/nacre:mine/messages", json={"content": "hello"})
             assert refused.status_code == 403
     finally:

@@ -7,6 +7,10 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+_COLONS = 4
+_NAMES = frozenset(("api", "irc", "matrix", "telegram", "web"))
+"""Channels whose sessions may have shorter keys: those of the page, and those of earlier versions."""
+
 
 class Arrived(Struct, frozen=True, kw_only=True):
     """A message from a channel; `id` is the channel's id for it, `shown` the sender's display name."""
@@ -72,3 +76,10 @@ def key_of(arrived: Arrived, *, per: Literal["sender", "chat"] = "sender") -> st
     sender = arrived.sender if per == "sender" else ""
     parts = (arrived.channel, arrived.account, arrived.chat, arrived.thread, sender)
     return ":".join([part.replace("%", "%25").replace(":", "%3A") for part in parts])
+
+
+def channel_of(key: str) -> str:
+    """The channel that a session belongs to, by its key; "" if it belongs to none."""
+    name, *rest = key.split(":")
+    is_of_channel = len(rest) == _COLONS or (rest and name in _NAMES)
+    return name if is_of_channel else ""

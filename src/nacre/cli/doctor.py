@@ -84,7 +84,7 @@ def _state_files() -> Iterator[Check]:
         elif gone:
             named = ", ".join(gone[:_MOST_NAMED]) + (" …" if len(gone) > _MOST_NAMED else "")
             hint = f"nacre trust --revoke {shlex.quote(gone[0])}" if name == "trust" else ""
-            yield Check(name, "warn", f"{several(len(gone), 'folder')} in {path} no longer exist: {named}", hint)
+            yield Check(name, "warn", f"{path} lists {several(len(gone), 'missing folder')}: {named}", hint)
         else:
             yield Check(name, "ok", f"{several(len(folders), 'folder')} in {path}")
 

@@ -39,6 +39,7 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
         source = find(sessions, args.ref)
+        refuse_internal(source.key, allowed=args.internal)
         at = None if source.n is None else _behind(sessions, source.key, source.n)
         key = args.key or _free(sessions, source.key.removeprefix(INTERNAL))
         refuse_internal(key, allowed=args.internal)

@@ -18,7 +18,7 @@ from nacre.channels.terminal.talk import Talk
 from nacre.cli.export import write
 from nacre.cli.failures import OK, SIGNALLED, Failure
 from nacre.cli.output import Out
-from nacre.cli.resume import make_look, open_session, pick_other, tell_how_to_resume
+from nacre.cli.resume import describe_origin, make_look, open_session, pick_other, tell_how_to_resume
 from nacre.cli.rows import remember
 from nacre.cli.show import live_view
 from nacre.cli.text import clean
@@ -103,6 +103,7 @@ def make_desk(app: App, out: Out, *, folder: Path) -> Desk:
     return Desk(
         pick=lambda: pick_other(app, folder, out),
         find=lambda ref: _as_nacre_error(lambda: open_session(app, ref, out)),
+        origin=lambda key: describe_origin(app.sessions, key, folder),
         history=lambda key: live_view(app.sessions, key).stored if app.sessions.exists(key) else [],
         past=lambda key: _last_messages(app, out, key),
         export=lambda key, path: _as_nacre_error(lambda: _export(app, key, path)),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import OK, Failure
@@ -47,7 +49,21 @@ def run(args: Namespace, out: Out) -> int:
     for key, before, after in moved:
         out.say(f"{clean(key)}: {clean(before)} → {clean(after)}")
     out.note(f"{several(len(moved), 'session')} {'would be moved' if args.dry_run else 'moved'}")
+    _tell_trust(old, new, out)
     return OK
+
+
+def _tell_trust(old: str, new: str, out: Out) -> None:
+    """Say how to move trust along: it is given by people, so it does not move by itself."""
+    from nacre.app.trust import TrustStore, find_root  # noqa: PLC0415 - loads the agent, which help does not need
+
+    store = TrustStore()
+    if store.covering(find_root(Path(new))) is None:
+        out.note(f"{clean(new)} is not trusted yet: nacre trust {shlex.quote(clean(new))}")
+    if old in store.entries() and not os.path.isdir(old):
+        out.note(
+            f"{clean(old)} is still in the list of trusted folders: nacre trust --revoke {shlex.quote(clean(old))}"
+        )
 
 
 def _moved(sessions: Sessions, old: str, new: str) -> list[tuple[str, str, str]]:

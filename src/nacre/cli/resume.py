@@ -15,6 +15,7 @@ from typing import cast
 from msgspec import Struct
 
 from nacre import config
+from nacre.channels.channel import channel_of
 from nacre.channels.terminal.plain import asker
 from nacre.channels.terminal.ports import App, Bell, Look, Theme
 from nacre.channels.terminal.talk import new_key
@@ -54,7 +55,7 @@ async def session_key(app: App, args: Namespace, out: Out) -> str:
     """The session that the arguments name: -r, -c, or a new one."""
     if args.ref:
         key = open_session(app, args.ref, out, internal=args.internal)
-        _tell_folders(app, key, args.folder, out)
+        _tell_origin(app, key, args.folder, out)
         return key
     if args.ref is not None:
         return await _pick(app, args.folder, out)
@@ -98,10 +99,22 @@ def _none_here(sessions: Sessions, folder: Path) -> Failure:
     return Failure("not_found", f"there is no chat session of {folder} to continue", hint=hint)
 
 
-def _tell_folders(app: App, key: str, folder: Path, out: Out) -> None:
-    cwd = app.sessions.get_meta(key).get("cwd")
-    if isinstance(cwd, str) and cwd and Path(cwd) != folder:
-        out.note(f"this session was started in {clean(cwd)}; this run works in {clean(str(folder))}")
+def describe_origin(sessions: Sessions, key: str, folder: Path) -> str:
+    """Say that a session belongs to another folder, or to a channel; "" if it is a chat of this folder."""
+    cwd = sessions.get_meta(key).get("cwd")
+    if isinstance(cwd, str) and cwd:
+        is_here = Path(cwd) == folder
+        return "" if is_here else f"this session was started in {clean(cwd)}; this run works in {clean(str(folder))}"
+    channel = channel_of(key)
+    if not channel:
+        return ""
+    name = {"api": "the HTTP interface", "web": "the web page"}.get(channel, f"the channel {clean(channel)}")
+    return f"this session belongs to {name}; what you write is stored there too, but nobody there is notified"
+
+
+def _tell_origin(app: App, key: str, folder: Path, out: Out) -> None:
+    if text := describe_origin(app.sessions, key, folder):
+        out.note(text)
 
 
 # ---- choosing one
@@ -147,17 +160,14 @@ async def _pick(app: App, folder: Path, out: Out) -> str:
     key = await pick(found, out)
     if key is None:
         raise Failure("declined", "no session was chosen", hint="`nacre chat` starts a new one")
-    _tell_folders(app, key, folder, out)
+    _tell_origin(app, key, folder, out)
     return key
 
 
 async def pick_other(app: App, folder: Path, out: Out) -> str | None:
     """Let the person in a conversation choose another session; None if they choose none, or nobody can choose."""
     found = candidates(app.sessions, folder=folder)
-    key = await pick(found, out) if found and _is_interactive(out) else None
-    if key is not None:
-        _tell_folders(app, key, folder, out)
-    return key
+    return await pick(found, out) if found and _is_interactive(out) else None
 
 
 def require_terminal(args: Namespace, out: Out) -> None:

@@ -99,7 +99,7 @@ async def rename(request: Request) -> Response:
 
 async def fork(request: Request) -> Response:
     wanted = await body(request, shapes.Fork)
-    made = await to_thread.run_sync(reading.fork, agent(request).sessions, key_in(request), wanted)
+    made = await to_thread.run_sync(reading.fork, agent(request).sessions, writable_key(request), wanted)
     return answered(made, status=201)
 
 
@@ -233,7 +233,7 @@ def writable_key(request: Request) -> str:
 
 def refuse_internal(key: str) -> None:
     if is_internal(key):
-        raise Fault("forbidden", f"session {key!r} belongs to nacre: it can be read here, but not changed")
+        raise Fault("forbidden", f"session {key!r} belongs to nacre: it can be read here, but not changed or forked")
 
 
 async def _at_rest(request: Request, act: Callable[[Sessions, str], P]) -> P:

@@ -151,8 +151,7 @@ async def do(request: Request) -> Response:
         return RedirectResponse(links.to("s", _key(request)), status_code=303)
     if verb not in {*acts.ACTS, "stop"}:
         raise Fault("not_found", f"there is no action {verb!r:.40}")
-    key = _key(request) if verb == "fork" else _writable_key(request)
-    return await acts.done(_agent(request), verb, key, await acts.fields(request))
+    return await acts.done(_agent(request), verb, _writable_key(request), await acts.fields(request))
 
 
 async def _twin(key: str, suffix: str, request: Request) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from nacre.keys import is_internal
 from nacre.render.html import escaped
 from nacre.render.text import one_line
 from nacre.web import articles, asking, links, plot
@@ -19,7 +20,7 @@ def html(
     shown: Transcript, *, query: str = "", limit: int = 0, is_new: bool = False, questions: Sequence[Question] = ()
 ) -> str:
     """The page's body; `limit` is how many tokens the model is shown, `questions` wait for a person."""
-    is_open = not (shown.tip or shown.is_archived or _other(shown))
+    is_open = not (shown.tip or shown.is_archived or _is_fixed(shown))
     return (
         f"{top(query=query)}{_head(shown, is_new=is_new, limit=limit)}"
         f'<main id="transcript" {_facts(shown, query)}>'
@@ -39,7 +40,7 @@ def _facts(shown: Transcript, query: str) -> str:
         "key": shown.key,
         "page": links.to("s", shown.key),
         "raw": links.to("s", shown.key, ".json"),
-        "fork": "" if _other(shown) else links.to("do/fork", shown.key),
+        "fork": "" if _is_fixed(shown) else links.to("do/fork", shown.key),
         "turn": links.to("turn", shown.key),
         "beside": links.to("beside", shown.key),
         "part": links.to("part", shown.key),
@@ -59,6 +60,11 @@ def _facts(shown: Transcript, query: str) -> str:
 def _other(shown: Transcript) -> str:
     """The generation, if it is not the newest."""
     return "" if not shown.generations or shown.generation == shown.generations[-1] else shown.generation
+
+
+def _is_fixed(shown: Transcript) -> bool:
+    """Tell whether it can only be read: an older session with its key, or one of nacre's own."""
+    return bool(_other(shown)) or is_internal(shown.key)
 
 
 # ---- the head
@@ -86,7 +92,7 @@ def _beside(shown: Transcript) -> str:
 
 
 def _pin(shown: Transcript) -> str:
-    if shown.is_archived or _other(shown):
+    if shown.is_archived or _is_fixed(shown):
         return ""
     is_pinned = shown.meta.get("pinned") is True
     look = f'aria-pressed="{"true" if is_pinned else "false"}" aria-label="Pinned" title="Pin to the top of the list"'
@@ -141,8 +147,8 @@ def _use(shown: Transcript, limit: int) -> str:
 
 
 def _menu(shown: Transcript) -> str:
-    """What can be done to the session; on the page of an earlier life nothing, since it would be done to the newest."""
-    if _other(shown):
+    """What can be done to the session; nothing if it can only be read."""
+    if _is_fixed(shown):
         return ""
     key = shown.key
     title = "" if shown.is_archived else _form(key, "title", "Rename", _field("title", "Title", shown.title))
@@ -188,7 +194,7 @@ def _notice(shown: Transcript) -> str:
         back = _form(shown.key, "rewind", "Continue from this branch", _hidden("to", shown.tip))
         return (
             '<aside class="bar" aria-label="Branch"><p>This is not the current branch. '
-            f'<a href="{escaped(current)}">Current branch</a></p>{"" if _other(shown) else back}</aside>'
+            f'<a href="{escaped(current)}">Current branch</a></p>{"" if _is_fixed(shown) else back}</aside>'
         )
     if _other(shown):
         newest = f'<a href="{escaped(current)}">Newest</a>'
@@ -230,9 +236,10 @@ def _footer(shown: Transcript) -> str:
 
 
 def _closed(shown: Transcript) -> str:
-    words = (
-        "This session is archived."
-        if shown.is_archived and not _other(shown)
-        else "This is not the current part of the session."
-    )
+    if is_internal(shown.key):
+        words = "This session belongs to nacre: it can be read here, but not changed."
+    elif shown.is_archived and not _other(shown):
+        words = "This session is archived."
+    else:
+        words = "This is not the current part of the session."
     return f'<footer><p class="none">{words}</p></footer>'

@@ -194,6 +194,8 @@ async def _resume(talk: Talk, ref: str) -> None:
     if key != talk.key:
         talk.enter(key)
         show_past(talk)
+        if origin := talk.desk.origin(key):
+            talk.hint(origin)
     if talk.is_unfinished():
         talk.go_on()
 

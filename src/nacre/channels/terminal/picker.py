@@ -88,13 +88,15 @@ class Picker:
 
     @property
     def _matching(self) -> list[Row]:
+        """The rows with every word of the filter: those with it in their title first, else the newest first."""
         words = self._filter.text.lower().split()
         shown = [row for row in self._rows if self._is_everywhere or row.is_here]
-        return [
+        found = [
             row
             for row in shown
             if all(word in f"{row.title} {row.first_words} {row.cwd} {row.key}".lower() for word in words)
         ]
+        return sorted(found, key=lambda row: _rank(row, words)) if words else found
 
     @property
     def _height(self) -> int:
@@ -173,6 +175,16 @@ class Picker:
         for name in ("escape", "c-c", "c-d"):
             keys.add(name, eager=True)(lambda _: self._app.exit(result=None))
         return keys
+
+
+def _rank(row: Row, words: Sequence[str]) -> int:
+    """How well a title fits what was typed: 0 is the title itself, then the phrase, all words, another field."""
+    title, phrase = _one_line(row.title or row.first_words).lower(), " ".join(words)
+    if title == phrase:
+        return 0
+    if phrase in title:
+        return 1
+    return 2 if all(word in title for word in words) else 3
 
 
 def _one_line(text: str) -> str:

@@ -196,15 +196,17 @@ class Look(Struct, frozen=True, kw_only=True):
 class Desk(Struct, frozen=True, kw_only=True):
     """How things are looked up and how they look.
 
-    `pick` lets a person choose a session and gives its key, `find` gives the key of a reference, `history`
-    the live messages of a session, `past` its last messages as lines; `export` writes it to a file and says
-    so; `question` draws a call that somebody has to allow in a number of lines, `change` what was done to
-    a file, `rows` names with their meanings; `safe` makes a text safe to print, `paint` gives it a colour,
-    `wrap` breaks it into lines that fit the screen.
+    `pick` lets a person choose a session and gives its key, `find` gives the key of a reference, `origin` says
+    that a session belongs to another folder or to a channel; `history` gives the live messages of a session,
+    `past` its last messages as lines; `export` writes it to a file and says so; `question` draws a call that
+    somebody has to allow in a number of lines, `change` what was done to a file, `rows` names with their
+    meanings; `safe` makes a text safe to print, `paint` gives it a colour, `wrap` breaks it into lines that
+    fit the screen.
     """
 
     pick: Callable[[], Awaitable[str | None]]
     find: Callable[[str], str]
+    origin: Callable[[str], str]
     history: Callable[[str], Sequence[Stored]]
     past: Callable[[str], list[str]]
     export: Callable[[str, str], str]
