@@ -98,7 +98,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves(start: Start, roo
         terminal.type("half a line")
         terminal.until("half a line")
         terminal.type(CTRL_C + CTRL_C)
-        terminal.until("Ctrl-C again")
+        terminal.until("again")
         terminal.type(CTRL_C)
         assert terminal.ends() == 0
         assert "Resume with" not in terminal.text
