@@ -15,6 +15,8 @@ import nacre
 from nacre.agent.actor import STOPPED, Agent, Inbound
 from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Ask, Guard, Tool
+from nacre.entries import ToolCall
 from nacre.errors import Busy, Refused, Stopped
 from nacre.providers.scripted import Pause, Scripted
 from nacre.sessions import Sessions
@@ -102,6 +104,39 @@ def test_a_stopped_tool_is_shown_as_interrupted(sessions: Sessions) -> None:
         "ask",
         "",
         "interrupted, outcome unknown",
+        STOPPED,
+        "again",
+    ]
+
+
+def test_calls_that_were_not_started_when_the_turn_was_stopped_are_shown_as_not_run(sessions: Sessions) -> None:
+    model = Scripted([[call(x="first"), call(x="second"), call(x="third")], "hello"])
+    echo = Echo()
+
+    async def play() -> None:
+        gate = Gate()
+
+        def asking(_: str, __: Ask | None) -> Guard:
+            async def decide(_: Tool, asked: ToolCall) -> str:
+                if asked.arguments["x"] == "second":
+                    gate.reached.set()
+                    await gate.opened.wait()
+                return ""
+
+            return decide
+
+        async with Kernel(sessions, lambda _: agent(model, echo, guard=asking)) as kernel:
+            await _stopped(kernel, gate)
+            await kernel.deliver(words("again"))
+
+    anyio.run(play)
+    assert echo.ran == ["first"]
+    assert [str(message.content) for message in model.contexts[1].messages] == [
+        "ask",
+        "",
+        "<first>",
+        "not run: stopped by the user",
+        "not run: stopped by the user",
         STOPPED,
         "again",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -11,15 +11,30 @@ from msgspec import Struct
 
 from nacre.agent.conversation import Conversation
 from nacre.agent.fitting import Material, fit
-from nacre.agent.loop import Turn, run_turn
-from nacre.agent.ports import Ask, Called, Context, Emit, Event, Guard, Notice, Pace, Provider, Text, Tool
-from nacre.entries import Describe, Message
+from nacre.agent.loop import Turn, result, run_turn
+from nacre.agent.ports import (
+    Ask,
+    Called,
+    Context,
+    Emit,
+    Entry,
+    Event,
+    Guard,
+    Notice,
+    Output,
+    Pace,
+    Provider,
+    Text,
+    Tool,
+)
+from nacre.entries import Describe, Message, Note, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
 from nacre.history.earlier import Taken
 from nacre.history.window import Window
 from nacre.sessions import Sessions
 
 STOPPED = "[stopped by the user]"
+NOT_RUN = "not run: stopped by the user"
 _MOST_WAITING = 64
 
 
@@ -86,6 +101,7 @@ class Actor:
         self._woken = anyio.Event()
         self._turn: anyio.CancelScope | None = None
         self._spoken: list[str] = []
+        self._unstarted: list[ToolCall] = []
         self._told: set[str] = set()
         self._letter: Letter | None = None
 
@@ -151,7 +167,7 @@ class Actor:
         answered = await self._heard(letter.inbound, system)
         if answered is not None:
             return answered
-        self._spoken = []
+        self._spoken, self._unstarted = [], []
         with anyio.CancelScope() as turn:
             self._turn = turn
             try:
@@ -160,8 +176,21 @@ class Actor:
                 self._turn = None
         # With what the model had said so far in the log, the turn is over.
         said = f"{''.join(self._spoken).rstrip()}\n\n{STOPPED}".strip()
-        await self._conversation.commit([Message(role="assistant", content=said)])
+        ended = Message(role="assistant", content=said)
+        # Without a result, a call that was never started would be shown as one whose outcome is unknown.
+        not_run = [result(call, Output(text=NOT_RUN, failed=True)) for call in self._unstarted]
+        await self._conversation.commit([*not_run, ended])
         raise Stopped("the turn was stopped")
+
+    async def _commit(self, entries: Sequence[Entry]) -> int:
+        """Store entries of the turn, and keep track of the calls that were not started."""
+        number = await self._conversation.commit(entries)
+        for entry in entries:
+            if isinstance(entry, Message) and entry.role == "assistant":
+                self._unstarted = list(entry.tool_calls)
+            elif self._unstarted and _settles(entry, self._unstarted[0]):
+                del self._unstarted[0]
+        return number
 
     async def _heard(self, inbound: Inbound | None, system: str) -> Message | None:
         """Commit what was said, and the system prompt if that is new; what it was answered with, None if it waits."""
@@ -211,7 +240,7 @@ class Actor:
             provider=agent.provider(),
             tools=agent.tools,
             guard=agent.guard(conversation.key, letter.ask),
-            commit=conversation.commit,
+            commit=self._commit,
             hear=self._hear,
             emit=emit,
             steps=agent.steps,
@@ -227,6 +256,13 @@ class Actor:
                 refusal = error
             # Only now: what cannot be stored ends this turn, and is the next one's.
             self._mailbox.popleft().settle(answer, refusal)
+
+
+def _settles(entry: Entry, call: ToolCall) -> bool:
+    """Tell whether an entry says that a call was started, or what came of it."""
+    if isinstance(entry, Note):
+        return entry.kind == "tool" and isinstance(entry.data, Mapping) and entry.data.get("call") == call.id
+    return isinstance(entry, Message) and entry.role == "tool" and entry.tool_call_id == call.id
 
 
 def _message(inbound: Inbound, agent: Agent) -> Message:
