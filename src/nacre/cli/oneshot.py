@@ -18,7 +18,7 @@ from nacre.channels.terminal.ports import App
 from nacre.channels.terminal.ticker import Ticker
 from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of, internal_failure
 from nacre.cli.output import Out
-from nacre.cli.resume import tell_how_to_resume
+from nacre.cli.resume import resume_command, tell_how_to_resume
 from nacre.cli.text import clean
 from nacre.cli.views import DrawnView, JsonLinesView, PlainView, SilentView, View, refusal
 from nacre.errors import NacreError
@@ -29,8 +29,9 @@ from nacre.render.turn import question
 async def answer(app: App, args: Namespace, out: Out, inbound: Inbound) -> int:
     """Answer once; returns the exit code, or raises Failure with the answer so far in its details."""
     await _ask_about_remote(app, out, inbound.key)
-    view = _view(args, out)
-    ticker = Ticker(lambda: view.status if not out.quiet else "")
+    stream = sys.stdout if _is_drawn(args, out) else sys.stderr
+    ticker = Ticker(lambda: view.status if not out.quiet else "", lambda: view.live, stream=stream)
+    view = _view(args, out, ticker)
     key = inbound.key
     turn = _Turn(app, args, key)
 
@@ -38,7 +39,8 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound) -> int:
 
     def emit(event: Event) -> None:
         turn.take(event)
-        ticker.clear()
+        if not view.live:
+            ticker.clear()
         try:
             view.take(event)
         except OSError as error:
@@ -54,6 +56,7 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound) -> int:
         single = alone(error)
         failure = (failure_of(single) if isinstance(single, Exception) else None) or internal_failure(single)
         failure.details = turn.details("")
+        failure.hint = "\n".join(filter(None, [failure.hint, turn.how_to_ask_again(args, out)]))
         raise failure from error
     if outcome.signal == signal.SIGPIPE:
         if lost and not isinstance(lost[0], BrokenPipeError):
@@ -151,6 +154,15 @@ class _Turn:
         """The fields of the record that `--jsonl` begins with."""
         return {"session": self._shown_key, "model": self._app.model, "folder": self._folder}
 
+    def how_to_ask_again(self, args: Namespace, out: Out) -> str:
+        """What to tell a person after a failure: that the message is stored and how to resume; "" if it is not."""
+        if out.json or not sys.stderr.isatty():
+            return ""
+        is_stored = False
+        with suppress(NacreError):
+            is_stored = not args.incognito and self._app.sessions.snapshot(self._key, last=0).n > self._before
+        return f"your message is stored; {resume_command(args, self._key)} asks again" if is_stored else ""
+
     @property
     def only_thought(self) -> str:
         return ", only reasoning" if self._has_thought else ""
@@ -198,12 +210,16 @@ class _Turn:
         return total
 
 
-def _view(args: Namespace, out: Out) -> View:
+def _is_drawn(args: Namespace, out: Out) -> bool:
+    return out.is_terminal and not out.json and not args.print
+
+
+def _view(args: Namespace, out: Out, ticker: Ticker) -> View:
     if out.jsonl:
         return JsonLinesView(out)
     if out.json:
         return SilentView(out)
-    return DrawnView(out) if out.is_terminal and not args.print else PlainView(out)
+    return DrawnView(out, ticker.clear) if _is_drawn(args, out) else PlainView(out)
 
 
 def _ask(out: Out, view: View, ticker: Ticker) -> Ask | None:

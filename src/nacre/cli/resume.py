@@ -223,10 +223,11 @@ def tell_how_to_resume(app: App, args: Namespace, out: Out, key: str) -> None:
     if args.incognito:
         out.note("nothing was stored")
     elif app.sessions.exists(key):
-        out.note(f"Resume with: {_resume_command(args, key)}")
+        out.note(f"Resume with: {resume_command(args, key)}")
 
 
-def _resume_command(args: Namespace, key: str) -> str:
+def resume_command(args: Namespace, key: str) -> str:
+    """The command that resumes a session."""
     inside = f"/agents/{args.agent}"
     root = (args.store or "").removesuffix(inside)
     place = f" --store {shlex.quote(root)}" if root and root != default_place() else ""

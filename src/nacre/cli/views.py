@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from nacre.agent.ports import Called, Event, Notice, Output, Returned, Text, Thought
@@ -23,6 +23,10 @@ class View(Protocol):
     def status(self) -> str:
         """What happens now, for the line that is drawn on stderr; "" while none may be drawn."""
 
+    @property
+    def live(self) -> list[str]:
+        """Lines that may still change, for a terminal; the view has them erased before it prints."""
+
     def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:
         """Say which session this is, and what a person should know at the start."""
 
@@ -37,15 +41,20 @@ class View(Protocol):
 
 
 class DrawnView:
-    """Everything that happens, drawn for a terminal."""
+    """Everything that happens, drawn for a terminal; `erase` removes the live lines from the screen."""
 
-    def __init__(self, out: Out) -> None:
+    def __init__(self, out: Out, erase: Callable[[], None]) -> None:
         self._out = out
+        self._erase = erase
         self._turn = Turn(out.sheet)
 
     @property
     def status(self) -> str:
         return self._turn.doing
+
+    @property
+    def live(self) -> list[str]:
+        return self._turn.live
 
     def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:  # noqa: ARG002 - nobody needs the key yet
         for note in notes:
@@ -62,6 +71,9 @@ class DrawnView:
         self._print(self._turn.pause())
 
     def _print(self, lines: Sequence[str]) -> None:
+        if not lines:
+            return
+        self._erase()
         self._out.write("".join(f"{line}\n" for line in lines))
         self._out.flush()
 
@@ -73,6 +85,7 @@ class PlainView:
         self._out = out
         self._line_is_open = self._needs_gap = False
         self._held = ""
+        self.live: list[str] = []
 
     @property
     def status(self) -> str:
@@ -125,6 +138,7 @@ class JsonLinesView:
         self._out = out
         self._started: set[str] = set()
         self.status = ""
+        self.live: list[str] = []
 
     def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:
         self._print("session", **session)
@@ -166,6 +180,7 @@ class SilentView:
     def __init__(self, out: Out) -> None:
         self._out = out
         self.status = "working"
+        self.live: list[str] = []
 
     def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:  # noqa: ARG002 - the document has it
         for note in notes:

@@ -65,15 +65,17 @@ class Once:
     async def run(self) -> Outcome:
         """Wait for the answer; raises what `Kernel.deliver` raises, but for Stopped, in a group."""
         answer: Message | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._signals, tasks)
-            tasks.start_soon(self._ticker.run)
-            try:
-                answer = await self._kernel.deliver(self._inbound, emit=self._emit, ask=self._ask)
-            except Stopped:
-                self._signal = self._signal or int(signal.SIGINT)
-            tasks.cancel_scope.cancel()
-        self._ticker.clear()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._signals, tasks)
+                tasks.start_soon(self._ticker.run)
+                try:
+                    answer = await self._kernel.deliver(self._inbound, emit=self._emit, ask=self._ask)
+                except Stopped:
+                    self._signal = self._signal or int(signal.SIGINT)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._ticker.clear()
         return Outcome(answer=answer, signal=self._signal)
 
     async def _signals(self, tasks: TaskGroup) -> None:

@@ -1,10 +1,13 @@
-"""A line on stderr that says what happens, for as long as it happens; only on a terminal."""
+"""What happens now, drawn below the output for as long as it happens; only on a terminal."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from typing import IO
 
 import anyio
 
@@ -15,31 +18,49 @@ _LONGEST = 60
 
 
 class Ticker:
-    """Says on one line what happens, once that has taken a while."""
+    """Says on one line what happens, once that has taken a while; above it, lines that may still change.
 
-    def __init__(self, status: Callable[[], str]) -> None:
+    `live` gives these lines, each no wider than the terminal. They are drawn as soon as there are some.
+    """
+
+    def __init__(
+        self, status: Callable[[], str], live: Callable[[], list[str]] = list, *, stream: IO[str] | None = None
+    ) -> None:
         self._status = status
+        self._live = live if os.environ.get("TERM", "dumb") != "dumb" else list
+        self._stream = stream if stream is not None else sys.stderr
         self._since = time.monotonic()
-        self._is_shown = False
-        self._is_wanted = sys.stderr is not None and sys.stderr.isatty()
+        self._drawn: list[str] = []
+        self._is_wanted = self._stream is not None and self._stream.isatty()
 
     def tick(self) -> None:
-        """Draw the line anew."""
-        status = self._status()[:_LONGEST]
-        if not status or not self._is_wanted or time.monotonic() - self._since < _PATIENCE:
+        """Draw the lines again."""
+        if not self._is_wanted:
             return
-        frame = _FRAMES[int(time.monotonic() / _TICK) % len(_FRAMES)]
-        sys.stderr.write(f"\r\x1b[K{frame} {status}")
-        sys.stderr.flush()
-        self._is_shown = True
+        size = shutil.get_terminal_size()
+        lines = self._live()[-max(size.lines - 2, 1) :]
+        status = self._status()[: min(_LONGEST, size.columns - 3)]
+        if status and (lines or time.monotonic() - self._since >= _PATIENCE):
+            frame = _FRAMES[int(time.monotonic() / _TICK) % len(_FRAMES)]
+            lines.append(f"{frame} {status}")
+        if lines != self._drawn:
+            self._stream.write(self._erase() + "\n".join(lines))
+            self._stream.flush()
+            self._drawn = lines
 
     def clear(self) -> None:
-        """Take the line away, since something else is printed."""
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-        self._is_shown = False
+        """Erase the lines, since something else is printed."""
+        if self._drawn:
+            self._stream.write(self._erase())
+            self._stream.flush()
+        self._drawn = []
         self._since = time.monotonic()
+
+    def _erase(self) -> str:
+        """The characters that go back to the first drawn line, and erase everything from there."""
+        if len(self._drawn) > 1:
+            return f"\r\x1b[{len(self._drawn) - 1}A\x1b[J"
+        return "\r\x1b[K"
 
     async def run(self) -> None:
         """Draw it again and again."""
