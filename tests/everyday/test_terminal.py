@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.everyday.conftest import Person
-from tests.everyday.model import Call, Model, Reply, Request
+from tests.everyday.model import Call, Model, Reply, Request, Thinking
 from tests.everyday.terminal import (
     ALT_ENTER,
     BACKSPACE,
@@ -282,4 +282,81 @@ def test_the_end_of_a_long_turn_is_heard(person: Person, bell: str, wanted: byte
         screen.say("hello")
         screen.until("You said: hello")
         screen.until_true(lambda: wanted in screen.raw, "there is no bell")
+        assert screen.leave() == 0
+
+
+@pytest.mark.parametrize("reply", [[], [Thinking("Hm.")]])
+def test_an_empty_answer_is_reported(person: Person, model: Model, reply: Reply) -> None:
+    model.answer = lambda _: reply
+    with chat(person) as screen:
+        screen.say("hello")
+        screen.until("the model gave no answer: ask again")
+        assert screen.leave() == 0
+
+
+def test_undo_brings_back_a_message_with_what_was_attached_to_it(person: Person, model: Model) -> None:
+    folder = person.folder("project", **{"notes.txt": "the secret is 42\n"})
+    with chat(person, at=folder) as screen:
+        screen.say("what is in @notes.txt ?")
+        screen.until("You said: what is in @notes.txt ?")
+        screen.say("/undo")
+        screen.until("The conversation is as it was before 'what is in @notes.txt ?'")
+        screen.until("Your next message has the 1 attachment of that one. > what is in @notes.txt ?")
+        screen.type(" Please." + ENTER)
+        screen.until("You said: what is in @notes.txt ? Please.")
+        assert screen.leave() == 0
+    sent = [request.said for request in model.chats if request.said.endswith("Please.")]
+    assert "the secret is 42" in sent[0]
+
+
+def test_viewing_a_change_shows_all_of_it_once(person: Person, model: Model) -> None:
+    call_once(model, "write_file", path="long.py", content="".join(f"line_{n} = {n}\n" for n in range(200)))
+    with chat(person) as screen:
+        screen.say("write it")
+        screen.until("more lines: v shows all")
+        screen.say("v")
+        screen.until_gone("v shows all")
+        screen.until("? write_file: long.py (new file) Allow? [y]es, [n]o,")
+        assert screen.scrollback.count("line_199 = 199") == 1
+        assert "line_199 = 199" in screen.text
+        screen.say("n")
+        screen.until("It said:")
+        assert screen.leave() == 0
+
+
+def test_viewing_a_change_that_was_shown_whole_does_not_print_it_again(person: Person, model: Model) -> None:
+    call_once(model, "write_file", path="short.py", content="line_0 = 0\n")
+    with chat(person) as screen:
+        screen.say("write it")
+        screen.until("Allow? [y]es, [n]o,")
+        screen.say("v")
+        screen.until("(this is all of it) ? write_file: short.py (new file) Allow? [y]es, [n]o,")
+        assert screen.text.count("line_0 = 0") == 1
+        screen.say("n")
+        screen.until("It said:")
+        assert screen.leave() == 0
+
+
+def test_ctrl_c_before_and_after_a_message_does_not_leave(person: Person) -> None:
+    with chat(person) as screen:
+        screen.type(CTRL_C + "hello" + ENTER)
+        screen.until("You said: hello")
+        screen.until_gone("Ctrl-C stops it")
+        screen.type(CTRL_C)
+        screen.until("Press Ctrl-C again to leave")
+        screen.say("still here")
+        screen.until("You said: still here")
+        assert screen.leave() == 0
+
+
+def test_a_command_that_was_stopped_at_its_approval_is_reported_as_not_run(person: Person, model: Model) -> None:
+    call_once(model, "shell", command="echo ran > flag")
+    with chat(person) as screen:
+        screen.say("do it")
+        screen.until("Allow? [y]es, [n]o,")
+        screen.type(CTRL_C)
+        screen.until("stopped; the session continues from here")
+        model.answer = lambda request: f"I see: {request.messages[-3]['content']}"
+        screen.say("well?")
+        screen.until("I see: not run: stopped by the user")
         assert screen.leave() == 0

@@ -26,9 +26,23 @@ def asked(draw: Callable[[Approval, int], list[str]], show: Callable[[Sequence[s
     async def ask(approval: Approval) -> Answer:
         answers = {**_ANSWERS, **(_ALWAYS if approval.always else {})}
         prompt = f"Allow? [y]es, [n]o, {'[a]lways, ' if approval.always else ''}[v]iew: "
+        shown: list[str] = []
+
+        def draw_to_fit(most: int) -> list[str]:
+            shown[:] = draw(approval, most)
+            return shown
+
+        def draw_first_line(_: int) -> list[str]:
+            return draw(approval, sys.maxsize)[:1]
+
         show([])
-        while (answer := await read(prompt, (*answers, *_VIEW), lambda most: draw(approval, most))) in _VIEW:
-            show(draw(approval, sys.maxsize))
+        about = draw_to_fit
+        while (answer := await read(prompt, (*answers, *_VIEW), about)) in _VIEW:
+            # All of it is printed once, unless it was; then the question needs only its first line.
+            whole = draw(approval, sys.maxsize)
+            show(whole[1:] if len(shown) < len(whole) else ["  (this is all of it)"])
+            about = draw_first_line
+            shown = whole
         show([f"  {answers[answer]}"])
         return answers[answer]
 

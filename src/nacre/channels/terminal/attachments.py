@@ -37,6 +37,16 @@ def content(words: str, parts: list[dict[str, Any]]) -> str | list[Any]:
     return [*parts, {"type": "text", "text": words}] if parts else words
 
 
+def split(whole: object) -> tuple[str, list[dict[str, Any]]]:
+    """The text of a message and the parts that were attached to it, as `content` put them together."""
+    if isinstance(whole, str):
+        return whole, []
+    parts = [part for part in whole if isinstance(part, dict)] if isinstance(whole, list) else []
+    if not parts or parts[-1].get("type") != "text":
+        return "", parts
+    return str(parts[-1].get("text", "")), parts[:-1]
+
+
 def _read(place: Path, most: int) -> bytes:
     try:
         with place.open("rb") as file:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nacre.channels.terminal.attachments import attached
+from nacre.channels.terminal.attachments import attached, split
 from nacre.channels.terminal.talk import Talk, free_key, new_key
 from nacre.entries import Stored
 from nacre.errors import Conflict, NacreError
@@ -251,14 +251,19 @@ def _last_turn(talk: Talk) -> Stored:
 
 
 def _tell_of_commands(talk: Talk, turn: Stored, what: str) -> None:
-    """Say that changes by programs are not among those that are known."""
+    """Say that changes by programs are not among those that are known; a refused call has changed nothing."""
     known = talk.app.tools
+    started = {
+        entry.data.get("call")
+        for entry in talk.app.sessions.records(talk.key)
+        if entry.kind == "tool" and entry.n > turn.n and isinstance(entry.data, dict)
+    }
     ran = {
         call.name
         for one in talk.desk.history(talk.key)
         if one.n > turn.n
         for call in one.message.tool_calls or ()
-        if call.name not in known or known[call.name].effect == "run"
+        if call.id in started and (call.name not in known or known[call.name].effect == "run")
     }
     if ran:
         talk.hint(f"changes by {', '.join(sorted(map(talk.desk.safe, ran)))} {what}: only written files are copied")
@@ -297,17 +302,23 @@ def _go_back(talk: Talk, to: Stored) -> None:
         except Conflict:
             if n != to.n - 1:
                 raise
-    talk.left.append((talk.key, now.n))
-    talk.draft = to.message.content if isinstance(to.message.content, str) else ""
+    # What was attached stays attached: the text alone would not attach it again.
+    text, parts = split(to.message.content)
+    talk.draft, talk.parts = text, [*parts, *talk.parts]
+    talk.left.append((talk.key, now.n, parts))
     talk.look()
-    talk.hint(f"back to before {_words(to)!r:.60}; /rewind back undoes it")
+    talk.hint(f"The conversation is as it was before {_words(to)!r:.60}; /rewind back undoes this.")
+    if parts:
+        count = "1 attachment" if len(parts) == 1 else f"{len(parts)} attachments"
+        talk.hint(f"Your next message has the {count} of that one.")
 
 
 def _come_back(talk: Talk) -> None:
     while talk.left:
-        key, n = talk.left.pop()
+        key, n, restored = talk.left.pop()
         if key == talk.key:
             talk.app.sessions.rewind(key, n)
+            talk.parts = [part for part in talk.parts if part not in restored]
             talk.look()
             talk.hint("the session is as it was before the rewind")
             return

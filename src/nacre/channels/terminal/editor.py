@@ -128,6 +128,8 @@ class Editor:
                 text = await self._session.prompt_async(default=draft, handle_sigint=False)
         finally:
             await self._finish_printing()
+        # A Ctrl-C before this line and one after it are not twice.
+        self._interrupted = float("-inf")
         line = Line(self._pastes.whole(text), self._pastes.foreign)
         self._recall.add(line.text)
         return line

@@ -20,7 +20,7 @@ from nacre.channels.terminal.ports import About, App, Desk, Draft, Footer, Reade
 from nacre.entries import Message
 from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped
 from nacre.history.earlier import is_final
-from nacre.history.text import first_text
+from nacre.history.text import first_text, text_of
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Talk:
         self.cwd = ""
         self.parts: list[dict[str, Any]] = []
         self.draft = ""
-        self.left: list[tuple[str, int]] = []
+        self.left: list[tuple[str, int, list[dict[str, Any]]]] = []
         self.tasks: TaskGroup | None = None
         self._drawing = desk.drawing()
         self._turns = 0
@@ -164,7 +164,7 @@ class Talk:
         try:
             hold.take()
         except SessionBusy:
-            self.hint("another process is running a turn in this session; your messages wait until it ends")
+            self.hint("another process is running a turn in this session; when you send a message, you can wait for it")
             return
         hold.close()
         self.hint("the last turn was interrupted; finishing it")
@@ -206,6 +206,9 @@ class Talk:
             await self._ask_about_remote(words)
             answer = await self._unless_busy(begin)
             self.show(*self._ended())
+            if answer is not None and not text_of(answer).strip():
+                self.hint("the model gave no answer: ask again, or let another model answer (/model)")
+                self.show("")
             if answer is not None and self.key in self._plain_titles and self.tasks is not None:
                 self.tasks.start_soon(self._improve_title, self.key, self._plain_titles.pop(self.key))
         except Stopped:
