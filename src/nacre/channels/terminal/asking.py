@@ -36,7 +36,7 @@ def asked(draw: Callable[[Approval, int], list[str]], show: Callable[[Sequence[s
             return draw(approval, sys.maxsize)[:1]
 
         show([])
-        about = draw_to_fit
+        about: About = draw_to_fit
         while (answer := await read(prompt, (*answers, *_VIEW), about)) in _VIEW:
             # All of it is printed once, unless it was; then the question needs only its first line.
             whole = draw(approval, sys.maxsize)
