@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -119,6 +120,7 @@ _UNIQUE = ("agent.persona", "agent.workspace")
 """Settings that an agent does not inherit from the main one."""
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_NAME = 32
+_LARGEST = 10**12
 _TAKEN = (MAIN, "nacre")
 
 
@@ -215,7 +217,9 @@ def path() -> str:
 def read_text() -> str:
     """The text of the configuration file; empty if there is none. Raises ConfigError if it cannot be read."""
     try:
-        with open(path(), encoding="utf-8", newline="") as file:  # noqa: PTH123 - the same
+        with open(path(), encoding="utf-8-sig", newline="", opener=_open_at_once) as file:
+            if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path()} is a pipe, and it is read more than once; use a file")
             return file.read()
     except FileNotFoundError as error:
         if os.environ.get("NACRE_CONFIG"):
@@ -223,6 +227,11 @@ def read_text() -> str:
         return ""
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path()} cannot be read: {error}; correct it, or move it away") from error
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    """Open a file without waiting for somebody at the other end, if it is a pipe."""
+    return os.open(name, flags | os.O_NONBLOCK)
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -454,6 +463,8 @@ def _fault(found: Value) -> Problem | None:
         wanted = 'an array of texts, as ["a", "b"]'
     elif type(value) is not type(setting.default):
         wanted = setting.kind
+    elif type(value) is int and abs(value) > _LARGEST:
+        wanted = f"a whole number of at most {_LARGEST}"
     elif choices and value not in choices:
         wanted = f"{', '.join(choices[:-1])} or {choices[-1]}"
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 from pathlib import Path
@@ -100,3 +101,25 @@ def test_a_problem_names_the_file_and_the_line(person: Person) -> None:
     done = person.nacre("chat", "hello")
     assert done.code == 2
     assert f"agent.max_step is not a setting; did you mean agent.max_steps? ({file_of(person)}:4)" in done.err
+
+
+def test_a_configuration_with_a_byte_order_mark_is_read_and_a_pipe_is_not(person: Person) -> None:
+    person.config("\ufeff[agent]\nmax_steps = 7\n")
+    assert person.nacre("config", "get", "agent.max_steps").out == "7\n"
+    pipe = person.home / "pipe"
+    os.mkfifo(pipe)
+    done = person.nacre("config", "get", "agent.max_steps", NACRE_CONFIG=str(pipe))
+    assert (done.code, "is a pipe" in done.err) == (2, True), done
+
+
+def test_values_that_cannot_work_are_refused(person: Person) -> None:
+    done = person.nacre("config", "set", "agent.max_steps", "9" * 20)
+    assert (done.code, "a whole number of at most" in done.err) == (2, True), done
+    done = person.nacre("config", "set", "agent.persona", os.fsdecode(b"a\xff"))
+    assert (done.code, "is not UTF-8 text" in done.err) == (2, True), done
+
+
+def test_a_folder_whose_name_is_not_text_is_refused_in_a_sentence(person: Person) -> None:
+    folder = person.folder(os.fsdecode(b"caf\xe9"))
+    done = person.nacre("chat", "hello", at=folder)
+    assert (done.code, "is not UTF-8 text" in done.err) == (2, True), done

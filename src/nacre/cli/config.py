@@ -13,7 +13,7 @@ from nacre import config as settings
 from nacre.cli.failures import OK, USAGE, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import root_of
-from nacre.cli.text import clean, wrap
+from nacre.cli.text import clean, is_utf8, wrap
 from nacre.errors import ConfigError, NacreError
 from nacre.state import locked
 
@@ -146,6 +146,8 @@ def _unset(args: Namespace, out: Out) -> int:
 
 def _value(key: str, words: Sequence[str]) -> Any:
     """What the words on the command line mean for a key; raises Failure if they are not valid."""
+    if not all(is_utf8(word) for word in words):
+        raise Failure("usage", f"the value for {key} is not UTF-8 text")
     setting = settings.setting_of(key)
     if setting is None:
         if len(words) > 1:

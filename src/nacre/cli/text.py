@@ -45,6 +45,15 @@ def chop(text: str, columns: int) -> list[str]:
     return [*lines, text]
 
 
+def is_utf8(text: str) -> bool:
+    """Tell whether a text of the command line or the file system can be stored."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def several(count: int, one: str, many: str = "") -> str:
     """A number and its noun: `1 session`, `12,000 sessions`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

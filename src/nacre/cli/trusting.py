@@ -13,7 +13,7 @@ from nacre.app.folder import Source, all_sources, digests, open_folder
 from nacre.app.trust import TrustStore, find_root, why_broad
 from nacre.cli.failures import Failure
 from nacre.cli.output import Out
-from nacre.cli.text import clean
+from nacre.cli.text import clean, is_utf8
 from nacre.config import load
 from nacre.skills.document import FILE
 
@@ -26,6 +26,9 @@ def folder_of(args: Namespace) -> Path:
     path = Path(os.path.realpath(Path(wanted).expanduser()))
     if not path.is_dir():
         raise Failure("not_found", f"there is no folder {wanted!r}", hint="-C takes a folder that exists")
+    if not is_utf8(str(path)):
+        hint = "rename it, or work in another one with -C; sessions store their folder as text"
+        raise Failure("usage", f"the name of the folder {str(path)!r} is not UTF-8 text", hint=hint)
     return path
 
 
