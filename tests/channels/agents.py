@@ -75,6 +75,9 @@ class App:
     def remote_question(self, key: str) -> str:
         return ""
 
+    def other_model_before(self, key: str) -> str:
+        return ""
+
     def allow_remote(self, key: str) -> None:
         """Every model of a test is local."""
 

@@ -29,6 +29,14 @@ def check_of(done: Done, name: str) -> dict[str, Any]:
     return next(check for check in done.json["checks"] if check["name"] == name)
 
 
+def test_an_ollama_that_was_configured_and_is_down_is_a_warning(person: Person) -> None:
+    person.env |= {"OLLAMA_HOST": "http://127.0.0.1:9", "OPENAI_API_KEY": "k"}
+    person.config(f'[openai]\nbase_url = "{person.model.host}/v1"\n')
+    check = check_of(person.nacre("doctor", "--json"), "model")
+    assert check["status"] == "warn", check
+    assert check["detail"].startswith("Ollama is not used (Ollama at http://127.0.0.1:9 cannot be reached")
+
+
 @pytest.mark.parametrize("config", BROKEN.values(), ids=BROKEN)
 def test_what_serve_would_fail_for_is_found_by_check_and_doctor_too(person: Person, config: str) -> None:
     person.config(config)

@@ -110,6 +110,19 @@ def test_a_request_that_is_wrong_goes_to_no_fallback(person: Person, model: Mode
     assert other.chats == []
 
 
+def test_a_resumed_chat_says_that_another_model_answers_now(person: Person, model: Model) -> None:
+    model.models["qwen3:8b"] = 8192
+    assert person.nacre("chat", "-m", "qwen3:8b", "hello").code == 0
+    line = (
+        f"this chat was answered by ollama/qwen3:8b; ollama/{DEFAULT_MODEL} answers now (-m ollama/qwen3:8b keeps it)"
+    )
+    with Screen(person, "chat", "-c") as screen:
+        screen.until("changes it back")
+    assert line in person.nacre("chat", "-c", "again").err
+    assert "was answered by" not in person.nacre("chat", "-c", "and again").err
+    assert "was answered by" not in person.nacre("chat", "-m", "qwen3:8b", "-c", "once more").err
+
+
 def remote(person: Person, server: Model) -> None:
     """Configure a server whose address counts as remote, although it is on this machine."""
     person.config(f'[openai]\nbase_url = "{server.host.replace("127.0.0.1", "127.1")}/v1"\n')
@@ -221,4 +234,5 @@ def test_the_request_asks_for_no_more_than_the_window_of_the_model(person: Perso
 def test_the_embedded_model_says_that_it_is_a_toy(person: Person) -> None:
     done = person.nacre("chat", "hello", OLLAMA_HOST=DOWN, NACRE_MEMORY_ENABLED="false", NACRE_EMBEDDED_THREADS="1")
     assert done.code in {0, 12}, done
+    assert "Ollama at http://127.0.0.1:1 cannot be reached" in done.err
     assert "do not rely on what it says" in done.err

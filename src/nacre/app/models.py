@@ -129,7 +129,7 @@ async def _find(settings: Settings) -> Model:
     from nacre.providers.weights import is_installed  # noqa: PLC0415 - only where there is no server
 
     if is_installed():
-        return make(settings, "embedded", "")
+        return Model(kind="embedded", provider=make(settings, "embedded", "").provider, note=f"{reason}. {TOY}")
     pull = f"`nacre models pull {DEFAULT_OLLAMA}`" if "has no chat model" in reason else "start Ollama"
     raise NoModel(
         f"no model can answer: {reason}, neither OPENAI_API_KEY nor ANTHROPIC_API_KEY is set, and the embedded model "

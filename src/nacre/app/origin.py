@@ -24,6 +24,15 @@ def local_model_before(model: ModelChain, settings: Settings, sessions: Sessions
     return last_local_model(sessions, key)
 
 
+def last_model(sessions: Sessions, key: str) -> str:
+    """The model that answered last in a session, as `provider/model`; "" if that is not known."""
+    for message in reversed(sessions.get_history(key, last=_LOOKED_AT)):
+        if message.role == "assistant" and message.model:
+            provider = message.extra.get("provider")
+            return f"{provider}/{message.model}" if provider else ""
+    return ""
+
+
 def last_local_model(sessions: Sessions, key: str) -> str:
     """The local model that was last asked or answered in a session; "" if a remote one answered since, or none did.
 

@@ -34,7 +34,7 @@ from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
 from nacre.app.models import provider_for
 from nacre.app.options import USUAL, Options
-from nacre.app.origin import local_model_before
+from nacre.app.origin import last_model, local_model_before
 from nacre.app.permissions import PermissionStore, rules_of
 from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
@@ -147,6 +147,11 @@ class App:
         return (
             f"In this session {local} answered so far, a local model. {self.model} is remote: send the session to it?"
         )
+
+    def other_model_before(self, key: str) -> str:
+        """The model that answered last in a session, if another one answers now; "" otherwise."""
+        last = last_model(self.sessions, key)
+        return "" if last == self.model else last
 
     def allow_remote(self, key: str) -> None:
         """Let a remote model answer in a session from now on."""

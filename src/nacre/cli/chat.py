@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nacre.cli.failures import Failure, alone
 from nacre.cli.output import Out
+from nacre.cli.text import clean
 
 if TYPE_CHECKING:
     from nacre.channels.terminal.ports import App
@@ -174,6 +175,10 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list
         key = await session_key(app, args, out)
         if prompt is None:
             return await converse(app, args, out, key=key, attachments=attachments)
+        if not args.model and (before := app.other_model_before(key)):
+            out.note(
+                f"this chat was answered by {clean(before)}; {app.model} answers now (-m {clean(before)} keeps it)"
+            )
         meta = opening_meta(app.sessions, key, cwd=str(args.folder), text=prompt)
         inbound = Inbound(key=key, content=content(prompt, attachments), sender="terminal", meta=meta)
         return await answer(app, args, out, inbound)

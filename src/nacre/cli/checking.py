@@ -280,6 +280,9 @@ async def _model(settings: Settings, wanted: str | None) -> Check:
         await provider.close()
     if switches:
         return Check("model", "warn", "\n".join(switches), "start the server of the first model, or change agent.model")
+    has_host = settings.text("ollama.host") or os.environ.get("OLLAMA_HOST")
+    if has_host and provider.note.startswith("Ollama") and not provider.ref.startswith("ollama/"):
+        return Check("model", "warn", provider.note, "start Ollama, or correct ollama.host or OLLAMA_HOST")
     if provider.model in known or f"{provider.model}:latest" in known:
         return Check("model", "ok", provider.ref)
     return Check("model", "warn", f"{provider.ref} is not in the provider's list", "check agent.model")

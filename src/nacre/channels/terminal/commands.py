@@ -326,8 +326,13 @@ def _come_back(talk: Talk) -> None:
 
 
 def show_past(talk: Talk) -> None:
-    """Show the last messages of the session."""
+    """Show the last messages of the session, and whether another model answers now."""
     talk.show(*talk.desk.past(talk.key), "")
+    if before := talk.app.other_model_before(talk.key):
+        talk.hint(
+            f"this chat was answered by {talk.desk.safe(before)}; {talk.app.model} answers now "
+            f"(/model {talk.desk.safe(before)} changes it back)"
+        )
 
 
 def _words(one: Stored) -> str:

@@ -139,6 +139,9 @@ class App(Protocol):
     def remote_question(self, key: str) -> str:
         """The question whether a session may be sent to a remote model; "" if none is to be asked."""
 
+    def other_model_before(self, key: str) -> str:
+        """The model that answered last in a session, if another one answers now; "" otherwise."""
+
     def allow_remote(self, key: str) -> None:
         """Let a remote model answer in a session."""
 
