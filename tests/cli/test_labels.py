@@ -8,8 +8,7 @@ import pytest
 
 from nacre.app import retention
 from nacre.cli import list as listing
-from nacre.cli.labels import labels_of
-from nacre.history.labels import Labels
+from nacre.cli.labels import Details, details_of
 from tests.cli.conftest import Nacre
 
 
@@ -107,7 +106,7 @@ def test_a_table_has_a_column_for_labels_if_there_are_any(labelled: Nacre) -> No
 def test_a_long_list_does_not_wait_for_labels_unless_they_are_wanted(
     labelled: Nacre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_MOST_LABELLED", 2)
+    monkeypatch.setattr(listing, "_MOST_DETAILED", 2)
     items = labelled("s", "list", "--json").json["items"]
     assert [(item["pinned"], item["tags"]) for item in items] == [(None, None)] * 3
     assert labelled("s", "list", "--prefix", "one", "--json").json["items"][0]["tags"] == ["work", "taxes"]
@@ -129,7 +128,7 @@ def test_a_log_that_became_unreadable_since_it_was_listed_has_no_labels(labelled
     log = labelled.root / "sessions" / "one.jsonl"
     log.unlink()
     log.symlink_to(labelled.root / "sessions" / "two.jsonl")
-    assert labels_of(str(labelled.root), info) == Labels(pinned=False, tags=())
+    assert details_of(str(labelled.root), info) == Details(pinned=False, tags=(), cwd="")
 
 
 def test_show_has_them(labelled: Nacre) -> None:

@@ -158,3 +158,38 @@ def test_one_long_key_does_not_take_the_room_of_all_titles(nacre: Nacre, monkeyp
     lines = nacre("s", "list").out.splitlines()
     assert max(map(width, lines)) <= 80
     assert sum("A title of forty characters or" in line for line in lines) == 3
+
+
+def fill_folders(nacre: Nacre, *folders: Path) -> None:
+    for number, folder in enumerate(folders, 1):
+        folder.mkdir(parents=True)
+        nacre.fill(f"chat-{number}", title=f"about {folder.name}")
+        with nacre.sessions() as sessions:
+            sessions.set_meta(f"chat-{number}", cwd=str(folder))
+    nacre.fill("telegram:42")
+
+
+def test_the_folder_of_a_chat_is_shown_with_a_tilde(
+    nacre: Nacre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    fill_folders(nacre, tmp_path / "src/shop", tmp_path / ("long/" * 10) / "end")
+    lines = nacre("s", "list").out.splitlines()
+    assert "FOLDER" in lines[0]
+    assert any("~/src/shop" in line for line in lines)
+    assert any("…" in line and "/long/end" in line for line in lines)
+    items = nacre("s", "list", "--json").json["items"]
+    assert {item["key"]: item["cwd"] for item in items}["chat-1"] == str(tmp_path / "src/shop")
+    assert {item["key"]: item["cwd"] for item in items}["telegram:42"] == ""
+    assert nacre("s", "list", "--format", "{cwd}", "--prefix", "chat-1").out == f"{tmp_path}/src/shop\n"
+
+
+def test_the_chats_of_a_folder_and_below_it(nacre: Nacre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_folders(nacre, tmp_path / "shop", tmp_path / "shop/web", tmp_path / "shopping")
+    assert nacre("s", "list", "--folder", str(tmp_path / "shop"), "--format", "{key}", "--sort", "key").out.split() == [
+        "chat-1",
+        "chat-2",
+    ]
+    monkeypatch.chdir(tmp_path / "shopping")
+    assert nacre("s", "list", "--folder", "--format", "{key}").out == "chat-3\n"
+    assert "no session was started in" in nacre("s", "list", "--folder", str(tmp_path / "none")).err

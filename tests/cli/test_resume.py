@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from nacre.cli.resume import candidates, newest_here
@@ -15,6 +16,10 @@ def chat(store: Nacre, key: str, words: str, *, cwd: str = "", **meta: object) -
         if cwd or meta:
             sessions.set_meta(key, cwd=cwd or None, **meta)
         sessions.add_message(key, "user", words)
+    # Times are in milliseconds, and what is newer must be so by one.
+    now = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 == now:
+        pass
 
 
 def test_candidates_have_folder_and_first_words_newest_first(nacre: Nacre) -> None:

@@ -338,3 +338,34 @@ def test_emptying_after_a_restore_that_was_cut_short_leaves_the_session(
 
 def test_who_misses_something_in_the_trash_is_told_where_to_look(nacre: Nacre) -> None:
     assert "nacre sessions trash list" in nacre("s", "restore", "nobody").err
+
+
+def test_the_trash_shows_titles_and_a_title_or_a_uid_comes_back(nacre: Nacre) -> None:
+    nacre.fill("one", title="Tax return")
+    nacre.fill("two")
+    nacre("s", "archive", "one")
+    nacre("s", "rm", "one", "two")
+    items = nacre("s", "trash", "--json").json["items"]
+    assert {item["key"]: item["title"] for item in items} == {"one": "Tax return", "two": ""}
+    assert "Tax return" in nacre("s", "trash").out
+    uid = next(name for name in nacre.files() if name.startswith("trash/") and ".archived" not in name).split(".")[1]
+    assert nacre("s", "restore", "tax RETURN", "--json").json["results"][0]["key"] == "one"
+    assert nacre("s", "restore", uid[-8:], "--json").json["results"][0]["key"] == "two"
+
+
+def test_a_title_in_the_trash_names_the_session_that_had_it(nacre: Nacre) -> None:
+    for title in ("Old", "New"):
+        nacre.fill("one", title=title)
+        nacre("s", "rm", "one")
+    assert nacre("s", "restore", "old").code == 0
+    assert [item["title"] for item in nacre("s", "trash", "--json").json["items"]] == ["New"]
+    nacre.fill("two", title="Old")
+    nacre("s", "rm", "one", "two")
+    assert nacre("s", "restore", "Old").code == 4
+
+
+def test_a_damaged_log_in_the_trash_has_no_title(nacre: Nacre) -> None:
+    nacre.fill("one", title="A title")
+    nacre("s", "rm", "one")
+    next((nacre.root / "trash").glob("*.jsonl")).write_bytes(b"nothing\n")
+    assert [item["title"] for item in nacre("s", "trash", "--json").json["items"]] == [""]

@@ -158,6 +158,8 @@ def test_resume_says_where_a_session_belongs(person: Person, here: Path) -> None
         sessions.add_message("telegram::42::7", "assistant", "Hello.")
     with Screen(person, "chat", "--trust", at=here) as screen:
         screen.until("gemma4:e4b ·")
+        screen.say("/sessions lisbon")
+        screen.until("the weather in Lisbon · ~/there")
         screen.say("/resume the weather in Lisbon")
         screen.until("You said: the weather in Lisbon")
         screen.until("this session was started in")

@@ -180,6 +180,9 @@ def test_resume_without_a_reference_lists_the_candidates_in_a_script(person: Per
     assert done.code == 2
     assert key in done.err
     assert MEMORY not in done.err
+    assert "hello there  (~)" in done.err
+    (found,) = person.nacre("chat", "-r", "--json").json["error"]["candidates"]
+    assert found == {"key": key, "title": "hello there", "cwd": str(person.home)}
 
 
 def test_resuming_from_another_folder_works_and_names_both(person: Person) -> None:

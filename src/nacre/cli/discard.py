@@ -14,11 +14,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from nacre.cli.failures import Failure
-from nacre.cli.refs import choose, head_of
+from nacre.cli.refs import Choice, choose, head_of
+from nacre.errors import StoreError
+from nacre.history import live
 from nacre.log import blobs
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.place import Place, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.log.reader import reading
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
@@ -38,6 +41,16 @@ class Item(NamedTuple):
     @property
     def removed(self) -> datetime:
         return datetime.fromtimestamp(int(self.stamp) / 1_000_000, UTC)
+
+
+class _Trashed(Place):
+    """The paths of a session in the trash; `archived` is all of the log's name that follows the session's."""
+
+    __slots__ = ()
+
+    @property
+    def folder(self) -> str:
+        return f"{self.root}/trash"
 
 
 def discard(sessions: Sessions, key: str, *, is_active: bool) -> None:
@@ -70,13 +83,26 @@ def items(root: str) -> list[Item]:
 
 
 def named(root: str, ref: str) -> Item:
-    """The session in the trash that a key, its beginning, or `@last` means; of one key the last removed."""
+    """The session in the trash that a key, a title, a uid, or `@last` means; of one key the last removed."""
     found = items(root)
     if ref == "@last" and found:
         return found[0]
-    candidates = {item.key: (item.key, "") for item in found}.values()
-    key = choose(ref, candidates, "session in the trash", hint="`nacre sessions trash list` shows them")
-    return next(item for item in found if item.key == key)
+    choices = {item: Choice(item.key, title_of(root, item), tuple(map(_uid, item.logs))) for item in found}
+    key = choose(ref, choices.values(), "session in the trash", hint="`nacre sessions trash list` shows them")
+    # A title may be that of an earlier one with the same key.
+    same = [item for item in found if item.key == key]
+    return next((item for item in same if choices[item].title.casefold() == ref.casefold()), same[0])
+
+
+def title_of(root: str, item: Item) -> str:
+    """The title of a session in the trash; "" if it has none, or if its log cannot be read."""
+    name, _, rest = item.logs[-1].removesuffix(".jsonl").partition(".")
+    try:
+        with reading(Ops(), _Trashed(root, item.key, name, rest)) as found:
+            title = live.meta(found.past, found.past.state).get("title") if found.past is not None else ""
+    except (OSError, StoreError):
+        return ""
+    return title if isinstance(title, str) else ""
 
 
 def restore(root: str, item: Item) -> None:

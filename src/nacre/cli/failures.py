@@ -69,7 +69,8 @@ EXTRAS = {
 class Failure(Exception):
     """An error for a person, or for a program as JSON.
 
-    `kind` decides the exit code, unless `code` is given. `details` are further fields of the JSON document.
+    `kind` decides the exit code, unless `code` is given. `candidates` are sessions, key and title, and `folders`
+    has the folder of each key that has one. `details` are further fields of the JSON document.
     """
 
     def __init__(  # noqa: PLR0913 - what an error is reported with
@@ -79,6 +80,7 @@ class Failure(Exception):
         *,
         hint: str = "",
         candidates: Sequence[tuple[str, str]] = (),
+        folders: Mapping[str, str] | None = None,
         code: int | None = None,
         details: Mapping[str, object] | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class Failure(Exception):
         self.message = message
         self.hint = hint
         self.candidates = candidates
+        self.folders = dict(folders or {})
         self.code = _CODES.get(kind, FAILED) if code is None else code
         self.details = dict(details or {})
 
@@ -96,8 +99,11 @@ class Failure(Exception):
         if self.hint:
             found["hint"] = self.hint
         if self.candidates:
-            found["candidates"] = [{"key": key, "title": title} for key, title in self.candidates]
+            found["candidates"] = [self._candidate(key, title) for key, title in self.candidates]
         return found
+
+    def _candidate(self, key: str, title: str) -> dict[str, str]:
+        return {"key": key, "title": title, **({"cwd": self.folders[key]} if key in self.folders else {})}
 
 
 def alone(error: BaseException) -> BaseException:

@@ -21,7 +21,7 @@ from nacre.cli.output import Out
 from nacre.cli.resume import describe_origin, make_look, open_session, pick_other, tell_how_to_resume
 from nacre.cli.rows import remember
 from nacre.cli.show import live_view
-from nacre.cli.text import clean
+from nacre.cli.text import clean, short_path
 from nacre.entries import SessionInfo
 from nacre.errors import NacreError, install_command
 from nacre.render import terminal
@@ -139,10 +139,11 @@ def _last_messages(app: App, out: Out, key: str) -> list[str]:
 def _session_rows(app: App, out: Out, infos: Sequence[SessionInfo]) -> list[str]:
     """Sessions as rows, numbered so that @3 names one."""
     remember(app.sessions.location, [info.key for info in infos])
-    cells = [
-        (f"@{n} {info.key}", " · ".join(filter(None, (out.when(info.updated), info.title))))
-        for n, info in enumerate(infos, 1)
-    ]
+    cells = []
+    for n, info in enumerate(infos, 1):
+        cwd = app.sessions.get_meta(info.key).get("cwd")
+        folder = short_path(cwd) if isinstance(cwd, str) else ""
+        cells.append((f"@{n} {info.key}", " · ".join(filter(None, (out.when(info.updated), info.title, folder)))))
     return _rows(cells, out.sheet())
 
 

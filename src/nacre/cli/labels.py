@@ -1,14 +1,14 @@
-"""The pins and tags of listed sessions, read from their logs: the index does not have them."""
+"""The pin, tags and folder of listed sessions, read from their logs: the index does not have them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nacre.errors import StoreError
 from nacre.history import live
-from nacre.history.labels import Labels, labels
+from nacre.history.labels import labels
 from nacre.log.ops import Ops
 from nacre.log.place import Place, uids_in
 from nacre.log.reader import reading
@@ -25,22 +25,32 @@ class Listed(Protocol):
     def archived(self) -> bool: ...
 
 
-def labels_of(root: str, info: Listed) -> Labels:
-    """The labels of a session; none if its log cannot be read, which `verify` tells."""
+class Details(NamedTuple):
+    """What a list shows of a session beside what the index has; `cwd` is the folder of a chat, "" if it has none."""
+
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+    cwd: str = ""
+
+
+def details_of(root: str, info: Listed) -> Details:
+    """The labels and the folder of a session; none if its log cannot be read, which `verify` tells."""
     ops = Ops()
     for place in _places(ops, root, info):
         try:
             with reading(ops, place) as found:
                 if found.past is not None and _is_it(found.past.header.created or found.updated, info):
-                    return labels(live.meta(found.past, found.past.state))
+                    meta = live.meta(found.past, found.past.state)
+                    cwd = meta.get("cwd")
+                    return Details(*labels(meta), cwd if isinstance(cwd, str) else "")
         except (OSError, StoreError):
             continue
-    return Labels()
+    return Details()
 
 
 def known_tags(root: str, infos: Iterable[Listed]) -> list[str]:
     """Every tag that some sessions have, in order."""
-    return sorted({tag for info in infos for tag in labels_of(root, info).tags})
+    return sorted({tag for info in infos for tag in details_of(root, info).tags})
 
 
 def _places(ops: Ops, root: str, info: Listed) -> Iterator[Place]:

@@ -17,21 +17,22 @@ from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import opened, root_of
 from nacre.cli.table import Column
-from nacre.cli.text import clean, several, size
+from nacre.cli.text import clean, several, short_path, size
 from nacre.cli.times import rfc3339
 from nacre.keys import is_internal
 
 if TYPE_CHECKING:
+    from nacre.cli.labels import Details
     from nacre.entries import SessionInfo
-    from nacre.history.labels import Labels
     from nacre.index.warm import Listed
 
     Info = SessionInfo | Listed
-    Known = Callable[[Info], Labels]
+    Known = Callable[[Info], Details]
 
 EXAMPLES = (
     ("the ten newest sessions", "nacre sessions list -n 10"),
     ("all sessions of one channel, with archived ones", "nacre sessions list --all --prefix telegram:"),
+    ("the chats of the current folder", "nacre sessions list --folder"),
     ("largest first", "nacre sessions list --sort size"),
     ("pinned sessions with a tag", "nacre sessions list --tag work --pinned"),
     ("only the keys, for a script", "nacre sessions list --format '{key}'"),
@@ -40,15 +41,16 @@ EXAMPLES = (
 _SORTS = {"updated": "updated", "created": "created", "size": "bytes", "messages": "messages", "key": "key"}
 _FIELD = re.compile(r"\{(\w+)\}|\\([tn\\])")
 _BREAKS = {"t": "\t", "n": "\n", "\\": "\\"}
-# Labels are read from each log, which takes a tenth of a millisecond: a longer list does not wait for them unasked.
-_MOST_LABELLED = 500
+# Details are read from each log, which takes a tenth of a millisecond: a longer list does not wait for them unasked.
+_MOST_DETAILED = 500
+_WIDTH_FOR_FOLDERS = 100
 
 
 class _Page(NamedTuple):
-    """What is shown of the list: sessions, their labels (None where nobody looked), and how it goes on."""
+    """What is shown of the list: sessions, their details (None where nobody looked), and how it goes on."""
 
     infos: list[Info]
-    labels: list[Labels | None]
+    details: list[Details | None]
     total: int
     cursor: str | None
 
@@ -59,6 +61,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--internal", action="store_true", help="also nacre's own sessions (nacre:…)")
     parser.add_argument("--archived", action="store_true", help="archived sessions only")
     parser.add_argument("--prefix", default="", help="only sessions whose key starts with this")
+    folder = "only chats of this folder or below it; default: the current one"
+    parser.add_argument("--folder", metavar="DIR", nargs="?", const=".", help=folder)
     parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="only with this tag; may be repeated")
     parser.add_argument("--pinned", action="store_true", help="only pinned sessions")
     parser.add_argument(
@@ -69,7 +73,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="TEXT",
-        help="a line per session: {key} {title} {messages} {updated} {created} {bytes} {archived} {pinned} {tags}, \\t",
+        help="a line per session: {key} {title} {messages} {updated} {created} {bytes} {archived} {pinned} {tags} "
+        "{cwd}, \\t",
     )
 
 
@@ -84,23 +89,23 @@ def run(args: Namespace, out: Out) -> int:
 
 def _run(args: Namespace, out: Out) -> int:
     location = root_of(args)
-    known = lru_cache(None)(partial(_labels, location))
-    chosen = _sorted(_labelled(_chosen(args, location), args, out, known), args)
+    known = lru_cache(None)(partial(_details, location))
+    chosen = _sorted(_filtered(_chosen(args, location), args, out, known), args)
     shown = _behind(chosen, args.cursor)
     rest = len(shown)
     if args.limit is not None:
         shown = shown[: _positive(args.limit)]
     cursor = _cursor(shown[-1]) if shown and len(shown) < rest else None
     rows.remember(location, [info.key for info in shown])
-    labels = map(known, shown) if _are_labels_wanted(shown, args) else repeat(None, len(shown))
-    _print(out, _Page(shown, list(labels), len(chosen), cursor), args)
+    details = map(known, shown) if _are_details_wanted(shown, args) else repeat(None, len(shown))
+    _print(out, _Page(shown, list(details), len(chosen), cursor), args)
     if not (args.all or args.archived):
         _hint_at_archived(out, location)
     return OK
 
 
-def as_item(info: Info, labels: Labels | None) -> dict[str, Any]:
-    """A session as JSON lists it; without its labels where nobody looked."""
+def as_item(info: Info, details: Details | None) -> dict[str, Any]:
+    """A session as JSON lists it; without its details where nobody looked."""
     return {
         "key": info.key,
         "title": info.title,
@@ -109,38 +114,41 @@ def as_item(info: Info, labels: Labels | None) -> dict[str, Any]:
         "updated": rfc3339(info.updated),
         "bytes": info.bytes,
         "archived": info.archived,
-        "pinned": None if labels is None else labels.pinned,
-        "tags": None if labels is None else labels.tags,
+        "pinned": None if details is None else details.pinned,
+        "tags": None if details is None else details.tags,
+        "cwd": None if details is None else details.cwd,
     }
 
 
-def _labels(root: str, info: Info) -> Labels:
-    from nacre.cli.labels import labels_of  # noqa: PLC0415 - a long list opens no log
+def _details(root: str, info: Info) -> Details:
+    from nacre.cli.labels import details_of  # noqa: PLC0415 - a long list opens no log
 
-    return labels_of(root, info)
+    return details_of(root, info)
 
 
-def _labelled(infos: list[Info], args: Namespace, out: Out, known: Known) -> list[Info]:
-    """The sessions that have the labels that are wanted."""
-    if not args.tag and not args.pinned:
+def _filtered(infos: list[Info], args: Namespace, out: Out, known: Known) -> list[Info]:
+    """The sessions that have the labels and the folder that are wanted."""
+    if not args.tag and not args.pinned and args.folder is None:
         return infos
     from nacre.history.labels import tags_in  # noqa: PLC0415 - the same
 
     tags = set(tags_in(",".join(args.tag)))
+    folder = None if args.folder is None else os.path.realpath(os.path.expanduser(args.folder)).rstrip("/")
     found: list[Info] = []
-    with out.progress("reading labels", total=len(infos), unit="sessions") as step:
+    with out.progress("reading sessions", total=len(infos), unit="sessions") as step:
         for info in infos:
-            labels = known(info)
-            if tags.issubset(labels.tags) and (labels.pinned or not args.pinned):
+            details = known(info)
+            is_there = folder is None or f"{details.cwd}/".startswith(f"{folder}/")
+            if tags.issubset(details.tags) and (details.pinned or not args.pinned) and is_there:
                 found.append(info)
             step(1)
     return found
 
 
-def _are_labels_wanted(shown: list[Info], args: Namespace) -> bool:
+def _are_details_wanted(shown: list[Info], args: Namespace) -> bool:
     if args.format is not None:
-        return "{pinned}" in args.format or "{tags}" in args.format
-    return bool(args.tag or args.pinned) or len(shown) <= _MOST_LABELLED
+        return any(field in args.format for field in ("{pinned}", "{tags}", "{cwd}"))
+    return bool(args.tag or args.pinned or args.folder) or len(shown) <= _MOST_DETAILED
 
 
 def _chosen(args: Namespace, root: str) -> list[Info]:
@@ -197,15 +205,18 @@ def _positive(limit: int) -> int:
 
 def _print(out: Out, page: _Page, args: Namespace) -> None:
     if out.json:
-        out.listing(map(as_item, page.infos, page.labels), total=page.total, cursor=page.cursor)
+        out.listing(map(as_item, page.infos, page.details), total=page.total, cursor=page.cursor)
     elif args.format is not None:
-        for item in map(as_item, page.infos, page.labels):
+        for item in map(as_item, page.infos, page.details):
             out.say(_formatted(args.format, item))
     elif page.infos:
-        marks = [_mark(labels) for labels in page.labels]
-        columns = _columns(out, all=args.all, marked=any(marks))
+        marks = [_mark(details) for details in page.details]
+        folders = [short_path(details.cwd) if details is not None else "" for details in page.details]
+        if out.has_width and out.width < _WIDTH_FOR_FOLDERS:
+            folders = []
+        columns = _columns(out, all=args.all, marked=any(marks), has_folders=any(folders))
         with out.pager():
-            table.show(out, columns, _rows(out, page.infos, marks, all=args.all))
+            table.show(out, columns, _rows(out, page.infos, marks, folders, all=args.all))
     else:
         out.note(_nothing(args))
     if page.cursor is not None:
@@ -213,26 +224,30 @@ def _print(out: Out, page: _Page, args: Namespace) -> None:
 
 
 def _nothing(args: Namespace) -> str:
+    if args.folder is not None:
+        return f"no session was started in {clean(os.path.realpath(os.path.expanduser(args.folder)))} or below it"
     if args.tag or args.pinned:
         return "no session has these labels"
     return "no sessions yet" if not args.prefix else f"no key starts with {args.prefix!r}"
 
 
-def _mark(labels: Labels | None) -> str:
+def _mark(details: Details | None) -> str:
     """A star if it is pinned, and its tags."""
-    if labels is None:
+    if details is None:
         return ""
-    return " ".join(filter(None, ("★" * labels.pinned, clean(", ".join(labels.tags)))))
+    return " ".join(filter(None, ("★" * details.pinned, clean(", ".join(details.tags)))))
 
 
-def _columns(out: Out, *, all: bool, marked: bool) -> list[Column]:
+def _columns(out: Out, *, all: bool, marked: bool, has_folders: bool) -> list[Column]:
     marks = [Column("TAGS", shrinks=True, style=out.yellow)] if marked else []
+    folders = [Column("FOLDER", shrinks=True, style=out.dim)] if has_folders else []
     state = [Column("STATE", style=out.dim)] if all else []
     return [
         Column("#", right=True, style=out.dim),
         Column("KEY", wraps=True, style=out.bold),
         Column("TITLE", shrinks=True),
         *marks,
+        *folders,
         Column("MSGS", right=True),
         Column("SIZE", right=True),
         *state,
@@ -240,7 +255,7 @@ def _columns(out: Out, *, all: bool, marked: bool) -> list[Column]:
     ]
 
 
-def _rows(out: Out, infos: list[Info], marks: list[str], *, all: bool) -> list[tuple[str, ...]]:
+def _rows(out: Out, infos: list[Info], marks: list[str], folders: list[str], *, all: bool) -> list[tuple[str, ...]]:
     """The cells of the table, made column by column: that is twice as quick for thousands of rows."""
     sized, said = lru_cache(size), lru_cache("{:,}".format)
     cells = [
@@ -248,6 +263,7 @@ def _rows(out: Out, infos: list[Info], marks: list[str], *, all: bool) -> list[t
         [clean(info.key) for info in infos],
         [clean(info.title) for info in infos],
         marks if any(marks) else None,
+        folders if any(folders) else None,
         [said(info.messages) for info in infos],
         [sized(info.bytes) for info in infos],
         ["archived" if info.archived else "active" for info in infos] if all else None,

@@ -13,7 +13,7 @@ from nacre import config as settings
 from nacre.cli.failures import Failure
 from nacre.cli.flags import Flags
 from nacre.cli.progress import Progress
-from nacre.cli.text import clean, clean_json, cut, pad, width
+from nacre.cli.text import clean, clean_json, cut, pad, short_path, width
 from nacre.cli.times import rfc3339
 from nacre.errors import ConfigError
 from nacre.render.text import ago
@@ -218,8 +218,12 @@ def candidate_lines(error: Failure) -> list[str]:
     keys = [clean(key) for key, _ in error.candidates]
     widest = max(map(width, keys), default=0)
     room = max(_NARROWEST // 2, _DEFAULT_WIDTH - widest - 4)
-    titles = [cut(clean(title), room) for _, title in error.candidates]
-    return [f"  {pad(key, widest)}  {title}".rstrip() for key, title in zip(keys, titles, strict=True)]
+    lines = []
+    for key, title in error.candidates:
+        folder = f"  ({short_path(error.folders[key])})" if key in error.folders else ""
+        shown = cut(clean(title), max(room - width(folder), _NARROWEST // 2))
+        lines.append(f"  {pad(clean(key), widest)}  {shown}{folder}".rstrip())
+    return lines
 
 
 def _json(value: Any) -> str:

@@ -90,18 +90,28 @@ def find(sessions: Sessions, ref: str) -> Target:
     return Target(_searched(sessions, ref))
 
 
-def choose(ref: str, candidates: Iterable[tuple[str, str]], what: str, *, hint: str) -> str:
-    """The one of some keys and titles that a reference means, by key, title or unique prefix of a key."""
-    known = list(candidates)
-    matches = (
-        lambda key, _: key == ref,
-        lambda _, title: title.casefold() == ref.casefold(),
-        lambda key, _: len(ref) >= _SHORTEST and key.startswith(ref),
+class Choice(NamedTuple):
+    """Something that a reference may name: one of several sessions that are not in the list."""
+
+    key: str
+    title: str
+    uids: tuple[str, ...]
+
+
+def choose(ref: str, choices: Iterable[Choice], what: str, *, hint: str) -> str:
+    """The key that a reference means among these: a key, a title, or what a key or a uid starts or ends with."""
+    known = list(choices)
+    is_uid = bool(_UID.match(ref))
+    matches: tuple[Callable[[Choice], bool], ...] = (
+        lambda one: one.key == ref,
+        lambda one: one.title.casefold() == ref.casefold(),
+        lambda one: len(ref) >= _SHORTEST and one.key.startswith(ref),
+        lambda one: is_uid and any(uid.startswith(ref) or uid.endswith(ref) for uid in one.uids),
     )
     for match in matches:
-        found = [(key, title) for key, title in known if match(key, title)]
+        found = {one.key: (one.key, one.title) for one in known if match(one)}
         if found:
-            return _single(ref, found)
+            return _single(ref, list(found.values()))
     raise _missing(ref, what, hint)
 
 

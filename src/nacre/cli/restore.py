@@ -14,11 +14,14 @@ EXAMPLES = (
     ("list the trash", "nacre sessions trash list"),
     ("restore the session that was removed last", "nacre sessions restore @last"),
     ("one by its key", "nacre sessions restore telegram:42"),
+    ("one by its title", "nacre sessions restore 'Tax return'"),
 )
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("refs", metavar="KEY", nargs="+", help="sessions in the trash: key, prefix of a key, or @last")
+    parser.add_argument(
+        "refs", metavar="REF", nargs="+", help="sessions in the trash: key, prefix, uid, title or @last"
+    )
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 

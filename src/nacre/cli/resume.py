@@ -177,8 +177,10 @@ def require_terminal(args: Namespace, out: Out) -> None:
     with opened(args) as sessions:
         found = candidates(sessions, folder=args.folder, limit=_MAX_SHOWN) if sessions.location != ":memory:" else []
     shown = [(one.key, one.title or one.first_words) for one in found]
+    folders = {one.key: one.cwd for one in found if one.cwd}
     hint = "nacre chat -r KEY; `nacre sessions list` shows all sessions"
-    raise Failure("usage", "-r needs a session to resume, or a terminal to choose one", hint=hint, candidates=shown)
+    problem = "-r needs a session to resume, or a terminal to choose one"
+    raise Failure("usage", problem, hint=hint, candidates=shown, folders=folders)
 
 
 async def pick(found: Sequence[Candidate], out: Out) -> str | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from nacre.render.text import clip as cut
 from nacre.render.text import cuts, pad, size, visible, width
 
-__all__ = ["chop", "clean", "clean_json", "cut", "pad", "several", "size", "width", "wrap"]
+__all__ = ["chop", "clean", "clean_json", "cut", "pad", "several", "short_path", "size", "width", "wrap"]
 
 _BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 # What JSON lets stand in a string and a terminal would obey: DEL, C1, separators, directions, tags.
@@ -52,6 +53,13 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def short_path(path: str, most: int = 30) -> str:
+    """A path with ~ for the home directory; the end of it, if it is longer than `most` characters."""
+    home = os.path.expanduser("~")
+    short = clean(f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path)
+    return short if len(short) <= most else f"…{short[1 - most :]}"
 
 
 def several(count: int, one: str, many: str = "") -> str:

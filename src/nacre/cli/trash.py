@@ -28,7 +28,7 @@ EXAMPLES = (
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "restore", "empty"), nargs="?", default="list", help="default: list")
-    parser.add_argument("refs", metavar="KEY", nargs="*", help="restore: the sessions; empty: only these")
+    parser.add_argument("refs", metavar="REF", nargs="*", help="restore: the sessions; empty: only these")
     parser.add_argument(
         "--older-than", metavar="SPAN", help="empty: only what was removed longer ago than this, as 30d"
     )
@@ -39,7 +39,11 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     if args.action == "restore":
         if not args.refs:
-            raise Failure("usage", "restore needs the key of a session", hint="`nacre sessions trash list` shows them")
+            raise Failure(
+                "usage",
+                "restore needs the key or the title of a session",
+                hint="`nacre sessions trash list` shows them",
+            )
         return restore.run(args, out)
     return _list(args, out) if args.action == "list" else _empty(args, out)
 
@@ -47,22 +51,34 @@ def run(args: Namespace, out: Out) -> int:
 def _list(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
         found = discard.items(sessions.location)
+        titles = [discard.title_of(sessions.location, item) for item in found]
     if out.json:
-        out.listing(map(_listed, found))
+        out.listing(map(_listed, found, titles))
     elif found:
         columns = [
             Column("KEY", wraps=True, style=out.bold),
+            Column("TITLE", shrinks=True),
             Column("SIZE", right=True),
             Column("REMOVED", style=out.dim),
         ]
-        table.show(out, columns, [(clean(item.key), size(item.bytes), out.when(item.removed)) for item in found])
+        rows = [
+            (clean(item.key), clean(title), size(item.bytes), out.when(item.removed))
+            for item, title in zip(found, titles, strict=True)
+        ]
+        table.show(out, columns, rows)
     else:
         out.note("the trash is empty")
     return OK
 
 
-def _listed(item: Item) -> dict[str, Any]:
-    return {"key": item.key, "removed": item.removed, "generations": len(item.logs), "bytes": item.bytes}
+def _listed(item: Item, title: str) -> dict[str, Any]:
+    return {
+        "key": item.key,
+        "title": title,
+        "removed": item.removed,
+        "generations": len(item.logs),
+        "bytes": item.bytes,
+    }
 
 
 def _empty(args: Namespace, out: Out) -> int:

@@ -15,7 +15,6 @@ from nacre.agent.ports import Usage
 from nacre.entries import Describe, Hit, Message, Past, Record, SessionInfo, Unit, message_of, time_of
 from nacre.errors import Conflict, SessionNotFound
 from nacre.history import live
-from nacre.keys import INTERNAL
 from nacre.log.tail import Header
 from nacre.render.usage import summed
 from nacre.sessions import Sessions
@@ -272,7 +271,7 @@ def describe(sessions: Sessions, key: str, fields: dict[str, object]) -> None:
 def fork(sessions: Sessions, key: str, wanted: shapes.Fork) -> shapes.Forked:
     """Begin a session that shares a past; raises SessionNotFound and Conflict."""
     existing(sessions.exists(key) or None, key)
-    new = wanted.key or next(free for i in count(2) if not sessions.exists(free := f"{key.removeprefix(INTERNAL)}-{i}"))
+    new = wanted.key or next(free for i in count(2) if not sessions.exists(free := f"{key}-{i}"))
     sessions.fork(key, new, at=None if wanted.at is None else behind(sessions, key, wanted.at))
     if wanted.title:
         sessions.set_meta(new, title=wanted.title)
