@@ -219,3 +219,33 @@ def test_a_remote_model_answers_a_request_that_has_no_session() -> None:
             return reply.message.content
 
         assert anyio.run(complete) == "hello"
+
+
+def test_two_requests_that_fail_at_once_are_both_answered_by_the_fallback() -> None:
+    both = anyio.Event()
+    waiting: list[None] = []
+
+    class Down(Failing):
+        async def complete(self, context: Context, *, emit: Emit) -> Reply:
+            waiting.append(None)
+            if len(waiting) == 2:
+                both.set()
+            await both.wait()
+            return await super().complete(context, emit=emit)
+
+    first = Model(kind="test", provider=Down(ModelUnavailable("down")))
+    chain = ModelChain(first, Settings({}, {}), ["test/two"])
+    chain._models[1] = Model(kind="test", provider=Scripted(["hello", "hello"]))
+
+    async def run() -> list[object]:
+        said: list[object] = []
+
+        async def ask() -> None:
+            said.append((await chain.complete(HELLO, emit=lambda _: None)).message.content)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            tasks.start_soon(ask)
+        return said
+
+    assert anyio.run(run) == ["hello", "hello"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable
@@ -222,6 +223,31 @@ def test_the_worker_outlives_what_goes_wrong() -> None:
 
     anyio.run(run)
     assert troubled.done == ["d", "e", "f"]
+
+
+class BehindOnly:
+    """A memory that is behind with a session of another process, and cannot read any."""
+
+    def begin(self) -> list[str]:
+        return ["other"]
+
+    async def consolidate(self, key: str) -> int:
+        raise RuntimeError(f"no luck with {key}")
+
+    def warm(self) -> bool:
+        return False
+
+
+def test_trouble_with_a_session_of_another_process_is_no_error_of_this_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def run() -> None:
+        async with Consolidator(BehindOnly()) as worker:
+            worker.post("mine")
+            await worker.rest()
+
+    anyio.run(run)
+    assert {record.key: record.levelname for record in caplog.records} == {"mine": "ERROR", "other": "INFO"}  # type: ignore[attr-defined]
 
 
 class Endless:

@@ -102,13 +102,15 @@ class ModelChain:
             self._at = 0
             emit(Notice(f"{self.ref} is asked again: it could not answer before"))
         while True:
-            model, heard = self.current, _Heard(emit)
+            at, model, heard = self._at, self.current, _Heard(emit)
             try:
                 reply = await model.provider.complete(context, emit=heard, **options)
             except ModelUnavailable as error:
                 if heard.anything:
                     raise
-                await self._advance(error, emit)
+                # Another request, of memory for example, may have switched meanwhile.
+                if self._at == at:
+                    await self._advance(error, emit)
                 continue
             origin: dict[str, Any] = {"provider": model.kind} | ({} if model.is_local else {"remote": True})
             return replace(reply, message=replace(reply.message, extra={**reply.message.extra, **origin}))

@@ -175,7 +175,8 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list
         key = await session_key(app, args, out)
         if prompt is None:
             return await converse(app, args, out, key=key, attachments=attachments)
-        if not args.model and (before := app.other_model_before(key)):
+        before = "" if args.model or app.remote_question(key) else app.other_model_before(key)
+        if before:
             out.note(
                 f"this chat was answered by {clean(before)}; {app.model} answers now (-m {clean(before)} keeps it)"
             )
