@@ -360,3 +360,30 @@ def test_a_command_that_was_stopped_at_its_approval_is_reported_as_not_run(perso
         screen.say("well?")
         screen.until("I see: not run: stopped by the user")
         assert screen.leave() == 0
+
+
+def test_notices_come_after_the_messages_of_a_resumed_session(person: Person) -> None:
+    first, other = person.folder("first"), person.folder("other")
+    key = person.ask("hello", at=first)["session"]
+    with Screen(person, "chat", "-r", key, columns=200, at=other) as screen:
+        screen.until("is new to nacre.")
+        screen.type("n" + ENTER)
+        screen.until("for help")
+        screen.until("to trust it: nacre trust")
+        words = " ".join(screen.scrollback.split())
+        assert words.index("You said: hello") < words.index("Model: ollama/gemma4:e4b")
+        assert words.index("Model:") < words.index(f"this session was started in {first}")
+        assert words.count("files can only be read") == 1
+        assert screen.leave() == 0
+
+
+def test_notices_are_broken_between_words(person: Person) -> None:
+    folder = person.folder("a-project-with-a-long-name-that-fills-a-good-part-of-a-line")
+    with Screen(person, "chat", "hello", columns=60, at=folder) as screen:
+        screen.until("Do you trust this folder")
+        screen.type("n" + ENTER)
+        screen.until("Resume with:")
+        shown = set(screen.scrollback.split())
+        assert {"If", "agent", "change", "files", "run", "commands", "here", "asks", "before"} <= shown
+        assert {"is", "not", "trusted:", "only", "be", "read;", "trust", "it:"} <= shown
+        assert screen.code() == 0

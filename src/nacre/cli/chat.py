@@ -160,7 +160,7 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list
     from nacre.cli.interactive import converse  # noqa: PLC0415 - the same
     from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - the same
     from nacre.cli.oneshot import answer  # noqa: PLC0415 - the same
-    from nacre.cli.resume import session_key  # noqa: PLC0415 - the same
+    from nacre.cli.resume import describe_origin, session_key  # noqa: PLC0415 - the same
     from nacre.errors import NoModel  # noqa: PLC0415 - the same
 
     tell_warnings()
@@ -180,6 +180,8 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list
             out.note(
                 f"this chat was answered by {clean(before)}; {app.model} answers now (-m {clean(before)} keeps it)"
             )
+        if app.sessions.exists(key) and (origin := describe_origin(app.sessions, key, args.folder)):
+            out.note(origin)
         meta = opening_meta(app.sessions, key, cwd=str(args.folder), text=prompt)
         inbound = Inbound(key=key, content=content(prompt, attachments), sender="terminal", meta=meta)
         return await answer(app, args, out, inbound)

@@ -49,17 +49,17 @@ async def converse(app: App, args: Namespace, out: Out, *, key: str, attachments
     )
     talk.parts = [*attachments]
     talk.cwd = str(args.folder)
-    _greet(app, args, out)
-    code = await Repl(talk).run()
+    code = await Repl(talk, greet=lambda: _greet(app, args, out)).run()
     tell_how_to_resume(app, args, out, talk.key)
     return SIGNALLED + code if code else OK
 
 
 def _greet(app: App, args: Namespace, out: Out) -> None:
     """Say what this is, which model answers, which folder it works in, and how to get help."""
-    trust = "trusted" if app.folder is not None and app.folder.is_trusted else "not trusted: files can only be read"
+    # A folder that is not trusted has a notice of its own, with what follows from that.
+    trust = " (trusted)" if app.folder is not None and app.folder.is_trusted else ""
     what = "incognito: nothing is stored" if args.incognito else "an agent that keeps every conversation"
-    facts = (("", what), ("Model: ", app.model), ("Folder: ", f"{_short(args.folder)} ({trust})"))
+    facts = (("", what), ("Model: ", app.model), ("Folder: ", f"{_short(args.folder)}{trust}"))
     columns = out.sheet().columns - 1
     for label, text in facts:
         head = label or f"nacre {__version__}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _DEFAULT_WIDTH = 80
 _NARROWEST = 40
 _MINUTE, _MONTH = timedelta(minutes=1), 30 * 24 * 60
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _SCALARS = frozenset((str, int, bool, float, type(None)))
 
 
@@ -111,10 +113,11 @@ class Out:
             self.warn(text)
 
     def warn(self, text: str) -> None:
-        """Print on stderr."""
+        """Print on stderr; on a terminal, lines that are too long are broken at blanks."""
         if sys.stderr is not None:
             self._stream.flush()
-            sys.stderr.write(f"{text}\n")
+            lines = _broken_at_blanks(text, self.width) if sys.stderr.isatty() else [text]
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
             sys.stderr.flush()
 
     def progress(self, what: str, *, total: int | None = None, unit: str = "bytes") -> Progress:
@@ -211,6 +214,23 @@ def report(error: Failure, flags: Flags) -> None:
         sys.stderr.write(f"{line}\n")
     for line in error.hint.splitlines():
         sys.stderr.write(f"  {clean(line.strip())}\n")
+
+
+def _broken_at_blanks(text: str, columns: int) -> Iterator[str]:
+    """Lines no wider than a terminal; a word that is wider, such as an address, stays whole, so that it can be copied.
+
+    Colours take no room. A line that is continued is indented as its beginning is.
+    """
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        current = ""
+        for word in line[len(indent) :].split(" "):
+            longer = f"{current} {word}" if current else f"{indent}{word}"
+            if current and width(_COLOUR.sub("", longer)) > columns:
+                yield current
+                longer = f"{indent}{word}"
+            current = longer
+        yield current
 
 
 def candidate_lines(error: Failure) -> list[str]:

@@ -54,9 +54,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
 async def session_key(app: App, args: Namespace, out: Out) -> str:
     """The session that the arguments name: -r, -c, or a new one."""
     if args.ref:
-        key = open_session(app, args.ref, out, internal=args.internal)
-        _tell_origin(app, key, args.folder, out)
-        return key
+        return open_session(app, args.ref, out, internal=args.internal)
     if args.ref is not None:
         return await _pick(app, args.folder, out)
     if args.newest is None:
@@ -112,11 +110,6 @@ def describe_origin(sessions: Sessions, key: str, folder: Path) -> str:
     return f"this session belongs to {name}; what you write is stored there too, but nobody there is notified"
 
 
-def _tell_origin(app: App, key: str, folder: Path, out: Out) -> None:
-    if text := describe_origin(app.sessions, key, folder):
-        out.note(text)
-
-
 # ---- choosing one
 
 
@@ -160,7 +153,6 @@ async def _pick(app: App, folder: Path, out: Out) -> str:
     key = await pick(found, out)
     if key is None:
         raise Failure("declined", "no session was chosen", hint="`nacre chat` starts a new one")
-    _tell_origin(app, key, folder, out)
     return key
 
 

@@ -220,7 +220,8 @@ def _told(args: Namespace, out: Out, token: str) -> Callable[[int], None]:
         elif os.environ.get(VARIABLE):
             _say(args, out, f"serving on http://{where}:{port}/ with the token in {VARIABLE}; Ctrl-C stops it")
         elif args.log_format == "text":
-            out.note(f"serving on http://{where}:{port}/login#token={token}; Ctrl-C stops it")
+            # The address is alone on its line, so that it can be selected whole.
+            out.note(f"serving; Ctrl-C stops it. Log in at\nhttp://{where}:{port}/login#token={token}")
         else:
             logger.warning("serving; the token is not logged", extra={"port": port, "set": VARIABLE})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Callable
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,10 +22,11 @@ _TICK = 0.1
 
 
 class Repl:
-    """A conversation from its first line to its last."""
+    """A conversation from its first line to its last; `greet` says what this is."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: Talk, *, greet: Callable[[], None] = lambda: None) -> None:
         self._talk = talk
+        self._greet = greet
         self._signal = 0
 
     async def run(self) -> int:
@@ -45,12 +47,14 @@ class Repl:
         return self._signal
 
     def _begin(self) -> None:
-        """Print the notices and the session so far, and finish a turn that a crash cut short."""
+        """Print the session so far, then greeting and notices, and finish a turn that a crash cut short."""
         talk = self._talk
-        for note in talk.app.notes:
-            talk.hint(talk.desk.safe(note))
         if talk.app.sessions.exists(talk.key):
             show_past(talk)
+        self._greet()
+        origin = talk.desk.origin(talk.key) if talk.app.sessions.exists(talk.key) else ""
+        for note in filter(None, [origin, *talk.app.notes]):
+            talk.hint(talk.desk.safe(note))
         talk.look()
         if talk.is_unfinished():
             talk.go_on()
