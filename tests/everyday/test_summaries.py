@@ -99,3 +99,10 @@ def test_a_model_that_cannot_summarise_is_not_asked_after_every_turn(person: Per
     assert person.ask("-r", key, "two")["answer"] == "You said: two"
     assert before == 1
     assert person.said(key)[-2:] == ["two", "You said: two"]
+
+
+def test_a_session_of_one_long_turn_has_nothing_to_summarise_and_says_nothing(person: Person) -> None:
+    person.config("[agent]\nmax_context_tokens = 4000\n")
+    done = person.nacre("chat", "what is this?", stdin="many words " * 5000)
+    assert done.code == 0, done
+    assert "summarise" not in done.err

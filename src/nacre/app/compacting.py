@@ -89,6 +89,10 @@ class _Breaker(Struct):
         self.rest = min(2**self.failures, _LONGEST_REST) if self.failures >= _FAILURES else 0
 
 
+class _NothingToSummarise(NacreError):
+    """The session has only its last turn, which is never summarised."""
+
+
 class Compactor:
     """Makes summaries: automatically after turns, and on request.
 
@@ -201,6 +205,8 @@ class Compactor:
                 return
             try:
                 draft = await self._compacted(key, "", everything=False)
+            except _NothingToSummarise:
+                return
             except NacreError as error:
                 breaker.fail()
                 self._breakers[key] = breaker
@@ -252,7 +258,7 @@ class Compactor:
             reach=_MOST_PIECES * self._room,
         )
         if chosen is None:
-            raise NacreError(f"there is nothing to summarise in {key!r} yet: it has only the last turn")
+            raise _NothingToSummarise(f"there is nothing to summarise in {key!r} yet: it has only the last turn")
         record, kept = split(chosen.summary)
         usages: list[tuple[str, Usage]] = []
         for piece in pieces(told(chosen.covered), tokens=self._room):
