@@ -96,3 +96,16 @@ def test_copies_are_not_shown_to_the_model_and_are_erased_with_the_session(perso
     assert person.nacre("sessions", "rm", key, "--permanent", "--yes").code == 0
     files = [file for file in person.store.rglob("*") if file.is_file()]
     assert not any(b"ANCIENT ANCIENT" in file.read_bytes() for file in files)
+
+
+def test_undo_files_does_not_mention_a_command_that_was_refused(person: Person, project: Path) -> None:
+    person.model.answer = calling(EDIT, shell("echo x > y"))
+    person.nacre("chat", "--allow", "edit_file", "change it", at=project)
+    with Screen(person, "chat", "-c", at=project, rows=50) as screen:
+        screen.until("Result:")
+        screen.say("/undo --files")
+        screen.until("notes: restored")
+        screen.until("/rewind back undoes")
+        assert "cannot be undone" not in screen.text
+        screen.type("\x15")
+        assert screen.leave() == 0

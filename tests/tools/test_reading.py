@@ -139,6 +139,11 @@ def test_a_directory_below_is_listed_with_paths_from_the_root(listing: Tool, tre
         output(listing, path="link")
 
 
+def test_an_empty_folder_is_called_empty(listing: Tool, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    assert text(listing, path="sub") == "sub is empty"
+
+
 def test_many_files_are_counted_and_not_all_shown(listing: Tool, tmp_path: Path) -> None:
     for i in range(700):
         (tmp_path / f"{i:03}").touch()

@@ -186,7 +186,8 @@ class _Listing:
             notes.append(
                 f"[not searched: {', '.join(sorted(self._not_entered))}; name them in the pattern to search them]"
             )
-        return "\n".join([*(self._rows or [f"no file in {path} matches {pattern}"]), *notes])
+        nothing = f"{path} is empty" if not self._looked_at else f"no file in {path} matches {pattern}"
+        return "\n".join([*(self._rows or [nothing]), *notes])
 
     def _opened(self, path: str) -> tuple[str, list[Entry]]:
         with self._workspace.directory(path) as (fd, shown):
