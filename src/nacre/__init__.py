@@ -3,8 +3,16 @@
 Names are loaded when they are first used: `import nacre` alone costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import sys
+
+# `python -m nacre` searches the current folder for modules first, and an untrusted one may have an argparse.py.
+# While Python looks for the module to run, the first argument is "-m". Nothing else may be imported before this.
+_IS_PROGRAM = sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].removeprefix("-m").partition(".")[0] == __name__
+if _IS_PROGRAM and not sys.flags.safe_path:
+    del sys.path[0]
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from nacre.entries import Entry, Finding, Hit, Message, Receipt, Report, SessionInfo, Stored, ToolCall

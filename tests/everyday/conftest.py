@@ -59,6 +59,7 @@ class Person:
         place = self.home / name
         place.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
+            (place / file).parent.mkdir(parents=True, exist_ok=True)
             (place / file).write_text(text)
         return place
 

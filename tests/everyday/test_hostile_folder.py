@@ -110,3 +110,29 @@ def test_the_daemon_imports_and_follows_nothing_of_a_configured_workspace(person
         process.communicate(timeout=PATIENCE)
     assert not (person.home / "ran").exists()
     assert [path.name for path in (person.store / "home").iterdir()] == [".moved"]
+
+
+@pytest.mark.parametrize("module", ["nacre", "nacre.cli"])
+def test_python_m_imports_nothing_of_the_current_folder(person: Person, module: str) -> None:
+    names = ("argparse", "json", "typing", "asyncio", "msgspec", "encodings/idna", "dataclasses", "zlib", "gettext")
+    folder = person.folder("modules", **{f"{name}.py": "raise SystemExit('imported')\n" for name in names})
+    command = [sys.executable, "-m", module, "sessions", "list", "--json"]
+    done = subprocess.run(command, cwd=folder, env=person.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["schema_version"] == 1
+
+
+def test_a_library_user_keeps_their_own_search_path(person: Person) -> None:
+    folder = person.folder(
+        "library", **{"program/__main__.py": "import nacre, beside\n", "beside.py": "print('here')\n"}
+    )
+    command = [sys.executable, "-m", "program", "nacre"]
+    done = subprocess.run(command, cwd=folder, env=person.env, capture_output=True, text=True, check=False)
+    assert done.stdout == "here\n", done
+
+
+def test_a_rule_of_the_folder_that_cannot_be_read_is_refused_with_a_line(person: Person) -> None:
+    folder = person.folder("rules", **{".nacre/config.toml": '[permissions]\ndeny = ["shell(", "shell(rm *)"]\n'})
+    done = person.nacre("chat", "--trust", "hello", at=folder)
+    assert done.code == 0, done
+    assert ".nacre/config.toml: permissions.deny: the rule 'shell(' cannot be read" in done.err

@@ -100,7 +100,7 @@ def _command(args: Namespace) -> list[str]:
         given["--config"] = os.path.abspath(named)
     pairs = [*given.items(), *(("--name", name) for name in args.name)]
     words = [str(word) for option, value in pairs if value is not None for word in (option, value)]
-    return [sys.executable, "-m", "nacre.cli", "serve", *words]
+    return [sys.executable, "-P", "-m", "nacre.cli", "serve", *words]
 
 
 def _check(args: Namespace, out: Out) -> int:

@@ -151,7 +151,7 @@ def _install(package: Package) -> None:
 def _installer() -> list[str]:
     """The command that installs into this interpreter's environment."""
     if importlib.util.find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+        return [sys.executable, "-P", "-m", "pip", "install", "--disable-pip-version-check"]
     uv = shutil.which("uv")
     if uv is not None:
         return [uv, "pip", "install", "--python", sys.executable]
@@ -190,7 +190,7 @@ def _verified(out: Out) -> str:
 
 def _try(kit: Kit) -> None:
     """Use what was installed once, in a process of its own."""
-    command = [sys.executable, "-c", kit.trial]
+    command = [sys.executable, "-P", "-c", kit.trial]
     done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)  # noqa: S603 - our own words
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
