@@ -230,3 +230,33 @@ def test_a_redirect_to_another_host_needs_its_own_rule(person: Person, project: 
     assert "redirects to http://localhost" in done.out, done
     rules = ["--allow", f"web_fetch(127.0.0.1:{port})", "--allow", f"web_fetch(localhost:{port})"]
     assert "0.30.0" in person.nacre("chat", *rules, "fetch it", at=project).out
+
+
+def test_a_refusal_inside_a_delegated_task_is_a_line_and_exit_code_10(person: Person, project: Path) -> None:
+    def answer(request: Request) -> Reply:
+        is_child = any(message["role"] == "user" and "clean up" in str(message) for message in request.messages)
+        return calling(shell("rm notes") if is_child else Call("delegate", {"task": "clean up"}))(request)
+
+    person.model.answer = answer
+    done = person.nacre("chat", "--allow", "delegate", "tidy", at=project)
+    assert done.code == 10, done
+    assert 'refused shell(command="rm notes"): it needs approval' in done.err
+
+
+def test_a_kept_rule_that_cannot_be_read_is_named_and_skipped(person: Person, project: Path) -> None:
+    file = person.home / ".local" / "state" / "nacre" / "permissions.json"
+    file.write_text(json.dumps({"schema_version": 1, "folders": {str(project): ["shell(", "shell(echo hi)"]}}))
+    person.model.answer = calling(shell("echo hi"))
+    done = person.nacre("chat", "greet", at=project)
+    assert done.code == 0, done
+    assert f"{file}: the rule 'shell(' cannot be read" in done.err
+
+
+@pytest.mark.parametrize(
+    "call", [write("a\0b", "x"), Call("edit_file", {"path": "a\0b", "old_text": "x", "new_text": "y"})]
+)
+def test_a_path_with_a_null_character_is_an_error_for_the_model(person: Person, project: Path, call: Call) -> None:
+    person.model.answer = calling(call)
+    done = person.nacre("chat", "--allow", call.name, "go", at=project)
+    assert done.code == 0, done
+    assert "is not a path" in done.out

@@ -57,7 +57,7 @@ class Family:
     def depth(self, key: str) -> int:
         return self._depth
 
-    async def run(self, task: Task) -> Report:
+    async def run(self, task: Task, _: object) -> Report:
         self.tasks.append(task)
         return self._report
 

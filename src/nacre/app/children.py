@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from itertools import chain, count
 
 from nacre.agent.actor import Inbound
-from nacre.agent.ports import Context, Emit, Provider, Reply
+from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Returned
 from nacre.entries import Describe, Message
 from nacre.errors import NacreError, Stopped, StoreError
 from nacre.sessions import Sessions
@@ -14,8 +14,8 @@ from nacre.tools.delegate import Report, Status, Task
 
 _LONGEST_TITLE = 80
 
-Deliver = Callable[[Inbound, str], Awaitable[Message | None]]
-"""Give a task to a child of a session."""
+Deliver = Callable[[Inbound, str, Emit], Awaitable[Message | None]]
+"""Give a task to a child of a session; what happens in it is emitted."""
 
 
 class Spent(NacreError):
@@ -73,13 +73,18 @@ class Delegated:
         parent = self._parent(key)
         return key if parent is None else self.outermost(parent)
 
-    async def run(self, task: Task) -> Report:
-        """Run a new child to its end."""
+    async def run(self, task: Task, emit: Emit) -> Report:
+        """Run a new child to its end; `emit` gets the calls in it that were refused."""
+
+        def pass_on(event: Event) -> None:
+            if isinstance(event, Returned) and event.output.is_refused:
+                emit(event)
+
         key = self._free(f"{task.parent}/{task.call}")
         tally = self.running[key] = Tally(task)
         try:
             await self._sessions.submit(key, [_description(task, self._sessions.get_meta(task.parent))])
-            answer = await self._deliver(Inbound(key=key, content=task.text), task.parent)
+            answer = await self._deliver(Inbound(key=key, content=task.text), task.parent, pass_on)
             status: Status = "done" if answer is None else answer.extra.get("stopped", "done")
         except Spent:
             answer, status = None, "tokens"

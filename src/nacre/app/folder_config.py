@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from nacre.app.permissions import readable_rules
 from nacre.config import Settings, flat
 
 CONFIG_FILE = ".nacre/config.toml"
@@ -68,6 +69,9 @@ def parse(text: str, settings: Settings) -> FolderConfig:
     refused += [f"{CONFIG_FILE}: skills.folders: {name!r} is outside the folder and not followed" for name in outside]
     if outside:
         known["skill_folders"] = tuple(name for name in known["skill_folders"] if name not in outside)
+    for kind in ("ask", "deny"):
+        known[kind], problems = readable_rules(known.get(kind, ()))
+        refused += [f"{CONFIG_FILE}: permissions.{kind}: {problem}; it is not followed" for problem in problems]
     return FolderConfig(**known, limits=limits, refused=tuple(refused))
 
 

@@ -30,8 +30,13 @@ class PermissionStore:
         self.path = path or Path(state_folder()) / _FILE
 
     def rules(self, root: str) -> tuple[str, ...]:
-        """What is allowed in a folder; raises ConfigError if the file cannot be read."""
-        return tuple(self._read().get(root, ()))
+        """What is allowed in a folder, without rules that cannot be read; raises ConfigError if the file cannot be."""
+        return readable_rules(self._read().get(root, ()))[0]
+
+    def problems(self, root: str) -> list[str]:
+        """A line for each rule of a folder that cannot be read, and is not followed."""
+        found = readable_rules(self._read().get(root, ()))[1]
+        return [f"{self.path}: {problem}; it is not followed" for problem in found]
 
     def folders(self) -> dict[str, list[str]]:
         """What is allowed in every folder."""
@@ -72,6 +77,19 @@ class PermissionStore:
                 write_whole(self.path, text + b"\n")
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def readable_rules(rules: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """The rules that can be read, and what is wrong with each of the others."""
+    good, problems = [], []
+    for rule in rules:
+        try:
+            parse_rule(rule)
+        except ConfigError as error:
+            problems.append(str(error))
+        else:
+            good.append(rule)
+    return tuple(good), problems
 
 
 def rules_of(

@@ -273,7 +273,7 @@ class App:
                 "Allow it with --allow-remote or agent.allow_remote = true, or use a local model."
             )
 
-    async def _deliver(self, inbound: Inbound, parent: str) -> Message | None:
+    async def _deliver(self, inbound: Inbound, parent: str, emit: Emit) -> Message | None:
         """Give a child its task; when nobody waits for it any more, it is stopped.
 
         It may ask whoever is asked in the parent's turn, who is told which task asks.
@@ -284,7 +284,7 @@ class App:
             return "no" if above is None else await above(replace(approval, task=approval.task or task))
 
         try:
-            return await self.kernel.deliver(inbound, ask=None if above is None else ask)
+            return await self.kernel.deliver(inbound, emit=emit, ask=None if above is None else ask)
         except anyio.get_cancelled_exc_class():
             self.kernel.stop(inbound.key)
             raise
@@ -295,7 +295,7 @@ class App:
         What a person allowed always is kept for the folder; without one, in the session's meta.
         """
         self._asks[key] = ask
-        grounds, root = self.grounds, self._permission_root()
+        grounds, root = self.grounds, self.permission_root()
         if grounds.mode == "yolo" and self.is_guest(key):
             grounds = replace(grounds, mode="ask")
         approvals = Approvals(
@@ -318,7 +318,7 @@ class App:
     def grounds(self) -> Grounds:
         """What calls are judged by; raises ConfigError if a rule cannot be read."""
         if self._grounds is None:
-            options, furniture, root = self.options, self.furniture, self._permission_root()
+            options, furniture, root = self.options, self.furniture, self.permission_root()
             files, folder = furniture.files, self.folder
             folder_ask, folder_deny = (folder.ask, folder.deny) if folder is not None else ((), ())
 
@@ -338,7 +338,7 @@ class App:
             )
         return self._grounds
 
-    def _permission_root(self) -> str | None:
+    def permission_root(self) -> str | None:
         """The folder that "always" is kept for; None where it holds for the session: in the daemon, and incognito."""
         return None if self.folder is None or self.options.incognito else str(self.folder.root)
 
@@ -393,6 +393,8 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         )
         app.furniture = await furnish(makings, closing)
         app.furniture.notes[:0] = [*notes, *_folder_notes(makings, incognito=incognito)]
+        if (kept := app.permission_root()) is not None:
+            app.furniture.notes.extend(PermissionStore().problems(kept))
         app.file_history.workspace = app.furniture.files
         _check_mode(app)
         for note in app.notes:

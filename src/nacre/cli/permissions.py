@@ -39,7 +39,7 @@ def run(args: Namespace, out: Out) -> int:
         return _show(out, store.folders())
     root = _root(words[0] if words else ".")
     if args.action == "list":
-        return _show(out, {root: list(store.rules(root))})
+        return _show(out, {root: store.folders().get(root, [])})
     gone = store.remove(root, None if rule is None else [rule])
     if rule is not None and not gone:
         raise Failure("not_found", f"{rule} is not always allowed in {root}", hint="`nacre permissions` lists what is")

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from nacre.agent.ports import Output, Scene
+from nacre.agent.ports import Emit, Output, Scene
 from nacre.errors import ToolError
 from nacre.tools.functions import Function
 from nacre.tools.output import bounded
@@ -57,8 +57,8 @@ class Children(Protocol):
     def depth(self, key: str) -> int:
         """How many parents a session has; 0 for one that a person began."""
 
-    async def run(self, task: Task) -> Report:
-        """Run a new child to its end; it is cancelled with the call."""
+    async def run(self, task: Task, emit: Emit) -> Report:
+        """Run a new child to its end, and pass on the calls in it that were refused; it is cancelled with the call."""
 
 
 class Delegate:
@@ -83,7 +83,7 @@ class Delegate:
         if not task.strip():
             raise ToolError("the task is empty: describe what to do")
         most = self._limits.steps if steps is None else min(max(steps, 1), self._limits.steps)
-        return _told(await self._children.run(self._task(task, scene, depth, most)))
+        return _told(await self._children.run(self._task(task, scene, depth, most), scene.emit))
 
     def _task(self, text: str, scene: Scene, depth: int, steps: int) -> Task:
         return Task(

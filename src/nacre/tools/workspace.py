@@ -67,6 +67,8 @@ class Workspace:
         Such files are changed only after a question each time, whatever is allowed. Links are resolved, and
         case does not matter, since some file systems ignore it.
         """
+        if "\0" in path:
+            return False  # no file has such a name, and the tool says so
         given = os.path.join(self.root, path)
         return any(self._rules(place) for place in (os.path.normpath(given), os.path.realpath(given)))
 
