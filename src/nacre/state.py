@@ -31,9 +31,10 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write_whole(file: str | os.PathLike[str], data: bytes) -> None:
-    """Replace a file whole or not at all, durably; only its owner may read it."""
+    """Replace a file whole or not at all, durably; only its owner may read it. A link to it stays a link."""
     import tempfile  # noqa: PLC0415 - only to write
 
+    file = os.path.realpath(file)
     folder, name = os.path.split(os.fspath(file))
     handle, scratch = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
     try:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from nacre.app.folder import digests, open_folder, sources
+from nacre.app.folder import digests, open_folder, shell_word, sources
 from nacre.app.folder_config import apply
 from nacre.app.trust import TrustStore, find_root, why_broad
 from nacre.config import Settings
-from nacre.errors import ConfigError
+from nacre.errors import ConfigError, ToolError
+from nacre.skills import find as find_skills
+from nacre.skills.catalogue import Catalogue
+from nacre.skills.places import project_places
 
 NOBODY = 65534
 NONE = Settings({}, {})
@@ -145,3 +149,45 @@ def test_a_folder_raises_no_limit_of_an_agent(project: Path) -> None:
     config = open_folder(project, settings, is_trusted=True).config
     steps = [apply(config, settings.for_agent(name)).number("agent.max_steps") for name in ("main", "clerk")]
     assert steps == [20, 5]
+
+
+def test_a_link_to_the_file_stays_a_link(project: Path, store: TrustStore) -> None:
+    store.file.parent.mkdir(parents=True, exist_ok=True)
+    target = store.file.parent / "elsewhere.json"
+    store.file.symlink_to(target)
+    store.accept(project, {})
+    assert store.file.is_symlink()
+    assert str(project) in target.read_text()
+
+
+def test_a_file_of_a_newer_version_is_not_rewritten(project: Path, store: TrustStore) -> None:
+    store.file.parent.mkdir(parents=True, exist_ok=True)
+    store.file.write_text('{"schema_version": 2, "folders": {}}')
+    with pytest.raises(ConfigError, match="newer nacre"):
+        store.accept(project, {})
+    assert store.file.read_text() == '{"schema_version": 2, "folders": {}}'
+
+
+def test_a_line_break_in_a_name_is_shown_and_quoted(project: Path) -> None:
+    folder = project / "it's\nnot trusted"
+    folder.mkdir(parents=True)
+    (note,) = open_folder(folder, NONE, trust=TrustStore(project / "state")).notes
+    word = shell_word(folder)
+    assert "\n" not in note
+    assert word in note
+    done = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, text=True, check=True)
+    assert done.stdout == str(folder)
+
+
+def test_a_changed_file_of_a_skill_is_not_served(project: Path) -> None:
+    skill = project / ".agents" / "skills" / "x"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: x\ndescription: y\n---\nbody\n")
+    (skill / "extra.md").write_text("good")
+    folder = open_folder(project, NONE, is_trusted=True)
+    found = find_skills(project_places(project))
+    catalogue = Catalogue([entry.skill for entry in found.skills], is_current=folder.is_current)
+    assert catalogue.load("x", "extra.md") == "good"
+    (skill / "extra.md").write_text("evil")
+    with pytest.raises(ToolError, match="changed since they were accepted"):
+        catalogue.load("x", "extra.md")

@@ -123,3 +123,9 @@ def test_a_folder_whose_name_is_not_text_is_refused_in_a_sentence(person: Person
     folder = person.folder(os.fsdecode(b"caf\xe9"))
     done = person.nacre("chat", "hello", at=folder)
     assert (done.code, "is not UTF-8 text" in done.err) == (2, True), done
+
+
+def test_a_rule_that_cannot_be_read_is_not_set(person: Person) -> None:
+    done = person.nacre("config", "set", "permissions.allow", '["shell("]')
+    assert (done.code, "cannot be read" in done.err) == (2, True), done
+    assert person.nacre("config", "set", "permissions.allow", '["shell(ls)"]').code == 0

@@ -156,6 +156,7 @@ def test_a_title_is_given_and_taken_away(echo: Site) -> None:
     assert echo.client.patch("/api/sessions/k", json={"title": "Tax"}).json()["previous"] == ""
     answer = echo.client.patch("/api/sessions/k", json={"title": ""}).json()
     assert answer == {
+        "schema_version": 1,
         "ok": True,
         "operation": "rename",
         "dry_run": False,

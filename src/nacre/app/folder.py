@@ -6,6 +6,7 @@ import hashlib
 import os
 import shlex
 import stat
+import string
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -76,26 +77,45 @@ class Folder(Struct, frozen=True, kw_only=True):
         """Tell whether a skill of the folder was accepted."""
         return any(source.kind == "skill" and source.path == skill for source in self.followed)
 
+    def is_current(self, skill: Path) -> bool:
+        """Tell whether a skill has the files that were accepted; one that is not the folder's own is not looked at."""
+        accepted = [source for source in self.followed if source.kind == "skill" and source.path == skill]
+        return all(_read_skill(skill, self.root).digest == source.digest for source in accepted)
+
     @property
     def notes(self) -> list[str]:
         """What a person should be told of it, a line each."""
         if not self.is_trusted:
             broad = why_broad(self.root)
             reason = f" ({broad})" if broad else ""
-            how = f"nacre trust {shlex.quote(str(self.root))}"
-            return [f"{self.root} is not trusted{reason}: files can only be read; to trust it: {how}"]
+            how = f"nacre trust {shell_word(self.root)}"
+            return [f"{_visible(self.root)} is not trusted{reason}: files can only be read; to trust it: {how}"]
         found = [f"{self._name(source)} is not followed: {source.problem}" for source in self.pending if source.problem]
         changed = [self._name(source) for source in self.pending if not source.problem]
         if changed:
             verb = "is" if len(changed) == 1 else "are"
             names = ", ".join(changed)
             found.append(
-                f"{names} {verb} new or changed and not followed; to accept: nacre trust {shlex.quote(str(self.path))}"
+                f"{names} {verb} new or changed and not followed; to accept: nacre trust {shell_word(self.path)}"
             )
         return [*found, *self.config.refused]
 
     def _name(self, source: Source) -> str:
-        return str(source.path.relative_to(self.root))
+        return _visible(source.path.relative_to(self.root))
+
+
+def shell_word(path: Path) -> str:
+    """A path as a word that can be pasted into a shell; if it has a line break, in the form $'…'."""
+    text = str(path)
+    if text.isprintable():
+        return shlex.quote(text)
+    plain = b"/._- " + string.ascii_letters.encode() + string.digits.encode()
+    safe = (chr(byte) if byte in plain else f"\\x{byte:02x}" for byte in os.fsencode(text))
+    return f"$'{''.join(safe)}'"
+
+
+def _visible(path: Path) -> str:
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(path))
 
 
 def open_folder(path: Path, settings: Settings, *, is_trusted: bool = False, trust: TrustStore | None = None) -> Folder:

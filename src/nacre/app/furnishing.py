@@ -109,7 +109,7 @@ def _skills(makings: Makings) -> tuple[Catalogue, list[str]]:
     found = find_skills(places, accepts=folder.follows)
     hidden = folder.config.hidden_skills
     offered = [entry.skill for entry in found.skills if entry.skill.name not in hidden]
-    return Catalogue(offered), list(found.warnings)
+    return Catalogue(offered, is_current=folder.is_current), list(found.warnings)
 
 
 def _for_guests(tools: dict[str, Tool]) -> dict[str, Tool]:

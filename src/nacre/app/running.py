@@ -27,7 +27,7 @@ from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory
 from nacre.app.counts import Work
 from nacre.app.fallback import as_chain
-from nacre.app.folder import Folder, open_folder, sources
+from nacre.app.folder import Folder, open_folder, shell_word, sources
 from nacre.app.folder_config import apply
 from nacre.app.furnishing import Furniture, Makings, furnish, workspace
 from nacre.app.listing import find_model, list_all
@@ -413,7 +413,7 @@ def _folder_notes(makings: Makings, *, incognito: bool) -> list[str]:
     folder, configured = makings.folder, makings.settings.text("agent.workspace")
     if makings.is_daemon and not folder.is_trusted:
         names = ", ".join(str(source.path) for source in sources(folder.path, folder.root))
-        return [f"not followed: {names}; to accept: nacre trust {folder.path}"] if names else []
+        return [f"not followed: {names}; to accept: nacre trust {shell_word(folder.path)}"] if names else []
     if makings.is_daemon:
         return folder.notes
     if not configured:

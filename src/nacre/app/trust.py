@@ -108,11 +108,15 @@ class TrustStore:
 
     def _read(self) -> _Document:
         try:
-            return msgspec.json.decode(self.file.read_bytes(), type=_Document)
+            document = msgspec.json.decode(self.file.read_bytes(), type=_Document)
         except FileNotFoundError:
             return _Document()
         except (OSError, msgspec.MsgspecError) as error:
             raise ConfigError(f"{self.file} cannot be read: {error}; fix it, or remove it and trust again") from error
+        if document.schema_version > _SCHEMA:
+            version = document.schema_version
+            raise ConfigError(f"{self.file} was written by a newer nacre (schema_version {version}): upgrade nacre")
+        return document
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Entry]]:

@@ -113,6 +113,8 @@ def _looked_up(tables: dict[str, Any], key: str) -> Any:
 
 def _set(args: Namespace, out: Out) -> int:
     value = _value(args.key, args.values)
+    if args.key.rpartition("permissions.")[2] in {"allow", "ask", "deny"}:
+        _check_rules(args.key, value)
 
     def changed(text: str) -> str:
         from nacre.cli.settings_file import set_key, split_key  # noqa: PLC0415 - only to write
@@ -128,6 +130,16 @@ def _set(args: Namespace, out: Out) -> int:
     if setting is not None and setting.key == args.key and setting.variable in os.environ:
         out.warn(f"{setting.variable} is set, and overrides the file")
     return OK
+
+
+def _check_rules(key: str, rules: Sequence[str]) -> None:
+    from nacre.tools.permissions import parse_rule  # noqa: PLC0415 - only for rules
+
+    try:
+        for rule in rules:
+            parse_rule(rule)
+    except ConfigError as error:
+        raise Failure("config", f"{key}: {error}") from error
 
 
 def _unset(args: Namespace, out: Out) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from html import escape
 from pathlib import Path
@@ -20,9 +20,13 @@ _INTRODUCTION = (
 
 
 class Catalogue:
-    """The skills of a session; its text is the same, byte for byte, as long as they are."""
+    """The skills of a session; its text is the same, byte for byte, as long as they are.
 
-    def __init__(self, skills: Iterable[Skill]) -> None:
+    `is_current` tells whether the files of a skill's folder are still those that were accepted.
+    """
+
+    def __init__(self, skills: Iterable[Skill], *, is_current: Callable[[Path], bool] = lambda _: True) -> None:
+        self._is_current = is_current
         self._skills = {skill.name: skill for skill in sorted(skills, key=lambda skill: skill.name)}
 
     @property
@@ -45,7 +49,12 @@ class Catalogue:
         skill = self._skills.get(name)
         if skill is None:
             raise ToolError(f"there is no skill {name!r}: there are {', '.join(self._skills) or 'none'}")
-        return _file(skill, file) if file else _instructions(skill)
+        if not file:
+            return _instructions(skill)
+        text = _file(skill, file)
+        if not self._is_current(skill.folder):
+            raise ToolError(f"the files of the skill {name!r} were changed since they were accepted: ask the user")
+        return text
 
 
 def resources(skill: Skill) -> list[str]:

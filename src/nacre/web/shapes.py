@@ -289,6 +289,7 @@ class FoundList(Struct, frozen=True, kw_only=True):
 class Done(Struct, frozen=True, kw_only=True):
     """The result of an operation on a session."""
 
+    schema_version: Literal[1] = 1
     ok: bool = True
     operation: Literal["archive", "unarchive", "rm", "stop"]
     dry_run: bool = False
@@ -299,6 +300,7 @@ class Done(Struct, frozen=True, kw_only=True):
 class Renamed(Struct, frozen=True, kw_only=True):
     """A session's new and old title."""
 
+    schema_version: Literal[1] = 1
     ok: bool = True
     operation: Literal["rename"] = "rename"
     dry_run: bool = False
