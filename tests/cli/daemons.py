@@ -49,11 +49,17 @@ class Daemon:
     def logs(self, event: str) -> dict[str, Any]:
         """The next line of the log that says this."""
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            found: dict[str, Any] = json.loads(line)
-            if event in str(found):
-                return found
-        raise AssertionError(f"the log ended without {event!r}")
+        # A line that never comes would be waited for without end: the daemon is killed, and its log ends.
+        timer = threading.Timer(4 * PATIENT, self.process.kill)
+        timer.start()
+        try:
+            for line in self.process.stderr:
+                found: dict[str, Any] = json.loads(line)
+                if event in str(found):
+                    return found
+        finally:
+            timer.cancel()
+        raise AssertionError(f"the log ended without {event!r}, or it took {4 * PATIENT} seconds")
 
     def ends(self, number: int) -> float:
         """Tell it to end; the seconds that it took."""
