@@ -62,7 +62,7 @@ def test_a_reserved_key_of_a_caller_stays_readable_and_doctor_names_it(upgraded:
         assert [message.content for message in sessions.get_history(NOTES)] == ["a note of mine", "one more"]
         with pytest.raises(nacre.InvalidKey):
             sessions.add_message("nacre:new", "user", "hello")
-    assert upgraded.nacre("sessions", "fork", NOTES, "notes").code == 0
+    assert upgraded.nacre("sessions", "fork", "--internal", NOTES, "notes").code == 0
     assert upgraded.nacre("sessions", "rm", NOTES, "--internal").code == 0
     assert upgraded.said("notes") == ["a note of mine", "one more"]
     assert NOTES not in upgraded.nacre("doctor").out

@@ -102,7 +102,7 @@ def _opens(args: Namespace, root: str) -> Check:
     reserved = sorted({info.key for info in infos if is_internal(info.key)} - OWN_KEYS)
     if reserved:
         named = ", ".join(reserved[:_MOST_NAMED]) + (" …" if len(reserved) > _MOST_NAMED else "")
-        hint = "they stay readable by their key; `nacre sessions fork KEY NEW_KEY` gives one a key of its own"
+        hint = "they stay readable by their key; `nacre sessions fork --internal KEY NEW_KEY` gives one another key"
         return Check("store", "warn", f"{detail}; reserved keys, hidden from lists: {named}", hint)
     lost = _logs(f"{root}/sessions") - sum(not info.archived for info in infos)
     if lost > 0:
