@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from nacre.cli.failures import Failure, alone
+from nacre.cli.failures import OK, Failure, alone
 from nacre.cli.output import Out
 from nacre.cli.text import clean
 
@@ -86,9 +86,12 @@ def run(args: Namespace, out: Out) -> int:
     if out.can_ask and not args.trust:
         ask_for_trust(args.folder, out)
     try:
-        return anyio.run(_chat, args, out, prompt, attachments)
+        code = anyio.run(_chat, args, out, prompt, attachments)
     except BaseExceptionGroup as group:
         raise alone(group) from group
+    if code == OK and getattr(sys.stdout, "has_lost", False):
+        raise Failure("failed", "the output could not be written: stdout is closed")
+    return code
 
 
 def _attach(path: str) -> dict[str, Any]:
