@@ -13,4 +13,4 @@ def test_the_agent_can_be_read_in_an_evening() -> None:
     # What a request is made of (fitting, filling) can be read by itself.
     core = ("ports", "loop", "conversation", "actor", "kernel")
     lines = sum(len((ROOT / "agent" / f"{name}.py").read_text().splitlines()) for name in core)
-    assert lines <= 800
+    assert lines <= 850

@@ -8,8 +8,8 @@ import sys
 # `python -m nacre` searches the current folder for modules first, and an untrusted one may have an argparse.py.
 # While Python looks for the module to run, the first argument is "-m". Nothing else may be imported before this.
 _IS_PROGRAM = sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].removeprefix("-m").partition(".")[0] == __name__
-if _IS_PROGRAM and not sys.flags.safe_path:
-    del sys.path[0]
+if _IS_PROGRAM and not sys.flags.safe_path:  # pragma: no branch
+    del sys.path[0]  # pragma: no cover - runs in a process of its own; it is tested
 
 from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402

@@ -57,6 +57,6 @@ def test_a_failed_answer_says_that_the_message_is_stored(person: Person, model: 
             screen.until("your message is stored; nacre chat -r chat-")
             assert "thinking" not in screen.text
             assert any(line.startswith("nacre: ") and "out of memory" in line for line in screen.lines)
-            assert screen.code() == 13
+            assert screen.code() == 1
     finally:
         may_fail.set()

@@ -17,7 +17,7 @@ _REMOTE = re.compile(
 
 def local_model_before(model: ModelChain, settings: Settings, sessions: Sessions, key: str) -> str:
     """The local model that was asked last, if a remote one would answer now and the configuration does not allow it."""
-    if model.is_local or settings.flag("agent.allow_remote"):
+    if getattr(model, "is_local", True) or settings.flag("agent.allow_remote"):
         return ""
     if {model.ref, model.model} & {*settings.texts("agent.fallback")}:
         return ""  # Whoever lists a remote model there has said yes.
