@@ -274,7 +274,7 @@ def test_ctrl_c_ends_a_command_and_the_conversation_goes_on(person: Person) -> N
         assert screen.leave() == 0
 
 
-@pytest.mark.parametrize(("bell", "wanted"), [("bell", b"\x07"), ("notify", b"\x1b]9;nacre: The answer is there\x07")])
+@pytest.mark.parametrize(("bell", "wanted"), [("bell", b"\x07"), ("notify", b"\x1b]9;nacre: The answer is ready\x07")])
 def test_the_end_of_a_long_turn_is_heard(person: Person, bell: str, wanted: bytes) -> None:
     person.config(f'[cli]\nbell = "{bell}"\nbell_after = 0\n')
     with chat(person) as screen:
@@ -342,6 +342,11 @@ def test_ctrl_c_before_and_after_a_message_does_not_leave(person: Person) -> Non
         screen.type(CTRL_C + "hello" + ENTER)
         screen.until("You said: hello")
         screen.until_gone("Ctrl-C stops it")
+        # The editor reads again: a key between two lines is nobody's.
+        screen.type("x")
+        screen.until("> x")
+        screen.type("\x7f")
+        screen.until_gone("> x")
         screen.type(CTRL_C)
         screen.until("Press Ctrl-C again to leave")
         screen.say("still here")
