@@ -8,11 +8,14 @@ from typing import Any
 import nacre
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
+from nacre.log.place import Place
 from nacre.store.files import Durability, Files
 from nacre.testing import Disk, Fault, images
+from tests.paths import log_of
 
 ROOT = "/store"
-LOG = f"{ROOT}/sessions/k.jsonl"
+LOG = str(log_of(ROOT, "k"))
+SCRATCH = Place.of(ROOT, "k").scratch
 
 
 def store(ops: Ops, *, durability: Durability = "commit", max_open: int = 2) -> Files:

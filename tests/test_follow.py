@@ -18,6 +18,7 @@ from nacre.log.ops import Ops
 from nacre.log.watch import Watch
 from nacre.store.files import Files
 from tests.damage.lines import conversation
+from tests.paths import log_of
 
 WRITE = "import nacre, sys; nacre.open(sys.argv[1]).add_message('k', 'user', sys.argv[2])"
 
@@ -56,7 +57,7 @@ class Interrupted(Ops):
 def planted(root: Path, ops: Ops, *texts: str) -> tuple[nacre.Sessions, Path]:
     """A store with one log in it, and that log."""
     sessions = nacre.Sessions(Files(str(root), rules=RULES, ops=ops))
-    log = root / "sessions/k.jsonl"
+    log = log_of(root, "k")
     log.write_bytes(b"".join(conversation("k", texts)))
     return sessions, log
 

@@ -13,6 +13,7 @@ import nacre
 from nacre.history.live import RULES
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault, Process, Snapshot, images
+from tests.paths import log_of
 
 
 def opened(process: Process) -> nacre.Sessions:
@@ -247,10 +248,10 @@ def disk() -> Disk:
 
 def test_a_fork_whose_key_is_deleted_while_it_is_made_is_a_conflict(disk: Disk) -> None:
     sessions = opened(disk.process())
-    before_touching(disk, "/store/sessions/two.jsonl", lambda: opened(disk.process()).delete("two"))
+    before_touching(disk, str(log_of("/store", "two")), lambda: opened(disk.process()).delete("two"))
     with pytest.raises(nacre.Conflict, match="was deleted while it was being created"):
         sessions.fork("one", "two")
-    assert disk.process().listdir("/store/sessions") == ["one.jsonl"]
+    assert disk.process().listdir("/store/sessions") == [log_of("/store", "one").name]
     sessions.fork("one", "two")
     assert said(sessions, "two") == ["a" * 5000]
 

@@ -18,6 +18,7 @@ from nacre.history.live import RULES
 from nacre.log.ops import Ops
 from nacre.store.files import Files
 from nacre.store.transient import Transient
+from tests.paths import log_of
 
 T = TypeVar("T")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -74,7 +75,7 @@ def test_location_is_where_the_store_is(root: Path) -> None:
 def test_a_path_may_be_text_and_its_parents_are_made(root: Path) -> None:
     with nacre.open(str(root / "deep" / "er")) as sessions:
         sessions.add_message("k", "user", "a")
-    assert (root / "deep" / "er" / "sessions" / "k.jsonl").is_file()
+    assert log_of(root / "deep" / "er", "k").is_file()
 
 
 def test_two_stores_in_ram_know_nothing_of_each_other() -> None:
@@ -86,10 +87,8 @@ def test_two_stores_in_ram_know_nothing_of_each_other() -> None:
 def test_files_are_private(root: Path) -> None:
     with nacre.open(root) as sessions:
         sessions.add_message("k", "user", "a")
-    modes = {
-        path.name: path.stat().st_mode & 0o777 for path in (root, root / "sessions", root / "sessions" / "k.jsonl")
-    }
-    assert modes == {"store": 0o700, "sessions": 0o700, "k.jsonl": 0o600}
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (root, root / "sessions", log_of(root, "k"))}
+    assert modes == {"store": 0o700, "sessions": 0o700, log_of(root, "k").name: 0o600}
 
 
 def test_the_name_of_a_log_hides_no_key(root: Path) -> None:
@@ -228,10 +227,10 @@ def test_pop_takes_what_is_last_when_it_is_taken() -> None:
 def test_a_good_session_needs_no_repair(root: Path) -> None:
     with nacre.open(root) as sessions:
         sessions.add_messages("k", [user("a"), user("b")])
-        before = (root / "sessions" / "k.jsonl").read_bytes()
+        before = log_of(root, "k").read_bytes()
         receipt = sessions.repair("k")
         assert (receipt.key, receipt.set_aside, receipt.quarantine) == ("k", 0, None)
-        assert (root / "sessions" / "k.jsonl").read_bytes() == before
+        assert log_of(root, "k").read_bytes() == before
         assert sessions.verify().ok
 
 
@@ -247,7 +246,7 @@ def test_a_flipped_bit_is_found_named_and_costs_one_message(root: Path) -> None:
     with nacre.open(root) as sessions:
         for text in ("one", "two", "three", "four"):
             sessions.add_message("k", "user", text)
-    log = root / "sessions" / "k.jsonl"
+    log = log_of(root, "k")
     log.write_bytes(log.read_bytes().replace(b'"two"', b'"tvo"'))
     with nacre.open(root) as sessions:
         report = sessions.verify("k")
@@ -270,7 +269,7 @@ def test_both_faces_are_session_stores(root: Path) -> None:
 def test_a_session_log_is_lines_of_json_that_begin_with_their_number(root: Path) -> None:
     with nacre.open(root) as sessions:
         numbers = [sessions.add_message("k", "user", text) for text in "ab"]
-    lines = (root / "sessions" / "k.jsonl").read_text().splitlines()
+    lines = log_of(root, "k").read_text().splitlines()
     assert [line.split(",")[:2] for line in lines] == [['{"v":1', '"n":1'], ['{"v":1', '"n":2'], ['{"v":1', '"n":3']]
     assert numbers == [2, 3]
 

@@ -12,11 +12,11 @@ from nacre.app import running
 from nacre.app.serving import serving
 from nacre.channels.channel import Accept, Arrived, key_of
 from nacre.config import Settings
-from nacre.log.names import stem
 from nacre.log.ops import Ops
 from nacre.testing.ollama_server import OllamaServer, said
 from nacre.testing.ollama_server import serving as ollama
 from tests.app.test_running import MODELS, answer
+from tests.paths import log_of
 
 Opened = list[str]
 
@@ -90,7 +90,7 @@ def test_the_first_prompt_after_a_restart_holds_the_old_turns_which_nobody_read_
             await daemon(server, opened)
             opened.clear()
             before = await daemon(server, opened, words("who am I?"))
-            ann, bob = (f"{stem(key_of(words('', sender)))}.jsonl" for sender in ("ann", "bob"))
+            ann, bob = (log_of(home / "nacre_home", key_of(words("", sender))).name for sender in ("ann", "bob"))
             assert not {ann, bob} & set(before)
             assert ann in opened
             assert bob not in opened

@@ -18,6 +18,7 @@ from nacre.entries import ToolCall
 from nacre.errors import ToolError
 from nacre.sandbox.policy import SYSTEM
 from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said, serving
+from tests.paths import log_of
 from tests.sandbox.places import usable
 
 MODELS = {"gemma4:e4b": ["completion", "tools"]}
@@ -117,7 +118,9 @@ def test_what_was_said_is_hidden_from_tools_whose_workspace_holds_it(home: Path,
     async def act(app: App) -> None:
         with nacre.open() as sessions:
             assert sessions.search("private")
-        assert "cannot be used by tools" in await used(app, "read_file", path="nacre_home/sessions/diary.jsonl")
+        assert "cannot be used by tools" in await used(
+            app, "read_file", path=str(log_of(home / "nacre_home", "diary").relative_to(home))
+        )
         found = await used(app, "shell", command="grep -r private nacre_home xdg_cache_home")
         assert ("matches" in found, "very" in found) == (False, False)
 
@@ -144,7 +147,7 @@ def test_a_store_among_the_programs_is_hidden_from_the_shell(home: Path, monkeyp
         sessions.add_message("diary", "user", "very private")
 
     async def act(app: App) -> None:
-        found = await used(app, "shell", command=f"cat {home}/opt/store/sessions/diary.jsonl; ls {home}/opt")
+        found = await used(app, "shell", command=f"cat {log_of(home / 'opt' / 'store', 'diary')}; ls {home}/opt")
         assert ("private" in found, "Permission denied" in found, "store" in found) == (False, True, True)
 
     sections = {"agent": {"workspace": str(home / "room")}, "sandbox": {"kind": "bwrap"}}

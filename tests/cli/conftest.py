@@ -14,6 +14,7 @@ import pytest
 
 import nacre as library
 from nacre.cli import main
+from tests.paths import log_of
 
 
 class Result(NamedTuple):
@@ -78,7 +79,7 @@ class Nacre:
 
     def damage(self, key: str) -> None:
         """Flip a byte in the first message of a session."""
-        log = self.root / "sessions" / f"{key}.jsonl"
+        log = log_of(self.root, key)
         data = bytearray(log.read_bytes())
         data[data.index(b"hello")] ^= 1
         log.write_bytes(data)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Nacre
+from tests.paths import log_of
 
 
 def status(nacre: Nacre, name: str) -> dict[str, str]:
@@ -30,7 +31,7 @@ def test_a_sound_store_is_well(nacre: Nacre) -> None:
 
 def test_what_is_not_well_says_what_to_do(nacre: Nacre) -> None:
     nacre.fill("one")
-    (nacre.root / "sessions" / "one.jsonl").chmod(0o644)
+    log_of(nacre.root, "one").chmod(0o644)
     found = status(nacre, "permissions")
     assert found["status"] == "warn"
     assert found["hint"] == f"chmod -R go= {nacre.root}"
@@ -38,7 +39,7 @@ def test_what_is_not_well_says_what_to_do(nacre: Nacre) -> None:
 
 def test_a_log_without_a_session_is_mentioned(nacre: Nacre) -> None:
     nacre.fill("one")
-    (nacre.root / "sessions" / "two.jsonl").write_bytes(b"rubbish\n")
+    log_of(nacre.root, "two").write_bytes(b"rubbish\n")
     assert status(nacre, "store")["status"] == "warn"
 
 

@@ -13,6 +13,7 @@ from nacre.cli.export import write
 from nacre.cli.failures import Failure
 from nacre.log.format import unseal
 from tests.cli.conftest import Nacre
+from tests.paths import log_of
 
 
 @pytest.fixture
@@ -53,12 +54,12 @@ def test_html_is_one_file(talk: Nacre, tmp_path: Path) -> None:
 
 def test_jsonl_is_every_line_of_the_log(talk: Nacre) -> None:
     out = talk("sessions", "export", "talk", "--format", "jsonl").out
-    assert out == (talk.root / "sessions" / "talk.jsonl").read_text()
+    assert out == log_of(talk.root, "talk").read_text()
     assert talk("sessions", "export", "talk", "--jsonl").out == out
 
 
 def test_json_is_every_record_of_every_generation(talk: Nacre) -> None:
-    lines = (talk.root / "sessions" / "talk.jsonl").read_text().splitlines()
+    lines = log_of(talk.root, "talk").read_text().splitlines()
     with talk.sessions() as sessions:
         sessions.archive("talk")
         sessions.add_message("talk", "user", "anew")
@@ -100,7 +101,7 @@ def test_large_payloads_are_in_the_export(large: Nacre, chosen: str) -> None:
     assert result.code == 0
     lines = [line.lstrip(" ,").removesuffix("]}]}") for line in result.out.splitlines()]
     lines = [line for line in lines if line.startswith('{"v":1')]
-    log = [json.loads(line) for line in (large.root / "sessions" / "k.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for line in log_of(large.root, "k").read_text().splitlines()]
     log[-2]["m"]["content"][0]["text"] = log[-1]["data"]["note"] = LONG
     for record in log[-2:]:
         del record["blobs"]

@@ -10,6 +10,7 @@ from nacre.app import retention
 from nacre.cli import list as listing
 from nacre.cli.labels import Details, details_of
 from tests.cli.conftest import Nacre
+from tests.paths import log_of
 
 
 @pytest.fixture
@@ -118,16 +119,16 @@ def test_a_long_list_does_not_wait_for_labels_unless_they_are_wanted(
 
 
 def test_a_damaged_log_has_no_labels_and_does_not_stop_the_list(labelled: Nacre) -> None:
-    (labelled.root / "sessions" / "two.jsonl").write_bytes(b"nothing of ours\n")
+    log_of(labelled.root, "two").write_bytes(b"nothing of ours\n")
     assert listed(labelled, "--tag", "work") == ["one"]
 
 
 def test_a_log_that_became_unreadable_since_it_was_listed_has_no_labels(labelled: Nacre) -> None:
     with labelled.sessions() as sessions:
         (info,) = sessions.list(prefix="one")
-    log = labelled.root / "sessions" / "one.jsonl"
+    log = log_of(labelled.root, "one")
     log.unlink()
-    log.symlink_to(labelled.root / "sessions" / "two.jsonl")
+    log.symlink_to(log_of(labelled.root, "two"))
     assert details_of(str(labelled.root), info) == Details(pinned=False, tags=(), cwd="")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Nacre
+from tests.paths import log_of
 
 
 def test_damage_is_exit_6_and_nothing_is_changed(nacre: Nacre) -> None:
@@ -31,7 +32,7 @@ def test_one_session_is_verified_alone(nacre: Nacre) -> None:
 
 def test_a_log_that_cannot_be_listed_is_found_too(nacre: Nacre) -> None:
     nacre.fill("one")
-    (nacre.root / "sessions" / "two.jsonl").write_bytes(b"nothing that we wrote\n")
+    log_of(nacre.root, "two").write_bytes(b"nothing that we wrote\n")
     result = nacre("s", "verify", "--json")
     assert result.code == 6
     assert [(finding["key"], finding["kind"]) for finding in result.json["findings"]] == [("two", "stranger")]
@@ -57,14 +58,14 @@ def test_repair_prints_a_receipt_and_is_exit_7_where_something_was_lost(nacre: N
 def test_a_torn_log_is_not_called_a_stranger(nacre: Nacre) -> None:
     nacre.fill("one")
     for left in (b"", b'{"v', b'{"v":1,"n":1,"t":"op', b"\0" * 99):
-        (nacre.root / "sessions" / "two.jsonl").write_bytes(left)
+        log_of(nacre.root, "two").write_bytes(left)
         found = nacre("s", "verify", "--json").json["findings"]
         assert [finding["kind"] for finding in found] == (["torn"] if left else [])
 
 
 def test_a_strangers_file_is_never_repaired(nacre: Nacre) -> None:
     nacre.fill("one")
-    (nacre.root / "sessions" / "two.jsonl").write_bytes(b"nothing that we wrote\n")
+    log_of(nacre.root, "two").write_bytes(b"nothing that we wrote\n")
     before = nacre.files()
     result = nacre("s", "repair", "two")
     assert (result.code, result.out) == (6, "")
@@ -126,7 +127,7 @@ def test_a_dry_run_of_repair_says_exactly_what_is_then_set_aside(nacre: Nacre) -
     with nacre.sessions() as sessions:
         for i in range(8):
             sessions.add_message("one", "user", f"hello {i}")
-    spoilt = _spoil(nacre.root / "sessions" / "one.jsonl")
+    spoilt = _spoil(log_of(nacre.root, "one"))
     before = nacre.files()
     looked = nacre("s", "repair", "one", "--dry-run", "--json").json["results"][0]["findings"]
     assert nacre.files() == before
@@ -145,11 +146,11 @@ def test_every_line_that_was_damaged_or_not_is_somewhere_after_a_repair(nacre: N
     with nacre.sessions() as sessions:
         for i in range(8):
             sessions.add_message("one", "user", f"hello {i}")
-    spoilt = _spoil(nacre.root / "sessions" / "one.jsonl")
+    spoilt = _spoil(log_of(nacre.root, "one"))
     receipt = nacre("s", "repair", "one", "--json").json["results"][0]
     notes = [json.loads(line) for line in Path(receipt["quarantine"]).read_text().splitlines()]
     aside = [note["raw"].encode() if "raw" in note else base64.b64decode(note["b64"]) for note in notes]
-    there = {*nacre.files()["sessions/one.jsonl"].splitlines(), *(piece.rstrip(b"\n") for piece in aside)}
+    there = {*log_of(nacre.root, "one").read_bytes().splitlines(), *(piece.rstrip(b"\n") for piece in aside)}
     assert set(spoilt.splitlines()) <= there
 
 
@@ -211,7 +212,7 @@ def test_du_counts_every_byte_once(nacre: Nacre) -> None:
 
 def test_du_of_one_session(nacre: Nacre) -> None:
     nacre.fill("one", "two")
-    size = len(nacre.files()["sessions/one.jsonl"])
+    size = log_of(nacre.root, "one").stat().st_size
     assert nacre("s", "du", "one", "--json").json["items"] == [{"key": "one", "bytes": size}]
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cli.conftest import Nacre
+from tests.paths import log_of
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_point_shows_what_stands_around_it(talk: Nacre) -> None:
 
 def test_raw_gives_the_lines_of_the_log(talk: Nacre) -> None:
     out = talk("sessions", "show", "talk", "--raw").out
-    assert out == (talk.root / "sessions" / "talk.jsonl").read_text()
+    assert out == log_of(talk.root, "talk").read_text()
     assert talk("sessions", "show", "talk", "--raw", "--last", "2").out.splitlines() == out.splitlines()[-2:]
     assert talk("sessions", "show", "talk", "--raw", "--entry", "6").out.splitlines() == [out.splitlines()[5]]
     assert talk("sessions", "show", "talk", "--raw", "--entry", "99").code == 3
@@ -96,7 +97,7 @@ def test_the_line_of_a_record_is_as_it_is_where_a_session_went_back(nacre: Nacre
         number = sessions.add_message("k", "user", "one")
         sessions.add_message("k", "user", "two")
         sessions.rewind("k", number)
-    log = (nacre.root / "sessions" / "k.jsonl").read_text()
+    log = log_of(nacre.root, "k").read_text()
     assert nacre("sessions", "show", "k", "--raw", "--entry", "4").out == log.splitlines(keepends=True)[-1]
 
 

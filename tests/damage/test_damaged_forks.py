@@ -11,9 +11,10 @@ import pytest
 import nacre
 from nacre.cli import discard
 from nacre.testing import Disk, Fault
+from tests.paths import log_of
 from tests.simulated import LOG, ROOT, names, opened, said, say
 
-FORK = f"{ROOT}/sessions/fork.jsonl"
+FORK = str(log_of(ROOT, "fork"))
 PAST = ["a", "b", "c"]
 
 
@@ -57,7 +58,7 @@ def test_a_flipped_bit_that_makes_two_lines_of_the_header_is_put_right() -> None
     sessions = opened(disk)
     say(sessions, "a")
     sessions.fork("k", "J" * 5)
-    (log,) = (f"{ROOT}/sessions/{name}" for name in names(disk, "sessions") if name != "k.jsonl")
+    (log,) = (f"{ROOT}/sessions/{name}" for name in names(disk, "sessions") if name != Path(LOG).name)
     disk.write_durable(log, disk.read(log).replace(b"JJJJJ", b"JJ\nJJ"))
     assert said(opened(disk), "J" * 5) == ["a"]
 
@@ -143,7 +144,7 @@ def test_a_torn_first_write_where_a_fork_did_not_come_to_be_is_no_session(disk: 
 def test_a_deletion_of_a_fork_that_lost_its_header_is_finished(disk: Disk) -> None:
     say(opened(disk), "d", key="fork")
     process = disk.process()
-    link = f"{ROOT}/sessions/kept.jsonl"
+    link = str(log_of(ROOT, "kept"))
     process.link(FORK, link)
     opened(disk).delete("fork")
     process.rename(link, FORK)
@@ -205,7 +206,7 @@ def test_a_session_that_was_begun_anew_is_not_taken_for_a_fork_in_the_trash(
         say(sessions, "b", key="fork")
         discard.discard(sessions, "fork", is_active=True)
         say(sessions, "c", "d", key="fork")
-    log = tmp_path / "sessions" / "fork.jsonl"
+    log = log_of(tmp_path, "fork")
     log.write_bytes(damaged(log.read_bytes()))
     with nacre.open(tmp_path) as sessions:
         say(sessions, "e", key="fork")
@@ -215,7 +216,7 @@ def test_a_session_that_was_begun_anew_is_not_taken_for_a_fork_in_the_trash(
 def test_a_session_that_was_begun_anew_is_not_taken_for_a_fork_that_never_came_to_be(disk: Disk) -> None:
     say(opened(disk), "d", "e", key="other")
     disk.write_durable(f"{ROOT}/base/other.{'1' * 32}.0.jsonl", disk.read(LOG))
-    log = f"{ROOT}/sessions/other.jsonl"
+    log = str(log_of(ROOT, "other"))
     disk.write_durable(log, without_header(disk.read(log)))
     assert said(opened(disk), "other") == ["d", "e"]
 
@@ -225,7 +226,7 @@ def test_a_session_that_lost_its_header_does_not_share_its_payloads_with_the_tra
         say(sessions, "old" * 30_000)
         discard.discard(sessions, "k", is_active=True)
         say(sessions, "a", "b")
-    log = tmp_path / "sessions" / "k.jsonl"
+    log = log_of(tmp_path, "k")
     log.write_bytes(without_header(log.read_bytes()))
     with nacre.open(tmp_path) as sessions:
         say(sessions, "new" * 30_000)

@@ -11,6 +11,7 @@ import pytest
 import nacre
 from tests.damage.lines import TIME, fields_of, resealed, seal
 from tests.damage.stores import KEY, go_on, lines_of, said, set_aside, write
+from tests.paths import log_of
 
 
 def user(text: str) -> nacre.Message:
@@ -186,7 +187,7 @@ def test_a_session_that_fell_out_of_the_cache_remembers_everything(root: Path) -
 
 def test_one_unreadable_file_does_not_disable_the_store(root: Path) -> None:
     write(root, ["one"])
-    rubbish = root / "sessions" / "rubbish.jsonl"
+    rubbish = log_of(root, "rubbish")
     rubbish.write_bytes(b"\xff\xfe not ours")
     with nacre.open(root) as sessions:
         sessions.add_message(KEY, "user", "two")

@@ -19,14 +19,11 @@ from nacre.history.live import RULES
 from nacre.index import Index
 from nacre.log.ops import Ops
 from nacre.store.files import Files
+from tests.paths import log_of
 
 
 def found(index: Index, query: str) -> list[tuple[str, int]]:
     return sorted((hit.key, hit.n) for hit in index.search(query))
-
-
-def log_of(root: Path, name: str) -> Path:
-    return root / "sessions" / f"{name}.jsonl"
 
 
 # ---- what is written is found
@@ -373,9 +370,9 @@ def test_a_log_that_was_replaced_is_read_anew(root: Path, sessions: Sessions, in
 
 def test_a_log_that_cannot_be_read_does_not_hide_the_others(root: Path, sessions: Sessions, index: Index) -> None:
     sessions.add_message("k", "user", "word")
-    (root / "sessions" / "link.jsonl").symlink_to(log_of(root, "k"))
-    (root / "sessions" / "folder.jsonl").mkdir()
-    (root / "sessions" / "noise.jsonl").write_bytes(os.urandom(500))
+    log_of(root, "link").symlink_to(log_of(root, "k"))
+    log_of(root, "folder").mkdir()
+    log_of(root, "noise").write_bytes(os.urandom(500))
     assert found(index, "word") == [("k", 2)]
     assert [info.key for info in index.infos(archived=False)] == ["k"]
 
@@ -440,9 +437,9 @@ def test_a_session_that_could_not_be_read_once_is_found_by_the_next_search(
         opened = 0
 
         def open(self, path: str, flags: int, mode: int = 0o600) -> int:
-            self.opened += path.endswith("/k.jsonl")
+            self.opened += path == str(log_of(root, "k"))
             # The first time it is listed, the second time it is read.
-            if path.endswith("/k.jsonl") and self.opened == 2:
+            if path == str(log_of(root, "k")) and self.opened == 2:
                 raise OSError(errno.EMFILE, "too many open files")
             return super().open(path, flags, mode)
 

@@ -14,6 +14,7 @@ from nacre import Sessions
 from nacre.index import Index
 from nacre.index.location import FILE, folder_of
 from nacre.index.warm import Listed, listed
+from tests.paths import log_of
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_a_new_session_is_found_by_the_library(warm: Index, sessions: Sessions, 
 
 
 def test_a_session_that_went_is_missed(warm: Index, root: Path, cache: Path) -> None:
-    (root / "sessions" / "one.jsonl").unlink()
+    log_of(root, "one").unlink()
     assert listed(str(root), cache=str(cache)) is None
 
 

@@ -14,6 +14,7 @@ from nacre.store.files import Files
 from nacre.testing import Disk, Fault
 from tests.legacy import earlier
 from tests.legacy.earlier import TORN, document, line, meta
+from tests.paths import log_of
 
 
 def files(root: Path) -> Files:
@@ -117,9 +118,9 @@ def test_files_of_other_shapes_are_never_touched(root: Path) -> None:
 def test_a_log_of_ours_is_no_earlier_session(root: Path) -> None:
     with nacre.Sessions(files(root)) as sessions:
         sessions.add_message("k", "user", "a")
-    before = (root / "sessions" / "k.jsonl").read_bytes()
+    before = log_of(root, "k").read_bytes()
     found, _ = started(root)
-    assert (found.report, (root / "sessions" / "k.jsonl").read_bytes()) == ((), before)
+    assert (found.report, log_of(root, "k").read_bytes()) == ((), before)
 
 
 def test_a_stranger_that_has_a_logs_name_is_left_and_said(root: Path) -> None:
@@ -281,6 +282,8 @@ import sys
 from nacre.history.live import RULES
 from nacre.legacy import migrate_at_start
 from nacre.store.files import Files
+from tests.paths import log_of
+from tests.paths import log_of
 store = Files(sys.argv[1], rules=RULES)
 print("ready", flush=True)
 sys.stdin.readline()

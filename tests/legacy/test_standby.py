@@ -11,6 +11,7 @@ from nacre.legacy import Migration, SessionManager, fallback, migrate_at_start
 from nacre.store.files import Files
 from nacre.testing import Disk, images
 from tests.legacy.earlier import document, line
+from tests.paths import log_of
 
 
 def sessions_at(root: Path) -> tuple[Migration, nacre.Sessions]:
@@ -126,6 +127,6 @@ def test_a_new_session_of_its_own_is_migrated(root: Path) -> None:
 
 
 def test_a_log_that_cannot_be_read_is_not_an_empty_session(root: Path) -> None:
-    (root / "sessions" / "k.jsonl").mkdir(parents=True)
+    log_of(root, "k").mkdir(parents=True)
     with pytest.raises(nacre.StoreError):
         standby_at(root).get_history("k")

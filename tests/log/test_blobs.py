@@ -20,6 +20,7 @@ from nacre.log.file import LogFile
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.testing import Disk, Fault
+from tests.paths import log_of
 from tests.simulated import ROOT, fail_after, names, opened, said, say, settled
 
 LARGE = "z" * (LARGEST + 1)
@@ -52,7 +53,7 @@ def test_only_a_text_over_the_limit_is_taken_out(root: Path, length: int, count:
 def test_the_line_says_what_stands_where(root: Path) -> None:
     with nacre.open(root) as sessions:
         sessions.add_full_message("k", {"role": "user", "content": [{"text": LARGE}], "note": "blob:mine"})
-    line = json.loads((root / "sessions/k.jsonl").read_text().splitlines()[-1])
+    line = json.loads(log_of(root, "k").read_text().splitlines()[-1])
     (payload,) = shared(root)
     assert line["blobs"] == ["/m/content/0/text"]
     assert line["m"] == {
@@ -101,7 +102,7 @@ def test_a_long_message_of_short_texts_stays_in_its_line(root: Path) -> None:
 def test_a_place_that_is_not_there_is_passed_over(root: Path) -> None:
     with nacre.open(root) as sessions:
         sessions.add_full_message("k", {"role": "user", "content": [LARGE]})
-    log = root / "sessions/k.jsonl"
+    log = log_of(root, "k")
     from tests.damage.lines import seal  # noqa: PLC0415 - only this test writes a line of its own
 
     first, last = log.read_bytes().splitlines(keepends=True)

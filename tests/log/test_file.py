@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import Never
 
 import pytest
@@ -17,7 +18,7 @@ from nacre.log.file import LogFile
 from nacre.log.place import Place
 from nacre.testing import Disk, Fault, Killed
 from tests.damage.lines import UID, conversation, header
-from tests.simulated import LOG, ROOT, fail_after, names, opened, said, say, settled
+from tests.simulated import LOG, ROOT, SCRATCH, fail_after, names, opened, said, say, settled
 from tests.strikes import at_every_step, is_struck
 
 USER = {"role": "user"}
@@ -104,7 +105,7 @@ def test_what_could_neither_be_flushed_nor_moved_is_hidden(disk: Disk, sessions:
     with pytest.raises(nacre.DurabilityUnknown):
         say(sessions, "b")
     assert said(opened(disk)) == ["a"]
-    assert names(disk, "sessions") == ["k.jsonl"]
+    assert names(disk, "sessions") == [Path(LOG).name]
     say(sessions, "c")
     assert settled(disk) == ["a", "c"]
 
@@ -156,9 +157,9 @@ def test_a_scratch_file_that_cannot_be_removed_is_replaced_by_the_next(disk: Dis
     disk.fail(Fault(call="unlink"))
     with pytest.raises(nacre.DurabilityUnknown):
         say(sessions, "b")
-    assert names(disk, "sessions") == ["k.jsonl", "k.tmp"]
+    assert names(disk, "sessions") == [Path(LOG).name, Path(SCRATCH).name]
     say(sessions, "c")
-    assert names(disk, "sessions") == ["k.jsonl"]
+    assert names(disk, "sessions") == [Path(LOG).name]
 
 
 # Interrupted
@@ -283,7 +284,7 @@ def test_a_creation_that_came_to_nothing_makes_way(disk: Disk, sessions: nacre.S
 def test_bringing_back_a_log_that_is_gone_does_nothing(disk: Disk, sessions: nacre.Sessions) -> None:
     gone = LogFile(disk.process(), Place.of(ROOT, "other", archived=UID), rules=live.RULES)
     gone.unarchive(Place.of(ROOT, "other"))
-    assert names(disk, "sessions") == ["k.jsonl"]
+    assert names(disk, "sessions") == [Path(LOG).name]
 
 
 def test_repairing_a_log_that_is_gone_keeps_nothing(disk: Disk, sessions: nacre.Sessions) -> None:
