@@ -9,8 +9,9 @@ NacreError
 │   ├── SessionBusy         another process holds it
 │   ├── Conflict            the session is not as the caller assumed; read it again
 │   ├── FormatTooNew        written by a later version of nacre
-│   ├── InvalidKey          this text cannot name a session
-│   └── InvalidMessage      this value cannot be stored as a message or record
+│   └── InvalidArgument     a call's argument has the wrong type or value; nothing was done
+│       ├── InvalidKey      this text cannot name a session
+│       └── InvalidMessage  this value cannot be stored as a message or record
 ├── Busy                    a session has more waiting than it takes; try again later
 ├── Stopped                 a turn was stopped before it had an answer
 ├── ProviderError           a model or its server failed
@@ -63,11 +64,15 @@ class FormatTooNew(StoreError):
     """The session was written by a later version; this one neither reads nor changes it."""
 
 
-class InvalidKey(StoreError):
+class InvalidArgument(StoreError):
+    """An argument has the wrong type or value; nothing was stored. The call must be changed, a retry does not help."""
+
+
+class InvalidKey(InvalidArgument):
     """The text cannot name a session."""
 
 
-class InvalidMessage(StoreError):
+class InvalidMessage(InvalidArgument):
     """The value cannot be stored as a message or record; nothing was stored."""
 
 

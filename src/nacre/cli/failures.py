@@ -50,6 +50,7 @@ _KINDS = {
     "Conflict": ("conflict", ""),
     "Refused": ("refused", "`nacre doctor` checks space and permissions"),
     "DurabilityUnknown": ("durability_unknown", "`nacre sessions verify` shows what was stored"),
+    "InvalidArgument": ("usage", ""),
     "InvalidKey": ("invalid_key", ""),
     "ServerFailed": ("server_failed", "try again, or ask another model: `nacre models` lists them"),
     "ModelUnavailable": ("model_unavailable", "`nacre models` lists the models that can answer"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from nacre.errors import InvalidKey
+from nacre.checks import check_key
 
-_LONGEST_KEY = 1024
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10))}
 
@@ -20,28 +19,15 @@ def stem(key: str) -> str:
     `~` is not in the safe alphabet, so the two kinds never meet.
     Raises InvalidKey for what cannot be a key.
     """
-    encoded = _encoded(key)
+    key = check_key(key)
     if _SAFE.match(key) and key not in _RESERVED:
         return key
     from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along, which plain keys can do without
 
     slug = re.sub(r"[^a-z0-9]+", "-", key.lower().encode("ascii", "ignore").decode()).strip("-")[:40]
-    return f"{slug}~{blake2b(encoded, digest_size=16).hexdigest()}"
+    return f"{slug}~{blake2b(key.encode(), digest_size=16).hexdigest()}"
 
 
 def key_of(name: str) -> str | None:
     """Return the key that a file name alone tells, if it does."""
     return name if _SAFE.match(name) and name not in _RESERVED else None
-
-
-def _encoded(key: str) -> bytes:
-    if not isinstance(key, str):
-        raise InvalidKey(f"a session key must be text, not {type(key).__name__}")
-    if not 1 <= len(key) <= _LONGEST_KEY:
-        raise InvalidKey(f"a session key must have 1 to {_LONGEST_KEY} characters, this one has {len(key)}")
-    if "\0" in key:
-        raise InvalidKey(f"a session key must not contain NUL: {key!r}")
-    try:
-        return key.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidKey(f"a session key must be valid Unicode, this one has a lone surrogate: {key!r}") from error

@@ -48,6 +48,7 @@ _KINDS: Mapping[type[Exception], str] = {
     errors.FormatTooNew: "too_new",
     errors.Refused: "refused",
     errors.DurabilityUnknown: "durability_unknown",
+    errors.InvalidArgument: "usage",
     errors.InvalidKey: "invalid_key",
     errors.InvalidMessage: "invalid_message",
     errors.ContextOverflow: "too_long",
