@@ -337,6 +337,23 @@ def test_viewing_a_change_that_was_shown_whole_does_not_print_it_again(person: P
         assert screen.leave() == 0
 
 
+def test_ctrl_c_before_and_after_a_message_does_not_leave(person: Person) -> None:
+    with chat(person) as screen:
+        screen.type(CTRL_C + "hello" + ENTER)
+        screen.until("You said: hello")
+        screen.until_gone("Ctrl-C stops it")
+        # The editor reads again: a key between two lines is nobody's.
+        screen.type("x")
+        screen.until("> x")
+        screen.type("\x7f")
+        screen.until_gone("> x")
+        screen.type(CTRL_C)
+        screen.until("Ctrl-C again to leave")
+        screen.say("still here")
+        screen.until("You said: still here")
+        assert screen.leave() == 0
+
+
 def test_a_command_that_was_stopped_at_its_approval_is_reported_as_not_run(person: Person, model: Model) -> None:
     call_once(model, "shell", command="echo ran > flag")
     with chat(person) as screen:
