@@ -9,12 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 SHARED_MEMORY = Path("/dev/shm")
 
 # Indexes of stores in temporary directories are of no use to the user who runs the tests.
 _CACHE = tempfile.TemporaryDirectory(prefix="nacre-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
+
+# No property may fail because the machine is busy, and each run tries the same examples.
+settings.register_profile("nacre", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("nacre")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -129,7 +129,7 @@ def test_a_message_comes_back_from_its_mapping(message: Message) -> None:
     assert Message.from_mapping(known.to_mapping()) == known
 
 
-@settings(SETTINGS, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(SETTINGS, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=2))
 def test_any_message_may_be_tried_again_after_reopening(root: Path, messages: list[Message]) -> None:
     with nacre.open(root) as sessions:
