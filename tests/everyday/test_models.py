@@ -233,6 +233,7 @@ def test_the_request_asks_for_no_more_than_the_window_of_the_model(person: Perso
 @pytest.mark.skipif("not __import__('nacre.providers.weights', fromlist=['x']).is_installed()", reason="not installed")
 def test_the_embedded_model_says_that_it_is_a_toy(person: Person) -> None:
     done = person.nacre("chat", "hello", OLLAMA_HOST=DOWN, NACRE_MEMORY_ENABLED="false", NACRE_EMBEDDED_THREADS="1")
-    assert done.code in {0, 12}, done
+    # It says what it likes: an answer, one that does not end, or nothing.
+    assert done.code in {0, 11, 12}, done
     assert "Ollama at http://127.0.0.1:1 cannot be reached" in done.err
     assert "do not rely on what it says" in done.err
