@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import nacre
 from nacre.history.live import RULES
 from nacre.legacy import Migration, fallback, migrate_at_start
+from nacre.log.names import log_stem
 from nacre.store.files import Files
 from nacre.testing import Disk, Killed, Process, Snapshot, images
 
@@ -112,11 +113,13 @@ def _beside(texts: Texts) -> Made:
 
 
 def _same_name(texts: Texts) -> Made:
-    """One session's file has the name of another session's log."""
-    said, other = texts("s"), texts("u")
+    """One session's file has the plain name of another session, and one the name that its own log needs."""
+    said, other, third = texts("s"), texts("u"), texts("v")
+    log = log_stem("box_5")
     files = {"sessions/box_3.jsonl": b"".join(map(line, said)), "sessions/box_3.meta.json": meta("box:3")}
+    files |= {f"sessions/{log}.jsonl": b"".join(map(line, third)), f"sessions/{log}.meta.json": meta("box_5")}
     files["b.json"] = document("box_3", *other)
-    return files, {"box:3": Held(said, said), "box_3": Held(other, other)}
+    return files, {"box:3": Held(said, said), "box_3": Held(other, other), "box_5": Held(third, third)}
 
 
 def planted(world: World, seed: int) -> Disk:

@@ -124,12 +124,23 @@ def test_a_log_of_ours_is_no_earlier_session(root: Path) -> None:
 
 
 def test_a_stranger_that_has_a_logs_name_is_left_and_said(root: Path) -> None:
-    put(root / "sessions", notes__jsonl=b'{"event":1}\n')
+    stranger = log_of(root, "notes")
+    put(root / "sessions", **{stranger.name.replace(".", "__"): b'{"event":1}\n'})
     put(root, a__json=document("notes", "a"))
     found, _ = started(root)
     assert outcomes(found) == [("notes", "failed")]
-    assert (root / "sessions" / "notes.jsonl").read_bytes() == b'{"event":1}\n'
+    assert stranger.read_bytes() == b'{"event":1}\n'
     assert (root / "a.json").exists()
+
+
+def test_a_stranger_that_has_a_plain_name_is_in_nobodys_way_and_is_said(root: Path) -> None:
+    put(root / "sessions", notes__jsonl=b'{"event":1}\n')
+    put(root, a__json=document("notes", "a"))
+    found, sessions = started(root)
+    sessions.add_message("notes", "user", "b")
+    assert (outcomes(found), said(sessions, "notes")) == ([("notes", "migrated")], ["a", "b"])
+    assert (root / "sessions" / "notes.jsonl").read_bytes() == b'{"event":1}\n'
+    assert [finding.kind for finding in sessions.verify().findings] == ["stranger"]
 
 
 def test_an_empty_document_leaves_nothing_to_migrate(root: Path) -> None:
@@ -237,12 +248,19 @@ def test_a_directory_that_is_not_there_holds_nothing(root: Path) -> None:
     assert migrate(files(root), root / "nowhere").report == ()
 
 
-def test_logs_are_looked_through_once(root: Path) -> None:
+def test_names_of_logs_are_looked_through_once(root: Path) -> None:
+    put(root / "sessions", a__jsonl=line("a"))
+    started(root)
+    put(root / "sessions", **{log_of(root, "b").name.replace(".", "__"): line("b")})
+    assert started(root)[0].report == ()
+    assert outcomes(migrate(files(root), root)) == [(log_of(root, "b").stem, "migrated")]
+
+
+def test_a_plain_name_that_comes_later_is_found_by_the_next_start(root: Path) -> None:
     put(root / "sessions", a__jsonl=line("a"))
     started(root)
     put(root / "sessions", b__jsonl=line("b"))
-    assert started(root)[0].report == ()
-    assert outcomes(migrate(files(root), root)) == [("b", "migrated")]
+    assert outcomes(started(root)[0]) == [("b", "migrated")]
 
 
 def test_a_full_disk_stops_it_and_leaves_what_is_not_migrated() -> None:

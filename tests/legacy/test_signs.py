@@ -11,7 +11,7 @@ import pytest
 import nacre
 from nacre.history.live import RULES
 from nacre.legacy.migration import migrate_at_start
-from nacre.legacy.signs import is_due
+from nacre.legacy.signs import DONE, is_due
 from nacre.log.ops import Ops
 from nacre.store.files import Files
 
@@ -108,4 +108,4 @@ def test_a_migration_in_another_process_is_not_disturbed(root: Path) -> None:
     with (root / "migrating.lock").open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert not is_due(Ops(), str(root))
-        assert held.read() == b"done\n"
+        assert held.read() == DONE

@@ -21,6 +21,7 @@ from nacre.log import blobs
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.place import Place, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.log.plain import path_now
 from nacre.log.reader import reading
 
 if TYPE_CHECKING:
@@ -200,7 +201,8 @@ def _move(ops: Ops, old: str, new: str) -> None:
 
 
 def _refuse_taken(path: str, place: Place) -> None:
-    if os.path.exists(place.log) and not _is_same(path, place.log):
+    taken = path_now(Ops(), place)
+    if taken and not _is_same(path, taken):
         hint = "archive or remove that one first"
         raise Failure("conflict", f"there is now an active session {place.key!r}", hint=hint)
 

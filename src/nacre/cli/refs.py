@@ -21,6 +21,7 @@ from nacre.keys import is_internal
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.place import Place, uids_in
+from nacre.log.plain import path_now
 
 if TYPE_CHECKING:
     from nacre.entries import SessionInfo
@@ -121,7 +122,7 @@ def is_key(sessions: Sessions, ref: str) -> bool:
         place = Place.of(sessions.location, ref)
     except InvalidKey:
         return False
-    return os.path.exists(place.log) or bool(uids_in(Ops(), f"{place.root}/archive", place.name))
+    return bool(path_now(Ops(), place)) or bool(uids_in(Ops(), f"{place.root}/archive", place.name))
 
 
 def head_of(path: str) -> Head:
@@ -181,7 +182,7 @@ def _by_path(sessions: Sessions, path: str) -> str:
     root = os.path.dirname(os.path.dirname(path))
     if root != os.path.realpath(sessions.location):
         raise Failure("not_found", f"{path} is not in the store at {sessions.location}", hint=f"add --store {root}")
-    name = os.path.basename(path).partition(".")[0]
+    name = Place.of_file(root, os.path.basename(path)).name
     key = head_of(path).sid or key_of(name)
     if key is None or stem(key) != name:
         raise Failure(
@@ -233,7 +234,7 @@ def _uids(root: str) -> Iterator[tuple[str, str]]:
         with entries:
             for entry in entries:
                 if entry.name.endswith(".jsonl"):
-                    yield entry.name.partition(".")[0], uid_of(entry)
+                    yield Place.of_file(root, entry.name).name, uid_of(entry)
 
 
 _UidOf = Callable[["os.DirEntry[str]"], str]

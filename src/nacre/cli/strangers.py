@@ -40,5 +40,5 @@ def is_strange(path: str) -> bool:
 
 def _path(root: str, key: str) -> str:
     """A log that says nothing is known by the name of its file, or by the key that was asked for."""
-    path = f"{root}/sessions/{key}.jsonl"
+    path = Place(root, "", key).log
     return path if os.path.exists(path) else Place.of(root, key).log

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from nacre.log.names import stem_of_log
+
 FOLDERS = ("sessions", "archive", "cold", "quarantine", "base", "blobs", "trash")
 _OF_SESSIONS = ("sessions", "archive", "cold", "quarantine")
 
@@ -36,6 +38,7 @@ def usage_of(root: str) -> Usage:
             folders[folder] += found.st_size
             if folder in _OF_SESSIONS:
                 name = entry.name.partition(".")[0]
+                name = stem_of_log(name) if folder == "sessions" else name
                 sessions[name] = sessions.get(name, 0) + found.st_size
     return Usage(folders, sessions)
 

@@ -14,6 +14,7 @@ from nacre.cli.refs import add_ref, find
 from nacre.cli.strangers import named
 from nacre.cli.text import clean, several
 from nacre.log.names import stem
+from nacre.log.place import Place
 
 if TYPE_CHECKING:
     from nacre.entries import Finding
@@ -95,7 +96,7 @@ def _has_others(root: str, keys: dict[str, int]) -> bool:
             files = os.listdir(f"{root}/{folder}")
         except OSError:
             continue
-        if any(file.endswith(".jsonl") and file.partition(".")[0] not in names for file in files):
+        if any(file.endswith(".jsonl") and Place.of_file(root, file).name not in names for file in files):
             return True
     return False
 

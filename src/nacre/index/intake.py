@@ -13,10 +13,10 @@ from nacre.entries import Message, Record
 from nacre.index.listing import check
 from nacre.index.text import body_of
 from nacre.log.lines import Lines
-from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place
+from nacre.log.plain import open_to_read
 from nacre.log.tail import Tail, examine, state_of
 
 _LINE_END = 11
@@ -62,7 +62,7 @@ class Gone(Exception):
 def opened(ops: Ops, place: Place, progress: Progress) -> Iterator[Intake]:
     """Open a log to read on from where it was left; raises Gone, or OSError or StoreError if it cannot be read."""
     try:
-        fd, _ = open_log(ops, place.log, os.O_RDONLY)
+        fd, _ = open_to_read(ops, place)
     except FileNotFoundError as error:
         raise Gone(place.log) from error
     try:

@@ -15,6 +15,7 @@ from nacre.history import live
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.place import Place
+from nacre.log.plain import path_now
 from nacre.log.reader import reading
 
 if TYPE_CHECKING:
@@ -119,9 +120,7 @@ def infos(logs: Iterable[Seen], *, archived: bool) -> list[SessionInfo]:
 
 def place_of(root: str, path: str) -> Place:
     """The place of a log that is known by its path; its key is in its header."""
-    folder, _, file = path.partition("/")
-    name, _, uid = file.removesuffix(_ENDING).partition(".")
-    return Place(root, "", name, uid if folder == ARCHIVED else "")
+    return Place.of_file(root, path.partition("/")[2])
 
 
 def check(numbers: Iterable[int], times: Iterable[str]) -> None:
@@ -152,6 +151,9 @@ def _glance(ops: Ops, root: str, path: str, found: os.stat_result) -> Seen | Non
         return None
     seen = Seen(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     place = place_of(root, path)
+    if place.plain.endswith(path) and path_now(ops, place) != place.plain:
+        # What has the plain name beside a log is a second one, or an earlier agent's; the next start takes it in.
+        return seen
     try:
         with reading(ops, place) as it:
             if it.past is None:

@@ -153,6 +153,13 @@ def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime 
     )
 
 
+def is_other(beginning: bytes) -> bool:
+    """Tell by the first line of a file, if it is whole and JSON, that the file is not one of messages."""
+    line, end, _ = beginning.lstrip().partition(b"\n")
+    value = _parsed(line) if end else None
+    return isinstance(value, dict) and not _is_message(value)
+
+
 def spelled(time: datetime | None) -> str:
     """A time as every record spells it; "" for none."""
     return f"{time.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z" if time is not None else ""

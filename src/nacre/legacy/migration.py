@@ -21,15 +21,20 @@ from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
 from nacre.legacy.planning import Outcome, Plan, Planner, ops_of
 from nacre.legacy.quarantine import set_aside
 from nacre.legacy.signs import DONE, LOCK, is_due
-from nacre.legacy.sources import Source, contents, free_path, lone_metas, read, sources
+from nacre.legacy.sources import Source, contents, free_path, has_log_name, lone_metas, read, sources
+from nacre.log.names import key_of
 from nacre.log.ops import Ops
 from nacre.log.place import Place, settle_names, write_all
+from nacre.log.plain import beside, rename_plain
 from nacre.store.files import Files
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Called after each file with the bytes looked at so far, and the bytes in all."""
+
+_AT_ONCE = 64
+"""How many logs are renamed together, with one flush of their folder."""
 
 _CarryOut = Callable[[Plan, Legacy, Source], str]
 _NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -117,6 +122,8 @@ class _Walk:
 
     def go(self, *, is_settled: bool = False) -> Iterator[Migrated]:
         """Do it, and say what was done; `is_settled` if names of logs in the store are known to be logs."""
+        if self.directory == self._root:
+            self._rename_logs()
         found = sources(self._ops, self.directory, logs=self._own if is_settled else "")
         if found:
             self._settle()
@@ -188,6 +195,31 @@ class _Walk:
         except OSError as error:
             raise Refused(f"{self._root} cannot be synced, nothing was migrated: {error}") from error
 
+    def _rename_logs(self) -> None:
+        """Give logs of earlier versions the names of today, so that an earlier agent does not take them for its own."""
+        files = set(self._ops.listdir(self._own))
+        names = [file.removesuffix(".jsonl") for file in files if file.endswith(".jsonl")]
+        places = [Place.of(self._root, name) for name in sorted(names) if key_of(name) is not None]
+        try:
+            for start in range(0, len(places), _AT_ONCE):
+                self._rename(places[start : start + _AT_ONCE])
+        except OSError as error:
+            raise Refused(f"{self._own} cannot be written, nothing was migrated: {error}") from error
+
+    def _rename(self, places: Sequence[Place]) -> None:
+        try:
+            rename_plain(self._ops, *places)
+        except StoreError as error:
+            if len(places) > 1:
+                for place in places:
+                    self._rename([place])
+                return
+            logger.warning("a log could not be renamed", extra={"file": places[0].plain, "error": str(error)})
+        for place in places:
+            if beside(self._ops, place) == "second":
+                logger.warning("a session has two logs; both are kept as generations", extra={"key": place.key})
+                self._store.take_in(place.key)
+
     def _out_of_the_way(self, found: Sequence[Source]) -> Sequence[Source]:
         """Rename earlier sessions that have names of logs, so that none of them is taken for a damaged log."""
         try:
@@ -200,7 +232,7 @@ class _Walk:
 
     def _has_a_logs_name(self, source: Source) -> bool:
         """Tell whether an earlier session's file has a name that a log may need."""
-        if source.folder != self._own or not source.name.endswith(".jsonl"):
+        if source.folder != self._own or not has_log_name(source.name):
             return False
         try:
             return read(self._ops, source) is not None

@@ -6,10 +6,11 @@ import os
 from contextlib import suppress
 
 from nacre.log.folders import state_of
+from nacre.log.names import is_log_name
 from nacre.log.ops import Ops
 
 LOCK = "migrating.lock"
-DONE = b"done\n"
+DONE = b"done 2\n"
 _EARLIER = (".json", ".jsonl.archived")
 _CLAIMED = ".jsonl.migrating"
 _LONGEST = 100
@@ -18,8 +19,8 @@ _LONGEST = 100
 def is_due(ops: Ops, root: str) -> bool:
     """Tell whether a name in a store's root or `sessions` may be an earlier session's.
 
-    Our logs have names that earlier ones may have, too: they count until they have been looked through once. A folder
-    that has not changed since its names were last seen is not listed again, however many there are.
+    Names that logs have today count until they have been looked through once. A folder that has not changed since its
+    names were last seen is not listed again, however many there are.
     """
     if any(name.endswith((*_EARLIER, ".jsonl")) for name in _names(ops, root)):
         return True
@@ -28,8 +29,8 @@ def is_due(ops: Ops, root: str) -> bool:
     if now and seen == DONE + now:
         return False
     ours = _names(ops, folder)
-    others = [name for name in ours if not name.endswith(".jsonl")]
-    if any(name.endswith(_EARLIER) or _CLAIMED in name for name in others):
+    others = [name for name in ours if not is_log_name(name.removesuffix(".jsonl"))]
+    if any(name.endswith((*_EARLIER, ".jsonl")) or _CLAIMED in name for name in others):
         return True
     if not seen.startswith(DONE):
         return bool(ours)

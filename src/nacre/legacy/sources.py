@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import re
 import stat as modes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from nacre.errors import StoreError
-from nacre.legacy.documents import Legacy, read_document, read_lines
+from nacre.legacy.documents import Legacy, is_other, read_document, read_lines
+from nacre.log.names import is_log_name
 from nacre.log.ops import Ops
 
 _OURS = b'{"v":'
 _BLOCK = 1024 * 1024
+_BEGINNING = 64 * 1024
 _CLAIMED = re.compile(r"(.+\.jsonl)\.migrating(\.\d+)?\Z", re.DOTALL)
 _META = ".meta.json"
 
@@ -50,16 +52,21 @@ def folders_of(directory: str) -> tuple[str, str]:
 def sources(ops: Ops, directory: str, *, logs: str = "") -> list[Source]:
     """The files of a directory that may hold sessions: archived ones first, and documents last.
 
-    In the folder `logs` a name that may be a log's is one, unless there is metadata beside it.
+    In the folder `logs` a name that logs have is a log's, unless there is metadata beside it.
     """
     found: list[Source] = []
     for folder in folders_of(directory):
         names = _names(ops, folder)
         for name in sorted(names):
             source = _source(folder, name, names)
-            if source is not None and not (folder == logs and name.endswith(".jsonl") and not source.meta):
+            if source is not None and not (folder == logs and has_log_name(name) and not source.meta):
                 found.append(source)
     return sorted(found, key=lambda source: (not source.is_archived, source.is_document))
+
+
+def has_log_name(name: str) -> bool:
+    """Tell whether a file has a name that active logs have today."""
+    return name.endswith(".jsonl") and is_log_name(name.removesuffix(".jsonl"))
 
 
 def lone_metas(ops: Ops, directory: str) -> Iterator[tuple[str, str]]:
@@ -76,7 +83,8 @@ def read(ops: Ops, source: Source) -> Legacy | None:
 
     Raises Unreadable if it should hold one, and OSError.
     """
-    found = contents(ops, source.path)
+    is_told = source.is_document or bool(source.meta)
+    found = contents(ops, source.path, unless=None if is_told else is_other)
     if found is None:
         return None
     data, changed = found
@@ -87,12 +95,17 @@ def read(ops: Ops, source: Source) -> Legacy | None:
     return replace(legacy, is_archived=source.is_archived) if legacy is not None else None
 
 
-def contents(ops: Ops, path: str) -> tuple[bytes, datetime] | None:
-    """The bytes of a file and when it was changed; None if it is a log of ours, or no file at all."""
+def contents(ops: Ops, path: str, *, unless: Callable[[bytes], bool] | None = None) -> tuple[bytes, datetime] | None:
+    """The bytes of a file and when it was changed; None if it is a log of ours, or no file at all.
+
+    None as well if `unless` says so of its beginning: a large file of another program is not read at every start.
+    """
     fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         found = ops.fstat(fd)
         if not modes.S_ISREG(found.st_mode) or ops.pread(fd, len(_OURS), 0) == _OURS:
+            return None
+        if unless is not None and unless(ops.pread(fd, _BEGINNING, 0)):
             return None
         return b"".join(_blocks(ops, fd)), datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
     finally:

@@ -15,6 +15,7 @@ from nacre.log.erase import erase_rest
 from nacre.log.forking import Root, forked, is_shared, share
 from nacre.log.founding import founded
 from nacre.log.place import Place, make_folder, settle_names
+from nacre.log.plain import archive_second, uid_of_second
 from nacre.log.successor import compacted, dead, renewed
 from nacre.log.survey import Survey
 from nacre.log.tail import Level
@@ -184,6 +185,22 @@ class LogFile(Writer):
                     self._ops.unlink(self._place.log)
                     settle_names(self._ops, self._place.folder)
         self._close()
+
+    def take_in(self) -> None:
+        """Keep a second log, which an earlier version began under the plain name, as a generation of this session.
+
+        The younger of both is active. Killed at any point it leaves both, and is done by doing it again.
+        """
+        with self._locked(create=False) as held:
+            second = uid_of_second(self._ops, self._place) if held else ""
+            if second in ("", self.uid):
+                return
+            if second < self.uid:
+                archive_second(self._ops, self._place, second)
+                return
+        if self.archive() or self.makes_way():
+            # Opening it gives it the name that is free now.
+            self.exists()
 
     def exists(self) -> bool:
         """Tell whether there is a session in the log."""

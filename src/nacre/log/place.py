@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nacre.log.folders import may_hold
-from nacre.log.names import stem
+from nacre.log.names import log_stem, stem, stem_of_log
 from nacre.log.ops import Ops
 
 _UID = re.compile(r"[0-9a-f]{32}\Z")
@@ -29,6 +29,12 @@ class Place(NamedTuple):
         """The active session of a key, or its archived generation of that uid."""
         return cls(root, key, stem(key), archived)
 
+    @classmethod
+    def of_file(cls, root: str, file: str) -> Place:
+        """The session of a log that was met by its name in `sessions` or in `archive`; its key is in its header."""
+        name, _, uid = file.removesuffix(".jsonl").partition(".")
+        return cls(root, "", name if uid else stem_of_log(name), uid)
+
     @property
     def folder(self) -> str:
         return f"{self.root}/archive" if self.archived else f"{self.root}/sessions"
@@ -38,13 +44,18 @@ class Place(NamedTuple):
         return f"{self._base}.jsonl"
 
     @property
+    def plain(self) -> str:
+        """The name that earlier versions gave an active log, the plain key; "" if it never had another than today's."""
+        return "" if self.archived or "~" in self.name else f"{self.folder}/{self.name}.jsonl"
+
+    @property
     def scratch(self) -> str:
         """Where the next log is written before it takes the old one's name; only under the log's lock."""
         return f"{self._base}.tmp"
 
     @property
     def _base(self) -> str:
-        return f"{self.folder}/{self.name}.{self.archived}" if self.archived else f"{self.folder}/{self.name}"
+        return f"{self.folder}/{self.name}.{self.archived}" if self.archived else f"{self.folder}/{log_stem(self.name)}"
 
     def cold(self, uid: str) -> str:
         return f"{self.root}/cold/{self.name}.{uid}.jsonl.zst"

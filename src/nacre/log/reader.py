@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from nacre.log.forking import refuse_forks
 from nacre.log.lines import Lines
-from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place
+from nacre.log.plain import is_named, open_to_read
 from nacre.log.tail import glance, state_of
 
 
@@ -50,7 +49,7 @@ class reading:  # noqa: N801 - used as `with reading(…) as found`
 
     def _open(self) -> int:
         """Open the log and tell its size."""
-        self._fd, found = open_log(self._ops, self._place.log, os.O_RDONLY)
+        self._fd, found = open_to_read(self._ops, self._place)
         return found.st_size
 
 
@@ -74,9 +73,10 @@ class settled(reading):  # noqa: N801 - as above
     def _size_between_writes(self) -> int | None:
         """Wait for whoever is writing; None if the log lost its name meanwhile."""
         self._ops.flock(self._fd, wait=True)
-        found, named = self._ops.fstat(self._fd), self._ops.stat(self._place.log)
+        found = self._ops.fstat(self._fd)
+        has_name = is_named(self._ops, self._place, found)
         self._ops.unlock(self._fd)
-        return found.st_size if (found.st_dev, found.st_ino) == (named.st_dev, named.st_ino) else None
+        return found.st_size if has_name else None
 
 
 def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:

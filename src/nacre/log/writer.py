@@ -20,6 +20,7 @@ from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place, new_uid, put_away, settle_names, uids_in, unlink_if_there, write_all
+from nacre.log.plain import drop_plain_name, rename_plain
 from nacre.log.quarantine import set_aside
 from nacre.log.scratch import Scratch
 from nacre.log.successor import Closing, Successor, brought_back, mended, redone
@@ -134,7 +135,7 @@ class Writer:
 
     def _enter(self, *, create: bool, wait: bool) -> bool:
         while True:
-            if self._fd < 0 and not self._open(create=create):
+            if self._fd < 0 and not self._open(create=create, wait=wait):
                 return False
             if not self._ops.flock(self._fd, wait=wait):
                 raise SessionBusy(f"session {self._place.key!r} is being written by another process")
@@ -175,10 +176,18 @@ class Writer:
             logger.warning("a log could not be unlocked and is closed", exc_info=True)
             self._close()
 
-    def _open(self, *, create: bool) -> bool:
-        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
+    def _open(self, *, create: bool, wait: bool) -> bool:
+        flags = os.O_RDWR | os.O_APPEND
+        if self._place.plain:
+            try:
+                self._fd, _ = open_log(self._ops, self._path, flags)
+            except FileNotFoundError:
+                # An earlier version may have named it otherwise.
+                rename_plain(self._ops, self._place, wait=wait)
+            else:
+                return True
         try:
-            self._fd, _ = open_log(self._ops, self._path, flags)
+            self._fd, _ = open_log(self._ops, self._path, flags | (os.O_CREAT if create else 0))
         except FileNotFoundError:
             if create:
                 raise
@@ -201,6 +210,8 @@ class Writer:
 
     def _load(self, found: os.stat_result) -> bool:
         """Learn how the log ends, and mend it if need be; False if it ends in a deletion, which is then finished."""
+        if found.st_nlink > 1:
+            drop_plain_name(self._ops, self._place, found)
         inode = (found.st_dev, found.st_ino)
         self._named = self._named and inode == self._inode
         self._settled = False

@@ -21,6 +21,7 @@ from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in, unlink_if_there
+from nacre.log.plain import beside
 from nacre.log.reader import Reading, reading, settled
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Hold, Listed
@@ -169,6 +170,10 @@ class Files:
             raise Refused(f"nothing was stored: {error}") from error
         with self._briefly(place) as log:
             return log.found(records, src=src)
+
+    def take_in(self, key: str) -> None:
+        """Keep a second log, that an earlier version began under the plain name, as a generation of the session."""
+        self._writers.alone(key, lambda writer: writer.log.take_in())
 
     def _originals(self, key: str) -> Sequence[str]:
         """The files of an earlier agent from which a session was migrated, and which are still there."""
@@ -344,12 +349,11 @@ class Files:
             return
         except OSError as error:
             raise StoreError(f"{self._root} cannot be read: {error}") from error
-        for file in sorted(files):
-            name, _, uid = file.removesuffix(".jsonl").partition(".")
-            if file.endswith(".jsonl") and bool(uid) == archived:
-                place = Place(self._root, "", name, uid)
-                if not (archived and self._is_active(place)):
-                    yield place
+        logs = (Place.of_file(self._root, file) for file in sorted(files) if file.endswith(".jsonl"))
+        # Under both its names, or beside a file of an earlier agent, a log is still one.
+        for place in dict.fromkeys(logs):
+            if bool(place.archived) == archived and not (archived and self._is_active(place)):
+                yield place
 
     def _is_active(self, place: Place) -> bool:
         """True for what a move that was cut short left in the archive of a log that is active."""
@@ -397,6 +401,8 @@ class Files:
     def _findings(self, place: Place) -> Iterator[Finding]:
         key = place.key or place.name
         try:
+            if other := beside(self._ops, place):
+                yield Finding(key=key, kind=other, where=place.plain, detail=_BESIDE[other])
             with reading(self._ops, place) as found:
                 if found.is_deleted:
                     return
@@ -496,6 +502,11 @@ def _key(place: Place, past: LogPast) -> str:
         raise LogDamaged(f"{place.log} does not name its session, or names another")
     return key
 
+
+_BESIDE = {
+    "second": "a second log of this session, begun by an earlier version; the next start keeps both as generations",
+    "stranger": "not a log of nacre; it was not changed, and should be moved out of the store",
+}
 
 _stores: weakref.WeakSet[Files] = weakref.WeakSet()
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import anyio
 
-from nacre.log.names import stem
+from nacre.log.names import log_stem, stem
 from nacre.log.watch import Watch
 
 _LOOK, _LOOK_AGAIN = 2.0, 0.2
@@ -59,14 +59,15 @@ class Changes:
         """A bell for a session of the store at a place; what changes from now on rings it."""
         folder = self._watched.get(location) or self._watched.setdefault(location, _Folder(f"{location}/sessions"))
         bell = Bell(self._closing, patience=_LOOK if folder.tells else _LOOK_AGAIN)
-        bells = folder.bells.setdefault(f"{stem(key)}.jsonl", set())
+        name = f"{log_stem(stem(key))}.jsonl"
+        bells = folder.bells.setdefault(name, set())
         bells.add(bell)
         try:
             yield bell
         finally:
             bells.discard(bell)
             if not bells:
-                folder.bells.pop(f"{stem(key)}.jsonl", None)
+                folder.bells.pop(name, None)
             if not folder.bells and self._watched.pop(location, None) is not None:
                 folder.close()
 
