@@ -129,7 +129,9 @@ def _source(folder: str, name: str, names: set[str]) -> Source | None:
     if not original.endswith(".jsonl"):
         return None
     meta = original.removesuffix(".jsonl") + _META
-    return Source(folder, name, original, meta if meta in names else "")
+    # Where a file was moved out of the way of a log, the metadata is that file's, and not the log's.
+    is_its_own = meta in names and (claimed is not None or f"{name}.migrating" not in names)
+    return Source(folder, name, original, meta if is_its_own else "")
 
 
 def _is_ours(ops: Ops, path: str) -> bool:
