@@ -245,6 +245,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cold: int | None = None
     high: int | None = None
     kept: int | None = None
+    moved: int | None = None
     base: dict[str, Any] | None = None
     src: dict[str, Any] | None = None
     st: State

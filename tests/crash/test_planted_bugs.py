@@ -127,10 +127,10 @@ def no_rescue(patch: pytest.MonkeyPatch) -> None:
 
 
 def cold_file_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    def append(ops: Ops, path: str, at: int, lines: Iterator[bytes]) -> int:
+    def append(ops: Ops, *arguments: Any, **options: Any) -> cold.Extent:
         fsync, ops.fsync = ops.fsync, lambda fd: None  # type: ignore[method-assign]
         try:
-            return original(ops, path, at, lines)
+            return original(ops, *arguments, **options)
         finally:
             ops.fsync = fsync  # type: ignore[method-assign]
 
@@ -139,8 +139,9 @@ def cold_file_not_flushed(patch: pytest.MonkeyPatch) -> None:
 
 
 def leftovers_in_the_cold_file_kept(patch: pytest.MonkeyPatch) -> None:
-    def append(ops: Ops, path: str, at: int, lines: Iterator[bytes]) -> int:
-        return original(ops, path, 1 << 40, lines) and at + 1
+    def append(ops: Ops, path: str, before: cold.Extent, lines: Iterator[bytes], **options: Any) -> cold.Extent:
+        extent = original(ops, path, cold.Extent(1 << 40, 0), lines, **options)
+        return extent._replace(length=before.length + 1)
 
     original = cold.append
     patch.setattr(cold, "append", append)

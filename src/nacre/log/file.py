@@ -57,7 +57,7 @@ class LogFile(Writer):
             record = self.find(at)
             if record is None or (record.tx is not None and at != record.tx[0] + record.tx[1] - 1):
                 raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
-            here = Level(at, self.n, self._end, self.header.cold)
+            here = Level(at, self.n, self._end, self.header.cold, self.header.moved)
             levels = (here, *(level._replace(n=min(level.n, at)) for level in self.header.base))
             self._share_files(goal, uid, levels)
             return Root(self.key, self.uid, at, record.st, levels)
@@ -119,8 +119,10 @@ class LogFile(Writer):
             self._tried = self._end
             return False
         path = self._place.cold(self.uid)
-        length = cold.append(self._ops, path, self.header.cold, dead(survey, wanted, self.header))
-        header = renewed(self.header, length=length, high=self.n, kept=len(wanted))
+        before = cold.Extent(self.header.cold, self.header.moved if self.header.cold else 0)
+        lines = dead(survey, wanted, self.header)
+        extent = cold.append(self._ops, path, before, lines, is_at_hand=survey.holds)
+        header = renewed(self.header, extent, high=self.n, kept=len(wanted))
         self._install(compacted(survey, wanted, header=header, closing=self._closing(), ids=self.window()))
         return True
 

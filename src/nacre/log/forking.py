@@ -34,7 +34,10 @@ class Root(NamedTuple):
 
 def forked(root: Root, *, key: str, uid: str, ts: str) -> Successor:
     """A log that holds nothing yet but where it came from."""
-    base = {"key": root.key, "uid": root.uid, "n": root.n, "levels": root.levels}
+    levels = [(level.n, level.last, level.log, level.cold) for level in root.levels]
+    base = {"key": root.key, "uid": root.uid, "n": root.n, "levels": levels}
+    if any(level.cold for level in root.levels):
+        base["moved"] = [level.moved for level in root.levels]
     n = root.n + 1
     record = Record(v=FORMAT, n=n, t="open", ts=ts, sid=key, uid=uid, base=base, st=root.state)
     line = seal(record)

@@ -14,7 +14,8 @@ from nacre.errors import FormatTooNew, InvalidMessage
 START = b'{"v":1,"n":'
 _DISGUISED = b'{"\\u0076":1,"n":'
 _ANY_VERSION = b'{"v":'
-_SUFFIX = 18
+SUFFIX = 18
+"""Length of the checksum at the end of a line."""
 _SUFFIX_SHAPE = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
 _MOST_TRIES = 64
 _LONGEST_RIGHTED = 4096
@@ -82,7 +83,7 @@ def unseal(line: bytes) -> Record | None:
 
 def is_intact(line: bytes | bytearray) -> bool:
     """Tell whether a line's frame and checksum are right."""
-    return line.startswith(_ANY_VERSION) and line[-_SUFFIX:] == b',"crc":"%08x"}' % crc32(line[:-_SUFFIX])
+    return line.startswith(_ANY_VERSION) and line[-SUFFIX:] == b',"crc":"%08x"}' % crc32(line[:-SUFFIX])
 
 
 def number(line: bytes) -> int:

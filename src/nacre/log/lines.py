@@ -42,6 +42,13 @@ class Lines:
         self.damaged = False
         self._block, self._block_start = b"", 0
 
+    @classmethod
+    def of(cls, ops: Ops, text: bytes) -> Lines:
+        """The lines of a text that is at hand."""
+        lines = cls(ops, -1, len(text))
+        lines._block = text
+        return lines
+
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`, fewer where the file ends."""
         if self._block_start <= start and end <= self._block_start + len(self._block):

@@ -38,6 +38,8 @@ class LogPast:
         self.n = n
         self.state = state
         self.staged = staged
+        self.moved_lost = 0
+        """How many of the records that were moved out the last read of them did not find."""
         self._is_cold_damaged = False
         self.lines = lines
         self._ops = ops
@@ -134,11 +136,15 @@ class LogPast:
 
     def cold(self) -> Iterator[Piece]:
         """What compaction moved out, in no particular order."""
+        left = self.header.moved or 0
         if self.header.cold:
             for piece in cold.pieces(self._ops, self._cold_path, self.header.cold):
                 self._is_cold_damaged = self._is_cold_damaged or piece.record is None
+                left -= piece.record is not None
                 if piece.record is None or self._counts(piece.record.n):
                     yield piece
+            self.moved_lost = max(0, left)
+            self._is_cold_damaged = self._is_cold_damaged or left > 0
 
     def _counts(self, n: int) -> bool:
         """False for what was said in a log below a fork when the fork had already left it."""
@@ -174,7 +180,7 @@ def _below(past: LogPast) -> LogPast:
     place, ops, uid = past._place, past._ops, past.header.uid  # noqa: SLF001
     lines = _BaseLines(ops, place.base(uid, depth), level.log)
     n = rest[0].n + 1 if rest else 1
-    header = Header(uid=uid, sid=past.header.sid, n=n, base=tuple(rest), cold=level.cold)
+    header = Header(uid=uid, sid=past.header.sid, n=n, base=tuple(rest), cold=level.cold, moved=level.moved)
     below = LogPast(lines, header=header, n=level.n, state=State(), ops=ops, place=place, level=depth)
     below._last = level.last  # noqa: SLF001
     return below

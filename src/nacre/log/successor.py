@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from nacre.entries import FORMAT, Record, Rules, State
+from nacre.log.cold import Extent
 from nacre.log.format import fields, resealed, seal, sealed_fields, unseal
 from nacre.log.ids import Seen
 from nacre.log.past import LogPast
@@ -88,12 +89,12 @@ def redone(tail: Tail, past: LogPast, rules: Rules) -> tuple[list[bytes], State]
     return lines, state
 
 
-def renewed(header: Header, *, length: int, high: int, kept: int) -> Header:
+def renewed(header: Header, extent: Extent, *, high: int, kept: int) -> Header:
     """The header that says what has been moved out; fields that this version does not know stay."""
-    found = fields(header.raw) | {"cold": length, "high": high, "kept": kept}
+    found = fields(header.raw) | {"cold": extent.length, "high": high, "kept": kept, "moved": extent.records}
     record = unseal(header.raw)
     line = sealed_fields(found, st=state_of(record))
-    return header._replace(cold=length, high=high, kept=kept, raw=line[:-1])
+    return header._replace(cold=extent.length, high=high, kept=kept, moved=extent.records, raw=line[:-1])
 
 
 def dead(survey: Survey, wanted: set[int], header: Header) -> Iterator[bytes]:
@@ -115,6 +116,7 @@ def _header_line(header: Header, closing: Closing, key: str) -> bytes:
         uid=header.uid,
         cold=header.cold or None,
         high=header.high or None,
+        moved=header.moved if header.cold else None,
         st=State(),
     )
     return seal(record)

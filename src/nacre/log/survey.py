@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from nacre.log.gaps import Gaps
@@ -45,6 +46,13 @@ class Survey:
     @property
     def is_whole(self) -> bool:
         return self.in_order and self._are_lines and not self.bad and not self._gaps.found
+
+    def holds(self, n: int, raw: bytes) -> bool:
+        """Tell whether a log that is in order has just this line as record `n`."""
+        at = bisect_left(self._numbers, n)
+        if at == len(self._numbers) or self._numbers[at] != n:
+            return False
+        return self.source.read(self._starts[at], self._starts[at] + self._sizes[at]) == raw
 
     def numbers(self) -> Iterator[int]:
         return (self._numbers[at] for at in self._order())

@@ -21,6 +21,7 @@ class Level(NamedTuple):
     last: int
     log: int
     cold: int
+    moved: int | None = None
 
 
 class Header(NamedTuple):
@@ -34,6 +35,7 @@ class Header(NamedTuple):
     cold: int = 0
     high: int = 0
     kept: int = 0
+    moved: int | None = None
     raw: bytes = b""
 
 
@@ -198,13 +200,17 @@ def _header(opening: Piece | None, *, key: str) -> Header:
         cold=record.cold or 0,
         high=record.high or 0,
         kept=record.kept or 0,
+        moved=record.moved,
         raw=opening.raw,
     )
 
 
 def levels_of(record: Record) -> tuple[Level, ...]:
     """The logs below a fork, the nearest first."""
-    return tuple(Level(*level) for level in (record.base or {}).get("levels", ()))
+    base = record.base or {}
+    levels = [Level(*level) for level in base.get("levels", ())]
+    counts = base.get("moved") or [None] * len(levels)
+    return tuple(level._replace(moved=moved) for level, moved in zip(levels, counts, strict=True))
 
 
 def state_of(record: Record | None) -> State:

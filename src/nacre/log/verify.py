@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 
 from nacre.entries import Finding, Record, Rules
 from nacre.log.blobs import names
+from nacre.log.format import SUFFIX
 from nacre.log.gaps import Gaps
 from nacre.log.lines import Piece
 from nacre.log.past import LogPast
@@ -17,12 +19,59 @@ def findings(past: LogPast, *, key: str, rules: Rules) -> Iterator[Finding]:
         yield from findings(past.base, key=key, rules=rules)
     if not past.header.uid:
         yield Finding(key=key, kind="header", where="byte 0", detail="the log has no header")
-    for piece in past.cold():
-        if piece.record is None:
-            yield _finding(key, "cold", piece, "moved-out records cannot be read")
-        else:
-            yield from _lost_payloads(past, key, piece, piece.record)
+    yield from _check_cold(past, key)
     yield from _Check(past, key, rules).run()
+
+
+def _check_cold(past: LogPast, key: str) -> Iterator[Finding]:
+    """What is wrong with the records that were moved out."""
+    if not past.header.cold:
+        return
+    # 1. Each damaged frame, and the payloads of what can be read.
+    is_damaged = False
+    frame, readable = -1, 0
+    for piece in past.cold():
+        if piece.start != frame:
+            frame, readable = piece.start, 0
+        if piece.record is None:
+            is_damaged = True
+            yield _finding(key, "cold", piece, f"moved-out records are damaged; {readable} of them can be read")
+        else:
+            readable += 1
+            yield from _lost_payloads(past, key, piece, piece.record)
+    # 2. How many are missing. Which ones is not known; it can only be said which numbers are not found.
+    numbers = sorted(record.n for _, record in _records(past))
+    if is_damaged or past.moved_lost:
+        count = str(past.moved_lost) if past.header.moved is not None else "an unknown number"
+        known = set(numbers)
+        lost = _ranges(n for n in range(past.header.n, (past.header.high or past.n) + 1) if n not in known)
+        detail = f"{count} of the moved-out records are missing; numbers that are not found: {lost or 'none'}"
+        yield Finding(key=key, kind="cold", where="moved-out records", detail=detail)
+    # 3. A record that was brought back is in both files, but it is the same in both.
+    twice = {n for n, following in pairwise(numbers) if n == following}
+    seals: dict[int, bytes] = {}
+    for raw, record in _records(past) if twice else ():
+        if record.n in twice and seals.setdefault(record.n, raw[-SUFFIX:]) != raw[-SUFFIX:]:
+            detail = f"record {record.n} is there twice, with different contents"
+            yield Finding(key=key, kind="repeated", where="moved-out records", detail=detail)
+
+
+def _records(past: LogPast) -> Iterator[tuple[bytes, Record]]:
+    """The line and record of everything in a cold file and its log."""
+    for piece in chain(past.cold(), past.lines.forward()):
+        if piece.record is not None:
+            yield piece.raw, piece.record
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Numbers in growing order as text: "3, 5 to 9"."""
+    found: list[list[int]] = []
+    for n in numbers:
+        if found and found[-1][1] == n - 1:
+            found[-1][1] = n
+        else:
+            found.append([n, n])
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in found)
 
 
 class _Check:

@@ -382,13 +382,13 @@ class Writer:
         self._rebuild(Survey(sure), ending, Closing(tail.last.n, state, self._now()), header=header)
 
     def _lost_header(self, lines: Lines, tail: Tail) -> Header:
-        """What can be known of a session whose header is gone; every whole cold frame still counts."""
+        """What can be known of a session whose header is gone; all of its cold file still counts."""
         if not self._ends:
             refuse_forks(self._ops, self._place, lines)
         uid = self._place.archived or self._likely_uid()
-        length = cold.whole_length(self._ops, self._place.cold(uid))
+        length, records = cold.measure(self._ops, self._place.cold(uid))
         high = tail.last.n if tail.last is not None and length else 0
-        return Header(uid=uid, sid=self._place.key, cold=length, high=high)
+        return Header(uid=uid, sid=self._place.key, cold=length, high=high, moved=records)
 
     def next_uid(self) -> str:
         """A uid that sorts behind those of earlier generations, even if the clock was set back since."""
