@@ -15,7 +15,20 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
-    from nacre.entries import Entry, Finding, Hit, Message, Receipt, Report, SessionInfo, Stored, ToolCall
+    from nacre.entries import (
+        Entry,
+        Finding,
+        Hit,
+        Message,
+        QuarantineEntry,
+        QuarantineRecord,
+        Receipt,
+        Report,
+        SessionInfo,
+        Settlement,
+        Stored,
+        ToolCall,
+    )
     from nacre.errors import (
         Busy,
         ChannelError,
@@ -61,6 +74,8 @@ __all__ = [
     "Message",
     "NacreError",
     "ProviderError",
+    "QuarantineEntry",
+    "QuarantineRecord",
     "Receipt",
     "Refused",
     "Report",
@@ -69,6 +84,7 @@ __all__ = [
     "SessionNotFound",
     "SessionStore",
     "Sessions",
+    "Settlement",
     "Stopped",
     "StoreError",
     "Stored",

@@ -112,12 +112,16 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """A message as the log holds it; numbers start anew with each generation of a key."""
+    """A message as the log holds it; numbers start anew with each generation of a key.
+
+    `restored_from` is the number that it had before it was in quarantine.
+    """
 
     generation: str
     n: int
     ts: datetime
     message: Message
+    restored_from: int | None = None
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -128,6 +132,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     ts: datetime
     kind: str
     data: Any
+    restored_from: int | None = None
 
 
 class Hit(Struct, frozen=True, kw_only=True):
@@ -196,6 +201,61 @@ class Receipt(Struct, frozen=True, kw_only=True):
     quarantine: str | None
 
 
+class QuarantineRecord(Struct, frozen=True, kw_only=True):
+    """A whole record in quarantine; `text` is what it says, for people."""
+
+    n: int
+    ts: datetime
+    kind: str
+    text: str
+
+
+class QuarantineEntry(Struct, frozen=True, kw_only=True):
+    """Something of a session that was set aside because it was damaged, and that nobody has settled yet.
+
+    `KEY#n` names it. `records` are whole and can be restored; `text` is the beginning of its bytes as they are.
+    `settled` is "restored", "discarded" or, for the end of a write that was never acknowledged, "torn".
+    """
+
+    key: str
+    n: int
+    generation: str
+    ts: datetime
+    kind: str
+    reason: str
+    bytes: int
+    records: tuple[QuarantineRecord, ...] = ()
+    text: str = ""
+    settled: str = ""
+
+    @property
+    def ref(self) -> str:
+        return f"{self.key}#{self.n}"
+
+
+class Settlement(Struct, frozen=True, kw_only=True):
+    """What `restore` or `discard` did: the entries that it settled, and the numbers of the records it appended."""
+
+    key: str
+    entries: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+def describe_quarantine(entries: Iterable[QuarantineEntry]) -> str:
+    """Say how much of one session is in quarantine; "" if nothing is."""
+    found = tuple(entries)
+    records, size = sum(len(entry.records) for entry in found), sum(entry.bytes for entry in found)
+    if not found:
+        return ""
+    if records:
+        return (
+            f"{records:,} record{'s' * (records != 1)} of this session {'are' if records != 1 else 'is'} in quarantine"
+        )
+    if size:
+        return f"{size:,} byte{'s' * (size != 1)} of this session {'are' if size != 1 else 'is'} in quarantine"
+    return f"records of this session are lost: {found[0].reason}"
+
+
 # ---- what a log holds
 
 
@@ -248,6 +308,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     moved: int | None = None
     base: dict[str, Any] | None = None
     src: dict[str, Any] | None = None
+    restored_from: tuple[str, int, str] | None = None
     st: State
     br: int | None = None
 
@@ -385,7 +446,17 @@ class End(Struct, frozen=True):
     """Close the session for good; what follows is erasing."""
 
 
-Wish = Say | Summarise | Truncate | Rewind | Pop | Describe | Note | End
+class Restore(Struct, frozen=True):
+    """Append a record from quarantine with its own time; only a message changes the history.
+
+    `source` is where it was: generation, number and checksum.
+    """
+
+    record: Record
+    source: tuple[str, int, str]
+
+
+Wish = Say | Summarise | Truncate | Rewind | Pop | Describe | Note | End | Restore
 
 
 class Founding(Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, get_arg
 
 import msgspec
 
+from nacre.checks import check_bool, check_key, check_optional_int
 from nacre.entries import (
     Describe,
     Entry,
@@ -20,12 +21,14 @@ from nacre.entries import (
     Note,
     Past,
     Pop,
+    QuarantineEntry,
     Receipt,
     Record,
     Report,
     Rewind,
     Say,
     SessionInfo,
+    Settlement,
     Snapshot,
     Stored,
     Summarise,
@@ -372,6 +375,29 @@ class Sessions:
         """Move damaged bytes to quarantine and repair the session's logs."""
         return self._store.repair(key)
 
+    def quarantine(self, key: str | None = None, *, settled: bool = False) -> builtins.list[QuarantineEntry]:
+        """What of a session, or of all, was damaged and set aside, and waits for `restore` or `discard`.
+
+        With `settled` also what waits for nothing: settled entries, and ends of writes that a crash cut short.
+        """
+        found = self._store.quarantine(None if key is None else check_key(key))
+        return found if check_bool(settled, "settled") else [entry for entry in found if not entry.settled]
+
+    def restore(self, key: str, n: int | None = None) -> Settlement:
+        """Append the whole records of the session's quarantine, or of entry `n`, as one group, and settle the entries.
+
+        Each has its own time and says where it was; a message becomes a live one, at the end. What is settled is
+        not restored again. Raises SessionNotFound if there is no entry `n`.
+        """
+        return self._store.restore(check_key(key), check_optional_int(n, "n", least=1))
+
+    def discard(self, key: str, n: int | None = None) -> Settlement:
+        """Settle the session's quarantine, or entry `n`, without its records; its bytes stay in the file.
+
+        Raises SessionNotFound if there is no entry `n`.
+        """
+        return self._store.discard(check_key(key), check_optional_int(n, "n", least=1))
+
     def append(self, key: str, kind: str, data: Any, *, id: str | None = None) -> int:
         """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
         return self._run(key, _unit([Note(kind, data)], expect=None, id=id))
@@ -515,11 +541,17 @@ def _text(summary: str) -> str:
 def _stored(uid: str, record: Record, past: Past) -> Stored | None:
     if record.t != "msg":
         return None
-    return Stored(generation=uid, n=record.n, ts=time_of(record), message=message_of(record, past))
+    message, origin = message_of(record, past), _origin(record)
+    return Stored(generation=uid, n=record.n, ts=time_of(record), message=message, restored_from=origin)
 
 
 def _entry(uid: str, record: Record) -> Entry:
-    return Entry(generation=uid, n=record.n, ts=time_of(record), kind=record.t, data=_data(record))
+    data, origin = _data(record), _origin(record)
+    return Entry(generation=uid, n=record.n, ts=time_of(record), kind=record.t, data=data, restored_from=origin)
+
+
+def _origin(record: Record) -> int | None:
+    return record.restored_from[1] if record.restored_from is not None else None
 
 
 def _data(record: Record) -> Any:
@@ -532,4 +564,4 @@ def _data(record: Record) -> Any:
     return {name: value for name, value in fields.items() if name not in _ENVELOPE}
 
 
-_ENVELOPE = frozenset(("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "st", "br"))
+_ENVELOPE = frozenset(("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "restored_from", "st", "br"))

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, assert_never
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from nacre.entries import (
     FORMAT,
@@ -22,6 +23,7 @@ from nacre.entries import (
     Pop,
     Recalled,
     Record,
+    Restore,
     Rewind,
     Rules,
     Say,
@@ -38,7 +40,7 @@ _FAR = 32
 _BEFORE_ALL = Record(v=FORMAT, n=0, t="", ts="", st=State())
 
 
-def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:  # noqa: PLR0911 - one per kind
+def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:  # noqa: C901, PLR0911 - one per kind
     """Return the record that a wish becomes on top of a state; None if it would change nothing.
 
     Raises Conflict if the wish does not fit the state.
@@ -63,6 +65,8 @@ def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None
             return _record(stamp, kind, st, data=data)
         case End():
             return _record(stamp, "del", st)
+        case Restore(record, source):
+            return _restored(record, source, stamp, state, st)
         case _:
             assert_never(wish)
 
@@ -70,7 +74,7 @@ def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None
 def redo(record: Record, state: State, past: Past) -> tuple[int | None, State]:
     """Return the link and state of a written record when it follows another state than it did."""
     wish = _wish(record)
-    if wish is None:
+    if wish is None or (record.restored_from is not None and record.t != "msg"):
         return record.p, state
     try:
         st = _after(wish, record.n, state, past) or state
@@ -222,6 +226,8 @@ def _after(wish: Wish, n: int, state: State, past: Past) -> State | None:  # noq
             return State(hd, i, live, sp, n, state.h, br)
         case Note() | End():
             return state
+        case Restore(record, _):
+            return _after_saying(n, state) if record.t == "msg" else state
         case _:
             assert_never(wish)
 
@@ -275,6 +281,22 @@ def _latest(past: Past, n: int, kind: str, before: Callable[[State], int]) -> Re
         earlier = next(past.back(n), None)
         n = before(earlier.st) if earlier is not None else 0
     return None
+
+
+def _restored(record: Record, source: tuple[str, int, str], stamp: Stamp, before: State, st: State) -> Record:
+    """A record from quarantine at its new place; its time is the old one."""
+    return replace(
+        record,
+        n=stamp.n,
+        b=stamp.b,
+        tx=stamp.tx,
+        r=stamp.r,
+        id=stamp.id,
+        p=before.hd if record.t == "msg" else None,
+        restored_from=source,
+        st=st,
+        br=None,
+    )
 
 
 def _wish(record: Record) -> Wish | None:

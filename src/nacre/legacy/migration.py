@@ -285,7 +285,7 @@ class _Walk:
         uids = [uid for uid, is_in in found if is_in]
         if not uids:
             raise LogDamaged(f"session {plan.key!r} does not contain all of {src['file']}, which was not changed")
-        set_aside(self._ops, Place.of(self._root, plan.key).quarantine(uids[-1]), legacy.bad)
+        set_aside(self._ops, Place.of(self._root, plan.key), uids[-1], legacy.bad)
 
     def _refuse_strangers(self, key: str) -> None:
         """Refuse to found a session where a file that is no log has the log's name."""

@@ -13,6 +13,7 @@ from nacre.legacy.documents import Bad
 from nacre.log import quarantine
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
+from nacre.log.place import Place
 
 
 class _Held(Lines):
@@ -23,14 +24,14 @@ class _Held(Lines):
         self._block, self._block_start = bad.raw, bad.start
 
 
-def set_aside(ops: Ops, path: str, bad: Sequence[Bad]) -> None:
+def set_aside(ops: Ops, place: Place, uid: str, bad: Sequence[Bad]) -> None:
     """Append what is bad to a session's quarantine file, durably, unless a run that was killed has done so."""
-    known = _known(ops, path) if bad else set()
+    known = _known(ops, place.quarantine(uid)) if bad else set()
     for piece in bad:
         held = Piece(piece.start, piece.start + len(piece.raw), piece.raw, None)
         is_new = (piece.reason, piece.start, f"{crc32(piece.raw):08x}") not in known
         # What is there is flushed again: whoever wrote it may have been killed before that.
-        quarantine.set_aside(ops, path, _Held(ops, piece), [held] if is_new else [], reason=piece.reason)
+        quarantine.set_aside(ops, place, uid, _Held(ops, piece), [held] if is_new else [], reason=piece.reason)
 
 
 def _known(ops: Ops, path: str) -> set[tuple[Any, ...]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+from zlib import crc32
 
-from nacre.entries import End, Founding, Past, Receipt, Unit
+from nacre.entries import End, Founding, Past, Receipt, Restore, Settlement, Unit
 from nacre.errors import Conflict, Refused, SessionNotFound
 from nacre.log import blobs, cold
 from nacre.log.batch import Ticket
@@ -16,6 +18,7 @@ from nacre.log.forking import Root, forked, is_shared, share
 from nacre.log.founding import founded
 from nacre.log.place import Place, make_folder, settle_names
 from nacre.log.plain import archive_second, uid_of_second
+from nacre.log.quarantine import Aside, entries, settle
 from nacre.log.successor import compacted, dead, renewed
 from nacre.log.survey import Survey
 from nacre.log.tail import Level
@@ -86,7 +89,8 @@ class LogFile(Writer):
             if self._holds_session:
                 return False
             if not is_shared(self._ops, self._place, uid, root.levels):
-                self._remove_log()
+                if not self._is_emptied:
+                    self._remove_log()
                 raise Conflict(f"session {self.key!r} was deleted while it was being created; nothing was stored")
             self._install(forked(root, key=self.key, uid=uid, ts=self._now()))
             return True
@@ -134,15 +138,65 @@ class LogFile(Writer):
         before = self._aside
         kept = 0
         with self._locked(create=False, wait=wait) as held:
-            if held:
+            path = self._place.quarantine(self.uid)
+            if held and self._is_emptied:
+                uid = self._place.archived or self._likely_uid()
+                path = self._place.quarantine(uid)
+                self._note_emptied(uid)
+                self._remove_log()
+            elif held:
                 survey = Survey(self._lines())
                 kept = survey.count
                 if not survey.is_whole:
                     self._settle()
                     self._rebuild(survey, (), self._closing())
-            path = self._place.quarantine(self.uid)
         aside = self._aside - before
         return Receipt(key=self._place.key, kept=kept, set_aside=aside, quarantine=path if aside else None)
+
+    def restore(self, uid: str, numbers: Sequence[int], *, create: bool) -> Settlement | None:
+        """Append the whole records of quarantine entries of generation `uid` as one group, and settle the entries.
+
+        None if this log is not of that generation; with `create` it may be of another, or new. The entries are
+        settled last. If that is cut short, the next restore finds the records in the log and does not repeat them.
+        """
+        with self._locked(create=create) as held:
+            if not held or (self.uid != uid and not create):
+                return None
+            self._settle()
+            known = entries(self._ops, self._place, uid)
+            left = [entry for entry in known if entry.n in numbers and not entry.settled]
+            wishes = list(self._restorations(uid, left).values())
+            last = 0
+            if wishes:
+                ticket = Ticket(Unit(wishes=wishes))
+                self._store([ticket])
+                if ticket.error is not None:
+                    raise ticket.error
+                last = ticket.number or 0
+            elif create and not self._holds_session and not self._is_emptied:
+                self._remove_log()
+            settle(self._ops, self._place, uid, [entry.n for entry in left], "restored")
+            return Settlement(
+                key=self.key,
+                entries=tuple(entry.n for entry in left),
+                numbers=tuple(range(last - len(wishes) + 1, last + 1)),
+            )
+
+    def _restorations(self, uid: str, asides: Sequence[Aside]) -> dict[tuple[int, str], Restore]:
+        """The records in entries that are not in the log, neither as they were nor restored, by number and checksum."""
+        found: dict[tuple[int, str], Restore] = {}
+        for record, line in (pair for aside in asides for pair in aside.records()):
+            name = (record.n, f"{crc32(line):08x}")
+            if record.blobs is not None:
+                record = blobs.whole(record, partial(blobs.read, self._ops, self._place, uid))  # noqa: PLW2901
+            found.setdefault(name, Restore(record, (uid, *name)))
+        for piece in self._past().pieces() if found else ():
+            if piece.record is not None:
+                found.pop((piece.record.n, f"{crc32(piece.raw):08x}"), None)
+                origin = piece.record.restored_from
+                if origin is not None and origin[0] == uid:
+                    found.pop(origin[1:], None)
+        return found
 
     def archive(self) -> bool:
         """Move the log to the archive under its uid; False if there is none."""
@@ -213,6 +267,8 @@ class LogFile(Writer):
         """Remove a log that holds no session, as a crash at its creation may leave; False if it holds one."""
         with self._locked(create=False) as held:
             if held and not self._holds_session:
+                if self._is_emptied:
+                    self._note_emptied(self._likely_uid())
                 self._remove_log()
                 return True
             return not held

@@ -54,6 +54,14 @@ class Place(NamedTuple):
         return f"{self._base}.tmp"
 
     @property
+    def birth(self) -> str:
+        """An empty file that is there from before the log is made until its first record is in it.
+
+        So a log without a byte is one whose creation was cut short if this is beside it, and an emptied one if not.
+        """
+        return f"{self._base}.new"
+
+    @property
     def _base(self) -> str:
         return f"{self.folder}/{self.name}.{self.archived}" if self.archived else f"{self.folder}/{log_stem(self.name)}"
 
@@ -124,6 +132,15 @@ def write_all(ops: Ops, fd: int, data: bytes) -> None:
         if more <= 0:
             raise OSError(f"write took {more} of {len(data) - taken} bytes")
         taken += more
+
+
+def is_being_born(ops: Ops, place: Place) -> bool:
+    """Tell whether a log without a byte is one whose creation has not come to its end."""
+    try:
+        ops.stat(place.birth)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def unlink_if_there(ops: Ops, path: str) -> None:

@@ -44,6 +44,11 @@ class Survey:
             self._sizes.append(len(piece.raw))
 
     @property
+    def missing(self) -> str:
+        """Which records are missing; "" if none are."""
+        return self._gaps.found
+
+    @property
     def is_whole(self) -> bool:
         return self.in_order and self._are_lines and not self.bad and not self._gaps.found
 

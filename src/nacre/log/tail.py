@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nacre.entries import LONGEST_LINE, Record, State
 from nacre.errors import LogDamaged
-from nacre.log.format import righted, unseal
+from nacre.log.format import START, righted, unseal
 from nacre.log.lines import Lines, Piece
 
 
@@ -91,6 +91,22 @@ def examine(lines: Lines, *, key: str) -> Tail:
         bad=bad,
         torn=all(piece.start >= (kept[-1].end if kept else start) for piece in bad) and _are_lines(kept, start),
     )
+
+
+def was_cut_short(tail: Tail) -> bool:
+    """Tell whether the bytes in doubt are the beginning of what was written, as a write leaves that a crash ended.
+
+    These are whole lines in order, then at most one that has no newline, and NUL bytes where a power cut left a file
+    longer than what was written of it. Nobody was told that the rest was stored. Anything else may be rot.
+    """
+    *before, last = sorted([*tail.kept, *tail.bad], key=_start)
+    for n, piece in enumerate(before, tail.first):
+        if piece.record is None or piece.record.n != n or not (piece.is_line or piece.end == last.start):
+            return False
+    if last.record is not None:
+        return last.record.n == tail.first + len(before)
+    begun = last.raw.rstrip(b"\0")
+    return last.end - last.start == len(last.raw) and (begun.startswith(START) or START.startswith(begun))
 
 
 def glance(lines: Lines, *, key: str) -> Tail:

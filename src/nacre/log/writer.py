@@ -19,13 +19,13 @@ from nacre.log.lines import Lines, Piece
 from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
-from nacre.log.place import Place, new_uid, put_away, settle_names, uids_in, unlink_if_there, write_all
+from nacre.log.place import Place, is_being_born, new_uid, put_away, settle_names, uids_in, unlink_if_there, write_all
 from nacre.log.plain import drop_plain_name, rename_plain
-from nacre.log.quarantine import set_aside
+from nacre.log.quarantine import EMPTIED, MISSING, ROTTEN, TORN, UNSURE, set_aside
 from nacre.log.scratch import Scratch
 from nacre.log.successor import Closing, Successor, brought_back, mended, redone
 from nacre.log.survey import Survey
-from nacre.log.tail import Header, Tail, examine, state_of
+from nacre.log.tail import Header, Tail, examine, state_of, was_cut_short
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class Writer:
         self._known: Known | None = None
         self._fd = -1
         self._aside = 0
+        self._is_emptied = False
         self._ends = False
         self._inode = (0, 0)
         self._named = False
@@ -177,20 +178,24 @@ class Writer:
             self._close()
 
     def _open(self, *, create: bool, wait: bool) -> bool:
-        flags = os.O_RDWR | os.O_APPEND
+        """Open the log, or make it; False if there is none and none is to be made."""
+        if self._open_named():
+            return True
         if self._place.plain:
-            try:
-                self._fd, _ = open_log(self._ops, self._path, flags)
-            except FileNotFoundError:
-                # An earlier version may have named it otherwise.
-                rename_plain(self._ops, self._place, wait=wait)
-            else:
+            # An earlier version may have named it otherwise.
+            rename_plain(self._ops, self._place, wait=wait)
+            if self._open_named():
                 return True
+        if not create:
+            return False
+        self._begin_birth()
+        self._fd, _ = open_log(self._ops, self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        return True
+
+    def _open_named(self) -> bool:
         try:
-            self._fd, _ = open_log(self._ops, self._path, flags | (os.O_CREAT if create else 0))
+            self._fd, _ = open_log(self._ops, self._path, os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:
-            if create:
-                raise
             return False
         return True
 
@@ -214,7 +219,7 @@ class Writer:
             drop_plain_name(self._ops, self._place, found)
         inode = (found.st_dev, found.st_ino)
         self._named = self._named and inode == self._inode
-        self._settled = False
+        self._settled = self._is_emptied = False
         self._inode = inode
         known, self._known = self._known, None
         if known is not None and (known.inode, known.size, known.mtime) == (inode, found.st_size, found.st_mtime_ns):
@@ -231,6 +236,9 @@ class Writer:
             erase_rest(self._ops, self._place, upto=tail.header.uid or ALL)
             self._remove_log()
             return False
+        self._is_emptied = not found.st_size and not is_being_born(self._ops, self._place)
+        if tail.last is not None:
+            self._end_birth()
         if tail.is_whole or not found.st_size:
             self._take_tail(tail)
         else:
@@ -270,13 +278,15 @@ class Writer:
             self.staged = ()
         if batch.lines:
             self._write(batch)
-        elif not self.n:
+        elif not self.n and not self._is_emptied:
             # All were refused, and the file is new: leave nothing behind.
             self._remove_log()
         for ticket, number in zip(tickets, numbers, strict=True):
             ticket.number = number
 
     def _write(self, batch: Batch) -> None:
+        if self._is_emptied:
+            self._note_emptied(batch.header.uid)
         if batch.payloads:
             blobs.keep(self._ops, self._place, batch.header.uid, batch.payloads)
         data = b"".join(batch.lines)
@@ -292,6 +302,8 @@ class Writer:
                 self._flush_file()
             except OSError as error:
                 self._doubt(batch, error)
+        if not self.n:
+            self._end_birth()
         self._ids.add(batch.ids, after=self.n, upto=batch.n)
         self._take(batch.header, batch.n, batch.state)
         # Last: whoever is interrupted before it, by whatever error, does not take the log for the one it knows.
@@ -370,8 +382,10 @@ class Writer:
         """Set damaged bytes aside, then cut them off; where they are not all at the end, write the log anew."""
         header = tail.header if tail.header.uid else self._lost_header(lines, tail)
         if tail.bad:
-            self._set_aside(lines, tail.bad, header, "torn or rotten")
+            self._set_aside(lines, tail.bad, header.uid, TORN if was_cut_short(tail) else UNSURE)
         if tail.last is None or (tail.torn and tail.headed):
+            if not tail.end:
+                self._begin_birth()
             self._ops.ftruncate(self._fd, tail.end)
             self._take_tail(tail)
             return
@@ -402,13 +416,25 @@ class Writer:
         beside = [uid for folder in _BESIDE for uid in uids_in(self._ops, f"{root}/{folder}", name)]
         return max((uid for uid in beside if uid not in others), default="") or new_uid(self._ops)
 
-    def _set_aside(self, lines: Lines, bad: Sequence[Piece], header: Header, reason: str) -> None:
-        path = self._place.quarantine(header.uid)
-        set_aside(self._ops, path, lines, bad, reason=reason)
-        self._aside += len(bad)
-        logger.warning(
-            "damaged bytes of a log were moved to quarantine", extra={"quarantine": path, "pieces": len(bad)}
-        )
+    def _set_aside(self, lines: Lines | None, bad: Sequence[Piece], uid: str, reason: str, detail: str = "") -> None:
+        set_aside(self._ops, self._place, uid, lines, bad, reason=reason, detail=detail)
+        self._aside += len(bad) or 1
+        log = logger.info if reason == TORN else logger.warning
+        path = self._place.quarantine(uid)
+        log("damage of a log was noted in quarantine", extra={"quarantine": path, "reason": reason, "pieces": len(bad)})
+
+    def _note_emptied(self, uid: str) -> None:
+        """Let it be reported that a log has lost everything, before another session begins in it."""
+        self._set_aside(None, (), uid, EMPTIED)
+        self._is_emptied = False
+
+    def _begin_birth(self) -> None:
+        self._ops.close(self._ops.open(self._place.birth, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+
+    def _end_birth(self) -> None:
+        """Take away what says that the log is being made; if that fails, it is done when the log is next opened."""
+        with suppress(OSError):
+            unlink_if_there(self._ops, self._place.birth)
 
     def _rebuild(
         self, survey: Survey, ending: Sequence[bytes], closing: Closing, *, header: Header | None = None
@@ -417,12 +443,16 @@ class Writer:
         header = header or self.header
         bad = survey.bad + survey.repeated()
         if bad:
-            self._set_aside(survey.source, bad, header, "rotten")
+            self._set_aside(survey.source, bad, header.uid, ROTTEN)
+        elif survey.missing:
+            self._set_aside(None, (), header.uid, MISSING, survey.missing)
         self._install(mended(survey, ending, header=header, closing=closing, key=self._place.key))
         logger.warning("a log was rewritten", extra={"log": self._place.log})
 
     def _install(self, new: Successor) -> None:
         """Write a successor, flush it and give it the log's name."""
+        if self._is_emptied and new.header.uid:
+            self._note_emptied(new.header.uid)
         scratch = Scratch(self._ops, self._place)
         try:
             for line in new.lines:
@@ -435,6 +465,8 @@ class Writer:
         with suppress(OSError):
             self._ops.close(old)
         found = self._ops.fstat(self._fd)
+        if not self.n:
+            self._end_birth()
         self._take(new.header, new.n, new.state)
         self._named, self._settled, self._unsynced = False, True, 0
         self._end, self._inode = scratch.size, (found.st_dev, found.st_ino)
@@ -518,6 +550,7 @@ class Writer:
     def _remove_log(self) -> None:
         unlink_if_there(self._ops, self._place.scratch)
         unlink_if_there(self._ops, self._place.log)
+        unlink_if_there(self._ops, self._place.birth)
         settle_names(self._ops, self._place.folder)
         self._close()
 

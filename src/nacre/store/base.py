@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from nacre.entries import Past, Receipt, Record, Report, Unit
+from nacre.entries import Past, QuarantineEntry, Receipt, Record, Report, Settlement, Unit
 
 if TYPE_CHECKING:
     from nacre.log.commit import Pending
@@ -96,6 +96,15 @@ class Upkeep(Protocol):
 
     def repair(self, key: str) -> Receipt:
         """Set aside what is damaged in a session."""
+
+    def quarantine(self, key: str | None) -> list[QuarantineEntry]:
+        """What is set aside, of one session or of all, settled entries too."""
+
+    def restore(self, key: str, n: int | None) -> Settlement:
+        """Append the whole records of a session's unsettled entries, or of one, as one group, and settle them."""
+
+    def discard(self, key: str, n: int | None) -> Settlement:
+        """Settle a session's entries, or one of them, without their records."""
 
 
 class Backend(Store, Upkeep, Protocol):

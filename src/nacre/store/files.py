@@ -11,7 +11,19 @@ from contextlib import contextmanager, suppress
 from itertools import takewhile
 from typing import Any, Literal, TypeVar
 
-from nacre.entries import Finding, Founding, Past, Receipt, Record, Report, Rules, Unit
+from nacre.entries import (
+    Finding,
+    Founding,
+    Past,
+    QuarantineEntry,
+    Receipt,
+    Record,
+    Report,
+    Rules,
+    Settlement,
+    Unit,
+    describe_quarantine,
+)
 from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
 from nacre.log.commit import Pending
 from nacre.log.file import LogFile
@@ -20,11 +32,13 @@ from nacre.log.lines import Lines
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
-from nacre.log.place import Place, make_folder, new_uid, settle_names, uids_in, unlink_if_there
+from nacre.log.place import Place, is_being_born, make_folder, new_uid, settle_names, uids_in, unlink_if_there
 from nacre.log.plain import beside
+from nacre.log.quarantine import settle
 from nacre.log.reader import Reading, reading, settled
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Hold, Listed
+from nacre.store.quarantine import Quarantine
 from nacre.store.writers import Load, Writer, Writers
 
 logger = logging.getLogger(__name__)
@@ -55,6 +69,7 @@ class Files:
         self._ops = ops or Ops()
         self._relaxed = durability == "relaxed"
         self._compact_at = compact_at
+        self._quarantine = Quarantine(self._ops, root, self._key_in)
         self._writers = Writers(
             lambda key: self._log(Place.of(root, key)), max_open=max_open, before=self._settle_place
         )
@@ -232,7 +247,8 @@ class Files:
 
     def verify(self, key: str | None) -> Report:
         places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]
-        return Report(findings=tuple(finding for place in places for finding in self._findings(place)))
+        found = [finding for place in places for finding in self._findings(place)]
+        return Report(findings=(*found, *map(_aside, self._reported(key))))
 
     def repair(self, key: str) -> Receipt:
         receipts = [self._repaired(place, wait=True) for place in self._known_places(key)]
@@ -242,6 +258,64 @@ class Files:
             set_aside=sum(receipt.set_aside for receipt in receipts),
             quarantine=next((receipt.quarantine for receipt in receipts if receipt.quarantine), None),
         )
+
+    # ---- quarantine
+
+    def quarantine(self, key: str | None) -> list[QuarantineEntry]:
+        return self._quarantine.entries(key)
+
+    def restore(self, key: str, n: int | None) -> Settlement:
+        return self._settled(key, n, lambda uid, numbers: self._restored(key, uid, numbers))
+
+    def discard(self, key: str, n: int | None) -> Settlement:
+        place = Place.of(self._root, key)
+
+        def work(uid: str, numbers: Sequence[int]) -> Settlement:
+            settle(self._ops, place, uid, numbers, "discarded")
+            return Settlement(key=key, entries=tuple(numbers))
+
+        return self._settled(key, n, work)
+
+    def _settled(self, key: str, n: int | None, work: Callable[[str, Sequence[int]], Settlement]) -> Settlement:
+        """Settle the entries of a session, or one, generation by generation; what is settled already stays so."""
+        known = [entry for entry in self.quarantine(key) if n in (None, entry.n)]
+        if n is not None and not known:
+            raise SessionNotFound(f"session {key!r} has no quarantine entry {n}")
+        numbers: dict[str, list[int]] = {}
+        for entry in known:
+            if not entry.settled:
+                numbers.setdefault(entry.generation, []).append(entry.n)
+        try:
+            done = [work(uid, numbers[uid]) for uid in sorted(numbers)]
+        except OSError as error:
+            raise Refused(f"the quarantine of session {key!r} cannot be changed: {error}") from error
+        return Settlement(
+            key=key,
+            entries=tuple(number for one in done for number in one.entries),
+            numbers=tuple(number for one in done for number in one.numbers),
+        )
+
+    def _restored(self, key: str, uid: str, numbers: Sequence[int]) -> Settlement:
+        """Restore entries into the log of their generation, wherever that is; if it is gone, into the active one."""
+        active = Place.of(self._root, key)
+        archived = active._replace(archived=uid)
+        while True:
+            found = self._writers.alone(key, lambda writer: writer.log.restore(uid, numbers, create=False))
+            if found is None and archived in self._archived(active):
+                with self._briefly(archived) as log:
+                    found = log.restore(uid, numbers, create=False)
+            elif found is None:
+                found = self._writers.alone(key, lambda writer: writer.log.restore(uid, numbers, create=True))
+            if found is not None:
+                return found
+
+    def _reported(self, key: str | None) -> Sequence[QuarantineEntry]:
+        return [entry for entry in self.quarantine(key) if not entry.settled]
+
+    def _key_in(self, place: Place) -> str | None:
+        """The key that a log names; None if there is none."""
+        found = self._glance(place)
+        return found.past.header.sid if found.past is not None else None
 
     # ---- writing
 
@@ -282,10 +356,27 @@ class Files:
     # ---- places
 
     def _known_places(self, key: str) -> Sequence[Place]:
+        """Where the generations of a session are, emptied logs too; raises SessionNotFound if nothing of it is left."""
+        active = Place.of(self._root, key)
         places = self._places(key)
-        if not places:
+        if not self._glance(active).is_deleted:
+            logs = [*self._archived(active), active]
+            places = [place for place in logs if place in places or self._is_emptied(place)]
+        if not places and not self._reported(key):
             raise SessionNotFound(f"there is no session {key!r}")
         return places
+
+    def _is_emptied(self, place: Place) -> bool:
+        """Tell whether a log has lost everything; one that is being created has nothing yet."""
+        try:
+            return not (
+                self._ops.stat(place.log).st_size
+                or is_being_born(self._ops, place)
+                # Its creation may have come to its end in between.
+                or self._ops.stat(place.log).st_size
+            )
+        except OSError:
+            return False
 
     def _places(self, key: str) -> Sequence[Place]:
         """Where the generations of a session are, oldest first."""
@@ -409,6 +500,9 @@ class Files:
                 if found.past is not None:
                     key = _key(place, found.past)
                     yield from findings(found.past, key=key, rules=self._rules)
+                if not found.size and self._is_emptied(place):
+                    detail = "the log is empty (0 bytes); what was in it is gone"
+                    yield Finding(key=key, kind="emptied", where=place.log, detail=detail)
                 end = found.past.lines.size if found.past is not None else 0
                 if end < found.size:
                     where = f"bytes {end} to {found.size}"
@@ -452,6 +546,12 @@ def _is_there(log: LogFile) -> bool:
         return log.exists()
     except LogDamaged:
         return True
+
+
+def _aside(entry: QuarantineEntry) -> Finding:
+    what = describe_quarantine([entry])
+    detail = f"{what}: {entry.reason}" if entry.bytes else what
+    return Finding(key=entry.key, kind="quarantine", where=entry.ref, detail=detail)
 
 
 def _whole(record: Record, past: LogPast) -> Record:

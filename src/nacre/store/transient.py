@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Condition, RLock
 from typing import TypeVar
 
-from nacre.entries import Past, Receipt, Record, Report, Rules, State, Unit
+from nacre.entries import Past, QuarantineEntry, Receipt, Record, Report, Rules, Settlement, State, Unit
 from nacre.errors import Conflict, SessionNotFound, StoreError
 from nacre.log import blobs
 from nacre.log.batch import Batch
@@ -224,6 +224,19 @@ class Transient:
     def repair(self, key: str) -> Receipt:
         kept = sum(life.n for life in self._known(key))
         return Receipt(key=key, kept=kept, set_aside=0, quarantine=None)
+
+    def quarantine(self, key: str | None) -> list[QuarantineEntry]:
+        if key is not None:
+            stem(key)
+        return []
+
+    def restore(self, key: str, n: int | None) -> Settlement:
+        stem(key)
+        if n is not None:
+            raise SessionNotFound(f"session {key!r} has no quarantine entry {n}")
+        return Settlement(key=key)
+
+    discard = restore
 
     def _lives(self, key: str) -> list[_Life]:
         active = self._active.get(key)
