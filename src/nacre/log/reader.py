@@ -10,14 +10,18 @@ from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place
 from nacre.log.plain import is_named, open_to_read
-from nacre.log.tail import glance, state_of
+from nacre.log.tail import glance, state_of, was_cut_short
 
 
 class Reading(NamedTuple):
-    """A log as it was found: its past, None if it holds no session; whether it ends in a deletion."""
+    """A log as it was found: its past, None if it holds no session; whether it ends in a deletion.
+
+    `is_damaged` is true of one that holds no session because of damage that is not the end of a torn write.
+    """
 
     past: LogPast | None = None
     is_deleted: bool = False
+    is_damaged: bool = False
     size: int = 0
     updated: str = ""
 
@@ -87,12 +91,14 @@ def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:
         return Reading(is_deleted=True, size=size)
     if size and not tail.header.uid:
         refuse_forks(ops, place, lines)
+    # What may be rot is for its readers to mend, since it is reported from then on; a writer may be at a torn end.
+    is_damaged = bool(tail.bad) and not was_cut_short(tail)
     if last is None or (last.t == "open" and last.base is None):
         # A header alone is a creation that did not come to its end, but for a fork, which has a past.
-        return Reading(size=size)
+        return Reading(size=size, is_damaged=is_damaged)
     if tail.torn:
         lines.size = tail.end
     # Nobody will write to an archived log, so it is for its readers to mend even a torn end.
-    lines.damaged = not tail.torn or not tail.headed or bool(place.archived and tail.bad)
+    lines.damaged = is_damaged or not tail.torn or not tail.headed or bool(place.archived and tail.bad)
     past = LogPast(lines, header=tail.header, n=last.n, state=state_of(last), ops=ops, place=place)
     return Reading(past=past, size=size, updated=last.ts)

@@ -458,7 +458,8 @@ class Files:
     ) -> tuple[Reading, T | None]:
         """Read a log; if it turns out to be damaged, mend it, unless a writer is at it, and read again."""
         found, value = self._read_once(place, get, opened)
-        if found.past is not None and found.past.damaged and self._mend(place):
+        is_damaged = found.past.damaged if found.past is not None else found.is_damaged
+        if is_damaged and self._mend(place):
             found, value = self._read_once(place, get, opened)
         if found.past is not None and found.past.is_base_damaged:
             logger.warning(
