@@ -83,6 +83,8 @@ def _values(parser: ArgumentParser, rest: list[str], last: str, flags: Flags, ve
         yield from ((str(choice), "") for choice in action.choices if str(choice).startswith(last))
     elif action.dest in _REFS and verb in {"restore", "trash"}:
         yield from _in_trash(flags, last)
+    elif action.dest in _REFS and verb == "quarantine":
+        yield from _in_quarantine(flags, last)
     elif action.dest in _REFS:
         yield from _sessions(flags, last)
     elif action.dest in _TAGS:
@@ -127,6 +129,14 @@ def _in_trash(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
     with opened(Namespace(store=flags.store)) as sessions:
         found = discard.items(sessions.location)
     yield from ((item.key, "in the trash") for item in found if item.key.startswith(last))
+
+
+def _in_quarantine(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
+    with opened(Namespace(store=flags.store)) as sessions:
+        found = sessions.quarantine()
+    keys = dict.fromkeys(entry.key for entry in found)
+    yield from ((key, "all entries of this session") for key in keys if key.startswith(last))
+    yield from ((entry.ref, entry.reason) for entry in found if entry.ref.startswith(last))
 
 
 def _short(description: str) -> str:

@@ -8,7 +8,7 @@ import shlex
 import stat as modes
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from urllib.parse import quote
 
 from nacre.cli.checking import Check, print_checks, settings_checks
@@ -20,6 +20,7 @@ from nacre.cli.text import several, size
 from nacre.cli.usage import FOLDERS
 from nacre.errors import NacreError
 from nacre.keys import OWN_KEYS, is_internal
+from nacre.render.quarantine import notices
 from nacre.state import state_folder
 
 EXAMPLES = (
@@ -56,6 +57,8 @@ def _checks(args: Namespace, out: Out, root: str) -> Iterator[Check]:
         yield _permissions(root)
         yield _writable(root)
         yield _unfinished(root)
+        yield _quarantine(args)
+        yield from _emptied(root)
     else:
         hint = "the first message creates it; is --store or --agent right?"
         yield Check("store", "warn", f"{root} does not exist yet", hint)
@@ -110,6 +113,35 @@ def _opens(args: Namespace, root: str) -> Check:
             "store", "warn", f"{detail}, {several(lost, 'log')} without a session", "`nacre sessions verify` shows why"
         )
     return Check("store", "ok", detail)
+
+
+def _quarantine(args: Namespace) -> Check:
+    """What was damaged and set aside, until somebody settles it."""
+    try:
+        with opened(args) as sessions:
+            found = notices(sessions.quarantine())
+    except (NacreError, Failure, OSError) as error:
+        return Check("quarantine", "fail", str(error), "check the permissions of the store")
+    if not found:
+        return Check("quarantine", "ok", "nothing was damaged, or all of it is settled")
+    named = "; ".join(f"{key}: {notice.text}" for key, notice in list(found.items())[:_MOST_NAMED])
+    more = f" and {several(len(found) - _MOST_NAMED, 'more session')}" if len(found) > _MOST_NAMED else ""
+    hint = "`nacre sessions quarantine` shows them; restore or discard settles them"
+    return Check("quarantine", "warn", f"{named}{more}", hint)
+
+
+def _emptied(root: str) -> Iterator[Check]:
+    """Logs that have lost everything; one that is being created has a file beside it that says so."""
+    found: list[str] = []
+    for folder in ("sessions", "archive"):
+        with suppress(FileNotFoundError), os.scandir(f"{root}/{folder}") as files:
+            empty = {file.name for file in files if file.name.endswith((".jsonl", ".new")) and not file.stat().st_size}
+            logs = (name for name in empty if name.endswith(".jsonl"))
+            found += [f"{folder}/{name}" for name in logs if f"{name.removesuffix('.jsonl')}.new" not in empty]
+    if found:
+        named = ", ".join(sorted(found)[:_MOST_NAMED]) + (" …" if len(found) > _MOST_NAMED else "")
+        hint = "restore them from a backup, or note the loss with `nacre sessions repair KEY`"
+        yield Check("logs", "warn", f"{several(len(found), 'log')} empty (0 bytes): {named}", hint)
 
 
 def _logs(folder: str) -> int:

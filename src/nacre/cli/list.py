@@ -6,7 +6,7 @@ import gc
 import os
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
 from operator import attrgetter
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nacre.cli.labels import Details
     from nacre.entries import SessionInfo
     from nacre.index.warm import Listed
+    from nacre.render.quarantine import Notice
 
     Info = SessionInfo | Listed
     Known = Callable[[Info], Details]
@@ -44,6 +45,7 @@ _BREAKS = {"t": "\t", "n": "\n", "\\": "\\"}
 # Details are read from each log, which takes a tenth of a millisecond: a longer list does not wait for them unasked.
 _MOST_DETAILED = 500
 _WIDTH_FOR_FOLDERS = 100
+_MOST_REPORTED = 5
 
 
 class _Page(NamedTuple):
@@ -53,6 +55,7 @@ class _Page(NamedTuple):
     details: list[Details | None]
     total: int
     cursor: str | None
+    aside: Mapping[str, Notice]
 
 
 def add(parser: ArgumentParser) -> None:
@@ -98,7 +101,9 @@ def _run(args: Namespace, out: Out) -> int:
     cursor = _cursor(shown[-1]) if shown and len(shown) < rest else None
     rows.remember(location, [info.key for info in shown])
     details = map(known, shown) if _are_details_wanted(shown, args) else repeat(None, len(shown))
-    _print(out, _Page(shown, list(details), len(chosen), cursor), args)
+    aside = _quarantined(args, location)
+    _print(out, _Page(shown, list(details), len(chosen), cursor, aside), args)
+    _report(out, {key: aside[key] for key in aside if key.startswith(args.prefix)})
     if not (args.all or args.archived):
         _hint_at_archived(out, location)
     return OK
@@ -118,6 +123,24 @@ def as_item(info: Info, details: Details | None) -> dict[str, Any]:
         "tags": None if details is None else details.tags,
         "cwd": None if details is None else details.cwd,
     }
+
+
+def _report(out: Out, aside: Mapping[str, Notice]) -> None:
+    """Say below the list what is in quarantine; also of sessions that are not in it, since that may be all of them."""
+    for key, notice in list(aside.items())[:_MOST_REPORTED]:
+        out.note(f"{clean(key)}: {clean(notice.text)}; `{clean(notice.command)}` shows more")
+    if len(aside) > _MOST_REPORTED:
+        out.note(f"{several(len(aside), 'session')} have something in quarantine: `nacre sessions quarantine`")
+
+
+def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
+    """What is in quarantine, by session; most stores have none, and are not opened for it."""
+    if not os.path.isdir(f"{root}/quarantine"):
+        return {}
+    from nacre.render.quarantine import notices  # noqa: PLC0415 - only where there may be some
+
+    with opened(args) as sessions:
+        return notices(sessions.quarantine())
 
 
 def _details(root: str, info: Info) -> Details:
@@ -205,7 +228,9 @@ def _positive(limit: int) -> int:
 
 def _print(out: Out, page: _Page, args: Namespace) -> None:
     if out.json:
-        out.listing(map(as_item, page.infos, page.details), total=page.total, cursor=page.cursor)
+        items = map(as_item, page.infos, page.details)
+        aside = ({**item, "quarantine": page.aside.get(item["key"])} for item in items)
+        out.listing(aside, total=page.total, cursor=page.cursor)
     elif args.format is not None:
         for item in map(as_item, page.infos, page.details):
             out.say(_formatted(args.format, item))

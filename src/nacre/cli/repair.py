@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
@@ -26,11 +27,13 @@ EXAMPLES = (
     ("repair it; damaged bytes are kept in quarantine", "nacre sessions repair telegram:42"),
 )
 
+_SETTLED_BY = "nacre sessions quarantine show"
 _ASIDE, _ANEW, _BEYOND = "moved to quarantine", "rewritten", "cannot be restored"
 _ACTIONS = {
     "damage": _ASIDE,
     "torn": _ASIDE,
     "repeated": _ASIDE,
+    "emptied": "noted in quarantine; what was in it cannot be restored",
     "header": _ANEW,
     "newline": _ANEW,
     "order": _ANEW,
@@ -78,14 +81,18 @@ def _repaired(sessions: Sessions, key: str) -> Done:
     words = f"{several(receipt.kept, 'record')} kept, {several(receipt.set_aside, 'damaged piece')} moved to quarantine"
     if receipt.quarantine:
         words += f"\n  every byte of what was damaged is in {clean(receipt.quarantine)}"
-    left = sessions.verify(key).findings
+        words += (
+            f"\n  `{_SETTLED_BY} {clean(shlex.quote(key))}` shows it; it is reported until you restore or discard it"
+        )
+    left = [finding for finding in sessions.verify(key).findings if finding.kind != "quarantine"]
     told = [f"\n  {clean(finding.where)}: {clean(finding.detail)}; {_BEYOND}" for finding in left]
-    return Done(key, "repaired", {**more, "left": list(left)}, words="".join((words, *told)))
+    return Done(key, "repaired", {**more, "left": left}, words="".join((words, *told)))
 
 
 def _findings(sessions: Sessions, key: str) -> list[Finding]:
     """What is wrong with a session; raises Failure where there is none, only somebody else's file of its name."""
-    found = [named(sessions.location, finding) for finding in sessions.verify(key).findings]
+    wrong = (finding for finding in sessions.verify(key).findings if finding.kind != "quarantine")
+    found = [named(sessions.location, finding) for finding in wrong]
     for finding in found:
         if finding.kind == STRANGER:
             raise Failure("damaged", f"{finding.where} is {finding.detail}", hint="nothing was changed")

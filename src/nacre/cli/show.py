@@ -20,6 +20,7 @@ from nacre.history.labels import Labels, labels
 from nacre.log.format import seal
 from nacre.log.past import LogPast
 from nacre.render.conversation import Cover, Cut, Part, parts
+from nacre.render.quarantine import Notice, notices
 from nacre.render.usage import Usage, summed
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def run(args: Namespace, out: Out) -> int:
                     out.raw(line)
             return OK
         view = _view(sessions, target, args)
+        view = view._replace(aside=notices(sessions.quarantine(target.key)).get(target.key))
     if out.json:
         _print_json(out, view)
     else:
@@ -80,6 +82,7 @@ class View(NamedTuple):
     cut: Cut | None = None
     summary: str = ""
     labels: Labels = Labels()
+    aside: Notice | None = None
 
     def parts(self) -> Iterator[Part]:
         return parts(self.stored, live=self.live, newest=self.newest, cut=self.cut)
@@ -261,6 +264,8 @@ def _print(out: Out, view: View, *, is_full: bool) -> None:
             out.say(line)
         if marks := _marks(view.labels):
             out.say(out.yellow(marks))
+        if view.aside is not None:
+            out.say(out.red(f"{clean(view.aside.text)}; {clean(view.aside.command)}"))
         for line in terminal.conversation(view.parts(), sheet, when=out.when):
             out.say(line)
 
@@ -279,6 +284,7 @@ def _print_json(out: Out, view: View) -> None:
     head = {"schema_version": 1, "key": cover.key, "title": cover.title, "created": cover.created}
     head |= view.labels._asdict()
     found = list(items)
+    head |= {"quarantine": view.aside}
     out.document({**head, "summary": view.summary, "tokens": usage, "count": len(found), "items": found})
 
 

@@ -28,6 +28,7 @@ SESSIONS = {
     "stats": "count messages and tokens per day, model and session",
     "verify": "check all data and report damage",
     "repair": "move damaged bytes to quarantine and repair a session",
+    "quarantine": "list, show, restore or discard what was damaged and set aside",
     "summarize": "summarise all but the last turn with a model",
     "compact": "move truncated and replaced records out of the log",
     "migrate": "import the sessions of an earlier agent",

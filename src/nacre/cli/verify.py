@@ -69,7 +69,8 @@ def _sizes(sessions: Sessions) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for info in (*sessions.list(internal=True), *sessions.list(archived=True, internal=True)):
         sizes[info.key] = sizes.get(info.key, 0) + info.bytes
-    return sizes
+    # Of a session that has no log any more, only what is in quarantine tells.
+    return dict.fromkeys((entry.key for entry in sessions.quarantine()), 0) | sizes
 
 
 def _damage(sessions: Sessions, sizes: dict[str, int], out: Out, *, is_all: bool) -> Iterator[Found]:
@@ -128,13 +129,16 @@ def _tell(out: Out, found: list[Found], count: int) -> None:
             paint = out.red if one.damage else out.yellow
             what = f"{paint(clean(one.kind))}, {clean(one.where)}: {clean(one.detail)}"
             out.say(f"{out.bold(clean(one.key))}: {what}")
-        _sum_up(out, damaged, len(found) - damaged, count)
-
-
-def _sum_up(out: Out, damaged: int, others: int, count: int) -> None:
-    if damaged:
-        out.note(f"{several(damaged, 'finding')}; `nacre sessions repair KEY --dry-run` shows what can be repaired")
-    else:
-        out.note(f"{several(count, 'session')} checked, no damage")
-    if others:
-        out.note(f"{several(others, 'finding')} of --deep: not damage, an agent continues from them by itself")
+        aside = sum(one.kind == "quarantine" for one in found)
+        if damaged > aside:
+            hint = "`nacre sessions repair KEY --dry-run` shows what can be repaired"
+            out.note(f"{several(damaged - aside, 'finding')}; {hint}")
+        if aside:
+            out.note(
+                f"{several(aside, 'entry', 'entries')} in quarantine; `nacre sessions quarantine` shows and settles"
+            )
+        if not damaged:
+            out.note(f"{several(count, 'session')} checked, no damage")
+        if len(found) > damaged:
+            others = several(len(found) - damaged, "finding")
+            out.note(f"{others} of --deep: not damage, an agent continues from them by itself")

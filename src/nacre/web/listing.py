@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from nacre.app import App
 from nacre.entries import SessionInfo
+from nacre.keys import is_internal
 from nacre.render.html import escaped
+from nacre.render.quarantine import Notice, notices
 from nacre.render.text import ago, count, one_line, size
 from nacre.web import links
 from nacre.web.glances import MOST, Glance, Tally, glances_of
@@ -96,6 +98,7 @@ class Listing(Struct, frozen=True, kw_only=True):
     total: int
     facets: Sequence[Facet]
     is_pending: bool = False
+    aside: Mapping[str, Notice] = {}
 
 
 def listed(app: App, filters: Filters) -> Listing:
@@ -106,7 +109,14 @@ def listed(app: App, filters: Filters) -> Listing:
     shown = chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE]
     rows = found.rows(shown)
     is_pending = found.is_late or any(row.tally is None for row in rows if not row.info.archived)
-    return Listing(filters=filters, rows=rows, total=len(chosen), facets=list(found.facets()), is_pending=is_pending)
+    return Listing(
+        filters=filters,
+        rows=rows,
+        total=len(chosen),
+        facets=list(found.facets()),
+        is_pending=is_pending,
+        aside=notices(app.sessions.quarantine()),
+    )
 
 
 def beside(app: App, filters: Filters, key: str, step: int) -> str:
@@ -198,8 +208,20 @@ def html(listing: Listing) -> str:
     new = f'<a class="button" href="{links.page("/new")}">New session</a>'
     return (
         f'<main class="list"{full}><div class="head"><h1>{title} <i>{listing.total:,}</i></h1>{new}</div>'
-        f"{_form(filters)}{_channels(listing)}{_more(listing)}{shown}{_pages(listing)}</main>"
+        f"{_form(filters)}{_channels(listing)}{_more(listing)}{_asides(listing)}{shown}{_pages(listing)}</main>"
     )
+
+
+def _asides(listing: Listing) -> str:
+    """What is in quarantine, until it is settled; also of sessions that are not on this page."""
+    found = [
+        f'<p class="wrong" role="status"><a href="{escaped(links.to("s", key))}">{escaped(one_line(key))}</a>: '
+        f"{escaped(one_line(notice.text))} <code>{escaped(one_line(notice.command))}</code></p>"
+        for key, notice in listing.aside.items()
+        if not is_internal(key)
+    ]
+    more = f'<p class="wrong">and {_many(len(found) - _MOST_CHIPS, "more session")}</p>'
+    return "".join([*found[:_MOST_CHIPS], *([more] if len(found) > _MOST_CHIPS else [])])
 
 
 def items(listing: Listing) -> list[dict[str, object]]:
@@ -222,6 +244,7 @@ def items(listing: Listing) -> list[dict[str, object]]:
             "failed": row.tally.failed if row.tally else None,
             "tokens": row.tally.given + row.tally.made if row.tally else None,
             "branches": row.tally.branches if row.tally else None,
+            "quarantine": listing.aside.get(row.info.key),
         }
         for row in listing.rows
     ]
@@ -234,7 +257,8 @@ def markdown(listing: Listing) -> Iterator[str]:
         name = one_line(row.info.title or row.info.key).replace("]", "\\]")
         facts = f"{row.info.messages:,} messages, {row.info.updated:%Y-%m-%d %H:%M} UTC"
         last = row.glance.last
-        yield f"- [{name}]({links.to('s', row.info.key)}) · {facts}{f' · {last}' if last else ''}\n"
+        aside = f" · {notice.text}" if (notice := listing.aside.get(row.info.key)) else ""
+        yield f"- [{name}]({links.to('s', row.info.key)}) · {facts}{aside}{f' · {last}' if last else ''}\n"
 
 
 def _channel(key: str) -> str:

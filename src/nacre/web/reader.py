@@ -79,8 +79,16 @@ def _head(shown: Transcript, *, is_new: bool, limit: int) -> str:
     return (
         f'<header><div class="title"><h1>{title}</h1>{"" if is_new else _pin(shown)}</div>'
         f'<p>{key}{counted}{archived}{about}{_tags(shown)}<span id="status" role="status"></span></p>'
-        f"{_lives(shown)}{_use(shown, limit)}{'' if is_new else _menu(shown)}</header>"
+        f"{_aside(shown)}{_lives(shown)}{_use(shown, limit)}{'' if is_new else _menu(shown)}</header>"
     )
+
+
+def _aside(shown: Transcript) -> str:
+    """What of the session is in quarantine, until it is settled."""
+    if shown.aside is None:
+        return ""
+    text, command = escaped(one_line(shown.aside.text)), escaped(one_line(shown.aside.command))
+    return f'<p class="wrong" role="status">{text} <code>{command}</code></p>'
 
 
 def _beside(shown: Transcript) -> str:

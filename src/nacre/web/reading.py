@@ -10,12 +10,14 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from nacre.agent.ports import Usage
 from nacre.entries import Describe, Hit, Message, Past, Record, SessionInfo, Unit, message_of, time_of
 from nacre.errors import Conflict, SessionNotFound
 from nacre.history import live
 from nacre.log.tail import Header
+from nacre.render.quarantine import Notice, notices
 from nacre.render.usage import summed
 from nacre.sessions import Sessions
 from nacre.store.base import Backend
@@ -81,12 +83,13 @@ def listed(sessions: Sessions, query: shapes.ListQuery) -> shapes.SessionList:
     behind = _behind(chosen, query.cursor)
     shown = behind[: query.limit]
     cursor = _cursor(shown[-1]) if len(shown) < len(behind) else None
+    aside = notices(sessions.quarantine())
     return shapes.SessionList(
         count=len(shown),
         total=len(chosen),
         has_more=cursor is not None,
         next_cursor=cursor,
-        items=[_session(info) for info in shown],
+        items=[_session(info, aside.get(info.key)) for info in shown],
     )
 
 
@@ -126,7 +129,7 @@ def _behind(infos: list[SessionInfo], cursor: str) -> list[SessionInfo]:
     raise _lost(cursor)
 
 
-def _session(info: SessionInfo) -> shapes.Session:
+def _session(info: SessionInfo, aside: Notice | None) -> shapes.Session:
     return shapes.Session(
         key=info.key,
         title=info.title,
@@ -135,7 +138,12 @@ def _session(info: SessionInfo) -> shapes.Session:
         updated=rfc3339(info.updated),
         bytes=info.bytes,
         archived=info.archived,
+        quarantine=_aside(aside),
     )
+
+
+def _aside(notice: Notice | None) -> shapes.Aside | None:
+    return None if notice is None else shapes.Aside(**asdict(notice))
 
 
 def _found(hit: Hit) -> shapes.Found:
@@ -149,6 +157,7 @@ def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conver
     """A page of a session; raises SessionNotFound, and Fault for a cursor that leads nowhere."""
     page = _live_page if query.scope == "live" else _whole_page
     items, total, has_more = page(sessions, key, query)
+    aside = _aside(notices(sessions.quarantine(key)).get(key))
 
     def get(past: Past) -> shapes.Conversation:
         title = live.meta(past, past.state).get("title", "")
@@ -159,6 +168,7 @@ def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conver
             created=rfc3339(time_of(first)) if first is not None else None,
             summary=live.summary(past, past.state),
             tokens=_tokens(past) if query.tokens == "yes" else None,
+            quarantine=aside,
             count=len(items),
             total=total,
             has_more=has_more,

@@ -208,6 +208,15 @@ class Readiness(Struct, frozen=True, kw_only=True):
     reasons: list[str]
 
 
+class Aside(Struct, frozen=True, kw_only=True):
+    """What of a session is in quarantine until somebody settles it, and the command that shows it."""
+
+    records: Count
+    bytes: Count
+    text: str
+    command: str
+
+
 class Session(Struct, frozen=True, kw_only=True):
     """A session in a list."""
 
@@ -218,6 +227,7 @@ class Session(Struct, frozen=True, kw_only=True):
     updated: Moment
     bytes: Count
     archived: bool
+    quarantine: Aside | None = None
 
 
 class SessionList(Struct, frozen=True, kw_only=True):
@@ -258,6 +268,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
     created: Moment | None
     summary: str
     tokens: Tokens | None
+    quarantine: Aside | None = None
     count: Count
     total: Count
     has_more: bool

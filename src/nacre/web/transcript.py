@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nacre.entries import Entry, Past, Record, State, Stored, message_of, time_of
 from nacre.history import live
+from nacre.render.quarantine import Notice, notices
 from nacre.sessions import Sessions
 from nacre.web import branch
 from nacre.web.branch import Bar
@@ -73,6 +74,7 @@ class Transcript(Struct, frozen=True, kw_only=True):
     chunks: Sequence[Chunk] = ()
     uses: Sequence[Entry] = ()
     is_archived: bool = False
+    aside: Notice | None = None
 
     @property
     def title(self) -> str:
@@ -92,7 +94,8 @@ def opened(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
     """The part of a session around what is wanted; raises SessionNotFound if there is none."""
     lives = backend(sessions).generations(key, lambda life: life.uid)
     found = _read(sessions, key, lambda past: _opened(key, past, wanted), wanted.generation)
-    return replace(existing(found, key), generations=lives)
+    aside = notices(sessions.quarantine(key)).get(key)
+    return replace(existing(found, key), generations=lives, aside=aside)
 
 
 def part(sessions: Sessions, key: str, number: int, wanted: Wanted) -> Transcript:

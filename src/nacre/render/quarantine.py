@@ -1,0 +1,35 @@
+"""What is in quarantine, by session, as every front says it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from nacre.entries import QuarantineEntry, describe_quarantine
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """How much of a session waits in quarantine: whole records, bytes, a sentence, and the command that shows it."""
+
+    records: int
+    bytes: int
+    text: str
+    command: str
+
+
+def notices(entries: Iterable[QuarantineEntry]) -> Mapping[str, Notice]:
+    """A notice for each session that has unsettled entries; give it what `Sessions.quarantine` gives."""
+    found: dict[str, list[QuarantineEntry]] = {}
+    for entry in entries:
+        found.setdefault(entry.key, []).append(entry)
+    return {
+        key: Notice(
+            records=sum(len(entry.records) for entry in of),
+            bytes=sum(entry.bytes for entry in of),
+            text=describe_quarantine(of),
+            command=f"nacre sessions quarantine show {shlex.quote(key)}",
+        )
+        for key, of in found.items()
+    }
