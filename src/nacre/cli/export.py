@@ -29,20 +29,26 @@ EXAMPLES = (
     ("one self-contained page to read or send", "nacre sessions export @last --format html -o talk.html"),
     ("Markdown on stdout", "nacre sessions export telegram:42"),
     ("every record with every field", "nacre sessions export telegram:42 --format jsonl -o 42.jsonl"),
+    ("every session, for picoclaw", "nacre sessions export --format picoclaw -o ~/.picoclaw/workspace/sessions"),
 )
 
-_FORMATS = ("md", "html", "json", "jsonl")
+_FORMATS = ("md", "html", "json", "jsonl", "picoclaw")
 _BLOCK = 1024 * 1024
 
 
 def add(parser: ArgumentParser) -> None:
-    add_ref(parser)
+    add_ref(parser, required=False)
     parser.add_argument(
-        "--format", choices=_FORMATS, help="md (default) or html to read; json or jsonl with every field"
+        "--format",
+        choices=_FORMATS,
+        help="md (default) or html to read; json or jsonl with every field; picoclaw: files that picoclaw reads, "
+        "of every session if none is given",
     )
-    parser.add_argument("-o", "--output", default="-", metavar="PATH", help="file to write; - is stdout (default)")
     parser.add_argument(
-        "--all", action="store_true", help="md, html: include messages that are no longer in the history"
+        "-o", "--output", default="-", metavar="PATH", help="file to write; - is stdout (default); picoclaw: a folder"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="md, html, picoclaw: include messages that are no longer in the history"
     )
     parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     parser.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
@@ -50,12 +56,18 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Out) -> int:
     chosen = args.format or ("jsonl" if out.jsonl else "json" if out.json else "md")
+    if chosen == "picoclaw":
+        from nacre.cli.export_picoclaw import export_all  # noqa: PLC0415 - only the format that is asked for
+
+        return export_all(args, out)
+    if not args.ref:
+        raise Failure("usage", "which session? a REF is missing", hint="`nacre sessions list` shows them")
     to_stdout = args.output == "-"
     if to_stdout and out.json and (not chosen.startswith("json") or args.dry_run):
         raise Failure("usage", "--json needs a file for the export: both go to stdout", hint="add -o PATH")
     path = Path(args.output)
     if not to_stdout and not args.force:
-        _refuse_existing(path)
+        refuse_existing(path)
     with opened(args) as sessions:
         key = find(sessions, args.ref).key
         is_json = chosen.startswith("json")
@@ -109,14 +121,14 @@ def _settle(scratch: Path, path: Path, *, force: bool) -> None:
     try:
         path.hardlink_to(scratch)
     except FileExistsError:
-        _refuse_existing(path)
+        refuse_existing(path)
     except OSError:
         # Some file systems have no links.
-        _refuse_existing(path)
+        refuse_existing(path)
         scratch.replace(path)
 
 
-def _refuse_existing(path: Path) -> None:
+def refuse_existing(path: Path) -> None:
     if os.path.lexists(path):
         raise Failure("exists", f"{path} exists already; nothing was written", hint="add --force to replace it")
 

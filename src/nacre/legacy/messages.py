@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,9 +11,11 @@ from msgspec.structs import replace
 
 from nacre.entries import Message, ToolCall
 from nacre.errors import InvalidMessage
+from nacre.history.text import text_of
 
 _MILLISECONDS = 1e11
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PARTS = "content_parts"
 _SPELLINGS = {"reasoning_content": "reasoning", "model_name": "model", "created_at": "created"}
 
 
@@ -26,6 +29,9 @@ def from_earlier(mapping: Mapping[str, Any]) -> Message:
     role = rest.pop("role", None)
     if not isinstance(role, str) or not role:
         raise InvalidMessage(f"a message's role must be a word, not {role!r:.100}")
+    if isinstance(rest.get(_PARTS), list):
+        # An export of ours, that the earlier agent has not rewritten.
+        rest["content"] = rest.pop(_PARTS)
     known: dict[str, Any] = {}
     for name, field, read in _FIELDS:
         value = read(rest[name]) if name in rest and field not in known else None
@@ -45,11 +51,41 @@ def to_earlier(message: Message) -> dict[str, Any]:
     return {**found, **_media(message.media)}
 
 
+def to_picoclaw(message: Message) -> dict[str, Any]:
+    """Spell a message with the types that picoclaw demands: it passes over every message in which one is another.
+
+    Parts of a content and fields that it does not know are kept under names that it ignores, and are lost when it
+    rewrites its file.
+    """
+    found = to_earlier(message)
+    if not isinstance(message.content, str):
+        found["content"] = text_of(message)
+        if message.content is not None:
+            found[_PARTS] = message.content
+    for call in found.get("tool_calls", ()):
+        function = call.get("function")
+        if isinstance(function, dict) and not isinstance(function.get("arguments"), str):
+            function["arguments"] = json.dumps(function.get("arguments"), ensure_ascii=False)
+    return {name: value for name, value in found.items() if name not in _THEIRS or _THEIRS[name](value)}
+
+
 def is_same(ours: Message, theirs: Message) -> bool:
-    """Tell whether a message of ours, with its time, is one of an earlier agent, which may not have had a time."""
+    """Tell whether a message of ours, with its time, is one of an earlier agent, which may not have had a time.
+
+    Where both have the same time, what picoclaw loses when it rewrites a message makes no difference.
+    """
     if theirs.created is not None and theirs.created != ours.created:
         return False
-    return replace(ours, created=None) == replace(theirs, created=None)
+    if replace(ours, created=None) == replace(theirs, created=None):
+        return True
+    return theirs.created is not None and _core(ours) == _core(theirs)
+
+
+def _core(message: Message) -> dict[str, Any]:
+    """What picoclaw keeps of a message."""
+    found = to_picoclaw(message)
+    calls = [(call.get("id"), call.get("function")) for call in found.get("tool_calls", ())]
+    return {name: found.get(name) for name in _THEIRS if name != "tool_calls"} | {"tool_calls": calls}
 
 
 def moment(value: Any) -> datetime | None:
@@ -79,6 +115,14 @@ def _media(media: tuple[Any, ...]) -> dict[str, Any]:
     if list(media) != texts + objects:
         return {"media": list(media)}
     return {name: found for name, found in (("media", texts), ("attachments", objects)) if found}
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _are_texts(item: dict[str, Any]) -> bool:
+    return all(isinstance(value, str) for value in item.values())
 
 
 def _content(value: Any) -> Any:
@@ -117,6 +161,20 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("media", "media", _items),
     ("attachments", "attachments", _items),
 )
+
+_THEIRS: dict[str, Callable[[Any], bool]] = {
+    "role": lambda value: isinstance(value, str),
+    "content": lambda value: isinstance(value, str),
+    "model_name": lambda value: isinstance(value, str),
+    "created_at": lambda value: isinstance(value, str),
+    "reasoning_content": lambda value: isinstance(value, str),
+    "tool_call_id": lambda value: isinstance(value, str),
+    "media": lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+    "attachments": lambda value: _are_objects(value) and all(_are_texts(item) for item in value),
+    "system_parts": _are_objects,
+    "tool_calls": _are_objects,
+}
+"""The fields of a message that picoclaw has, each with what its value must be."""
 
 _NAMES = frozenset(name for name, _, _ in _FIELDS)
 _NOTHING = (None, "0001-01-01T00:00:00Z")

@@ -209,16 +209,16 @@ class _Walk:
     def _rename(self, places: Sequence[Place]) -> None:
         try:
             rename_plain(self._ops, *places)
+            for place in places:
+                if beside(self._ops, place) == "second":
+                    logger.warning("a session has two logs; both are kept as generations", extra={"key": place.key})
+                    self._store.take_in(place.key)
         except StoreError as error:
-            if len(places) > 1:
-                for place in places:
-                    self._rename([place])
+            if len(places) == 1:
+                logger.warning("a log could not be renamed", extra={"file": places[0].plain, "error": str(error)})
                 return
-            logger.warning("a log could not be renamed", extra={"file": places[0].plain, "error": str(error)})
-        for place in places:
-            if beside(self._ops, place) == "second":
-                logger.warning("a session has two logs; both are kept as generations", extra={"key": place.key})
-                self._store.take_in(place.key)
+            for place in places:
+                self._rename([place])
 
     def _out_of_the_way(self, found: Sequence[Source]) -> Sequence[Source]:
         """Rename earlier sessions that have names of logs, so that none of them is taken for a damaged log."""

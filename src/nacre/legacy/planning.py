@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from nacre.entries import Past
 from nacre.errors import Conflict
-from nacre.legacy.continuation import Continuation, begins, continuation, knows
+from nacre.legacy.continuation import Continuation, begins, continuation, knows, rests_in
 from nacre.legacy.documents import Legacy
 from nacre.log.ops import Ops
 from nacre.log.place import Place
@@ -53,7 +53,7 @@ class Planner:
         if legacy.is_archived:
             return Plan("migrated", key)
         if not self._is_active(key):
-            return self._free(key, legacy)
+            return Plan("finished", key) if self._was_archived(key, legacy) else self._free(key, legacy)
 
         def more_of(past: Past) -> Continuation | None:
             return continuation(past, legacy, self._now)
@@ -74,6 +74,12 @@ class Planner:
         if begins(theirs, ours):
             return Plan("appended", key, Continuation(added=len(theirs) - len(ours)))
         return Plan("finished", key) if begins(ours, theirs) else None
+
+    def _was_archived(self, key: str, legacy: Legacy) -> bool:
+        """Tell whether an archived generation begins with all of a file; only times tell that from another talk."""
+        if not legacy.said or not all(message.created for message in legacy.messages):
+            return False
+        return any(self._store.generations(key, lambda generation: rests_in(generation.past, legacy)))
 
     def _is_active(self, key: str) -> bool:
         with reading(ops_of(self._store), Place.of(self._store.location, key)) as found:

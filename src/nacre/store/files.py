@@ -606,7 +606,8 @@ def _key(place: Place, past: LogPast) -> str:
 
 _BESIDE = {
     "second": "a second log of this session, begun by an earlier version; the next start keeps both as generations",
-    "stranger": "not a log of nacre; it was not changed, and should be moved out of the store",
+    "stranger": "not a log of nacre; it was not changed. The next start imports a session of an earlier agent; "
+    "anything else should be moved out of the store",
 }
 
 _stores: weakref.WeakSet[Files] = weakref.WeakSet()
