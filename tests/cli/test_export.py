@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from nacre.cli.export import write
-from nacre.cli.failures import Failure
+from nacre.cli.failures import PARTIAL, Failure
 from nacre.log.format import unseal
 from tests.cli.conftest import Nacre
+from tests.legacy.picoclaw import Picoclaw
 from tests.paths import log_of
 
 
@@ -194,3 +195,76 @@ def test_export_and_receipt_cannot_share_stdout(talk: Nacre) -> None:
 
 def test_an_unknown_session_is_not_found(nacre: Nacre) -> None:
     assert nacre("sessions", "export", "nobody").code == 3
+
+
+# ---- for picoclaw
+
+
+def test_picoclaw_gets_every_active_session(talk: Nacre, tmp_path: Path) -> None:
+    with talk.sessions() as sessions:
+        sessions.add_message("telegram:42", "user", "hello")
+        sessions.add_message("old", "user", "hello")
+        sessions.archive("old")
+    folder = tmp_path / "picoclaw" / "sessions"
+    code, out, _ = talk("sessions", "export", "--format", "picoclaw", "-o", str(folder))
+    assert (code, out) == (0, "talk: 1 message to talk.jsonl\ntelegram:42: 1 message to telegram_42.jsonl\n")
+    agent = Picoclaw(folder)
+    assert (agent.get_history("talk"), agent.get_summary("talk")) == (["last *words*"], "We spoke.")
+    assert agent.get_history("telegram:42") == ["hello"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "talk.jsonl",
+        "talk.meta.json",
+        "telegram_42.jsonl",
+        "telegram_42.meta.json",
+    ]
+
+
+def test_picoclaw_gets_one_session_with_what_is_no_longer_live(talk: Nacre, tmp_path: Path) -> None:
+    result = talk("sessions", "export", "talk", "--all", "--format", "picoclaw", "-o", str(tmp_path), "--json")
+    assert result.json["results"] == [
+        {
+            "ref": "talk",
+            "key": "talk",
+            "ok": True,
+            "status": "exported",
+            "path": str(tmp_path / "talk.jsonl"),
+            "messages": 2,
+        }
+    ]
+    assert Picoclaw(tmp_path).kept("talk") == ["first <b>words</b>", "last *words*"]
+
+
+def test_a_file_that_picoclaw_has_is_kept(talk: Nacre, tmp_path: Path) -> None:
+    Picoclaw(tmp_path).add_message("talk", "mine")
+    code, _, err = talk("sessions", "export", "--format", "picoclaw", "-o", str(tmp_path))
+    assert (code, Picoclaw(tmp_path).get_history("talk")) == (1, ["mine"])
+    assert "talk.meta.json exists already" in err
+    assert talk("sessions", "export", "--format", "picoclaw", "-o", str(tmp_path), "--force").code == 0
+    assert Picoclaw(tmp_path).get_history("talk") == ["last *words*"]
+
+
+def test_two_sessions_that_are_one_file_to_picoclaw_are_not_mixed(talk: Nacre, tmp_path: Path) -> None:
+    with talk.sessions() as sessions:
+        sessions.add_message("a:b", "user", "one")
+        sessions.add_message("a_b", "user", "two")
+    code, _, err = talk("sessions", "export", "--format", "picoclaw", "-o", str(tmp_path))
+    assert (code, Picoclaw(tmp_path).get_history("a:b")) == (PARTIAL, ["one"])
+    assert "picoclaw has one file for sessions 'a:b' and 'a_b'" in err
+
+
+def test_an_export_for_picoclaw_needs_a_folder(talk: Nacre, tmp_path: Path) -> None:
+    assert talk("sessions", "export", "--format", "picoclaw").code == 2
+    assert talk("sessions", "export", "nobody", "--format", "picoclaw", "-o", str(tmp_path)).code == 3
+    (tmp_path / "file").touch()
+    assert "cannot be made" in talk("sessions", "export", "--format", "picoclaw", "-o", str(tmp_path / "file")).err
+
+
+def test_a_dry_run_for_picoclaw_writes_nothing(talk: Nacre, tmp_path: Path) -> None:
+    goal = tmp_path / "new"
+    assert talk("sessions", "export", "--format", "picoclaw", "-o", str(goal), "--dry-run").code == 0
+    assert not goal.exists()
+
+
+def test_other_formats_need_a_session(talk: Nacre) -> None:
+    code, _, err = talk("sessions", "export")
+    assert (code, "which session?" in err) == (2, True)

@@ -7,7 +7,7 @@ import pytest
 
 from nacre.entries import Message, ToolCall
 from nacre.errors import InvalidMessage
-from nacre.legacy.messages import from_earlier, is_same, moment, to_earlier
+from nacre.legacy.messages import from_earlier, is_same, moment, to_earlier, to_picoclaw
 
 WHEN = datetime(2026, 3, 1, 4, 0, 0, 123456, tzinfo=UTC)
 
@@ -113,3 +113,59 @@ def test_a_time_that_was_never_told_is_no_difference() -> None:
     assert is_same(ours, Message(role="user", content="x"))
     assert not is_same(ours, Message(role="user", content="x", created=datetime(2026, 1, 1, tzinfo=UTC)))
     assert not is_same(ours, Message(role="user", content="y"))
+
+
+# ---- as picoclaw demands it
+
+PARTS = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (Message(role="user", content="x"), {"role": "user", "content": "x"}),
+        (Message(role="assistant"), {"role": "assistant", "content": ""}),
+        (Message(role="user", content=PARTS), {"role": "user", "content": "see", "content_parts": PARTS}),
+        (
+            Message(role="assistant", content="", tool_calls=(ToolCall(id="1", name="f", arguments={"a": 1}),)),
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}],
+            },
+        ),
+        (
+            Message(role="user", content="x", media=("a", {"type": "image", "ref": "b"})),
+            {"role": "user", "content": "x", "media": ["a"], "attachments": [{"type": "image", "ref": "b"}]},
+        ),
+        (Message(role="user", content="x", media=({"n": 1},)), {"role": "user", "content": "x"}),
+        (Message(role="user", content="x", media=({"n": "1"}, "a")), {"role": "user", "content": "x"}),
+        (
+            Message(role="user", content="x", extra={"model_name": 5, "odd": [1]}),
+            {"role": "user", "content": "x", "odd": [1]},
+        ),
+    ],
+)
+def test_a_message_has_the_types_that_picoclaw_demands(message: Message, expected: dict[str, object]) -> None:
+    assert to_picoclaw(message) == expected
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(role="user", content="x", created=WHEN, extra={"odd": [1]}),
+        Message(role="user", content=PARTS, created=WHEN),
+        Message(role="assistant", created=WHEN, tool_calls=(ToolCall(id="1", name="f", arguments={"a": 1}),)),
+        Message(role="assistant", content="x", created=WHEN, reasoning="r", model="m"),
+    ],
+)
+def test_a_message_is_known_again_after_picoclaw_has_rewritten_it(message: Message) -> None:
+    known = ("role", "content", "model_name", "created_at", "reasoning_content", "tool_calls")
+    rewritten = {name: value for name, value in to_picoclaw(message).items() if name in known}
+    assert is_same(message, from_earlier(rewritten))
+    assert not is_same(message, from_earlier({**rewritten, "content": "other"}))
+    assert is_same(message, from_earlier(to_picoclaw(message)))
+
+
+def test_parts_come_back_from_an_export() -> None:
+    assert from_earlier(to_picoclaw(Message(role="user", content=PARTS))) == Message(role="user", content=PARTS)

@@ -104,6 +104,9 @@ class World:
                 sessions.save(key)
             case "export" | "export all":
                 self.export(sessions, key, dropped=step == "export all")
+            case _:
+                # There is nothing to archive, to unarchive or to summarise.
+                pass
 
     def archived(self, sessions: nacre.Sessions) -> set[str]:
         active = {info.key for info in sessions.list()}
@@ -111,7 +114,7 @@ class World:
 
     def export(self, sessions: nacre.Sessions, key: str, *, dropped: bool) -> None:
         """Give the agent a session back, in its own folder; it must read just what is live here."""
-        exported = sessions._store.read(key, lambda past: export(past, key, dropped=dropped))  # type: ignore[attr-defined]
+        exported = sessions._store.read(key, lambda past: export(past, key, dropped=dropped))
         path = self.folder / f"{file_of(key)}{LINES}"
         if exported is None or path.exists():
             return
@@ -146,7 +149,7 @@ class World:
 @settings(
     derandomize=True,
     deadline=None,
-    max_examples=150,
+    max_examples=80,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(TURNS)
@@ -192,4 +195,14 @@ def test_what_it_adds_to_an_exported_session_is_appended_to_that(root: Path) -> 
     world.ours([])
     with nacre.open(root) as sessions:
         texts = [message.content for message in sessions.get_history("discord_bob")]
-        assert (texts, len(sessions.list())) == (["message 1", "message 2", "message 3"], 1)
+        assert (texts, len(list(sessions.list()))) == (["message 1", "message 2", "message 3"], 1)
+
+
+def test_what_it_adds_after_we_went_on_is_appended_too(root: Path) -> None:
+    world = World(root)
+    world.ours([("say", "discord_bob"), ("export", "discord_bob"), ("say", "discord_bob")])
+    world.theirs([("say", "discord_bob"), ("truncate", "discord_bob"), ("say", "discord_bob")])
+    world.ours([])
+    with nacre.open(root) as sessions:
+        texts = [message.content for message in sessions.get_history("discord_bob")]
+        assert (texts, len(list(sessions.list()))) == ([f"message {n}" for n in (1, 2, 3, 4)], 1)

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from nacre.errors import InvalidKey
-from nacre.log.names import key_of, stem
+from nacre.log.names import is_log_name, key_of, log_stem, stem, stem_of_log
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=300)
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=1024)
@@ -57,8 +57,30 @@ def test_a_name_that_means_something_to_a_system_is_not_used(key: str) -> None:
     assert key_of(stem(key)) is None
 
 
+@SETTINGS
+@given(KEYS | ALIKE, KEYS | ALIKE)
+@example("a", "A")
+@example("a-b", "a b")
+def test_the_log_of_every_session_has_a_name_that_is_only_its_own(one: str, other: str) -> None:
+    log = log_stem(stem(one))
+    assert re.fullmatch(r"[a-z0-9_-]*~[0-9a-f]{32}", log)
+    assert is_log_name(log)
+    assert stem_of_log(log) == stem(one)
+    assert (log == log_stem(stem(other))) is (one == other)
+
+
+@pytest.mark.parametrize(
+    "name", ["discord_bob", "telegram_42", "a~b", "agent_main", "sk_v1_" + "0" * 64, "A~" + "0" * 32]
+)
+def test_a_name_of_an_earlier_agents_file_is_no_logs(name: str) -> None:
+    assert not is_log_name(name)
+    assert stem_of_log(name) == name
+
+
 def test_names_never_change() -> None:
     assert stem("cli") == "cli"
+    assert log_stem("cli") == "cli~be63cad463a503bd0eb0dc68fe7c6844"
+    assert log_stem("telegram-42~ceb2ba478aaf22c22f9fc2d1f7c8fb21") == "telegram-42~ceb2ba478aaf22c22f9fc2d1f7c8fb21"
     assert stem("telegram:42") == "telegram-42~ceb2ba478aaf22c22f9fc2d1f7c8fb21"
     assert stem("../../Etc") == "etc~9d35065a956a96350f694f3d5c4b4ee3"
     assert stem("日本語") == "~7ce831c0ff398dc29f79baf7b2a79592"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -24,8 +25,9 @@ class Continuation(NamedTuple):
 def continuation(past: Past, legacy: Legacy, now: str) -> Continuation | None:
     """What a file adds to a session; None if the file is not this session gone on.
 
-    It is if it says so itself, or begins with what is live, or with what came from it before; and it adds nothing if
-    the session begins with all of it. A file that is only a summary is not, unless the session has had that summary.
+    It is if it says so itself, or begins with what is live, or with what came from it before, or with messages that the
+    session has with the same times; and it adds nothing if the session begins with all of it. A file that is only a
+    summary is not, unless the session has had that summary.
     """
     theirs = legacy.messages
     if legacy.base is not None and _rests_on(past, legacy.base, theirs):
@@ -38,13 +40,18 @@ def continuation(past: Past, legacy: Legacy, now: str) -> Continuation | None:
     count = _came_before(past, theirs)
     if count is not None:
         return _added(legacy, count, now)
-    return Continuation() if rests_in(past, legacy) else None
+    if rests_in(past, legacy):
+        return Continuation()
+    known = _known(past, theirs)
+    return _added(legacy, known, now) if known else None
 
 
 def rests_in(past: Past, legacy: Legacy) -> bool:
-    """Tell whether a session begins with every message of a file, or all of them came from it before."""
+    """Tell whether a session begins with every message of a file, or all of them came from it before, or are in it."""
     theirs = legacy.messages
-    return begins(_said(past), theirs, swap=True) or _came_before(past, theirs) == len(theirs)
+    if begins(_said(past), theirs, swap=True) or _came_before(past, theirs) == len(theirs):
+        return True
+    return bool(theirs) and _known(past, theirs) == len(theirs)
 
 
 def holds(past: Past, legacy: Legacy, src: dict[str, Any]) -> bool:
@@ -96,6 +103,21 @@ def _came_before(past: Past, theirs: Sequence[Message]) -> int | None:
         if begins(theirs[count:], messages):
             count += len(messages)
     return count
+
+
+def _known(past: Past, theirs: Sequence[Message]) -> int:
+    """How many messages at the beginning of a file are in a session, each with the time that the file says."""
+    ours: dict[datetime | None, list[Message]] = {}
+    for message in _said(past):
+        ours.setdefault(message.created, []).append(message)
+    for count, message in enumerate(theirs):
+        same = ours.get(message.created, []) if message.created is not None else []
+        found = next((place for place, one in enumerate(same) if is_same(one, message)), None)
+        if found is None:
+            return count
+        # One that the session has once is known once.
+        del same[found]
+    return len(theirs)
 
 
 def _brought(past: Past) -> list[list[Message]]:
