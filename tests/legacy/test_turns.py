@@ -206,3 +206,13 @@ def test_what_it_adds_after_we_went_on_is_appended_too(root: Path) -> None:
     with nacre.open(root) as sessions:
         texts = [message.content for message in sessions.get_history("discord_bob")]
         assert (texts, len(list(sessions.list()))) == ([f"message {n}" for n in (1, 2, 3, 4)], 1)
+
+
+def test_what_we_said_ourselves_does_not_come_back_from_an_export(root: Path) -> None:
+    world = World(root)
+    world.theirs([("say", "telegram:42")])
+    world.ours([("say", "telegram:42"), ("export all", "telegram:42"), ("say", "telegram:42")])
+    world.ours([])
+    with nacre.open(root) as sessions:
+        texts = [stored.message.content for stored in sessions.transcript("telegram:42")]
+        assert texts == ["message 1", "message 2", "message 3"]

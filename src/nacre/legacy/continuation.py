@@ -37,13 +37,10 @@ def continuation(past: Past, legacy: Legacy, now: str) -> Continuation | None:
     ours = live.history(past)
     if ours and begins(theirs[legacy.dropped :], ours):
         return _added(legacy, legacy.dropped + len(ours), now, before=live.summary(past, past.state))
-    count = _came_before(past, theirs)
-    if count is not None:
-        return _added(legacy, count, now)
-    if rests_in(past, legacy):
-        return Continuation()
-    known = _known(past, theirs)
-    return _added(legacy, known, now) if known else None
+    came, known = _came_before(past, theirs), _known(past, theirs)
+    if came is not None or known:
+        return _added(legacy, max(came or 0, known), now)
+    return Continuation() if rests_in(past, legacy) else None
 
 
 def rests_in(past: Past, legacy: Legacy) -> bool:
