@@ -1,4 +1,7 @@
-"""Random damage to random logs: every record whose bytes are untouched is kept, and the damage is reported."""
+"""Rot: what is untouched is kept, and what is lost is reported.
+
+Random damage to random logs, and a flip in every byte of every kind of file.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from pathlib import Path
 import pytest
 
 import nacre
+from nacre.testing import Disk
+from tests.crash import flips
+from tests.simulated import ROOT, opened
 
 KEY = "rot"
 
@@ -154,3 +160,48 @@ def check(root: Path, lines: list[Line], damaged: bytes, seed: int) -> None:
         assert again == [*found, "after"], f"seed {seed}"
         assert sessions.get_history(KEY)[-1].content == "after", f"seed {seed}"
         assert sessions.verify(KEY).ok, f"seed {seed}"
+
+
+KINDS = [
+    *("sessions/k", "sessions/fork", "sessions/group", "sessions/earlier"),
+    *("archive/", "base/", "blobs/"),
+    *("cold/k", "cold/fork", "cold/earlier"),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flip_in_any_file_costs_at_most_its_unit_and_is_reported(campaign: bool, kind: str) -> None:
+    disk = flips.build()
+    before = flips.facts(opened(disk))
+    ((path, content),) = [item for item in flips.files(disk).items() if item[0].startswith(f"{ROOT}/{kind}")]
+    for unit in flips.units(disk, path):
+        for place, bit in places(unit, random.Random(f"{kind} {unit.start}"), campaign=campaign):
+            damaged = disk.clone()
+            flipped = content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+            damaged.write_durable(path, flipped)
+            check_flip(damaged, before, unit, f"{kind} place {place} bit {bit}")
+
+
+def places(unit: flips.Unit, rng: random.Random, *, campaign: bool) -> list[tuple[int, int]]:
+    """Which bits to flip: all of a line or a frame, of a payload one in each byte; a few of them in everyday tests."""
+    size = unit.end - unit.start
+    if not campaign:
+        some = rng.sample(range(unit.start, unit.end), min(max(10, size // 8), 60))
+        return [(place, rng.randrange(8)) for place in [unit.start, unit.end - 1, *some]]
+    if size > 10_000:
+        return [(place, rng.randrange(8)) for place in range(unit.start, unit.end)]
+    return [(place, bit) for place in range(unit.start, unit.end) for bit in range(8)]
+
+
+def check_flip(disk: Disk, before: flips.Facts, unit: flips.Unit, where: str) -> None:
+    """Verify, read, write and compact: no more than one unit is lost, and that stays reported."""
+    sessions = opened(disk)
+    was_reported = not sessions.verify().ok
+    found = flips.facts(sessions)
+    gone = flips.lost(before, found)
+    assert all(flips.is_in(text, unit) for text in gone), f"{where} costs {gone}"
+    assert was_reported or (unit.is_frame and not gone), f"{where} is not reported"
+    assert not gone or flips.is_reported(sessions, disk), f"{where} is no longer reported after reading"
+    flips.go_on(sessions)
+    assert flips.lost(found, flips.facts(sessions)) == set(), f"{where} costs more later"
+    assert not gone or flips.is_reported(opened(disk), disk), f"{where} is no longer reported after writing"

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import nacre
+from nacre.testing import Disk
 from tests.damage.stores import KEY, Aftermath, go_on, lines_of, write
+from tests.simulated import LOG, names, opened, say
 
 TEXTS = ["one", "zwei ü", "three", "four"]
 
@@ -106,3 +108,22 @@ def test_a_summary_hit_by_rot_is_reported_and_the_messages_stay(root: Path) -> N
     log.write_bytes(log.read_bytes().replace(b"counted", b"cOunted"))
     after = go_on(root)
     assert (after.kept, after.reported) == (["one", "two", "three"], True)
+
+
+@pytest.mark.parametrize("lost", ["summary", "title"])
+def test_what_was_in_force_before_a_lost_summary_or_meta_is_so_after_compaction_too(lost: str) -> None:
+    disk = Disk()
+    sessions = opened(disk)
+    for part in ("first", "second"):
+        say(sessions, "a", "b")
+        sessions.set_summary("k", f"{part} summary")
+        sessions.set_meta("k", title=f"{part} title")
+    say(sessions, "c")
+    disk.write_durable(LOG, disk.read(LOG).replace(f"second {lost}".encode(), f"sEcond {lost}".encode()))
+    for _ in range(2):
+        sessions = opened(disk)
+        found = {"summary": sessions.get_summary("k"), "title": sessions.get_meta("k")["title"]}
+        assert found == {"summary": "second summary", "title": "second title"} | {lost: f"first {lost}"}
+        sessions.truncate_history("k", 1)
+        sessions.save("k")
+    assert names(disk, "cold") != []

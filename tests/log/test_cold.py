@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 
 import pytest
 
 from nacre.log import cold
 from nacre.log.ops import Ops
 from nacre.testing import Disk, Fault, Process
+from tests.damage.frames import MAGIC, plain_frame
 from tests.damage.lines import conversation, fields_of, message, seal
 from tests.simulated import LOG, opened, said, say
 
 PATH = "/cold/k.jsonl.zst"
 EMPTY = cold.Extent(0, 0)
-MAGIC = bytes.fromhex("28b52ffd")
 LINES = conversation("k", ["a", "b", "c"])
 
 
@@ -41,13 +39,6 @@ def append(ops: Ops, before: cold.Extent | int, lines: Sequence[bytes], *, log: 
     """Add lines to the cold file of a log that has some lines; a length alone is what an earlier version knew."""
     extent = cold.Extent(before, None) if isinstance(before, int) else before
     return cold.append(ops, PATH, extent, lines, is_at_hand=lambda n, raw: raw + b"\n" in log)
-
-
-def plain_frame(*lines: bytes) -> bytes:
-    """A frame as earlier versions wrote it: without a checksum."""
-    module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-    packed: bytes = import_module(module).compress(b"".join(lines))
-    return packed
 
 
 def flipped(content: bytes, place: int, bit: int) -> bytes:

@@ -147,20 +147,21 @@ def last(past: Past) -> tuple[int, Message] | None:
 
 def summary(past: Past, state: State) -> str:
     """The summary in force, "" if none; where its record is lost, the one before it."""
-    record = _latest(past, state.sp, "sum", lambda before: before.sp)
+    record = _summary_record(past, state)
     return record.text or "" if record is not None else ""
 
 
 def meta(past: Past, state: State) -> dict[str, Any]:
     """The session's meta as last described; where that record is lost, as described before."""
-    record = _latest(past, state.mp, "meta", lambda before: before.mp)
+    record = _meta_record(past, state)
     return record.meta or {} if record is not None else {}
 
 
 def keep(past: Past) -> set[int]:
-    """The records that compaction must leave at hand: what is live, and where its branches began."""
+    """The records that compaction must leave at hand: what is live or in force, and where its branches began."""
     live = {n for record in chain(past, past.state) for n in (record.n, record.st.br)}
-    return (live | {past.state.sp, past.state.mp, past.state.br}) - {0}
+    in_force = (_summary_record(past, past.state), _meta_record(past, past.state))
+    return (live | {record.n for record in in_force if record is not None} | {past.state.br}) - {0}
 
 
 def behind(past: Past, n: int) -> int:
@@ -270,6 +271,14 @@ def _is_on(n: int, state: State, past: Past) -> bool:
             return any(message.n == n for message in chain(past, state))
         head, branch = (head, record.st.br) if head <= branch else (record.st.hd, branch)
     return False
+
+
+def _summary_record(past: Past, state: State) -> Record | None:
+    return _latest(past, state.sp, "sum", lambda before: before.sp)
+
+
+def _meta_record(past: Past, state: State) -> Record | None:
+    return _latest(past, state.mp, "meta", lambda before: before.mp)
 
 
 def _latest(past: Past, n: int, kind: str, before: Callable[[State], int]) -> Record | None:
