@@ -12,7 +12,8 @@ from nacre.log.ops import Ops
 from nacre.testing import Disk, Fault, Process
 from tests.damage.frames import MAGIC, plain_frame
 from tests.damage.lines import conversation, fields_of, message, seal
-from tests.simulated import LOG, opened, said, say
+from tests.paths import log_of
+from tests.simulated import LOG, ROOT, opened, said, say
 
 PATH = "/cold/k.jsonl.zst"
 EMPTY = cold.Extent(0, 0)
@@ -323,6 +324,20 @@ def test_two_records_of_one_number_are_found(compacted: Disk) -> None:
     compacted.write_durable(path, compacted.read(path) + other.data)
     rewrite_header(compacted, cold=len(compacted.read(path)))
     assert findings(compacted) == [("repeated", "record 2 is there twice, with different contents")]
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_a_fork_knows_how_many_records_were_moved_out_of_what_it_shares(compacted: Disk, is_counted: bool) -> None:
+    opened(compacted).fork("k", "fork")
+    log = str(log_of(ROOT, "fork"))
+    header = fields_of(compacted.read(log))
+    assert header["base"]["moved"] == [fields_of(compacted.read(LOG).split(b"\n", 1)[0])["moved"]]
+    header["base"] |= {"moved": [99]} if is_counted else {}
+    if not is_counted:
+        del header["base"]["moved"]  # as earlier versions wrote it
+    compacted.write_durable(log, seal(header))
+    assert opened(compacted).verify("fork").ok is not is_counted
+    assert [stored.message.content for stored in opened(compacted).transcript("fork")] == ["a", "c", "b", "c"]
 
 
 def test_a_record_that_was_brought_back_is_there_twice_and_that_is_fine(compacted: Disk) -> None:

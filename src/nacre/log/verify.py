@@ -28,6 +28,7 @@ def _check_cold(past: LogPast, key: str) -> Iterator[Finding]:
     if not past.header.cold:
         return
     # 1. Each damaged frame, and the payloads of what can be read.
+    numbers: list[int] = []
     is_damaged = False
     frame, readable = -1, 0
     for piece in past.cold():
@@ -38,9 +39,10 @@ def _check_cold(past: LogPast, key: str) -> Iterator[Finding]:
             yield _finding(key, "cold", piece, f"moved-out records are damaged; {readable} of them can be read")
         else:
             readable += 1
+            numbers.append(piece.record.n)
             yield from _lost_payloads(past, key, piece, piece.record)
     # 2. How many are missing. Which ones is not known; it can only be said which numbers are not found.
-    numbers = sorted(record.n for _, record in _records(past))
+    numbers += [piece.record.n for piece in past.lines.forward() if piece.record is not None]
     if is_damaged or past.moved_lost:
         count = str(past.moved_lost) if past.header.moved is not None else "an unknown number"
         known = set(numbers)
@@ -48,19 +50,14 @@ def _check_cold(past: LogPast, key: str) -> Iterator[Finding]:
         detail = f"{count} of the moved-out records are missing; numbers that are not found: {lost or 'none'}"
         yield Finding(key=key, kind="cold", where="moved-out records", detail=detail)
     # 3. A record that was brought back is in both files, but it is the same in both.
-    twice = {n for n, following in pairwise(numbers) if n == following}
+    twice = {n for n, following in pairwise(sorted(numbers)) if n == following}
     seals: dict[int, bytes] = {}
-    for raw, record in _records(past) if twice else ():
-        if record.n in twice and seals.setdefault(record.n, raw[-SUFFIX:]) != raw[-SUFFIX:]:
-            detail = f"record {record.n} is there twice, with different contents"
-            yield Finding(key=key, kind="repeated", where="moved-out records", detail=detail)
-
-
-def _records(past: LogPast) -> Iterator[tuple[bytes, Record]]:
-    """The line and record of everything in a cold file and its log."""
-    for piece in chain(past.cold(), past.lines.forward()):
-        if piece.record is not None:
-            yield piece.raw, piece.record
+    for piece in chain(past.cold(), past.lines.forward()) if twice else ():
+        if piece.record is not None and piece.record.n in twice:
+            n, seal = piece.record.n, piece.raw[-SUFFIX:]
+            if seals.setdefault(n, seal) != seal:
+                detail = f"record {n} is there twice, with different contents"
+                yield Finding(key=key, kind="repeated", where="moved-out records", detail=detail)
 
 
 def _ranges(numbers: Iterable[int]) -> str:
