@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import nacre
 from nacre.testing import Disk
-from tests.damage.frames import frames_of, plain_frame
-from tests.damage.lines import fields_of, seal
+from tests.damage.frames import frames_of, make_earlier
 from tests.paths import log_of
 from tests.simulated import ROOT, names, opened
 
@@ -42,7 +41,7 @@ def build() -> Disk:
     for part in ("one", "two"):
         _talk(sessions, "earlier", part)
         _compact(sessions, "earlier")
-    _make_earlier(disk, "earlier")
+    make_earlier(disk, "earlier")
     sessions.add_messages("group", [_user("<group a>"), _user("<group b>")])
     sessions.close()
     return disk
@@ -64,22 +63,6 @@ def _user(text: str) -> nacre.Message:
 def _compact(sessions: nacre.Sessions, key: str) -> None:
     sessions.truncate_history(key, 1)
     sessions.save(key)
-
-
-def _make_earlier(disk: Disk, key: str) -> None:
-    """Make the cold file of a session what earlier versions made of it: no checksums, and no count in the header."""
-    log, path = str(log_of(ROOT, key)), _cold_file(disk, key)
-    packed = b"".join(plain_frame(text) for _, _, text in frames_of(disk.read(path)))
-    header, rest = disk.read(log).split(b"\n", 1)
-    fields = fields_of(header)
-    fields.pop("moved", None)
-    disk.write_durable(path, packed)
-    disk.write_durable(log, seal(fields | {"cold": len(packed)}) + rest)
-
-
-def _cold_file(disk: Disk, key: str) -> str:
-    (name,) = (name for name in names(disk, "cold") if name.startswith(f"{key}."))
-    return f"{ROOT}/cold/{name}"
 
 
 def files(disk: Disk) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ import pytest
 from nacre.log import cold
 from nacre.log.ops import Ops
 from nacre.testing import Disk, Fault, Process
-from tests.damage.frames import MAGIC, plain_frame
+from tests.damage.frames import MAGIC, cold_file, make_earlier, plain_frame
 from tests.damage.lines import conversation, fields_of, message, seal
 from tests.paths import log_of
 from tests.simulated import LOG, ROOT, opened, said, say
@@ -258,11 +258,6 @@ def compacted(disk: Disk) -> Disk:
     return disk
 
 
-def cold_file(disk: Disk) -> str:
-    (name,) = disk.process().listdir("/store/cold")
-    return f"/store/cold/{name}"
-
-
 def transcript(disk: Disk) -> list[object]:
     return [stored.message.content for stored in opened(disk).transcript("k")]
 
@@ -278,14 +273,29 @@ def rewrite_header(disk: Disk, **changes: object) -> None:
     disk.write_durable(LOG, seal(fields) + rest)
 
 
+def test_a_session_of_an_earlier_version_is_read_verified_appended_to_and_restored_from(compacted: Disk) -> None:
+    make_earlier(compacted, "k")
+    old = compacted.read(cold_file(compacted, "k"))
+    assert (transcript(compacted), findings(compacted)) == (["a", "c", "b", "c"], [])
+    sessions = opened(compacted)
+    say(sessions, *"xyz")
+    sessions.truncate_history("k", 1)
+    sessions.save("k")
+    assert compacted.read(cold_file(compacted, "k")).startswith(old)
+    assert (transcript(compacted), findings(compacted)) == (["a", "c", "b", "c", *"xyz"], [])
+    assert fields_of(compacted.read(LOG).split(b"\n", 1)[0])["moved"] > 0
+    opened(compacted).rewind("k", 3)
+    assert (said(opened(compacted)), findings(compacted)) == (["a", "c"], [])
+
+
 def test_the_header_says_how_many_records_were_moved_out(compacted: Disk) -> None:
     header = fields_of(compacted.read(LOG).split(b"\n", 1)[0])
-    assert header["moved"] == len(list(cold.pieces(compacted.process(), cold_file(compacted), None)))
+    assert header["moved"] == len(list(cold.pieces(compacted.process(), cold_file(compacted, "k"), None)))
     assert findings(compacted) == []
 
 
 def test_a_frame_that_is_gone_without_a_trace_is_noticed_and_stays_so(compacted: Disk) -> None:
-    path = cold_file(compacted)
+    path = cold_file(compacted, "k")
     content = compacted.read(path)
     compacted.write_durable(path, content[content.rindex(MAGIC) :])
     rewrite_header(compacted, cold=len(content) - content.rindex(MAGIC))
@@ -307,7 +317,7 @@ def test_a_count_that_is_lower_than_what_is_there_is_no_loss(compacted: Disk, mo
 
 @pytest.mark.parametrize("length", ["nothing", "one frame", "within a frame"])
 def test_a_mistaken_length_in_the_header_costs_nothing(compacted: Disk, length: str) -> None:
-    path = cold_file(compacted)
+    path = cold_file(compacted, "k")
     second = compacted.read(path).rindex(MAGIC)
     rewrite_header(compacted, cold={"nothing": None, "one frame": second, "within a frame": second + 9}[length])
     sessions = opened(compacted)
@@ -319,7 +329,7 @@ def test_a_mistaken_length_in_the_header_costs_nothing(compacted: Disk, length: 
 
 
 def test_two_records_of_one_number_are_found(compacted: Disk) -> None:
-    path = cold_file(compacted)
+    path = cold_file(compacted, "k")
     (other,) = cold.frames([message(2, "other", before=0, ordinal=1)])
     compacted.write_durable(path, compacted.read(path) + other.data)
     rewrite_header(compacted, cold=len(compacted.read(path)))
@@ -346,7 +356,7 @@ def test_a_record_that_was_brought_back_is_there_twice_and_that_is_fine(compacte
 
 
 def test_a_damaged_frame_does_not_hide_behind_a_compaction(compacted: Disk) -> None:
-    path = cold_file(compacted)
+    path = cold_file(compacted, "k")
     compacted.write_durable(path, flipped(compacted.read(path), 40, 3))
     before = findings(compacted)
     assert [kind for kind, _ in before] == ["cold", "cold"]
