@@ -129,7 +129,7 @@ def test_intact_frames_are_never_cut_off_unless_the_log_has_their_records(
     assert numbers(process, extent.length) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("left", [b"x", b"\x28\xb5\x2f\xfdrotten", b"\0\0rotten"])
+@pytest.mark.parametrize("left", [b"x", MAGIC + b"rotten", b"\0\0rotten", plain_frame(b"rotten\n")])
 def test_what_cannot_be_read_is_not_cut_off_and_counts_as_damage(disk: Disk, process: Process, left: bytes) -> None:
     extent = append(process, EMPTY, LINES[:1])
     disk.write_durable(PATH, disk.read(PATH) + left)

@@ -144,7 +144,8 @@ def _is_leftover(ops: Ops, file: Lines, at: int, is_at_hand: Callable[[int, byte
 def _is_torn(file: Lines, at: int) -> bool:
     """Tell whether a file ends in a frame that was not written to its end; a power cut may leave zeros there."""
     left = file.read(at, file.size).rstrip(b"\0")
-    if not _MAGIC.startswith(left[: len(_MAGIC)]):
+    is_whole = _decompress(file, at)[1] is not None
+    if is_whole or not _MAGIC.startswith(left[: len(_MAGIC)]):
         return False
     try:
         _zstd().ZstdDecompressor().decompress(left)

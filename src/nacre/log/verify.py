@@ -45,8 +45,7 @@ def _check_cold(past: LogPast, key: str) -> Iterator[Finding]:
     numbers += [piece.record.n for piece in past.lines.forward() if piece.record is not None]
     if is_damaged or past.moved_lost:
         count = str(past.moved_lost) if past.header.moved is not None else "an unknown number"
-        known = set(numbers)
-        lost = _ranges(n for n in range(past.header.n, (past.header.high or past.n) + 1) if n not in known)
+        lost = ", ".join(_gaps(numbers, first=past.header.n, last=past.header.high or past.n))
         detail = f"{count} of the moved-out records are missing; numbers that are not found: {lost or 'none'}"
         yield Finding(key=key, kind="cold", where="moved-out records", detail=detail)
     # 3. A record that was brought back is in both files, but it is the same in both.
@@ -60,15 +59,12 @@ def _check_cold(past: LogPast, key: str) -> Iterator[Finding]:
                 yield Finding(key=key, kind="repeated", where="moved-out records", detail=detail)
 
 
-def _ranges(numbers: Iterable[int]) -> str:
-    """Numbers in growing order as text: "3, 5 to 9"."""
-    found: list[list[int]] = []
-    for n in numbers:
-        if found and found[-1][1] == n - 1:
-            found[-1][1] = n
-        else:
-            found.append([n, n])
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in found)
+def _gaps(numbers: Iterable[int], *, first: int, last: int) -> Iterator[str]:
+    """The numbers from first to last that are not among some others: "3", "5 to 9"."""
+    known = sorted({first - 1, last + 1, *(n for n in numbers if first <= n <= last)})
+    for before, after in pairwise(known):
+        if after - before > 1:
+            yield str(after - 1) if after - before == 2 else f"{before + 1} to {after - 1}"  # noqa: PLR2004 - one number
 
 
 class _Check:
