@@ -253,6 +253,8 @@ def test_a_flipped_bit_is_found_named_and_costs_one_message(root: Path) -> None:
         assert (report.ok, {finding.key for finding in report.findings}) == (False, {"k"})
         assert sessions.repair("k").set_aside == 1
         assert [message.content for message in sessions.get_history("k")] == ["one", "three", "four"]
+        assert [finding.kind for finding in sessions.verify("k").findings] == ["quarantine"]
+        sessions.discard("k")
         assert sessions.verify("k").ok
 
 

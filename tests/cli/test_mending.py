@@ -52,6 +52,8 @@ def test_repair_prints_a_receipt_and_is_exit_7_where_something_was_lost(nacre: N
     receipt = result.json["results"][0]
     assert (result.code, receipt["status"], receipt["set_aside"]) == (7, "repaired", 1)
     assert os.path.exists(receipt["quarantine"])  # noqa: PTH110 - as it is printed
+    assert nacre("s", "verify", "one").code == 6
+    assert nacre("s", "quarantine", "discard", "one", "--yes").code == 0
     assert nacre("s", "verify", "one").code == 0
 
 
@@ -60,7 +62,7 @@ def test_a_torn_log_is_not_called_a_stranger(nacre: Nacre) -> None:
     for left in (b"", b'{"v', b'{"v":1,"n":1,"t":"op', b"\0" * 99):
         log_of(nacre.root, "two").write_bytes(left)
         found = nacre("s", "verify", "--json").json["findings"]
-        assert [finding["kind"] for finding in found] == (["torn"] if left else [])
+        assert [finding["kind"] for finding in found] == (["torn"] if left else ["emptied"])
 
 
 def test_a_strangers_file_is_never_repaired(nacre: Nacre) -> None:
@@ -159,9 +161,10 @@ def test_a_receipt_says_where_the_damaged_bytes_are_and_only_that(nacre: Nacre) 
     nacre.damage("one")
     result = nacre("s", "repair", "one")
     quarantine = next((nacre.root / "quarantine").iterdir())
-    first, second = result.out.splitlines()
+    first, second, third = result.out.splitlines()
     assert first.endswith(" records kept, 1 damaged piece moved to quarantine")
     assert second == f"  every byte of what was damaged is in {quarantine}"
+    assert third.startswith("  `nacre sessions quarantine show one` shows it; it is reported until")
     assert result.err == ""
 
 

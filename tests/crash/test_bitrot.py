@@ -154,11 +154,13 @@ def check(root: Path, lines: list[Line], damaged: bytes, seed: int) -> None:
         expected = must_be_kept(lines, damaged)
         assert [text for text in found if text in expected] == expected, f"seed {seed}"
         sessions.add_message(KEY, "user", "after")
-        reported = not report.ok or any(root.glob("quarantine/*"))
+        reported = not report.ok or bool(sessions.quarantine(KEY))
         assert reported or loses_nothing_or_only_the_end(lines, damaged), f"seed {seed}: silent"
         again = [str(stored.message.content) for stored in sessions.transcript(KEY)]
         assert again == [*found, "after"], f"seed {seed}"
         assert sessions.get_history(KEY)[-1].content == "after", f"seed {seed}"
+        assert {finding.kind for finding in sessions.verify(KEY).findings} <= {"quarantine"}, f"seed {seed}"
+        sessions.discard(KEY)
         assert sessions.verify(KEY).ok, f"seed {seed}"
 
 

@@ -38,9 +38,8 @@ def said(root: Path, key: str = KEY) -> list[str]:
 
 def set_aside(root: Path) -> list[bytes]:
     """The damaged pieces in quarantine, as the bytes they were."""
-    entries = [
-        json.loads(line) for file in sorted(root.glob("quarantine/*")) for line in file.read_bytes().splitlines()
-    ]
+    lines = [line for file in sorted(root.glob("quarantine/*")) for line in file.read_bytes().splitlines()]
+    entries = [entry for line in lines if "settled" not in (entry := json.loads(line))]
     return [base64.b64decode(entry["b64"]) if "b64" in entry else entry["raw"].encode() for entry in entries]
 
 
@@ -54,6 +53,7 @@ class Aftermath:
     transcript: list[str]
     set_aside: list[bytes]
     ok: bool
+    """Nothing is wrong any more but what is in quarantine, and once that is settled nothing is."""
 
     @property
     def kept(self) -> list[str]:
@@ -69,13 +69,16 @@ def go_on(root: Path, key: str = KEY) -> Aftermath:
         first = sessions.verify(key)
         loaded = [str(stored.message.content) for stored in sessions.transcript(key)]
         sessions.add_message(key, "user", NEXT)
+        waits = sessions.quarantine(key)
+        left = {finding.kind for finding in sessions.verify(key).findings}
+        sessions.discard(key)
         return Aftermath(
-            reported=not first.ok or any(root.glob("quarantine/*")),
+            reported=not first.ok or bool(waits),
             loaded=loaded,
             history=[str(message.content) for message in sessions.get_history(key)],
             transcript=[str(stored.message.content) for stored in sessions.transcript(key)],
             set_aside=set_aside(root),
-            ok=sessions.verify(key).ok,
+            ok=left == ({"quarantine"} if waits else set()) and sessions.verify(key).ok,
         )
 
 

@@ -135,11 +135,15 @@ def test_a_file_of_zero_bytes_is_an_empty_session_with_a_report(root: Path, log:
     assert b"".join(after.set_aside) == b"\0" * size
 
 
-def test_an_empty_file_is_a_session_that_begins(root: Path, log: Path) -> None:
+def test_an_emptied_log_is_a_session_that_begins_and_stays_reported(root: Path, log: Path) -> None:
     log.write_bytes(b"")
     with nacre.open(root) as sessions:
         assert not sessions.exists(KEY)
+        assert [finding.kind for finding in sessions.verify(KEY).findings] == ["emptied"]
         sessions.add_message(KEY, "user", "new")
+        assert [(entry.kind, entry.bytes) for entry in sessions.quarantine(KEY)] == [("emptied", 0)]
+        assert [finding.kind for finding in sessions.verify().findings] == ["quarantine"]
+        sessions.discard(KEY)
         assert sessions.verify().ok
     assert said(root) == ["new"]
 
@@ -185,6 +189,8 @@ def test_repair_sets_aside_what_it_removes_and_gives_a_receipt(root: Path, log: 
         receipt = sessions.repair(KEY)
         assert receipt.key == KEY
         assert receipt.set_aside
+        assert [finding.kind for finding in sessions.verify(KEY).findings] == ["quarantine"]
+        sessions.discard(KEY)
         assert sessions.verify(KEY).ok
     assert b"rubbish" in b"".join(set_aside(root))
     assert said(root) == ["one", "two", "three"]

@@ -134,7 +134,7 @@ def _emptied(root: str) -> Iterator[Check]:
     """Logs that have lost everything; one that is being created has a file beside it that says so."""
     found: list[str] = []
     for folder in ("sessions", "archive"):
-        with suppress(FileNotFoundError), os.scandir(f"{root}/{folder}") as files:
+        with suppress(OSError), os.scandir(f"{root}/{folder}") as files:
             empty = {file.name for file in files if file.name.endswith((".jsonl", ".new")) and not file.stat().st_size}
             logs = (name for name in empty if name.endswith(".jsonl"))
             found += [f"{folder}/{name}" for name in logs if f"{name.removesuffix('.jsonl')}.new" not in empty]

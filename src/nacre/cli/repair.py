@@ -27,7 +27,6 @@ EXAMPLES = (
     ("repair it; damaged bytes are kept in quarantine", "nacre sessions repair telegram:42"),
 )
 
-_SETTLED_BY = "nacre sessions quarantine show"
 _ASIDE, _ANEW, _BEYOND = "moved to quarantine", "rewritten", "cannot be restored"
 _ACTIONS = {
     "damage": _ASIDE,
@@ -81,9 +80,9 @@ def _repaired(sessions: Sessions, key: str) -> Done:
     words = f"{several(receipt.kept, 'record')} kept, {several(receipt.set_aside, 'damaged piece')} moved to quarantine"
     if receipt.quarantine:
         words += f"\n  every byte of what was damaged is in {clean(receipt.quarantine)}"
-        words += (
-            f"\n  `{_SETTLED_BY} {clean(shlex.quote(key))}` shows it; it is reported until you restore or discard it"
-        )
+    if sessions.quarantine(key):
+        command = f"nacre sessions quarantine show {shlex.quote(key)}"
+        words += f"\n  `{clean(command)}` shows it; it is reported until it is restored or discarded"
     left = [finding for finding in sessions.verify(key).findings if finding.kind != "quarantine"]
     told = [f"\n  {clean(finding.where)}: {clean(finding.detail)}; {_BEYOND}" for finding in left]
     return Done(key, "repaired", {**more, "left": left}, words="".join((words, *told)))

@@ -92,7 +92,8 @@ def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:
     if size and not tail.header.uid:
         refuse_forks(ops, place, lines)
     # What may be rot is for its readers to mend, since it is reported from then on; a writer may be at a torn end.
-    is_damaged = bool(tail.bad) and not was_cut_short(tail)
+    # A file without any record of ours is nobody's to change but a writer's.
+    is_damaged = last is not None and bool(tail.bad) and not was_cut_short(tail)
     if last is None or (last.t == "open" and last.base is None):
         # A header alone is a creation that did not come to its end, but for a fork, which has a past.
         return Reading(size=size, is_damaged=is_damaged)
