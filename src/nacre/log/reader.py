@@ -16,12 +16,14 @@ from nacre.log.tail import glance, state_of, was_cut_short
 class Reading(NamedTuple):
     """A log as it was found: its past, None if it holds no session; whether it ends in a deletion.
 
-    `is_damaged` is true of one that holds no session because of damage that is not the end of a torn write.
+    `is_damaged` is true of one that holds no session because of damage that is not the end of a torn write. `end` is
+    where its whole header ends, if it has nothing else.
     """
 
     past: LogPast | None = None
     is_deleted: bool = False
     is_damaged: bool = False
+    end: int = 0
     size: int = 0
     updated: str = ""
 
@@ -96,7 +98,7 @@ def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:
     is_damaged = last is not None and bool(tail.bad) and not was_cut_short(tail)
     if last is None or (last.t == "open" and last.base is None):
         # A header alone is a creation that did not come to its end, but for a fork, which has a past.
-        return Reading(size=size, is_damaged=is_damaged)
+        return Reading(size=size, is_damaged=is_damaged, end=tail.end if tail.torn and tail.headed else 0)
     if tail.torn:
         lines.size = tail.end
     # Nobody will write to an archived log, so it is for its readers to mend even a torn end.

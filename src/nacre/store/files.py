@@ -504,7 +504,7 @@ class Files:
                 if not found.size and self._is_emptied(place):
                     detail = "the log is empty (0 bytes); what was in it is gone"
                     yield Finding(key=key, kind="emptied", where=place.log, detail=detail)
-                end = found.past.lines.size if found.past is not None else 0
+                end = found.past.lines.size if found.past is not None else found.end
                 if end < found.size:
                     where = f"bytes {end} to {found.size}"
                     yield Finding(key=key, kind="torn", where=where, detail="no whole record")
