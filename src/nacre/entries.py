@@ -306,6 +306,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     high: int | None = None
     kept: int | None = None
     moved: int | None = None
+    holes: int | None = None
     base: dict[str, Any] | None = None
     src: dict[str, Any] | None = None
     restored_from: tuple[str, int, str] | None = None
@@ -348,6 +349,10 @@ class Past(Protocol):
     def state(self) -> State:
         """Where the session stands after it."""
 
+    @property
+    def has_holes(self) -> bool:
+        """Whether acknowledged records were lost, so that the state may count messages that are gone."""
+
     def find(self, n: int) -> Record | None:
         """Record `n`, wherever it is kept; None if it is not there."""
 
@@ -365,6 +370,7 @@ class Recalled:
     """A past of records that are all in memory."""
 
     uid = ""
+    has_holes = False
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._records = list(records)

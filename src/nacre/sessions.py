@@ -222,7 +222,7 @@ class Sessions:
             records = list(live.newest(past, last))[::-1]
             return Snapshot(
                 n=past.n,
-                live=state.live,
+                live=live.count(past),
                 expect=state.h,
                 summary=live.summary(past, state),
                 meta=live.meta(past, state),
@@ -320,7 +320,7 @@ class Sessions:
             yield SessionInfo(
                 key=found.key,
                 title=title if isinstance(title, str) else "",
-                messages=state.live,
+                messages=live.count(found.past),
                 created=_parsed(found.created or found.updated),
                 updated=_parsed(found.updated),
                 bytes=found.size,

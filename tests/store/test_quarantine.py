@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.entries import describe_quarantine
+from nacre.entries import Note, describe_quarantine
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
 from nacre.log.place import Place
@@ -140,7 +140,7 @@ def test_restore_brings_back_every_whole_record_once_with_its_time(durability: s
     disk = Disk()
     sessions = write(disk, durability=durability)
     sessions.append("k", "x.note", {"a": 1})
-    sessions.submit("k", [GROUP[0], nacre.sessions.Note("use", {"prompt": 3}), GROUP[1], GROUP[3]]).result()
+    sessions.submit("k", [GROUP[0], Note("use", {"prompt": 3}), GROUP[1], GROUP[3]]).result()
     before = {(one.message.content, one.n): one.ts for one in sessions.transcript("k")}
     sessions.close()
     last = disk.read(LOG).rindex(b"member 1")
@@ -160,7 +160,7 @@ def test_restore_brings_back_every_whole_record_once_with_its_time(durability: s
     back = [one for one in opened(disk).transcript("k") if one.restored_from is not None]
     assert [(one.message.content, one.restored_from) for one in back] == [("member 0", 10), ("member 3", 13)]
     assert [one.ts for one in back] == [before["member 0", 10], before["member 3", 13]]
-    (note,) = [one for one in sessions.records("k", "use")]
+    (note,) = sessions.records("k", "use")
     assert (note.data, note.restored_from) == ({"prompt": 3}, 11)
     assert said(opened(disk))[-3:] == ["and later", "member 0", "member 3"]
     assert not waits(disk)
@@ -256,6 +256,25 @@ def test_restore_and_discard_of_what_is_not_there() -> None:
         sessions.quarantine("")
     with pytest.raises(nacre.SessionNotFound):
         sessions.verify("another")
+
+
+@pytest.mark.parametrize("lost", ["one", "two", "three", "member 0", "member 3"])
+def test_counts_never_include_what_is_gone(lost: str) -> None:
+    disk = Disk()
+    sessions = write(disk)
+    sessions.add_message("k", "user", "the last")
+    sessions.close()
+    spoil(disk, flip(f'{lost}"'.encode()))
+    read(disk)
+    sessions = opened(disk)
+    sessions.fork("k", "fork")
+    say(sessions, "later")
+    for key in ("k", "fork"):
+        (count,) = [info.messages for info in sessions.list(prefix=key)]
+        assert count == sessions.snapshot(key).live == len(said(sessions, key)), key
+    sessions.restore("k")
+    sessions.truncate_history("k", 3)
+    assert [info.messages for info in sessions.list(prefix="k")] == [len(said(sessions))]
 
 
 @pytest.mark.parametrize("entries", ["one", "all"])

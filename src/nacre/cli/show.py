@@ -108,7 +108,7 @@ def live_view(sessions: Sessions, key: str, *, last: int | None = None) -> View:
         is_whole = last is None or len(records) < last or last >= past.state.live
         uid = _uid(past)
         return View(
-            cover=_cover(past, key, messages=past.state.live, counts=last is None),
+            cover=_cover(past, key, messages=live.count(past), counts=last is None),
             stored=[_stored(past, record) for record in records],
             newest=uid,
             cut=Cut(summary=text, hidden=hidden) if is_whole and (text or hidden) else None,
@@ -171,7 +171,7 @@ def _entry(sessions: Sessions, key: str, n: int) -> View:
         uid = _uid(past)
         stored = [_stored(past, one) for one in (record, *_results(past, record))]
         numbers = frozenset(one.n for one in live.chain(past, past.state))
-        cover = _cover(past, key, messages=past.state.live, counts=False)
+        cover = _cover(past, key, messages=live.count(past), counts=False)
         return View(cover=cover, stored=stored, live=numbers, newest=uid, labels=_labels(past))
 
     return _found(backend(sessions).read(key, get), key)

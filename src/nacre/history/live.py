@@ -131,6 +131,11 @@ def newest(past: Past, count: int | None = None) -> Iterator[Record]:
     return newest_first if count is None else islice(newest_first, max(count, 0))
 
 
+def count(past: Past) -> int:
+    """How many messages are live: as the state says, or counted where some of those were lost."""
+    return sum(1 for _ in chain(past, past.state)) if past.has_holes else past.state.live
+
+
 def history(past: Past, count: int | None = None) -> list[Message]:
     """The live messages, oldest first; all, or the last few."""
     # One by one: thousands of records that are kept for a moment longer make the garbage collector look at them all.

@@ -166,7 +166,7 @@ def _glance(ops: Ops, root: str, path: str, found: os.stat_result) -> Seen | Non
                 key=_key(place, header.sid),
                 uid=header.uid,
                 title=title if isinstance(title, str) else "",
-                live=state.live,
+                live=live.count(it.past),
                 created=created,
                 updated=it.updated,
                 cold=header.cold,

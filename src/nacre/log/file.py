@@ -63,7 +63,7 @@ class LogFile(Writer):
             here = Level(at, self.n, self._end, self.header.cold, self.header.moved)
             levels = (here, *(level._replace(n=min(level.n, at)) for level in self.header.base))
             self._share_files(goal, uid, levels)
-            return Root(self.key, self.uid, at, record.st, levels)
+            return Root(self.key, self.uid, at, record.st, levels, self.has_holes)
 
     def _share_files(self, goal: Place, uid: str, levels: tuple[Level, ...]) -> None:
         make_folder(self._ops, os.path.dirname(goal.base(uid, 0)))

@@ -30,6 +30,7 @@ class Root(NamedTuple):
     n: int
     state: State
     levels: tuple[Level, ...]
+    holes: bool = False
 
 
 def forked(root: Root, *, key: str, uid: str, ts: str) -> Successor:
@@ -39,9 +40,10 @@ def forked(root: Root, *, key: str, uid: str, ts: str) -> Successor:
     if any(level.cold for level in root.levels):
         base["moved"] = [level.moved for level in root.levels]
     n = root.n + 1
-    record = Record(v=FORMAT, n=n, t="open", ts=ts, sid=key, uid=uid, base=base, st=root.state)
+    holes = 1 if root.holes else None
+    record = Record(v=FORMAT, n=n, t="open", ts=ts, sid=key, uid=uid, holes=holes, base=base, st=root.state)
     line = seal(record)
-    header = Header(uid=uid, sid=key, n=n, base=root.levels, created=ts, raw=line[:-1])
+    header = Header(uid=uid, sid=key, n=n, base=root.levels, created=ts, holes=root.holes, raw=line[:-1])
     return Successor(header, n, root.state, [line])
 
 

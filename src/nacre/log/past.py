@@ -54,6 +54,10 @@ class LogPast:
         return self.header.uid
 
     @property
+    def has_holes(self) -> bool:
+        return self.header.holes
+
+    @property
     def damaged(self) -> bool:
         """True once a read has met bytes that are not what was written."""
         return self.lines.damaged or self._is_cold_damaged

@@ -41,11 +41,13 @@ class Closing(NamedTuple):
 
 def mended(survey: Survey, ending: Sequence[bytes], *, header: Header, closing: Closing, key: str) -> Successor:
     """The surveyed records, an ending, and a mark of the state; with the header, if it is not among them."""
-    line = header.raw + b"\n" if header.raw else _header_line(header, closing, key)
-    first = [] if header.n in survey.numbers() or line in ending else [line]
+    old = header.raw + b"\n" if header.raw else _header_line(header, closing, key)
+    line = _with_holes(old) if header.holes else old
     header = header._replace(raw=line[:-1])
-    mark = closing.mark(kept=len(first) + survey.count + len(ending))
-    return Successor(header, mark.n, closing.state, chain(first, _lines(survey), ending, [seal(mark)]))
+    surveyed = (other for n, other in survey.lines() if n != header.n)
+    ending = [other for other in ending if other != old]
+    mark = closing.mark(kept=survey.count + (header.n not in survey.numbers()) + len(ending))
+    return Successor(header, mark.n, closing.state, chain([line], surveyed, ending, [seal(mark)]))
 
 
 def compacted(survey: Survey, wanted: set[int], *, header: Header, closing: Closing, ids: dict[str, Seen]) -> Successor:
@@ -54,7 +56,8 @@ def compacted(survey: Survey, wanted: set[int], *, header: Header, closing: Clos
     if ids:
         carried = Record(v=FORMAT, n=closing.n + 1, t="ids", ts=closing.ts, ids=ids, st=closing.state)
         ending = [carried, closing.mark(kept=2 + len(wanted), after=2)]
-    lines = chain([header.raw + b"\n"], _lines(survey, wanted), map(seal, ending))
+    kept = (line for n, line in survey.lines() if n in wanted)
+    lines = chain([header.raw + b"\n"], kept, map(seal, ending))
     return Successor(header, ending[-1].n, closing.state, lines)
 
 
@@ -102,8 +105,11 @@ def dead(survey: Survey, wanted: set[int], header: Header) -> Iterator[bytes]:
     return (line for n, line in survey.lines() if n > header.n and n not in wanted)
 
 
-def _lines(survey: Survey, wanted: set[int] | None = None) -> Iterator[bytes]:
-    return (line for n, line in survey.lines() if wanted is None or n in wanted)
+def _with_holes(line: bytes) -> bytes:
+    """A header's line that says that acknowledged records are missing in its log."""
+    found = fields(line[:-1])
+    base = {name: value for name, value in found.items() if name not in ("st", "br")}
+    return sealed_fields({**base, "holes": 1}, st=state_of(unseal(line[:-1])))
 
 
 def _header_line(header: Header, closing: Closing, key: str) -> bytes:

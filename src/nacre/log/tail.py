@@ -36,6 +36,7 @@ class Header(NamedTuple):
     high: int = 0
     kept: int = 0
     moved: int | None = None
+    holes: bool = False
     raw: bytes = b""
 
 
@@ -217,6 +218,7 @@ def _header(opening: Piece | None, *, key: str) -> Header:
         high=record.high or 0,
         kept=record.kept or 0,
         moved=record.moved,
+        holes=bool(record.holes),
         raw=opening.raw,
     )
 

@@ -391,6 +391,9 @@ class Writer:
             return
         sure = Lines(self._ops, self._fd, tail.start)
         before = tail.before.n if tail.before is not None else 0
+        if tail.before is not None and tail.first > before + 1:
+            # What is missing there was acknowledged, since what follows it was written.
+            header = header._replace(holes=True)
         past = LogPast(sure, header=header, n=before, state=state_of(tail.before), ops=self._ops, place=self._place)
         ending, state = redone(tail, past, self._rules)
         self._rebuild(Survey(sure), ending, Closing(tail.last.n, state, self._now()), header=header)
@@ -441,6 +444,8 @@ class Writer:
     ) -> None:
         """Write the log anew from what was surveyed."""
         header = header or self.header
+        if survey.missing:
+            header = header._replace(holes=True)
         bad = survey.bad + survey.repeated()
         if bad:
             self._set_aside(survey.source, bad, header.uid, ROTTEN)
@@ -498,6 +503,10 @@ class Writer:
     @property
     def key(self) -> str:
         return self._place.key
+
+    @property
+    def has_holes(self) -> bool:
+        return self.header.holes
 
     def find(self, n: int) -> Record | None:
         return self._past().find(n)

@@ -42,6 +42,8 @@ class _Life:
     def uid(self) -> str:
         return self.header.uid
 
+    has_holes = False
+
     def find(self, n: int) -> Record | None:
         return next(self.back(n), None) if 0 < n <= self.n + len(self.staged) else None
 

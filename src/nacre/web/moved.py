@@ -60,7 +60,7 @@ class _Joined:
     """A past with what was moved out of it; where a record is in both, the one at hand."""
 
     def __init__(self, past: LogPast, moved: _Packed) -> None:
-        self.uid, self.n, self.state = past.uid, past.n, past.state
+        self.uid, self.n, self.state, self.has_holes = past.uid, past.n, past.state, past.has_holes
         self._past = past
         self._moved = moved
 

@@ -192,7 +192,7 @@ def _live_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
         older = dropwhile(lambda record: bool(before) and record.n >= before, live.chain(past, past.state))
         records = list(islice(older, query.limit + 1))
         items = [_item(past, record, is_live=True) for record in reversed(records[: query.limit])]
-        return items, past.state.live, len(records) > query.limit
+        return items, live.count(past), len(records) > query.limit
 
     return existing(backend(sessions).read(key, get), key)
 

@@ -178,7 +178,7 @@ def _transcript(  # noqa: PLR0913 - what a part of a branch is made of
         n=past.n,
         low=low,
         high=state.i,
-        live=past.state.live,
+        live=live.count(past),
         hidden=hidden,
         tip=tip,
         is_all=low == 1 and hidden > 0,
