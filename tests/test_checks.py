@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from nacre.checks import check_bool, check_choice, check_int, check_items, check_key, check_optional_int, check_text
+from nacre.checks import (
+    check_bool,
+    check_choice,
+    check_count,
+    check_int,
+    check_items,
+    check_key,
+    check_optional_count,
+    check_optional_int,
+    check_text,
+)
 from nacre.errors import InvalidArgument, InvalidKey
 
 
@@ -33,6 +43,10 @@ class Unshowable:
         (lambda value: check_int(value, "n"), -7, -7),
         (lambda value: check_optional_int(value, "n"), None, None),
         (lambda value: check_optional_int(value, "n"), 2, 2),
+        (lambda value: check_count(value, "last"), Level.HIGH, 3),
+        (lambda value: check_count(value, "last"), -(2**70), 0),
+        (lambda value: check_optional_count(value, "last"), 2**70, 2**63 - 1),
+        (lambda value: check_optional_count(value, "last"), None, None),
         (lambda value: check_bool(value, "flag"), True, True),
         (lambda value: check_text(value, "text"), Colour.RED, "red"),
         (lambda value: check_choice(value, "colour", ["red"]), Colour.RED, "red"),
@@ -54,6 +68,8 @@ def test_what_is_right_comes_back_in_its_plain_type(check: Callable[[Any], Any],
         (lambda value: check_int(value, "upto", least=1), 0, "upto must be 1 or more, not 0 (int)"),
         (lambda value: check_int(value, "upto"), -(2**63) - 1, "upto must be an integer of 64 bits"),
         (lambda value: check_optional_int(value, "at", least=0), 2**63, "at must be an integer of 64 bits"),
+        (lambda value: check_count(value, "last"), 2.0, "last must be an integer, not 2.0 (float)"),
+        (lambda value: check_count(value, "last"), False, "last must be an integer, not False (bool)"),
         (lambda value: check_bool(value, "archived"), 1, "archived must be True or False, not 1 (int)"),
         (lambda value: check_text(value, "query"), b"x", "query must be text, not b'x' (bytes)"),
         (lambda value: check_text(value, "query"), Unshowable(), "query must be text, not … (Unshowable)"),

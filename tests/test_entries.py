@@ -231,7 +231,10 @@ def test_two_messages_do_not_share_their_extra() -> None:
         ({"role": "assistant", "tool_calls": "ls"}, "tool_calls must be a list, not str"),
         ({"role": "assistant", "tool_calls": ["ls"]}, "a tool call must be a mapping, not str"),
         ({"role": "assistant", "tool_calls": [{"function": "ls"}]}, "function must be a mapping, not str"),
-        ({"role": "assistant", "tool_calls": [{"id": 7, "name": "ls"}]}, "id and name must be text: 7, 'ls'"),
+        (
+            {"role": "assistant", "tool_calls": [{"id": 7, "name": "ls"}]},
+            "id and name must be text, not 7 .int. and",
+        ),
         ({"role": "assistant", "tool_calls": [{"arguments": {"x": float("nan")}}]}, "arguments has nan"),
         ({"role": "assistant", "tool_calls": [{"index": 2**64}]}, "extra has an integer"),
         ({"role": "user", "created": "yesterday"}, "created is not a time: 'yesterday'"),

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, force_setattr, replace
 
+from nacre.checks import is_unicode, show
 from nacre.errors import InvalidMessage
 from nacre.keys import is_internal as is_internal  # noqa: PLC0414 - this is where others look for it
 
@@ -518,6 +519,7 @@ class Unit(Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
+_decode_message = msgspec.json.Decoder(Message).decode
 _PLAIN = {"role", "content"}
 
 
@@ -541,14 +543,29 @@ def say(message: Message | Mapping[str, Any]) -> Say:
         # RFC 3339 has no zones of broken minutes.
         value = replace(value, created=value.created.astimezone(UTC))
     try:
-        return Say(raw=msgspec.Raw(_encode(value)))
+        return _encode_message(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        # A value that only says that it is a text or a number, a time that no text stands for.
+        raise InvalidMessage(f"a message cannot be stored: {error}") from error
+
+
+def _encode_message(value: Message) -> Say:
+    lossy = False
+    try:
+        raw = _encode(value)
     except (TypeError, UnicodeEncodeError):
         # Rare, so it may cost more: subclasses of text and numbers, or lone surrogates.
         value = _mapped(value, _exact)
-    try:
-        return Say(raw=msgspec.Raw(_encode(value)))
-    except UnicodeEncodeError:
-        return Say(raw=msgspec.Raw(_encode(_mapped(value, _without_surrogates))), lossy=True)
+        try:
+            raw = _encode(value)
+        except UnicodeEncodeError:
+            raw, lossy = _encode(_mapped(value, _without_surrogates)), True
+    if not (
+        type(value.content) is str and value.created is None and not (value.tool_calls or value.media or value.extra)
+    ):
+        # What no reader could decode must not be written. Texts alone always can be.
+        _decode_message(raw)
+    return Say(raw=msgspec.Raw(raw), lossy=lossy)
 
 
 def plain(value: Any, what: str) -> Any:
@@ -586,7 +603,7 @@ def _to_the_second(seconds: int) -> str:
 
 def _check_message(message: Message) -> None:
     if not isinstance(message.role, str) or not message.role:
-        raise InvalidMessage(f"a message's role must be a word, not {message.role!r}")
+        raise InvalidMessage(f"a message's role must be a word, not {show(message.role)}")
     for field in ("tool_call_id", "name", "reasoning", "model"):
         value = getattr(message, field)
         if value is not None and not isinstance(value, str):
@@ -612,7 +629,7 @@ def _check_calls(calls: Sequence[ToolCall]) -> None:
         if not isinstance(call, ToolCall):
             raise InvalidMessage(f"tool_calls must contain ToolCall values, not {type(call).__name__}")
         if not isinstance(call.id, str) or not isinstance(call.name, str):
-            raise InvalidMessage(f"a tool call's id and name must be text: {call.id!r}, {call.name!r}")
+            raise InvalidMessage(f"a tool call's id and name must be text, not {show(call.id)} and {show(call.name)}")
         _check_json(call.arguments, "arguments", DEEPEST)
         _check_json(_mapping(call.extra, "extra"), "extra", DEEPEST)
 
@@ -639,14 +656,14 @@ def _check_json(value: Any, what: str, depth: int) -> None:
 
 def _check_number(value: float, what: str) -> None:
     if isinstance(value, int) and not _SMALLEST_INT <= value <= _LARGEST_INT:
-        raise InvalidMessage(f"{what} has an integer of more than 64 bits: {value}")
+        raise InvalidMessage(f"{what} has an integer of more than 64 bits: {show(value)}")
     if not math.isfinite(value):
         raise InvalidMessage(f"{what} has {value}, which JSON cannot represent")
 
 
 def _check_name(key: Any, what: str) -> None:
     if not isinstance(key, str):
-        raise InvalidMessage(f"{what} has a key that is not text: {key!r}")
+        raise InvalidMessage(f"{what} has a key that is not text: {show(key)}")
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -675,23 +692,13 @@ def _exact(value: Any) -> Any:
 
 def _without_surrogates(value: Any) -> Any:
     """Join surrogate pairs and put U+FFFD for lone ones, which no JSON reader agrees on."""
-    if not isinstance(value, str) or _encodes(value):
+    if not isinstance(value, str) or is_unicode(value):
         return value
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _is_plain(value: Any) -> bool:
-    return type(value) is str and _encodes(value)
-
-
-def _encodes(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return type(value) is str and is_unicode(value)
 
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:
@@ -713,7 +720,7 @@ def _time(value: Any) -> datetime | None:
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise InvalidMessage(f"created is not a time: {value!r}") from error
+        raise InvalidMessage(f"created is not a time: {show(value)}") from error
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise InvalidMessage(f"created must be an aware datetime or its ISO text, not {value!r}")
+        raise InvalidMessage(f"created must be an aware datetime or its ISO text, not {show(value)}")
     return moment

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from nacre.errors import ConfigError
+from nacre.checks import show
+from nacre.errors import ConfigError, InvalidArgument
 from nacre.history.live import RULES
 from nacre.sessions import SessionIndex, Sessions
 
@@ -21,9 +22,9 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
     power cut, until `save` or `close` has returned. Sessions of an earlier agent that are found there are
     migrated first. Raises StoreError if the place cannot be a store.
     """
-    if durability not in ("commit", "relaxed"):
-        raise ConfigError(f"durability must be 'commit' or 'relaxed', not {durability!r}")
-    place = default_place() if target is None else os.fspath(target)
+    if not isinstance(durability, str) or durability not in ("commit", "relaxed"):
+        raise ConfigError(f"durability must be 'commit' or 'relaxed', not {show(durability)}")
+    place = default_place() if target is None else _path(target)
     if place == ":memory:":
         from nacre.store.transient import Transient  # noqa: PLC0415 - only the store that is picked is loaded
 
@@ -46,6 +47,13 @@ def _index(root: str) -> SessionIndex:
     from nacre.index import Index  # noqa: PLC0415 - loads SQLite, for those who list, search or delete
 
     return Index(root)
+
+
+def _path(target: object) -> str:
+    path = os.fspath(target) if isinstance(target, str | os.PathLike) else None
+    if not isinstance(path, str) or "\0" in path:
+        raise InvalidArgument(f"the place of a store must be a path of text, not {show(target)}")
+    return str.__str__(path)
 
 
 def default_place() -> str:

@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, get_arg
 
 import msgspec
 
-from nacre.checks import check_bool, check_key, check_optional_int
+from nacre.checks import (
+    check_bool,
+    check_choice,
+    check_count,
+    check_int,
+    check_items,
+    check_key,
+    check_optional_count,
+    check_optional_int,
+    check_text,
+    is_unicode,
+    plain_text,
+    show,
+)
 from nacre.entries import (
     Describe,
     Entry,
@@ -112,6 +125,7 @@ class Sessions:
 
     A write returns when it is durable. Unless said otherwise, writes raise Refused when nothing was
     stored and DurabilityUnknown when that cannot be known; reads of an unknown key give empty values.
+    An argument of the wrong type or value raises InvalidArgument before anything is read or written.
     """
 
     def __init__(self, store: Backend, *, index: Callable[[], SessionIndex] | None = None) -> None:
@@ -154,7 +168,8 @@ class Sessions:
 
     def get_history(self, key: str, *, last: int | None = None) -> builtins.list[Message]:
         """The live messages, oldest first; all, or only the last few."""
-        return self._read(key, lambda past: live.history(past, last), [])
+        count = check_optional_count(last, "last")
+        return self._read(key, lambda past: live.history(past, count), [])
 
     def get_summary(self, key: str) -> str:
         """The summary in force, "" if none."""
@@ -165,23 +180,24 @@ class Sessions:
 
         Raises Conflict if `upto` is not a live message.
         """
-        number = self._run(key, Unit(wishes=(Summarise(_text(summary), upto),), creates=upto is None))
+        covered = check_optional_int(upto, "upto")
+        number = self._run(key, Unit(wishes=(Summarise(_text(summary), covered),), creates=covered is None))
         if not number:
             raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
 
     def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
         """Replace the live history as one atomic step; the summary stays."""
         wishes: list[Wish] = [Rewind(0, keeps_summary=True)]
-        wishes += map(say, history)
+        wishes += map(say, check_items(history, "history"))
         self._run(key, Unit(wishes=wishes))
 
     def truncate_history(self, key: str, keep_last: int) -> None:
         """Keep only the last messages live, none for 0 or less; they stay in the transcript."""
-        self._run(key, Unit(wishes=(Truncate(keep_last),), creates=False))
+        self._run(key, Unit(wishes=(Truncate(check_count(keep_last, "keep_last")),), creates=False))
 
     def save(self, key: str) -> None:
         """Move what is no longer live out of the log, when most of the log is that; usually nothing to do."""
-        self._store.compact(key, live.keep)
+        self._store.compact(_key(key), live.keep)
 
     def close(self) -> None:
         """Release everything; twice is harmless."""
@@ -200,7 +216,7 @@ class Sessions:
         the number of the last history-changing record that the caller knows, raises Conflict if the
         history has changed since; also if `id` was used for other content.
         """
-        return self._run(key, _unit(messages, expect=expect, id=id))
+        return self._run(key, _unit(check_items(messages, "messages"), expect=expect, id=id))
 
     def submit(
         self, key: str, entries: Iterable[AnyEntry], *, expect: int | None = None, id: str | None = None
@@ -210,16 +226,18 @@ class Sessions:
         It is a `concurrent.futures.Future`, and can be awaited in asyncio. A `Note` among the entries is a
         record as `append` makes it, a `Describe` one as `set_meta` does.
         """
-        unit = _unit(entries, expect=expect, id=id)
+        unit = _unit(check_items(entries, "entries"), expect=expect, id=id)
+        key = _key(key)
         self._check_new(key, unit)
         return self._store.submit(key, unit)
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
+        count = check_optional_count(last, "last")
 
         def get(past: Past) -> Snapshot:
             state = past.state
-            records = list(live.newest(past, last))[::-1]
+            records = list(live.newest(past, count))[::-1]
             return Snapshot(
                 n=past.n,
                 live=live.count(past),
@@ -234,7 +252,7 @@ class Sessions:
 
     def hold(self, key: str) -> Hold:
         """An advisory lock for a turn of a session; it does not block writes."""
-        return self._store.hold(key)
+        return self._store.hold(_key(key))
 
     def transcript(self, key: str) -> builtins.list[Stored]:
         """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
@@ -245,12 +263,14 @@ class Sessions:
 
         Raises SessionNotFound for an unknown key, Conflict if there is no such record or if it is inside a group.
         """
-        unit = Unit(wishes=(Rewind(to),), creates=False, reach=to, needs=lambda past: live.needed(past, to))
-        if not self._run(key, unit) and to:
+        n = check_int(to, "to")
+        unit = Unit(wishes=(Rewind(n),), creates=False, reach=n, needs=lambda past: live.needed(past, n))
+        if not self._run(key, unit) and n:
             raise SessionNotFound(f"there is no active session {key!r} to rewind")
 
     def pop(self, key: str) -> Message | None:
         """Take the last live message off and return it; None if there is none. Undone by a rewind."""
+        key = _key(key)
         while True:
             found = self._store.read(key, live.last)
             if found is None:
@@ -273,8 +293,9 @@ class Sessions:
         What either of them does later does not touch the other. Raises SessionNotFound if there is nothing
         to fork, Conflict if the new key is taken or if there is no such record or it is inside a group.
         """
-        needs = None if at is None else lambda past: live.needed(past, at)
-        unit = Unit(wishes=(), reach=at, needs=needs)
+        n = check_optional_int(at, "at")
+        unit = Unit(wishes=(), reach=n, needs=None if n is None else lambda past: live.needed(past, n))
+        key, new_key = _key(key), _key(new_key)
         self._check_new(new_key, unit)
         self._store.fork(key, new_key, unit)
 
@@ -292,15 +313,15 @@ class Sessions:
         The newest, or largest, come first; with `order="key"` they are in the order of their keys. Internal
         sessions, whose key begins with `nacre:`, are left out unless `internal` is set.
         """
-        if order not in get_args(Order):
-            raise StoreError(f"the order of a list must be one of {', '.join(get_args(Order))}, not {order!r}")
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise StoreError(f"the limit of a list must be 0 or more, not {limit!r}")
+        field = check_choice(order, "order", get_args(Order))
+        limit = check_optional_int(limit, "limit", least=0)
+        archived, internal = check_bool(archived, "archived"), check_bool(internal, "internal")
+        prefix = check_text(prefix, "prefix")
         infos = self._infos(archived=archived) if self._index is None else self._index().infos(archived=archived)
         found = [info for info in infos if info.key.startswith(prefix) and (internal or not is_internal(info.key))]
         found.sort(key=attrgetter("key"))
-        if order != "key":
-            found.sort(key=attrgetter(order), reverse=True)
+        if field != "key":
+            found.sort(key=attrgetter(field), reverse=True)
         return iter(found[:limit])
 
     def search(self, query: str, *, limit: int = 50, internal: bool = False) -> builtins.list[Hit]:
@@ -309,6 +330,11 @@ class Sessions:
         Words must all match; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it.
         Internal sessions are searched if `internal` is set, or if one is named in full: `session:"nacre:memory"`.
         """
+        query, limit, internal = (
+            check_text(query, "query"),
+            check_count(limit, "limit"),
+            check_bool(internal, "internal"),
+        )
         if self._index is None:
             raise StoreError(f"{self.location} has no index to search")
         return self._index().search(query, limit=limit, internal=internal)
@@ -336,17 +362,18 @@ class Sessions:
 
         Raises SessionNotFound if there is none.
         """
-        self._store.move(key, archive=True)
+        self._store.move(_key(key), archive=True)
 
     def unarchive(self, key: str) -> None:
         """Make the newest archived session active again.
 
         Raises SessionNotFound if there is none, Conflict if the key has an active session.
         """
-        self._store.move(key, archive=False)
+        self._store.move(_key(key), archive=False)
 
     def delete(self, key: str) -> None:
         """Erase the session for good, archived generations too; no error if there is none."""
+        key = _key(key)
         self._store.delete(key)
         if self._index is not None:
             self._index().forget(key)
@@ -365,15 +392,19 @@ class Sessions:
         A record is given only when its writer has been told that it is durable. If the session is archived
         and begun anew, its new generation follows.
         """
+        # Not a generator itself: wrong arguments are refused here, not when the first record is asked for.
+        return self._entries(_key(key), check_int(after, "after"))
+
+    def _entries(self, key: str, after: int) -> Generator[Entry, None, None]:
         yield from (_entry(uid, record) for uid, record in self._store.follow(key, after))
 
     def verify(self, key: str | None = None) -> Report:
         """Read a session, or all of them, from end to end and report what is wrong; changes nothing."""
-        return self._store.verify(key)
+        return self._store.verify(None if key is None else _key(key))
 
     def repair(self, key: str) -> Receipt:
         """Move damaged bytes to quarantine and repair the session's logs."""
-        return self._store.repair(key)
+        return self._store.repair(_key(key))
 
     def quarantine(self, key: str | None = None, *, settled: bool = False) -> builtins.list[QuarantineEntry]:
         """What of a session, or of all, was damaged and set aside, and waits for `restore` or `discard`.
@@ -404,9 +435,10 @@ class Sessions:
 
     def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
         """Every record of a kind, or of all kinds, with its fields."""
+        wanted = None if kind is None else check_text(kind, "kind")
 
         def make(uid: str, record: Record, past: Past) -> Entry | None:
-            if kind not in (None, record.t):
+            if wanted not in (None, record.t):
                 return None
             return _entry(uid, record if record.blobs is None else past.whole(record))
 
@@ -415,6 +447,7 @@ class Sessions:
     # ---- writing
 
     def _run(self, key: str, unit: Unit) -> int:
+        key = _key(key)
         self._check_new(key, unit)
         return self._store.run(key, unit)
 
@@ -426,7 +459,7 @@ class Sessions:
     # ---- reading
 
     def _read(self, key: str, get: Callable[[Past], T], default: T) -> T:
-        found = self._store.read(key, get)
+        found = self._store.read(_key(key), get)
         return default if found is None else found
 
     def _records(self, key: str, make: Callable[[str, Record, Past], T | None]) -> builtins.list[T]:
@@ -436,7 +469,7 @@ class Sessions:
             made = (make(generation.uid, record, generation.past) for record in generation.past.all())
             return [item for item in made if item is not None]
 
-        return [item for found in self._store.generations(key, read) for item in found]
+        return [item for found in self._store.generations(_key(key), read) for item in found]
 
 
 class Forgiving:
@@ -500,8 +533,14 @@ class Forgiving:
 _parsed = datetime.fromisoformat
 
 
+def _key(key: str) -> str:
+    """Return a key in its plain type; what the text may be, the store checks when it looks for the file's name."""
+    return key if type(key) is str else check_key(key)
+
+
 def _unit(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) -> Unit:
     wishes = [_wish(entry) for entry in entries]
+    expect = check_optional_int(expect, "expect")
     if id is None:
         return Unit(wishes, expect, creates=bool(wishes))
     return Unit(wishes, expect, _id(id), fingerprint(map(_content, wishes)), creates=bool(wishes))
@@ -510,13 +549,21 @@ def _unit(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) ->
 def _wish(entry: AnyEntry) -> Say | Note | Describe:
     match entry:
         case Note(kind, data):
-            if kind not in _NOTES and not (kind.startswith("x.") and len(kind) > len("x.")):
-                raise InvalidMessage(f"a record's kind must be 'use', 'tool' or 'x.<name>', not {kind!r}")
-            return Note(kind, plain(data, "data"))
+            return Note(_kind(kind), plain(data, "data"))
         case Describe(fields):
+            if not isinstance(fields, dict):
+                raise InvalidMessage(f"the fields of a session's meta must be a dict, not {show(fields)}")
             return Describe(plain(fields, "meta"))
         case _:
             return say(entry)
+
+
+def _kind(kind: object) -> str:
+    """Return the kind of a record of the caller's own."""
+    text = plain_text(kind) or ""
+    if text not in _NOTES and not (text.startswith("x.") and len(text) > len("x.") and is_unicode(text)):
+        raise InvalidMessage(f"a record's kind must be 'use', 'tool' or 'x.<name>' in valid Unicode, not {show(kind)}")
+    return text
 
 
 def _content(wish: Say | Note | Describe) -> bytes:
@@ -526,16 +573,18 @@ def _content(wish: Say | Note | Describe) -> bytes:
     return note(wish.kind, wish.data) if isinstance(wish, Note) else note("meta", None)
 
 
-def _id(id: str | None) -> str | None:
-    if id is not None and (not isinstance(id, str) or not 1 <= len(id) <= _LONGEST_ID):
-        raise InvalidMessage(f"an id must be text of 1 to {_LONGEST_ID} characters, not {id!r:.300}")
-    return None if id is None else plain(id, "id")
+def _id(id: object) -> str:
+    text = plain_text(id) or ""
+    if not 1 <= len(text) <= _LONGEST_ID or not is_unicode(text):
+        raise InvalidMessage(f"an id must be text of 1 to {_LONGEST_ID} characters, in valid Unicode, not {show(id)}")
+    return text
 
 
-def _text(summary: str) -> str:
-    if not isinstance(summary, str):
-        raise InvalidMessage(f"a summary must be text, not {type(summary).__name__}")
-    return str(plain(summary, "summary"))
+def _text(summary: object) -> str:
+    text = plain_text(summary)
+    if text is None:
+        raise InvalidMessage(f"a summary must be text, not {show(summary)}")
+    return str(plain(text, "summary"))
 
 
 def _stored(uid: str, record: Record, past: Past) -> Stored | None:

@@ -32,8 +32,18 @@ _decode_fields = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def seal(record: Record) -> bytes:
-    """Return the line of a record, newline included."""
-    return sealed(_encode(record))
+    """Return the line of a record, newline included.
+
+    Raises InvalidMessage for a record that no reader could decode: its line would be damage, and so would be what
+    is built on it. The bytes of a message were checked when they were made.
+    """
+    line = sealed(_encode(record))
+    if record.t != "msg":
+        try:
+            _decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidMessage(f"a record of kind {record.t!r} cannot be stored: {error}") from error
+    return line
 
 
 def short_enough(line: bytes) -> bytes:
