@@ -6,7 +6,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import FINISHED, PENDING
 from contextlib import suppress
 from itertools import islice
@@ -71,17 +71,20 @@ class Pending(Future[int]):
 
     def resolve(self, ticket: Ticket, error: StoreError | None) -> None:
         """Say what came of the unit; the first answer counts."""
-        refused = ticket.error or error
+        refused = ticket.error or (error if ticket.number is None else None)
         with _making:
-            if self._state == FINISHED:
-                return
             if "_condition" not in self.__dict__:
-                self._exception, self._result, self._state = refused, ticket.number or 0, FINISHED
+                if self._state != FINISHED:
+                    self._exception, self._result, self._state = refused, ticket.number or 0, FINISHED
                 return
-        if refused is not None:
-            self.set_exception(refused)
-        else:
-            self.set_result(ticket.number or 0)
+        with suppress(InvalidStateError):
+            if refused is not None:
+                self.set_exception(refused)
+            else:
+                self.set_result(ticket.number or 0)
+        # Again, in case that the one who said it first was interrupted before anybody was woken.
+        with self._condition:
+            self._condition.notify_all()
 
 
 class Gate:
@@ -105,46 +108,51 @@ class Gate:
     def resolve(self, ticket: Ticket, error: StoreError | None) -> None:
         """Say what came of the unit; the first answer counts."""
         if self._number is None:
-            self._error = ticket.error or error
+            self._error = ticket.error or (error if ticket.number is None else None)
             self._number = ticket.number or 0
         if self._lock.locked():
             self._lock.release()
 
 
+Waiting = tuple[Ticket, Pending | Gate]
+
+
 class Committer:
     """The queue of one log.
 
-    A caller that finds the log idle commits its own unit and all that wait. Who finds it busy
-    waits; what has come in meanwhile is left to a thread of the pool, batch after batch.
+    A caller that finds the log idle and nobody waiting commits its own unit, and only that. Every other unit waits
+    in the queue, and a thread of the pool commits all that wait as one batch, batch after batch.
 
-    A signal may strike anywhere, even right behind an acquire. So whoever may have the turn lets go
-    in an exception handler too, and whoever may have left something to wait calls again for someone
-    who writes it; to do so twice is harmless.
+    So whoever is interrupted by a signal, which strikes the main thread only, has nobody else's unit in hand. It may
+    be struck right behind an acquire or before a call: an exception handler lets go of the turn, and calls again for
+    someone who drains the queue. To do so twice is harmless.
     """
 
     def __init__(self, commit: Callable[[Sequence[Ticket]], None], later: Later) -> None:
         self._commit = commit
         self._later = later
+        # Re-entrant only for the sake of knowing its owner; the lock of `threading.Condition` is asked in the same way.
         self._turn = RLock()
-        self._is_busy = False
         self._is_called = False
-        self._waiting: deque[tuple[Ticket, Pending | Gate]] = deque()
+        self._waiting: deque[Waiting] = deque()
 
     def run(self, unit: Unit) -> int:
         """Store a unit and return its number, once it is durable.
 
         Raises Refused in the middle of another write by this thread, as in a signal handler.
         """
-        ticket = Ticket(unit)
-        if self._is_busy:
+        if self._turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
             self.refuse_nested()
+        ticket = Ticket(unit)
+        gate = None
         try:
-            gate = None if self._turn.acquire(blocking=False) else self._queued(ticket)
-            if gate is None:
-                self._write(ticket)
+            if self._waiting or not self._turn.acquire(blocking=False):
+                gate = self._queue(ticket)
+            else:
+                self._commit((ticket,))
                 self._turn.release()
                 if self._waiting:
-                    self._later(self._drain)
+                    self._call()
         except BaseException as failure:
             self._let_go(failure)
             raise
@@ -155,17 +163,14 @@ class Committer:
         return ticket.number or 0
 
     def submit(self, unit: Unit) -> Pending:
-        """Store a unit without waiting for it."""
+        """Store a unit without waiting for it; raises like `run`, since to wait for it there would be for ever."""
+        self.refuse_nested()
         pending = Pending()
         try:
             self._waiting.append((Ticket(unit), pending))
-            # Who was called and has not begun will look at what waits.
-            if not self._is_called:
-                self._is_called = True
-                self._later(self._drain)
+            self._call()
         except BaseException:
-            self._is_called = False
-            self._later(self._drain)
+            self._let_go()
             raise
         return pending
 
@@ -174,7 +179,7 @@ class Committer:
         self.refuse_nested()
         try:
             self._turn.acquire()
-            done = self._done(work)
+            done = work()
             self._let_go()
         except BaseException as failure:
             self._let_go(failure)
@@ -183,12 +188,12 @@ class Committer:
 
     def try_alone(self, work: Callable[[], None]) -> bool:
         """Do other work on the log, if nobody is at it; tells whether it was done."""
-        if self._is_nested():
+        if self._has_turn():
             return False
         try:
             if not self._turn.acquire(blocking=False):
                 return False
-            self._done(work)
+            work()
             self._let_go()
         except BaseException as failure:
             self._let_go(failure)
@@ -196,119 +201,97 @@ class Committer:
         return True
 
     def refuse_waiting(self, error: StoreError) -> None:
-        """Refuse every unit that has not been taken into a batch."""
-        with self._turn:
-            self._write(refusal=error)
+        """Refuse every unit that has not been taken into a batch; whoever has the turn may do so."""
+        taken = self._take()
+        # Not here: a signal may strike this thread before everyone is told.
+        self._later(lambda: _resolve(taken, error))
 
     def refuse_nested(self) -> None:
         """Raise Refused if this thread is in the middle of work on the log; to wait for that would be for ever."""
-        if self._is_nested():
+        if self._has_turn():
             raise Nested("nothing was done: this thread is already writing the same session")
-
-    def _queued(self, ticket: Ticket) -> Gate:
-        """Wait for whoever writes now; if it has just finished, nobody else would look."""
-        gate = Gate()
-        self._waiting.append((ticket, gate))
-        if self._turn.acquire(blocking=False):
-            self._let_go()
-        return gate
-
-    def _is_nested(self) -> bool:
-        """True in the middle of work on the log by this thread: in a signal handler, a finalizer, a handler of logs."""
-        return self._is_busy and self._has_turn()
 
     def _has_turn(self) -> bool:
         return bool(self._turn._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def _queue(self, ticket: Ticket) -> Gate:
+        """Leave a unit to the pool: at once if the log is idle, else whoever is at it calls the pool afterwards."""
+        gate = Gate()
+        self._waiting.append((ticket, gate))
+        if self._turn.acquire(blocking=False):
+            self._turn.release()
+            self._call()
+        return gate
+
+    def _call(self) -> None:
+        """Have the queue drained; whoever was called and has not begun will look at all that waits."""
+        if not self._is_called:
+            self._is_called = True
+            self._later(self._drain)
 
     def _let_go(self, failure: BaseException | None = None) -> None:
         """Give the turn back, if this thread has it, and leave what waits to another."""
         if self._has_turn():
             self._turn.release()
         if self._waiting:
+            # Whoever was interrupted may have said that it calls, and not have done it.
+            self._is_called = True
             self._later(self._drain)
         if isinstance(failure, Nested):
             raise DurabilityUnknown(f"interrupted while it was written: {failure!r}") from failure
 
-    def _done(self, work: Callable[[], T]) -> T:
-        """What comes of work on the log; whoever asks for more in the middle of it is refused."""
-        self._is_busy = True
-        try:
-            return work()
-        finally:
-            self._is_busy = False
+    def _take(self) -> list[Waiting]:
+        """Take what waits, in the order in which it came; in one step, which no signal parts."""
+        return list(islice(iter(self._waiting.popleft, None), len(self._waiting)))
 
     def _drain(self) -> None:
+        """Commit what waits, batch after batch, and tell everyone; for a thread of the pool."""
+        taken: list[Waiting] = []
+        error: StoreError | None = None
         try:
-            while not self._is_nested():
+            while True:
                 with self._turn:
                     # Only now: whoever came before is in the batch, and nobody else need wait for the turn.
                     self._is_called = False
-                    self._write()
+                    taken = self._take()
+                    error = self._store([ticket for ticket, _ in taken])
+                # The log is free by now, so what is called back may write.
+                _resolve(taken, error)
                 if not self._waiting:
                     return
-            # In the middle of other work on this thread, it is left to whoever does that.
-            self._is_called = False
-        except BaseException:
-            # Those of the batch have been told; others may have come meanwhile.
-            self._is_called = False
-            if self._waiting:
-                self._later(self._drain)
-            raise
-
-    def _write(self, own: Ticket | None = None, *, refusal: StoreError | None = None) -> None:
-        """Commit what waits, and the caller's own unit behind it, unless they are refused; tell everyone."""
-        taken: list[tuple[Ticket, Pending | Gate]] = []
-        error = refusal
-        is_known = refusal is not None
-        try:
-            if self._waiting:
-                # In the order in which it came, and in one step: a signal in between would leave some to nobody.
-                taken.extend(islice(iter(self._waiting.popleft, None), len(self._waiting)))
-            tickets = [ticket for ticket, _ in taken] if taken else []
-            if own is not None:
-                tickets.append(own)
-            if tickets and refusal is None:
-                error = self._stored(tickets)
-            is_known = True
-            if own is not None and own.error is None:
-                own.error = error
-            if taken:
-                _resolve(taken, error)
         except BaseException as failure:
-            doubt = DurabilityUnknown(f"interrupted while it was written: {failure!r}")
-            _resolve(taken, error if is_known else doubt)
+            _resolve(taken, error or DurabilityUnknown(f"interrupted while it was written: {failure!r}"))
+            self._let_go()
             raise
 
-    def _stored(self, tickets: Sequence[Ticket]) -> StoreError | None:
+    def _store(self, tickets: Sequence[Ticket]) -> StoreError | None:
         """Commit units; gives what befell all of them."""
-        self._is_busy = True
         try:
-            self._commit(tickets)
-        except Nested:
-            raise
+            if tickets:
+                self._commit(tickets)
         except StoreError as failure:
             return failure
-        finally:
-            self._is_busy = False
         return None
 
 
-def _resolve(taken: Sequence[tuple[Ticket, Pending | Gate]], error: StoreError | None) -> None:
-    """Tell everyone what came of their unit, unless they know."""
+def _resolve(taken: Sequence[Waiting], error: StoreError | None) -> None:
+    """Tell everyone what came of their unit, unless they know; `error` is for those that have neither number nor error."""
     loops: dict[Any, list[Any]] = {}
-    try:
-        for ticket, waiting in taken:
+    raised: BaseException | None = None
+    for ticket, waiting in taken:
+        try:
             waiting.resolve(ticket, error)
-            for loop, woken in waiting.waiters:
-                loops.setdefault(loop, []).append(woken)
-    except BaseException:
-        # A signal, or what a callback raised: no concern of the others.
-        _resolve(taken, error)
-        raise
+        except BaseException as failure:  # noqa: BLE001 - what a callback raised is no concern of the others
+            waiting.resolve(ticket, error)
+            raised = raised or failure
+        for loop, woken in waiting.waiters:
+            loops.setdefault(loop, []).append(woken)
     for loop, sleepers in loops.items():
         # In a loop that was closed nobody is left to be woken.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_wake, sleepers)
+    if raised is not None:
+        raise raised
 
 
 def _wake(sleepers: Sequence[Any]) -> None:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from nacre.errors import StoreError
 from nacre.log.batch import Ticket
-from nacre.log.commit import Committer
+from nacre.log.commit import Committer, Nested
 from nacre.log.file import LogFile
 from nacre.log.names import stem
 
@@ -62,9 +62,8 @@ class Pool:
     An executor of the standard library costs half as much again for each hand-over, and four times as much for some.
     """
 
-    def __init__(self) -> None:
-        # Re-entrant, since a signal handler may write in the middle of a write.
-        self._lock = RLock()
+    def __init__(self, lock: RLock) -> None:
+        self._lock = lock
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[Thread] = []
         self._busy = 0
@@ -138,7 +137,7 @@ class Writers:
     def _begin(self) -> None:
         # Re-entrant as in the pool; and what may change in the middle of a loop is copied before.
         self._lock = RLock()
-        self.pool = Pool()
+        self.pool = Pool(self._lock)
         self._writers: dict[str, Writer] = {}
         # Those too that are no longer at hand, for as long as anyone uses them: there is one to a session.
         self._all: WeakValueDictionary[str, Writer] = WeakValueDictionary()
@@ -149,7 +148,12 @@ class Writers:
             self._permits.put(None)
 
     def of(self, key: str) -> Writer:
-        """The writer of a session."""
+        """The writer of a session; refused to whoever interrupts its own thread while that holds the lock.
+
+        What it wants to write would be left to threads that wait for the lock, and so for ever if it waits for them.
+        """
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            raise Nested("nothing was done: this thread is in the middle of another write")
         name = stem(key)
         writer = self._writers.get(name)
         return writer if writer is not None else self._new(key, name)
