@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event, RLock, Semaphore, Thread
+from concurrent.futures import Future, ThreadPoolExecutor, _base
+from queue import SimpleQueue
+from threading import Event, Semaphore, Thread
 
 import pytest
 
@@ -58,21 +60,27 @@ class Later:
             self.work.pop(0)()
 
 
-class Turn:
-    """A re-entrant lock that can be derived from."""
+class Threads:
+    """Runs work on two threads; handing it over is one step, which no signal parts."""
 
     def __init__(self) -> None:
-        self._lock = RLock()
-        self.acquire, self.release = self._lock.acquire, self._lock.release
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = [Thread(target=self._serve, daemon=True) for _ in range(2)]
+        for thread in self._threads:
+            thread.start()
 
-    def _is_owned(self) -> bool:
-        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
+    def __call__(self, work: Callable[[], None]) -> None:
+        self._work.put(work)
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
 
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    def join(self) -> None:
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join(WAIT)
 
 
 def unit(text: str) -> Unit:
@@ -149,11 +157,12 @@ def test_what_was_submitted_is_written_later_as_one_batch(log: Log, later: Later
     assert log.batches == [["a", "b", "c"]]
 
 
-def test_a_writer_takes_along_what_waits(log: Log, later: Later, queue: Committer) -> None:
+def test_who_comes_while_others_wait_is_written_with_them(log: Log, later: Later, queue: Committer, come: Come) -> None:
     pending = queue.submit(unit("a"))
-    assert queue.run(unit("b")) == 1
-    assert pending.result(0) == 1
-    later.run()
+    with ThreadPoolExecutor(1) as pool:
+        second = come(pool, "b")
+        later.run()
+        assert (pending.result(0), second.result(WAIT)) == (1, 1)
     assert log.batches == [["a", "b"]]
 
 
@@ -209,23 +218,6 @@ def test_who_comes_just_as_the_writer_leaves_is_not_forgotten(
         assert second.result(WAIT) == 2
 
 
-def test_who_is_overtaken_by_another_writer_finds_nothing_to_write(
-    log: Log, later: Later, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Overtaken(Turn):
-        """Taken only after somebody else had it."""
-
-        def __enter__(self) -> bool:
-            committer.run(unit("b"))
-            return super().__enter__()
-
-    monkeypatch.setattr(commit, "RLock", Overtaken)
-    committer = Committer(log.commit, later)
-    pending = committer.submit(unit("a"))
-    later.run()
-    assert (pending.result(0), log.batches) == (1, [["a", "b"]])
-
-
 # Failing together
 
 
@@ -237,18 +229,19 @@ def test_what_befalls_a_batch_befalls_all_in_it(log: Log, later: Later, queue: C
     assert [future.exception(0) for future in pending] == [error, error]
 
 
-def test_an_interrupted_writer_leaves_the_others_in_doubt_and_the_queue_in_order(
-    log: Log, later: Later, queue: Committer
-) -> None:
-    pending = queue.submit(unit("a"))
-    log.error = KeyboardInterrupt()
+def test_an_interrupted_writer_has_nobody_elses_unit_in_hand(later: Later) -> None:
+    def strike() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pending.append(pool.submit(queue.submit, unit("a")).result(WAIT))
+        raise KeyboardInterrupt
+
+    pending: list[Pending] = []
+    log = Interrupting(strike)
+    queue = Committer(log.commit, later)
     with pytest.raises(KeyboardInterrupt):
         queue.run(unit("b"))
-    with pytest.raises(DurabilityUnknown, match="interrupted while it was written"):
-        pending.result(0)
-    log.error = None
     later.run()
-    assert (queue.run(unit("c")), log.batches) == (1, [["c"]])
+    assert (pending[0].result(0), queue.run(unit("c")), log.batches) == (1, 2, [["a"], ["c"]])
 
 
 def test_what_waits_can_be_refused(log: Log, later: Later, queue: Committer) -> None:
@@ -329,15 +322,18 @@ ACTS: dict[str, Callable[[Committer], object]] = {
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-def test_a_signal_at_any_step_leaves_nobody_waiting_and_the_log_to_others(act: Callable[[Committer], object]) -> None:
+@pytest.mark.parametrize("waiting", ["", "ab"], ids=["idle", "with others"])
+def test_a_signal_at_any_step_leaves_nobody_waiting_and_the_log_to_others(
+    act: Callable[[Committer], object], waiting: str
+) -> None:
     def go_through(step: int) -> bool:
-        log, later = Log(), Later()
+        log, later = Log(), Threads()
         queue = Committer(log.commit, later)
-        pending = [queue.submit(unit(text)) for text in "ab"]
-        came = is_struck(step, lambda: act(queue), commit)
-        later.run()
-        assert [future.done() for future in pending] == [True, True], step
-        with ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(2) as pool:
+            told = [pool.submit(queue.submit(unit(text)).exception, WAIT) for text in waiting]
+            came = is_struck(step, lambda: act(queue), commit, _base, threading)
+            later.join()
+            assert [type(each.result(WAIT)) for each in told].count(TimeoutError) == 0, step
             assert pool.submit(queue.try_alone, lambda: None).result(WAIT), step
         written = [text for batch in log.batches for text in batch]
         assert len(written) == len(set(written)), step
@@ -394,7 +390,7 @@ class Interrupting(Log):
         super().commit(tickets)
 
 
-@pytest.mark.parametrize("act", [ACTS["run"], ACTS["alone"]])
+@pytest.mark.parametrize("act", [ACTS["run"], ACTS["submit"], ACTS["alone"]])
 def test_a_thread_is_refused_in_the_middle_of_its_own_write(later: Later, act: Callable[[Committer], object]) -> None:
     def ask() -> None:
         with pytest.raises(Refused, match="already writing the same session"):
@@ -426,18 +422,9 @@ def test_work_that_can_wait_is_not_done_in_the_middle_of_a_write_by_the_same_thr
 def test_a_refusal_that_a_signal_handler_lets_out_leaves_the_interrupted_write_in_doubt(later: Later) -> None:
     log = Interrupting(lambda: committer.run(unit("nested")))
     committer = Committer(log.commit, later)
-    pending = committer.submit(unit("a"))
     with pytest.raises(DurabilityUnknown, match="interrupted while it was written"):
         committer.run(unit("b"))
-    assert isinstance(pending.exception(0), DurabilityUnknown)
     assert committer.run(unit("c")) == 1
-
-
-def test_what_is_submitted_in_the_middle_of_a_write_is_written_after_it_even_with_no_other_thread() -> None:
-    log = Interrupting(lambda: committer.submit(unit("b")))
-    committer = Committer(log.commit, lambda drain: drain())
-    committer.run(unit("a"))
-    assert log.batches == [["a"], ["b"]]
 
 
 def test_a_callback_may_write_to_the_same_session(log: Log, later: Later, queue: Committer) -> None:
@@ -447,13 +434,25 @@ def test_a_callback_may_write_to_the_same_session(log: Log, later: Later, queue:
     assert (numbers, log.batches) == ([2], [["a"], ["b"]])
 
 
+def test_a_callback_may_wait_for_what_it_submits(log: Log) -> None:
+    later = Threads()
+    queue = Committer(log.commit, later)
+    numbers: list[int] = []
+    pending = queue.submit(unit("a"))
+    pending.add_done_callback(lambda _: numbers.append(queue.submit(unit("b")).result(WAIT)))
+    assert pending.result(WAIT) == 1
+    later.join()
+    assert (numbers, log.batches) == ([2], [["a"], ["b"]])
+
+
 # Other work
 
 
 def test_other_work_is_done_between_two_batches_and_what_came_meanwhile_is_written_after_it(
     log: Log, later: Later, queue: Committer
 ) -> None:
-    pending = queue.alone(lambda: queue.submit(unit("a")))
+    with ThreadPoolExecutor(1) as pool:
+        pending = queue.alone(lambda: pool.submit(queue.submit, unit("a")).result(WAIT))
     assert (log.batches, len(later.work)) == ([], 2)
     later.run()
     assert (pending.result(0), log.batches) == (1, [["a"]])
@@ -474,7 +473,8 @@ def test_work_that_can_wait_is_not_done_while_the_log_is_busy(log: Log, queue: C
 
 def test_what_came_during_work_that_could_wait_is_written_after_it(log: Log, later: Later, queue: Committer) -> None:
     pending: list[Pending] = []
-    assert queue.try_alone(lambda: pending.append(queue.submit(unit("a"))))
+    with ThreadPoolExecutor(1) as pool:
+        assert queue.try_alone(lambda: pending.append(pool.submit(queue.submit, unit("a")).result(WAIT)))
     assert (log.batches, len(later.work)) == ([], 2)
     later.run()
     assert (pending[0].result(0), log.batches) == (1, [["a"]])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from nacre.entries import FORMAT, Past, Record, Rules, Stamp, State, Unit, timestamp
-from nacre.errors import Conflict, StoreError
+from nacre.errors import Conflict
 from nacre.log import blobs
 from nacre.log.format import seal, short_enough
 from nacre.log.ids import WINDOW, Seen, original
@@ -41,7 +41,7 @@ class Ticket:
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         self.number: int | None = None
-        self.error: StoreError | None = None
+        self.error: Exception | None = None
 
 
 class Batch:

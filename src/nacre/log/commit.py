@@ -275,7 +275,7 @@ class Committer:
 
 
 def _resolve(taken: Sequence[Waiting], error: StoreError | None) -> None:
-    """Tell everyone what came of their unit, unless they know; `error` is for those that have neither number nor error."""
+    """Tell everyone what came of their unit, unless they know; those without a number or an error get `error`."""
     loops: dict[Any, list[Any]] = {}
     raised: BaseException | None = None
     for ticket, waiting in taken:

@@ -26,6 +26,25 @@ def _flushed(fd: int) -> None:
     fcntl.fcntl(fd, _FULL_FSYNC or 0)
 
 
+def is_from_system(error: BaseException) -> bool:
+    """Tell whether an error is one of a system call: those have a number.
+
+    A signal handler may raise TimeoutError, which is an OSError too, in the middle of anything. That one is for whoever
+    was interrupted; it says nothing of the disk.
+    """
+    return isinstance(error, OSError) and error.errno is not None
+
+
+class ignore_failure:  # noqa: N801 - reads like `suppress`
+    """Let a system call fail without consequences, for as long as a with statement lasts."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return error is not None and is_from_system(error)
+
+
 class Ops:
     """The real operating system."""
 

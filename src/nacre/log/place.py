@@ -130,7 +130,7 @@ def write_all(ops: Ops, fd: int, data: bytes) -> None:
     while taken < len(data):
         more = ops.write(fd, data[taken:])
         if more <= 0:
-            raise OSError(f"write took {more} of {len(data) - taken} bytes")
+            raise OSError(errno.EIO, f"write took {more} of {len(data) - taken} bytes")
         taken += more
 
 

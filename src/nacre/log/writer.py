@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from nacre.entries import Record, Rules, State, Unit, timestamp
@@ -17,7 +17,7 @@ from nacre.log.forking import refuse_forks
 from nacre.log.ids import Ids, Seen
 from nacre.log.lines import Lines, Piece
 from nacre.log.opening import open_log
-from nacre.log.ops import Ops
+from nacre.log.ops import Ops, ignore_failure, is_from_system
 from nacre.log.past import LogPast
 from nacre.log.place import Place, is_being_born, new_uid, put_away, settle_names, uids_in, unlink_if_there, write_all
 from nacre.log.plain import drop_plain_name, rename_plain
@@ -62,6 +62,7 @@ class Writer:
         self._aside = 0
         self._is_emptied = False
         self._ends = False
+        self._is_written = False
         self._inode = (0, 0)
         self._named = False
         self.header = Header()
@@ -80,10 +81,10 @@ class Writer:
             else:
                 for ticket in tickets:
                     ticket.number = 0
+            self._leave(None)
         except BaseException as error:
             self._leave(error)
             raise
-        self._leave(None)
 
     def flush(self) -> None:
         """Wait until everything written is durable; the way in which a relaxed log catches up."""
@@ -130,11 +131,14 @@ class Writer:
             yield
         except OSError as error:
             self._end = -1
+            if not is_from_system(error):
+                raise
             raise DurabilityUnknown(
                 f"session {self._place.key!r}: {what} was done, but a power failure may undo it ({error})"
             ) from error
 
     def _enter(self, *, create: bool, wait: bool) -> bool:
+        self._is_written = False
         while True:
             if self._fd < 0 and not self._open(create=create, wait=wait):
                 return False
@@ -160,22 +164,30 @@ class Writer:
         return self._load(found)
 
     def _leave(self, error: BaseException | None) -> None:
-        """Let go of the lock; an error from the system means that nothing was stored, unless it says otherwise."""
+        """Let go of the lock; an error from the system before the write means that nothing was stored.
+
+        Behind it, every error of ours says what became of the write. Any other came from a signal handler.
+        """
         if self._fd >= 0:
             self._unlock()
         if error is not None and not isinstance(error, StoreError):
             # Interrupted somewhere between looking and flushing: the next writer looks again.
             self._end = -1
-        if isinstance(error, OSError):
-            raise Refused(f"session {self._place.key!r}: nothing was stored: {error}") from error
+        if not self._is_written:
+            if error is not None and is_from_system(error):
+                raise Refused(f"session {self._place.key!r}: nothing was stored: {error}") from error
+        elif isinstance(error, StoreError) and not isinstance(error, DurabilityUnknown):
+            raise DurabilityUnknown(f"interrupted while it was written: {error!r}") from error
 
     def _unlock(self) -> None:
         try:
             self._ops.unlock(self._fd)
-        except OSError:
+        except BaseException as error:
             # What cannot be unlocked is let go by closing it.
-            logger.warning("a log could not be unlocked and is closed", exc_info=True)
             self._close()
+            if not is_from_system(error):
+                raise
+            logger.warning("a log could not be unlocked and is closed", exc_info=True)
 
     def _open(self, *, create: bool, wait: bool) -> bool:
         """Open the log, or make it; False if there is none and none is to be made."""
@@ -269,10 +281,16 @@ class Writer:
     def _store(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
             if ticket.unit.needs is not None:
-                self._bring_back(ticket.unit)
+                try:
+                    self._bring_back(ticket.unit)
+                except Exception as error:
+                    # One unit's error, whatever it is, is not that of the others; unless the log itself is in doubt.
+                    if self._end < 0 or self._poisoned:
+                        raise
+                    ticket.error = self._refusal(error)
         try:
             batch = Batch(self, rules=self._rules, now=self._ops.now(), relaxed=self._unsynced > 0)
-            numbers = _numbered(batch, tickets)
+            numbers = self._number(batch, tickets)
         finally:
             # What was not stored must not be seen behind what others store meanwhile.
             self.staged = ()
@@ -284,16 +302,40 @@ class Writer:
         for ticket, number in zip(tickets, numbers, strict=True):
             ticket.number = number
 
+    def _number(self, batch: Batch, tickets: Sequence[Ticket]) -> list[int]:
+        """Put units into a batch; 0 for one that changes nothing or that is refused, which its ticket then says."""
+        numbers: list[int] = []
+        for ticket in tickets:
+            number, lines = 0, len(batch.lines)
+            try:
+                if ticket.error is None:
+                    number = batch.add(ticket.unit)
+            except Exception as error:
+                # One unit's error, whatever it is, is not that of the others; if the unit is in, it came from a signal.
+                if len(batch.lines) != lines:
+                    raise
+                ticket.error = self._refusal(error)
+            numbers.append(number)
+        return numbers
+
+    def _refusal(self, error: Exception) -> Exception:
+        """What the caller of a unit is told; an error of the system, as Refused."""
+        return Refused(f"session {self._place.key!r}: nothing was stored: {error}") if is_from_system(error) else error
+
     def _write(self, batch: Batch) -> None:
         if self._is_emptied:
             self._note_emptied(batch.header.uid)
         if batch.payloads:
             blobs.keep(self._ops, self._place, batch.header.uid, batch.payloads)
         data = b"".join(batch.lines)
+        self._is_written = True
         try:
             write_all(self._ops, self._fd, data)
         except OSError as error:
+            if not is_from_system(error):
+                raise
             self._roll_back()
+            self._is_written = False
             raise Refused(f"session {self._place.key!r}: nothing was stored: {error}") from error
         if self._relaxed:
             self._unsynced += len(data)
@@ -301,6 +343,8 @@ class Writer:
             try:
                 self._flush_file()
             except OSError as error:
+                if not is_from_system(error):
+                    raise
                 self._doubt(batch, error)
         if not self.n:
             self._end_birth()
@@ -320,6 +364,8 @@ class Writer:
         try:
             self._flush_file()
         except OSError as error:
+            if not is_from_system(error):
+                raise
             self._poisoned = str(error)
             self._rescue()
         self._unsynced = 0
@@ -335,6 +381,8 @@ class Writer:
             self._ops.ftruncate(self._fd, self._end)
             self._ops.fdatasync(self._fd)
         except OSError as error:
+            if not is_from_system(error):
+                raise
             self._poisoned = str(error)
             try:
                 self._rescue()
@@ -467,7 +515,7 @@ class Writer:
             scratch.discard()
             raise
         old, self._fd, self._end = self._fd, scratch.fd, -1
-        with suppress(OSError):
+        with ignore_failure():
             self._ops.close(old)
         found = self._ops.fstat(self._fd)
         if not self.n:
@@ -568,7 +616,7 @@ class Writer:
         self._forget()
         if fd >= 0:
             # What must be durable has been flushed by now; a failing close has nothing left to tell.
-            with suppress(OSError):
+            with ignore_failure():
                 self._ops.close(fd)
 
     def _forget(self) -> None:
@@ -582,18 +630,6 @@ class Writer:
         self._unsynced = 0
         self._tried = 0
         self._ids = Ids()
-
-
-def _numbered(batch: Batch, tickets: Sequence[Ticket]) -> list[int]:
-    """Put units into a batch; 0 for one that changes nothing or that is refused, which its ticket then says."""
-    numbers: list[int] = []
-    for ticket in tickets:
-        try:
-            numbers.append(batch.add(ticket.unit))
-        except StoreError as error:
-            ticket.error = error
-            numbers.append(0)
-    return numbers
 
 
 class _Hold:

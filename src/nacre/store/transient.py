@@ -10,7 +10,7 @@ from nacre.entries import Past, QuarantineEntry, Receipt, Record, Report, Rules,
 from nacre.errors import Conflict, SessionNotFound, StoreError
 from nacre.log import blobs
 from nacre.log.batch import Batch
-from nacre.log.commit import Pending
+from nacre.log.commit import Nested, Pending
 from nacre.log.format import unseal
 from nacre.log.ids import Ids, Seen
 from nacre.log.names import stem
@@ -49,11 +49,11 @@ class _Life:
 
     def back(self, n: int) -> Iterator[Record]:
         yield from (record for record in reversed(self.staged) if record.n <= n)
-        for line in reversed(self._lines[:n]):
+        for line in reversed(self._lines[: min(n, self.n)]):
             yield _record(line)
 
     def all(self) -> Iterator[Record]:
-        return map(_record, self._lines)
+        return map(_record, self._lines[: self.n])
 
     def whole(self, record: Record) -> Record:
         return blobs.whole(record, lambda name: self._payloads[name].decode())
@@ -78,13 +78,15 @@ class _Life:
         return new_uid(self._ops)
 
     def take(self, batch: Batch) -> None:
-        """Store a batch."""
-        self._lines += [line[:-1] for line in batch.lines]
-        self.staged = ()
+        """Store a batch; whoever is interrupted before the number is set has stored nothing."""
+        size = self.size + sum(map(len, batch.lines))
         self._payloads |= batch.payloads
-        self.size += sum(map(len, batch.lines))
-        self._ids.add(batch.ids, after=self.n, upto=batch.n)
-        self.header, self.n, self.state, self.updated = batch.header, batch.n, batch.state, batch.records[-1].ts
+        before, updated = self.n, batch.records[-1].ts
+        # From the number on: an interrupted write may have left lines behind it.
+        self._lines[self.n :] = [line[:-1] for line in batch.lines]
+        self.header, self.n, self.state, self.updated, self.size = batch.header, batch.n, batch.state, updated, size
+        # Behind it: ids that are not taken in here are read from the lines when they are needed.
+        self._ids.add(batch.ids, after=before, upto=batch.n)
 
 
 def _record(line: bytes) -> Record:
@@ -117,26 +119,43 @@ class Transient:
         self._active: dict[str, _Life] = {}
         self._archived: dict[str, list[_Life]] = {}
         self._closed = False
+        self._is_writing = False
 
     def run(self, key: str, unit: Unit) -> int:
         stem(key)
         with self._lock:
             if self._closed:
                 raise StoreError("the store is closed")
-            life = self._active.get(key) or _Life(key, self._ops)
+            if self._is_writing:
+                # The lock is this thread's: a signal handler, or a finalizer, in the middle of a write.
+                raise Nested("nothing was done: this thread is in the middle of another write")
+            try:
+                self._is_writing = True
+                return self._run(key, unit)
+            finally:
+                self._is_writing = False
+                self._written.notify_all()
+
+    def _run(self, key: str, unit: Unit) -> int:
+        life = self._active.get(key) or _Life(key, self._ops)
+        try:
             batch = Batch(life, rules=self._rules, now=self._ops.now())
             number = batch.add(unit)
-            if batch.lines:
-                life.take(batch)
-                self._active[key] = life
-                self._written.notify_all()
-            return number
+        finally:
+            # What was not stored must not be seen.
+            life.staged = ()
+        if batch.lines:
+            life.take(batch)
+            self._active[key] = life
+        return number
 
     def submit(self, key: str, unit: Unit) -> Pending:
         pending = Pending()
         try:
             pending.set_result(self.run(key, unit))
-        except StoreError as error:
+        except Nested:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits is told
             pending.set_exception(error)
         return pending
 

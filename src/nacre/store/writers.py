@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
@@ -62,8 +62,8 @@ class Pool:
     An executor of the standard library costs half as much again for each hand-over, and four times as much for some.
     """
 
-    def __init__(self, lock: RLock) -> None:
-        self._lock = lock
+    def __init__(self, lock: AbstractContextManager[bool] | None = None) -> None:
+        self._lock = lock or RLock()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[Thread] = []
         self._busy = 0
