@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import nacre
 from nacre.history.live import RULES
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault, Process, Snapshot, images
-from tests.paths import log_of
 
 
 def opened(process: Process) -> nacre.Sessions:
@@ -222,38 +220,6 @@ def test_a_fork_that_cannot_have_all_of_the_past_leaves_nothing_behind(nth: int)
         sessions.fork("two", "three")
     assert [sorted(disk.process().listdir(f"/store/{folder}")) for folder in ("base", "blobs")] == before
     assert sessions.verify().ok
-
-
-def before_touching(disk: Disk, path: str, act: Callable[[], object]) -> None:
-    """Do something just before a file is made or a folder flushed for the next time."""
-
-    def watch(_: str, arguments: tuple[object, ...]) -> None:
-        if arguments[0] == path:
-            disk.before = None
-            act()
-
-    disk.before = watch
-
-
-@pytest.fixture
-def disk() -> Disk:
-    """A disk with a session of which all was moved out."""
-    disk = Disk()
-    sessions = opened(disk.process())
-    sessions.add_message("one", "user", "a" * 5000)
-    sessions.clear("one")
-    sessions.save("one")
-    return disk
-
-
-def test_a_fork_whose_key_is_deleted_while_it_is_made_is_a_conflict(disk: Disk) -> None:
-    sessions = opened(disk.process())
-    before_touching(disk, str(log_of("/store", "two")), lambda: opened(disk.process()).delete("two"))
-    with pytest.raises(nacre.Conflict, match="was deleted while it was being created"):
-        sessions.fork("one", "two")
-    assert disk.process().listdir("/store/sessions") == [log_of("/store", "one").name]
-    sessions.fork("one", "two")
-    assert said(sessions, "two") == ["a" * 5000]
 
 
 def test_damage_in_what_a_fork_shares_is_found(tmp_path: Path) -> None:

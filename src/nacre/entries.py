@@ -20,6 +20,8 @@ from nacre.keys import is_internal as is_internal  # noqa: PLC0414 - this is whe
 FORMAT = 1
 DEEPEST = 100
 LONGEST_LINE = 16 * 1024 * 1024
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MILLI, _LAST_MILLI = -62_135_596_800_000, 253_402_300_799_999
 _MINUTE = timedelta(minutes=1)
 _SMALLEST_INT, _LARGEST_INT = -(2**63), 2**64 - 1
 
@@ -582,23 +584,44 @@ def message_of(record: Record, past: Past) -> Message:
     if message is None:
         raise InvalidMessage(f"record {record.n} is a {record.t!r}, not a message")
     if message.created is None:
-        force_setattr(message, "created", datetime.fromisoformat(record.ts))
+        force_setattr(message, "created", time_of(record))
     return message
 
 
 def time_of(record: Record) -> datetime:
-    return datetime.fromisoformat(record.ts)
+    return parse_time(record.ts)
+
+
+def parse_time(text: str) -> datetime:
+    """Read the time of a record; 1970 for one that is none, which `verify` reports and reading survives."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return EPOCH
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def is_time(text: str) -> bool:
+    """Tell whether a record's time is one, with its zone."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def timestamp(seconds: float) -> str:
-    """Return a wall clock reading as every record spells it, in UTC and milliseconds."""
-    whole = int(seconds)
-    return f"{_to_the_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
+    """Return a wall clock reading as every record spells it, in UTC and milliseconds.
+
+    A clock that is beyond what a calendar holds, the years 1 to 9999, is taken for the nearest time in it.
+    """
+    millis = min(max(_FIRST_MILLI, math.floor(seconds * 1000)), _LAST_MILLI)
+    whole, rest = divmod(millis, 1000)
+    return f"{_to_the_second(whole)}.{rest:03d}Z"
 
 
 @lru_cache(maxsize=2)
 def _to_the_second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
+    return (EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
 
 
 def _check_message(message: Message) -> None:

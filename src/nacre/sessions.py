@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from datetime import datetime
 from functools import cache
 from operator import attrgetter
 from types import TracebackType
@@ -49,6 +48,7 @@ from nacre.entries import (
     Unit,
     Wish,
     message_of,
+    parse_time,
     plain,
     say,
     say_plainly,
@@ -347,8 +347,8 @@ class Sessions:
                 key=found.key,
                 title=title if isinstance(title, str) else "",
                 messages=live.count(found.past),
-                created=_parsed(found.created or found.updated),
-                updated=_parsed(found.updated),
+                created=parse_time(found.created or found.updated),
+                updated=parse_time(found.updated),
                 bytes=found.size,
                 archived=found.archived,
             )
@@ -528,9 +528,6 @@ class Forgiving:
             self.failures += 1
             logging.getLogger(__name__).exception("a session store call failed")
             return otherwise
-
-
-_parsed = datetime.fromisoformat
 
 
 def _key(key: str) -> str:

@@ -245,9 +245,9 @@ def check(disk: Disk, allowed: list[World], where: str) -> Life:
 
 
 def files(disk: Disk) -> list[str]:
-    """Every file in the store."""
+    """Every file in the folders of the store."""
     process = disk.process()
-    folders = [f"{ROOT}/{folder}" for folder in process.listdir(ROOT)]
+    folders = [f"{ROOT}/{folder}" for folder in process.listdir(ROOT) if "." not in folder]
     return [f"{folder}/{file}" for folder in folders for file in process.listdir(folder)]
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from nacre.app.running import App
 from nacre.config import Settings
-from nacre.entries import Past
+from nacre.entries import Past, parse_time
 from nacre.errors import ConfigError, Conflict, NacreError, SessionBusy, StoreError
 from nacre.history import live
 from nacre.log.names import key_of, stem
@@ -160,7 +160,7 @@ def _seen(place: Place) -> Act | None:
             key = place.key or header.sid or key_of(place.name)
             if key is None or stem(key) != place.name:
                 return None
-            since, size = datetime.fromisoformat(found.updated), found.size + header.cold
+            since, size = parse_time(found.updated), found.size + header.cold
             return Act(act="archive", key=key, uid=header.uid, since=since, bytes=size)
     except (OSError, StoreError) as error:
         logger.warning("a session cannot be read and is skipped", extra={"file": place.log, "error": str(error)})

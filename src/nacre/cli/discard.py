@@ -18,6 +18,7 @@ from nacre.cli.refs import Choice, choose, head_of
 from nacre.errors import StoreError
 from nacre.history import live
 from nacre.log import blobs
+from nacre.log.keylock import KeyLock
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.place import Place, make_folder, settle_names, uids_in, unlink_if_there
@@ -62,15 +63,17 @@ def discard(sessions: Sessions, key: str, *, is_active: bool) -> None:
     if is_active:
         sessions.archive(key)
     make_folder(ops, f"{place.root}/trash")
-    for uid in uids_in(ops, f"{place.root}/archive", place.name):
-        _discard(ops, place._replace(archived=uid), stamp, was_archived=uid in before)
+    with KeyLock(ops, place):
+        for uid in uids_in(ops, f"{place.root}/archive", place.name):
+            _discard(ops, place._replace(archived=uid), stamp, was_archived=uid in before)
 
 
 def discard_archived(place: Place) -> None:
     """Move one archived generation to the trash, durably; others of its session stay where they are."""
     ops = Ops()
     make_folder(ops, f"{place.root}/trash")
-    _discard(ops, place, str(int(ops.now() * 1_000_000)), was_archived=True)
+    with KeyLock(ops, place):
+        _discard(ops, place, str(int(ops.now() * 1_000_000)), was_archived=True)
 
 
 def items(root: str) -> list[Item]:
@@ -109,26 +112,28 @@ def title_of(root: str, item: Item) -> str:
 def restore(root: str, item: Item) -> None:
     """Bring a session back to where it was; raises Failure if its key has an active session by now."""
     ops = Ops()
-    for log in item.logs:
-        _refuse_taken(f"{root}/trash/{log}", _home(root, item, log))
-    for log in item.logs:
-        place, path = _home(root, item, log), f"{root}/trash/{log}"
-        make_folder(ops, place.folder)
-        for aside, home in _followers(place, _uid(log), item.stamp):
-            _move(ops, aside, home)
-        _come_back(ops, path, place)
+    with KeyLock(ops, _home(root, item, item.logs[0])):
+        for log in item.logs:
+            _refuse_taken(f"{root}/trash/{log}", _home(root, item, log))
+        for log in item.logs:
+            place, path = _home(root, item, log), f"{root}/trash/{log}"
+            make_folder(ops, place.folder)
+            for aside, home in _followers(place, _uid(log), item.stamp):
+                _move(ops, aside, home)
+            _come_back(ops, path, place)
 
 
 def empty(root: str, item: Item) -> None:
     """Erase a session in the trash for good; another one of the same key stays as it is."""
     ops = Ops()
-    for log in item.logs:
-        place, path = _home(root, item, log), f"{root}/trash/{log}"
-        if not _is_same(path, place.log):
-            # Otherwise it is back already, and only its name in the trash was left by a crash.
-            _erase_followers(ops, place, _uid(log), item.stamp)
-        unlink_if_there(ops, path)
-        settle_names(ops, f"{root}/trash")
+    with KeyLock(ops, _home(root, item, item.logs[0])):
+        for log in item.logs:
+            place, path = _home(root, item, log), f"{root}/trash/{log}"
+            if not _is_same(path, place.log):
+                # Otherwise it is back already, and only its name in the trash was left by a crash.
+                _erase_followers(ops, place, _uid(log), item.stamp)
+            unlink_if_there(ops, path)
+            settle_names(ops, f"{root}/trash")
 
 
 def _home(root: str, item: Item, log: str) -> Place:

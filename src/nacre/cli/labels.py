@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from nacre.entries import parse_time
 from nacre.errors import StoreError
 from nacre.history import live
 from nacre.history.labels import labels
@@ -63,4 +64,4 @@ def _places(ops: Ops, root: str, info: Listed) -> Iterator[Place]:
 
 
 def _is_it(created: str, info: Listed) -> bool:
-    return not info.archived or datetime.fromisoformat(created) == info.created
+    return not info.archived or parse_time(created) == info.created

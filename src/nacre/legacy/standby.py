@@ -6,6 +6,7 @@ import logging
 import os
 from datetime import UTC, datetime
 
+from nacre.entries import parse_time
 from nacre.errors import StoreError
 from nacre.history import live
 from nacre.legacy.documents import Unreadable
@@ -74,7 +75,7 @@ class Logs:
                 key=place.key,
                 messages=tuple(live.history(past)),
                 summary=live.summary(past, past.state),
-                created=datetime.fromisoformat(past.header.created or found.updated),
-                updated=datetime.fromisoformat(found.updated),
+                created=parse_time(past.header.created or found.updated),
+                updated=parse_time(found.updated),
             )
             return Seen(session=session, uid="" if place.archived else past.header.uid, h=past.state.h)

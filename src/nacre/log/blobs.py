@@ -7,7 +7,6 @@ never depends on the shared name: it is only where the next session finds the pa
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -19,8 +18,6 @@ from nacre.entries import Message, Record
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
 from nacre.log.place import Place, make_folder, settle_names, unlink_if_there, write_all
-
-logger = logging.getLogger(__name__)
 
 LARGEST = 64 * 1024
 _BLOCK = 1024 * 1024
@@ -135,13 +132,12 @@ def keep(ops: Ops, place: Place, uid: str, payloads: Mapping[str, bytes]) -> Non
 
 
 def read(ops: Ops, place: Place, uid: str, name: str) -> str | None:
-    """A payload of a session; None, and said so, if it is lost or not what was written."""
+    """A payload of a session; None if it is lost or not what was written."""
     for path in (place.blob(uid, name), f"{place.blobs}/{name}"):
         with suppress(FileNotFoundError):
             data = _read(ops, path)
             if _name(data) == name:
                 return data.decode()
-    logger.warning("a large payload is lost", extra={"session": place.name, "payload": name})
     return None
 
 

@@ -14,7 +14,7 @@ from nacre.errors import Conflict, Refused, SessionNotFound
 from nacre.log import blobs, cold
 from nacre.log.batch import Ticket
 from nacre.log.erase import erase_rest
-from nacre.log.forking import Root, forked, is_shared, share
+from nacre.log.forking import Root, forked, share
 from nacre.log.founding import founded
 from nacre.log.place import Place, make_folder, settle_names
 from nacre.log.plain import archive_second, uid_of_second
@@ -33,9 +33,9 @@ class LogFile(Writer):
     def found(self, records: Sequence[Founding], *, src: dict[str, Any]) -> bool:
         """Put a session that comes from elsewhere in place, whole or not at all; False if there is one already.
 
-        It has at least one record, since a header alone is no session.
+        It has at least one record, since a header alone is no session. An archived one is new, so it needs no lock.
         """
-        with self._locked(create=True):
+        with self._locked(create=not self._place.archived):
             if self._holds_session:
                 return False
             uid = self._place.archived or self.next_uid()
@@ -80,20 +80,15 @@ class LogFile(Writer):
         if payloads:
             settle_names(self._ops, goal.blobs)
 
-    def grow_from(self, root: Root, *, uid: str) -> bool:
-        """Become a fork; False if there is a session already.
+    def grow_from(self, root: Root, *, uid: str) -> None:
+        """Become a fork; only with the key's lock, under which its uid was chosen.
 
-        Raises Conflict if what it shares is gone.
+        Raises Conflict if there is a session already.
         """
         with self._locked(create=True):
             if self._holds_session:
-                return False
-            if not is_shared(self._ops, self._place, uid, root.levels):
-                if not self._is_emptied:
-                    self._remove_log()
-                raise Conflict(f"session {self.key!r} was deleted while it was being created; nothing was stored")
+                raise Conflict(f"session {self.key!r} exists already; fork under another key")
             self._install(forked(root, key=self.key, uid=uid, ts=self._now()))
-            return True
 
     def compact(self, keep: Callable[[Past], set[int]], *, least: int) -> bool:
         """Move what need not be at hand to the cold file, if that frees `least` bytes and half the log."""
@@ -245,7 +240,8 @@ class LogFile(Writer):
     def take_in(self) -> None:
         """Keep a second log, which an earlier version began under the plain name, as a generation of this session.
 
-        The younger of both is active. Killed at any point it leaves both, and is done by doing it again.
+        The younger of both is active. Killed at any point it leaves both, and is done by doing it again. Only with the
+        key's lock.
         """
         with self._locked(create=False) as held:
             second = uid_of_second(self._ops, self._place) if held else ""
@@ -258,9 +254,12 @@ class LogFile(Writer):
             # Opening it gives it the name that is free now.
             self.exists()
 
-    def exists(self) -> bool:
-        """Tell whether there is a session in the log."""
-        with self._locked(create=False) as held:
+    def exists(self, *, wait: bool = True) -> bool:
+        """Tell whether there is a session in the log; if it ends in a deletion, finish that.
+
+        Raises SessionBusy if it is locked and `wait` is false.
+        """
+        with self._locked(create=False, wait=wait) as held:
             return held and self._holds_session
 
     def makes_way(self) -> bool:
@@ -274,7 +273,7 @@ class LogFile(Writer):
             return not held
 
     def erase(self) -> None:
-        """Write that the session ends, then remove every file that it has."""
+        """Write that the session ends, then remove every file that it has; only with the key's lock."""
         self._ends = True
         try:
             self._erase()
@@ -291,6 +290,6 @@ class LogFile(Writer):
                     # No room even for that. The log goes last, so a crash leaves a session to be deleted again.
                     logger.warning("a session is being deleted without a deletion record")
             with self._begun("deleting"):
-                erase_rest(self._ops, self._place, upto=self.uid or ALL)
+                erase_rest(self._ops, self._place, upto=ALL)
                 if held:
                     self._remove_log()

@@ -13,7 +13,7 @@ from nacre.log import blobs
 from nacre.log.format import START, seal
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
-from nacre.log.place import Place, put_away, uids_in, unlink_if_there, write_all
+from nacre.log.place import Place, put_away, uids_in, write_all
 from nacre.log.successor import Successor
 from nacre.log.tail import Header, Level
 
@@ -57,17 +57,6 @@ def share(ops: Ops, path: str, goal: str, length: int) -> None:
         _copy(ops, path, goal, length)
 
 
-def is_shared(ops: Ops, goal: Place, uid: str, levels: tuple[Level, ...]) -> bool:
-    """Tell whether a fork still has the logs below it: whoever deletes its key meanwhile takes them away."""
-    logs = [(goal.base(uid, depth), level) for depth, level in enumerate(levels)]
-    try:
-        for path in [log for log, _ in logs] + [f"{log}.zst" for log, level in logs if level.cold]:
-            ops.stat(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
 def refuse_forks(ops: Ops, place: Place, lines: Lines) -> None:
     """Raise LogDamaged for a log without a header that may be a fork's: what it shares would be lost with it."""
     forks = frozenset(uids_in(ops, f"{place.root}/base", place.name))
@@ -87,12 +76,13 @@ def _begins_anew(lines: Lines) -> bool:
     return first is not None and first.n <= _SECOND
 
 
-def unshare(ops: Ops, goal: Place, uid: str, depth: int) -> None:
-    """Take back the names that were made for a fork which did not come to be."""
+def unshare(ops: Ops, goal: Place, uid: str) -> None:
+    """Remove the names that were made for a fork which did not come to be."""
     with suppress(OSError):
-        for level in range(depth):
-            unlink_if_there(ops, goal.base(uid, level))
-            unlink_if_there(ops, f"{goal.base(uid, level)}.zst")
+        folder = os.path.dirname(goal.base(uid, 0))
+        for file in ops.listdir(folder):
+            if file.startswith(f"{goal.name}.{uid}."):
+                ops.unlink(f"{folder}/{file}")
         for _, link in blobs.links(ops, goal, uid):
             blobs.release(ops, link)
 

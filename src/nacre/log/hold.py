@@ -29,7 +29,7 @@ class FileHold:
         self._ops = ops
         self._key = place.key
         self._path = f"{place.root}/{_FILE}"
-        self._mine = (self._path, _byte(place.name))
+        self._mine = (self._path, byte_of(place.name))
         self._is_taken = False
 
     def take(self) -> None:
@@ -59,7 +59,7 @@ class FileHold:
         return _open[self._path]
 
 
-def _byte(name: str) -> int:
+def byte_of(name: str) -> int:
     """Which byte is a session's; two names share one so rarely that the second may wait for the first."""
     encoded = name.encode()
     return crc32(encoded) << 30 | crc32(encoded[::-1] + b"/") >> 2

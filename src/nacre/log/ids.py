@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,19 +18,27 @@ Seen = tuple[int, str]
 
 
 class Ids:
-    """The ids of the last records of one log, read on first use and then kept up to date."""
+    """The ids of the last records of one log, read on first use and then kept up to date.
+
+    Those of the generation before it count too, so that a retry is not stored twice if the session was archived
+    in between.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
         self._upto = 0
+        self._has_earlier = False
 
     @property
     def is_light(self) -> bool:
         """Whether it may be kept for a log that is not open."""
         return len(self._seen) <= _LIGHT
 
-    def window(self, past: Past) -> dict[str, Seen]:
-        """The ids that still count."""
+    def window(self, past: Past, earlier: Callable[[], Mapping[str, Seen]] = dict) -> dict[str, Seen]:
+        """The ids that still count; `earlier` gives those of the generation before."""
+        if not self._has_earlier and past.n < WINDOW:
+            self._seen = {**earlier(), **self._seen}
+        self._has_earlier = True
         if self._upto < past.n:
             self._read(past)
             self._upto = past.n

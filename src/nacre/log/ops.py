@@ -20,6 +20,16 @@ _FLOCK = (
 )
 _FULL_FSYNC = getattr(fcntl, "F_FULLFSYNC", None) if sys.platform == "darwin" else None
 
+# Locks of an open file description, not of a process: they keep threads apart too.
+_OFD_WAIT, _OFD_TRY = getattr(fcntl, "F_OFD_SETLKW", None), getattr(fcntl, "F_OFD_SETLK", 0)
+
+
+def _flock(kind: int, at: int) -> bytes:
+    """A struct flock that is about one byte."""
+    layout, names = _FLOCK
+    asked = {"type": kind, "whence": os.SEEK_SET, "start": at, "len": 1, "pid": 0}
+    return struct.pack(layout, *(asked[name] for name in names))
+
 
 def _flushed(fd: int) -> None:
     """Flush a file; plain fsync leaves the data in the drive's cache on macOS."""
@@ -108,10 +118,28 @@ class Ops:
     def disclaim(self, fd: int, at: int) -> None:
         fcntl.lockf(fd, fcntl.LOCK_UN, 1, at)
 
+    def lock_byte(self, fd: int, at: int, wait: bool) -> bool:  # noqa: FBT001 - as in flock
+        """Lock one byte of a file for this descriptor; False if it is taken and `wait` is False.
+
+        Where a descriptor cannot lock a part of a file (macOS), it locks all of it.
+        """
+        if _OFD_WAIT is None:
+            return self.flock(fd, wait)
+        try:
+            fcntl.fcntl(fd, _OFD_WAIT if wait else _OFD_TRY, _flock(fcntl.F_WRLCK, at))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def unlock_byte(self, fd: int, at: int) -> None:
+        if _OFD_WAIT is None:
+            self.unlock(fd)
+        else:
+            fcntl.fcntl(fd, _OFD_TRY, _flock(fcntl.F_UNLCK, at))
+
     def _claimant(self, fd: int, at: int) -> int:
         layout, ours = _FLOCK
-        asked = {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET, "start": at, "len": 1, "pid": 0}
-        packed = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(layout, *(asked[name] for name in ours)))
+        packed = fcntl.fcntl(fd, fcntl.F_GETLK, _flock(fcntl.F_WRLCK, at))
         return dict(zip(ours, struct.unpack(layout, packed), strict=True))["pid"] or -1
 
     def link(self, old: str, new: str) -> None:

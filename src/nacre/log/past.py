@@ -13,6 +13,7 @@ from nacre.log.gaps import Gaps
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
 from nacre.log.place import Place
+from nacre.log.survey import Survey
 from nacre.log.tail import Header
 
 
@@ -63,6 +64,16 @@ class LogPast:
         return self.lines.damaged or self._is_cold_damaged
 
     @property
+    def misses_files(self) -> bool:
+        """True once a read has met that something beside the log is gone or damaged, as in a deletion."""
+        return self._is_cold_damaged or bool(self.lost_payloads) or self.is_base_damaged
+
+    @property
+    def lost_payloads(self) -> list[str]:
+        """The large payloads that a read has met and not found."""
+        return [name for name, text in self._payloads.items() if text is None]
+
+    @property
     def is_base_damaged(self) -> bool:
         """True once a read has met such bytes in what a fork shares, where they stay."""
         return self._base is not None and (self._base.damaged or self._base.is_base_damaged)
@@ -92,6 +103,9 @@ class LogPast:
         end = self.lines.size if n >= self._last else self.lines.bound(n, self._last)
         below = n + 1
         for record in self.lines.records(end):
+            if record.n < below - 1 and self._is_disordered:
+                yield from self._sorted_back(below)
+                break
             if record.n < below:
                 below = record.n
                 yield record
@@ -120,7 +134,7 @@ class LogPast:
         waiting = sorted(moved, reverse=True)
         gaps = Gaps()
         last = 0
-        for piece in self.lines.forward():
+        for piece in self._sorted() if self._is_disordered else self.lines.forward():
             if piece.record is None or piece.record.n <= last:
                 self.lines.damaged = True
                 continue
@@ -137,6 +151,24 @@ class LogPast:
             self.lines.damaged = self.lines.damaged or bool(gaps.found)
         for n in reversed(waiting):
             yield moved[n]
+
+    @cached_property
+    def _is_disordered(self) -> bool:
+        """True for a log below a fork whose lines are not in order: nobody mends that, so it is read sorted."""
+        if self._level is None:
+            return False
+        self._survey = Survey(self.lines)
+        return not self._survey.in_order
+
+    def _sorted(self) -> Iterator[Piece]:
+        for _, line in self._survey.lines():
+            yield Piece(0, 0, line[:-1], unseal(line[:-1]))
+
+    def _sorted_back(self, below: int) -> Iterator[Record]:
+        """The records before a number, last first."""
+        self.lines.damaged = True
+        found = (piece.record for piece in self._sorted())
+        yield from reversed([record for record in found if record is not None and record.n < below])
 
     def cold(self) -> Iterator[Piece]:
         """What compaction moved out, in no particular order."""
@@ -183,6 +215,10 @@ def _below(past: LogPast) -> LogPast:
     depth = 0 if past._level is None else past._level + 1  # noqa: SLF001 - this module's own
     place, ops, uid = past._place, past._ops, past.header.uid  # noqa: SLF001
     lines = _BaseLines(ops, place.base(uid, depth), level.log)
+    ending = lines.last()
+    if ending is None or ending.record is None or ending.record.n != level.last:
+        # Bytes were put in or taken out, so what counts ends elsewhere; what was added later has greater numbers.
+        lines.size = max(level.log, ops.stat(place.base(uid, depth)).st_size)
     n = rest[0].n + 1 if rest else 1
     header = Header(uid=uid, sid=past.header.sid, n=n, base=tuple(rest), cold=level.cold, moved=level.moved)
     below = LogPast(lines, header=header, n=level.n, state=State(), ops=ops, place=place, level=depth)

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import stat as modes
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from nacre.log.names import log_stem, stem, stem_of_log
 from nacre.log.ops import Ops
 
 _UID = re.compile(r"[0-9a-f]{32}\Z")
+_LAST_UID = "f" * 32
+_MOST_MICROS = 16**14 - 1
 
 
 class Place(NamedTuple):
@@ -100,9 +103,19 @@ def put_away(ops: Ops, place: Place) -> frozenset[str]:
     return frozenset(uid for folder in folders for uid in uids_in(ops, folder, place.name))
 
 
-def new_uid(ops: Ops) -> str:
-    """Return a random name for a generation that sorts by the time it was made."""
-    return f"{int(ops.now() * 1_000_000):014x}{ops.random(9).hex()}"
+def new_uid(ops: Ops, *, after: Iterable[str] = ()) -> str:
+    """Return a random name for a generation that sorts by the time it was made, and behind those given.
+
+    Clocks may go backwards, or be before 1970 or beyond what 14 digits hold.
+    """
+    micros = min(max(0, int(ops.now() * 1_000_000)), _MOST_MICROS)
+    uid = f"{micros:014x}{ops.random(9).hex()}"
+    newest = max(after, default="")
+    if uid > newest:
+        return uid
+    if newest == _LAST_UID:
+        raise OSError(errno.EOVERFLOW, "no uid is greater than that of the newest generation", newest)
+    return f"{int(newest, 16) + 1:032x}"
 
 
 def make_folder(ops: Ops, path: str) -> None:

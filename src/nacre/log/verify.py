@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 
-from nacre.entries import Finding, Record, Rules
+from nacre.entries import Finding, Record, Rules, is_time
 from nacre.log.blobs import names
 from nacre.log.format import SUFFIX
 from nacre.log.gaps import Gaps
@@ -41,6 +41,7 @@ def _check_cold(past: LogPast, key: str) -> Iterator[Finding]:
             readable += 1
             numbers.append(piece.record.n)
             yield from _lost_payloads(past, key, piece, piece.record)
+            yield from _wrong_time(key, piece, piece.record)
     # 2. How many are missing. Which ones is not known; it can only be said which numbers are not found.
     numbers += [piece.record.n for piece in past.lines.forward() if piece.record is not None]
     if is_damaged or past.moved_lost:
@@ -100,6 +101,7 @@ class _Check:
             yield _finding(self._key, kind, piece, f"record {record.n} is here {what}")
             return
         yield from _lost_payloads(self._past, self._key, piece, record)
+        yield from _wrong_time(self._key, piece, record)
         self._gaps.see(record)
         if before is not None and record.n == before.n + 1 and not self._follows(record, before):
             yield _finding(self._key, "state", piece, f"record {record.n} does not follow from the one before it")
@@ -122,6 +124,11 @@ def _lost_payloads(past: LogPast, key: str, piece: Piece, record: Record) -> Ite
     for name in names(record) if record.blobs is not None else ():
         if past.payload(name) is None:
             yield _finding(key, "blob", piece, f"a large payload of record {record.n} is lost: {name}")
+
+
+def _wrong_time(key: str, piece: Piece, record: Record) -> Iterator[Finding]:
+    if not is_time(record.ts):
+        yield _finding(key, "time", piece, f"the time of record {record.n} is none: {record.ts!r:.60}")
 
 
 def _finding(key: str, kind: str, piece: Piece, detail: str) -> Finding:

@@ -15,6 +15,7 @@ from nacre.log.batch import Batch, Ticket
 from nacre.log.erase import erase_rest
 from nacre.log.forking import refuse_forks
 from nacre.log.ids import Ids, Seen
+from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines, Piece
 from nacre.log.opening import open_log
 from nacre.log.ops import Ops, ignore_failure, is_from_system
@@ -22,6 +23,7 @@ from nacre.log.past import LogPast
 from nacre.log.place import Place, is_being_born, new_uid, put_away, settle_names, uids_in, unlink_if_there, write_all
 from nacre.log.plain import drop_plain_name, rename_plain
 from nacre.log.quarantine import EMPTIED, MISSING, ROTTEN, TORN, UNSURE, set_aside
+from nacre.log.reader import reading
 from nacre.log.scratch import Scratch
 from nacre.log.successor import Closing, Successor, brought_back, mended, redone
 from nacre.log.survey import Survey
@@ -33,6 +35,10 @@ _MOST_UNSYNCED = 1024 * 1024
 _BESIDE = ("cold", "blobs", "quarantine")
 ALL = "~"
 """Sorts behind every uid."""
+
+
+class _NeedsKey(Exception):
+    """A generation would begin or end, and the lock of its key is not held."""
 
 
 class Known(NamedTuple):
@@ -54,6 +60,8 @@ class Writer:
         self._ops = ops
         self._place = place
         self._path = place.log
+        self._key = KeyLock(ops, place)
+        self._took_key = False
         self.staged: Sequence[Record] = ()
         self._rules = rules
         self._relaxed = relaxed
@@ -139,13 +147,31 @@ class Writer:
 
     def _enter(self, *, create: bool, wait: bool) -> bool:
         self._is_written = False
+        try:
+            return self._find_log(create=create, wait=wait)
+        except _NeedsKey:
+            # A generation begins or ends here. Its key is locked first, then the log; what there is may be another now.
+            if self._fd >= 0:
+                self._unlock()
+            if not self._key.take(wait=wait):
+                raise self._busy() from None
+            self._took_key = True
+            return self._find_log(create=create, wait=wait)
+
+    def _find_log(self, *, create: bool, wait: bool) -> bool:
+        """Lock the log that has the name; raises _NeedsKey if a generation would begin or end without its key."""
         while True:
             if self._fd < 0 and not self._open(create=create, wait=wait):
                 return False
             if not self._ops.flock(self._fd, wait=wait):
-                raise SessionBusy(f"session {self._place.key!r} is being written by another process")
+                raise self._busy()
             if self._is_as_known() or self._look():
+                if create and not self.n and not self._key.is_held:
+                    raise _NeedsKey
                 return True
+
+    def _busy(self) -> SessionBusy:
+        return SessionBusy(f"session {self._place.key!r} is being written by another process")
 
     def _is_as_known(self) -> bool:
         """True if the log that has the name is the one we know, and nobody has written to it since."""
@@ -170,6 +196,9 @@ class Writer:
         """
         if self._fd >= 0:
             self._unlock()
+        if self._took_key:
+            self._took_key = False
+            self._key.release()
         if error is not None and not isinstance(error, StoreError):
             # Interrupted somewhere between looking and flushing: the next writer looks again.
             self._end = -1
@@ -200,6 +229,8 @@ class Writer:
                 return True
         if not create:
             return False
+        if not self._key.is_held:
+            raise _NeedsKey
         self._begin_birth()
         self._fd, _ = open_log(self._ops, self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         return True
@@ -243,9 +274,12 @@ class Writer:
         lines = Lines(self._ops, self._fd, found.st_size)
         tail = examine(lines, key=self._place.key)
         if tail.last is not None and tail.last.t == "del":
+            if not self._key.is_held:
+                raise _NeedsKey
             # Whoever wrote that may have been killed before its flush; nothing goes before it is durable.
             self._ops.fdatasync(self._fd)
-            erase_rest(self._ops, self._place, upto=tail.header.uid or ALL)
+            # Nothing begins behind an active log that ends like this; behind an archived one it may have.
+            erase_rest(self._ops, self._place, upto=self._place.archived or ALL)
             self._remove_log()
             return False
         self._is_emptied = not found.st_size and not is_being_born(self._ops, self._place)
@@ -456,16 +490,15 @@ class Writer:
         return Header(uid=uid, sid=self._place.key, cold=length, high=high, moved=records)
 
     def next_uid(self) -> str:
-        """A uid that sorts behind those of earlier generations, even if the clock was set back since."""
-        archived = uids_in(self._ops, f"{self._place.root}/archive", self._place.name)
-        return max([new_uid(self._ops), *(f"{int(uid, 16) + 1:032x}" for uid in archived[-1:])])
+        """A uid that sorts behind those of all earlier generations; only with the key's lock it stays so."""
+        return new_uid(self._ops, after=put_away(self._ops, self._place))
 
     def _likely_uid(self) -> str:
         """The uid that the session's other files have, or a new one."""
         root, name = self._place.root, self._place.name
         others = put_away(self._ops, self._place)
         beside = [uid for folder in _BESIDE for uid in uids_in(self._ops, f"{root}/{folder}", name)]
-        return max((uid for uid in beside if uid not in others), default="") or new_uid(self._ops)
+        return max((uid for uid in beside if uid not in others), default="") or self.next_uid()
 
     def _set_aside(self, lines: Lines | None, bad: Sequence[Piece], uid: str, reason: str, detail: str = "") -> None:
         set_aside(self._ops, self._place, uid, lines, bad, reason=reason, detail=detail)
@@ -484,7 +517,7 @@ class Writer:
 
     def _end_birth(self) -> None:
         """Take away what says that the log is being made; if that fails, it is done when the log is next opened."""
-        with suppress(OSError):
+        with ignore_failure():
             unlink_if_there(self._ops, self._place.birth)
 
     def _rebuild(
@@ -584,7 +617,19 @@ class Writer:
         return Lines(self._ops, self._fd, self._end)
 
     def window(self) -> dict[str, Seen]:
-        return self._ids.window(self._past())
+        return self._ids.window(self._past(), self._earlier_ids)
+
+    def _earlier_ids(self) -> dict[str, Seen]:
+        """The ids of the newest archived generation; none if it was deleted or cannot be read."""
+        archived = uids_in(self._ops, f"{self._place.root}/archive", self._place.name)
+        if self._place.archived or not archived:
+            return {}
+        try:
+            with reading(self._ops, self._place._replace(archived=archived[-1])) as found:
+                return Ids().window(found.past) if found.past is not None else {}
+        except (OSError, StoreError):
+            # Whoever reads that generation will hear what is wrong with it.
+            return {}
 
     def _closing(self) -> Closing:
         return Closing(self.n, self.state, self._now())

@@ -24,15 +24,16 @@ from nacre.entries import (
     Unit,
     describe_quarantine,
 )
-from nacre.errors import Conflict, LogDamaged, Refused, SessionNotFound, StoreError
+from nacre.errors import Conflict, DurabilityUnknown, LogDamaged, Refused, SessionBusy, SessionNotFound, StoreError
 from nacre.log.commit import Pending
 from nacre.log.file import LogFile
-from nacre.log.forking import Root, unshare
+from nacre.log.forking import unshare
+from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines
 from nacre.log.names import key_of, stem
-from nacre.log.ops import Ops
+from nacre.log.ops import Ops, is_from_system
 from nacre.log.past import LogPast
-from nacre.log.place import Place, is_being_born, make_folder, new_uid, settle_names, uids_in, unlink_if_there
+from nacre.log.place import Place, is_being_born, make_folder, settle_names, uids_in, unlink_if_there
 from nacre.log.plain import beside
 from nacre.log.quarantine import settle
 from nacre.log.reader import Reading, reading, settled
@@ -100,14 +101,16 @@ class Files:
 
     def read(self, key: str, get: Callable[[Past], T]) -> T | None:
         active = Place.of(self._root, key)
-        found, value = self._read(active, get)
-        if found.past is not None or found.is_deleted:
-            return value
-        newest = self._newest(self._archived(active))
-        archived = self._read(newest, get)[1] if newest is not None else None
-        # It may have been brought back in between.
-        found, value = self._read(active, get)
-        return value if found.past is not None or found.is_deleted else archived
+        while True:
+            found, value = self._read(active, get)
+            if found.past is not None or found.is_deleted:
+                return value
+            archived = self._archived(active)
+            newest = self._newest(archived)
+            value = self._read(newest, get)[1] if newest is not None else None
+            if self._glance(active).past is None and self._archived(active) == archived:
+                return value
+            # A generation was begun, moved or deleted between the looks.
 
     def close(self) -> None:
         """Write what waits, flush, and let go of every log; raises the first flush that failed."""
@@ -131,64 +134,98 @@ class Files:
                 logger.warning("a session cannot be listed", extra={"file": place.log, "error": str(error)})
 
     def move(self, key: str, *, archive: bool) -> None:
+        place = Place.of(self._root, key)
+
         def work(writer: Writer) -> bool:
-            return writer.log.archive() if archive else self._unarchived(key, writer.log)
+            with KeyLock(self._ops, place):
+                return writer.log.archive() if archive else self._unarchive(place, writer.log)
 
         if not self._writers.alone(key, work):
             raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
 
     def delete(self, key: str) -> None:
         place = Place.of(self._root, key)
-        originals = self._originals(key)
 
         def work(writer: Writer) -> None:
-            self._erased(place, writer.log)
-            for original in originals:
-                unlink_if_there(self._ops, original)
+            with KeyLock(self._ops, place):
+                originals = self._originals(key)
+                self._erase(place, writer.log)
+                for original in originals:
+                    unlink_if_there(self._ops, original)
             writer.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
 
-        self._writers.alone(key, work)
+        try:
+            self._writers.alone(key, work)
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise DurabilityUnknown(f"session {key!r} was deleted, but not the file it came from: {error}") from error
 
     def compact(self, key: str, keep: Callable[[Past], set[int]]) -> bool:
         return self._writers.alone(key, lambda writer: writer.log.compact(keep, least=self._compact_at))
 
     def fork(self, key: str, new_key: str, unit: Unit) -> None:
+        """Share the past of a session with a new one, whose key is locked until the new one is there."""
         goal = Place.of(self._root, new_key)
-        uid = self._writers.of(new_key).log.next_uid()
 
-        def share(writer: Writer) -> Root:
-            try:
-                return writer.log.share(goal, uid=uid, unit=unit)
-            except BaseException:
-                unshare(self._ops, goal, uid, 1 + len(writer.log.header.base))
-                raise
+        def work(writers: Sequence[Writer]) -> None:
+            source, target = writers[0].log, writers[-1].log
+            with KeyLock(self._ops, goal):
+                # A deletion that was not finished would take what is shared now.
+                target.exists()
+                uid = target.next_uid()
+                try:
+                    target.grow_from(source.share(goal, uid=uid, unit=unit), uid=uid)
+                except BaseException as error:
+                    self._take_back(goal, uid, error)
+                    raise
 
-        root = self._writers.alone(key, share)
-        grown = False
         try:
-            grown = self._writers.alone(new_key, lambda writer: writer.log.grow_from(root, uid=uid))
-        finally:
-            if not grown:
-                unshare(self._ops, goal, uid, len(root.levels))
-        if not grown:
-            raise Conflict(f"session {new_key!r} exists already; fork under another key")
+            self._writers.together((key, new_key), work)
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise Refused(f"session {key!r} was not forked: {error}") from error
+
+    def _take_back(self, goal: Place, uid: str, error: BaseException) -> None:
+        """Remove what a failed fork shares; raises DurabilityUnknown if the fork has come to be all the same."""
+        found = self._glance(goal)
+        if found.past is None or found.past.header.uid != uid:
+            unshare(self._ops, goal, uid)
+        elif isinstance(error, StoreError):
+            raise DurabilityUnknown(f"session {goal.key!r} was forked, but a power failure may undo it") from error
 
     def found(self, key: str, records: Sequence[Founding], *, src: dict[str, Any], archived: bool = False) -> bool:
         """Bring a session in from elsewhere, whole or not at all; False if its key has an active session."""
-        if not archived:
-            return self._writers.alone(key, lambda writer: writer.log.found(records, src=src))
-        self._writers.get_ready()
-        place = Place.of(self._root, key, archived=new_uid(self._ops))
+        active = Place.of(self._root, key)
+
+        def work(writer: Writer) -> bool:
+            with KeyLock(self._ops, active):
+                if not archived:
+                    return writer.log.found(records, src=src)
+                # A deletion that was not finished would take the new generation.
+                writer.log.exists()
+                place = active._replace(archived=writer.log.next_uid())
+                make_folder(self._ops, place.folder)
+                with self._briefly(place) as log:
+                    return log.found(records, src=src)
+
         try:
-            make_folder(self._ops, place.folder)
+            return self._writers.alone(key, work)
         except OSError as error:
+            if not is_from_system(error):
+                raise
             raise Refused(f"nothing was stored: {error}") from error
-        with self._briefly(place) as log:
-            return log.found(records, src=src)
 
     def take_in(self, key: str) -> None:
         """Keep a second log, that an earlier version began under the plain name, as a generation of the session."""
-        self._writers.alone(key, lambda writer: writer.log.take_in())
+        place = Place.of(self._root, key)
+
+        def work(writer: Writer) -> None:
+            with KeyLock(self._ops, place):
+                writer.log.take_in()
+
+        self._writers.alone(key, work)
 
     def _originals(self, key: str) -> Sequence[str]:
         """The files of an earlier agent from which a session was migrated, and which are still there."""
@@ -358,7 +395,7 @@ class Files:
     def _known_places(self, key: str) -> Sequence[Place]:
         """Where the generations of a session are, emptied logs too; raises SessionNotFound if nothing of it is left."""
         active = Place.of(self._root, key)
-        places = self._places(key)
+        places = list(self._places(key).values())
         if not self._glance(active).is_deleted:
             logs = [*self._archived(active), active]
             places = [place for place in logs if place in places or self._is_emptied(place)]
@@ -378,8 +415,8 @@ class Files:
         except OSError:
             return False
 
-    def _places(self, key: str) -> Sequence[Place]:
-        """Where the generations of a session are, oldest first."""
+    def _places(self, key: str) -> dict[str, Place]:
+        """Where the generations of a session are, by uid and oldest first; the active one may have none yet."""
         active = Place.of(self._root, key)
         found = self._glance(active)
         archived = self._archived(active)
@@ -389,11 +426,11 @@ class Files:
             # It may have been brought back in between.
             found = self._glance(active)
         if found.is_deleted or (not found.size and newest is None):
-            return ()
+            return {}
         # A crash while the log was moved may have left it under both names.
         uid = found.past.header.uid if found.past is not None else ""
-        others = [place for place in self._living(archived) if place.archived != uid]
-        return [*others, active] if found.size else others
+        others = {place.archived: place for place in self._living(archived) if place.archived != uid}
+        return {**others, uid: active} if found.size else others
 
     def _living(self, places: Sequence[Place]) -> Sequence[Place]:
         """The archived generations that began after the last deletion; what that left behind is removed."""
@@ -401,7 +438,10 @@ class Files:
             if self._glance(places[at]).is_deleted:
                 try:
                     with self._briefly(places[at]) as log:
-                        log.exists()
+                        log.exists(wait=False)
+                except SessionBusy:
+                    # Whoever deletes it is at it.
+                    logger.debug("a deletion is being finished", extra={"file": places[at].log})
                 except StoreError as error:
                     logger.warning("a deletion was not finished", extra={"error": str(error)})
                 return places[at + 1 :]
@@ -427,7 +467,7 @@ class Files:
         """The newest of archived generations; None if there is none, or it was deleted."""
         for place in reversed(archived):
             found = self._glance(place)
-            # An empty file is what is left of a session from elsewhere that did not come to be.
+            # Nothing is left in an empty file; `verify` reports it, and what is older can still be read.
             if found.size:
                 return None if found.is_deleted else place
         return None
@@ -456,7 +496,10 @@ class Files:
     def _read(
         self, place: Place, get: Callable[[LogPast], T], opened: type[reading] = reading
     ) -> tuple[Reading, T | None]:
-        """Read a log; if it turns out to be damaged, mend it, unless a writer is at it, and read again."""
+        """Read a log; if it turns out to be damaged, mend it, unless a writer is at it, and read again.
+
+        What seems to be lost may have gone with a session that was deleted or moved meanwhile: then look again.
+        """
         found, value = self._read_once(place, get, opened)
         is_damaged = found.past.damaged if found.past is not None else found.is_damaged
         if is_damaged and self._mend(place):
@@ -465,22 +508,38 @@ class Files:
             logger.warning(
                 "the history that a fork shares is damaged; the damaged part was skipped", extra={"file": place.log}
             )
+        if found.past is not None and found.past.lost_payloads:
+            lost = {"file": place.log, "payloads": found.past.lost_payloads}
+            logger.warning("a large payload is lost", extra=lost)
         return found, value
 
     def _read_once(self, place: Place, get: Callable[[LogPast], T], opened: type[reading]) -> tuple[Reading, T | None]:
-        try:
-            with opened(self._ops, place) as found:
-                return found, get(found.past) if found.past is not None else None
-        except OSError as error:
-            raise StoreError(f"{place.log} cannot be read: {error}") from error
+        while True:
+            found = Reading()
+            try:
+                with opened(self._ops, place) as found:
+                    value = get(found.past) if found.past is not None else None
+                if not (found.past is not None and found.past.misses_files and self._is_over(place, found.past)):
+                    return found, value
+            except OSError as error:
+                if found.past is None or not self._is_over(place, found.past):
+                    raise StoreError(f"{place.log} cannot be read: {error}") from error
+
+    def _is_over(self, place: Place, past: LogPast) -> bool:
+        """Tell whether a generation that was read is no longer there: deleted, or moved."""
+        now = self._glance(place)
+        return not now.size or now.is_deleted or (now.past is not None and now.past.uid != past.uid)
 
     def _of_each(self, key: str, get: Callable[[LogPast], T]) -> list[T]:
         """What is read of every generation of a session, oldest first, without those that have nothing of it."""
-        found = [self._read(place, get) for place in self._places(key)]
-        if any(reading.past is None for reading, _ in found):
-            # One holds no session, or was moved before it was read.
-            found = [self._read(place, get) for place in self._places(key)]
-        return [value for _, value in found if value is not None]
+        places = self._places(key)
+        while True:
+            values = [self._read(place, get)[1] for place in places.values()]
+            now = self._places(key)
+            if now == places:
+                return [value for value in values if value is not None]
+            # A generation was begun, moved or deleted meanwhile.
+            places = now
 
     def _mend(self, place: Place) -> bool:
         try:
@@ -513,20 +572,22 @@ class Files:
 
     # ---- moving and erasing
 
-    def _unarchived(self, key: str, log: LogFile) -> bool:
-        active = Place.of(self._root, key)
+    def _unarchive(self, active: Place, log: LogFile) -> bool:
         newest = self._newest(self._archived(active))
         if newest is None:
             return False
         if not log.makes_way():
-            raise Conflict(f"session {key!r} is active; archive or delete it before unarchiving the other one")
+            raise Conflict(f"session {active.key!r} is active; archive or delete it before unarchiving the other one")
         with self._briefly(newest) as archived:
             archived.unarchive(active)
         return True
 
-    def _erased(self, place: Place, log: LogFile) -> None:
+    def _erase(self, place: Place, log: LogFile) -> None:
         archived = self._archived(place)
         if archived and not _is_there(log):
+            # An interrupted rewrite or creation of an earlier generation may have left these.
+            log.makes_way()
+            unlink_if_there(self._ops, place.scratch)
             # The record of the deletion goes into the newest log, which is then the last to go.
             with self._briefly(archived[-1]) as last:
                 last.erase()

@@ -6,11 +6,23 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Condition, RLock
 from typing import TypeVar
 
-from nacre.entries import Past, QuarantineEntry, Receipt, Record, Report, Rules, Settlement, State, Unit
+from nacre.entries import (
+    Past,
+    QuarantineEntry,
+    Receipt,
+    Record,
+    Report,
+    Rules,
+    Settlement,
+    State,
+    Unit,
+    timestamp,
+)
 from nacre.errors import Conflict, SessionNotFound, StoreError
 from nacre.log import blobs
 from nacre.log.batch import Batch
 from nacre.log.commit import Nested, Pending
+from nacre.log.forking import Root, forked
 from nacre.log.format import unseal
 from nacre.log.ids import Ids, Seen
 from nacre.log.names import stem
@@ -23,11 +35,15 @@ T = TypeVar("T")
 
 
 class _Life:
-    """One generation of a session: its lines, whole and without gaps, so that record n is line n."""
+    """One generation of a session: its lines, whole and without gaps, so that record n is line n.
 
-    def __init__(self, key: str, ops: Ops) -> None:
+    `earlier` is the generation before it, if that is archived.
+    """
+
+    def __init__(self, key: str, ops: Ops, earlier: _Life | None) -> None:
         self.key = key
         self._ops = ops
+        self._earlier = earlier
         self._lines: list[bytes] = []
         self.staged: Sequence[Record] = ()
         self.header = Header()
@@ -58,24 +74,26 @@ class _Life:
     def whole(self, record: Record) -> Record:
         return blobs.whole(record, lambda name: self._payloads[name].decode())
 
-    def forked(self, key: str, at: int) -> _Life:
-        """A copy up to a record."""
+    def fork(self, key: str, at: int, earlier: _Life | None) -> _Life:
+        """A copy up to a record, with a header behind that, as a log has it."""
         record = self.find(at)
         if record is None or (record.tx is not None and at != record.tx[0] + record.tx[1] - 1):
             raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
-        copy = _Life(key, self._ops)
-        copy._lines = self._lines[:at]
+        copy = _Life(key, self._ops, earlier)
+        root = Root(self.key, self.uid, at, record.st, ())
+        new = forked(root, key=key, uid=copy.next_uid(), ts=timestamp(self._ops.now()))
+        copy._lines = [*self._lines[:at], new.header.raw]
         copy._payloads = dict(self._payloads)
-        copy.header = self.header._replace(sid=key, uid=new_uid(self._ops))
-        copy.n, copy.state, copy.updated = at, record.st, record.ts
+        copy.header, copy.n, copy.state, copy.updated = new.header, new.n, new.state, new.header.created
         copy.size = sum(map(len, copy._lines))
         return copy
 
     def window(self) -> dict[str, Seen]:
-        return self._ids.window(self)
+        earlier = self._earlier
+        return self._ids.window(self, earlier.window if earlier is not None else dict)
 
     def next_uid(self) -> str:
-        return new_uid(self._ops)
+        return new_uid(self._ops, after=[self._earlier.uid] if self._earlier is not None else [])
 
     def take(self, batch: Batch) -> None:
         """Store a batch; whoever is interrupted before the number is set has stored nothing."""
@@ -137,7 +155,7 @@ class Transient:
                 self._written.notify_all()
 
     def _run(self, key: str, unit: Unit) -> int:
-        life = self._active.get(key) or _Life(key, self._ops)
+        life = self._active.get(key) or _Life(key, self._ops, self._newest_archived(key))
         try:
             batch = Batch(life, rules=self._rules, now=self._ops.now())
             number = batch.add(unit)
@@ -225,7 +243,8 @@ class Transient:
                 raise SessionNotFound(f"there is no active session {key!r} to fork")
             if new_key in self._active:
                 raise Conflict(f"session {new_key!r} exists already; fork under another key")
-            self._active[new_key] = life.forked(new_key, life.n if unit.reach is None else unit.reach)
+            at = life.n if unit.reach is None else unit.reach
+            self._active[new_key] = life.fork(new_key, at, self._newest_archived(new_key))
 
     def delete(self, key: str) -> None:
         stem(key)
@@ -258,6 +277,9 @@ class Transient:
         return Settlement(key=key)
 
     discard = restore
+
+    def _newest_archived(self, key: str) -> _Life | None:
+        return next(reversed(self._archived.get(key, [])), None)
 
     def _lives(self, key: str) -> list[_Life]:
         active = self._active.get(key)

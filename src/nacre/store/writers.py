@@ -171,6 +171,15 @@ class Writers:
 
         return writer.queue.alone(noted)
 
+    def together(self, keys: Sequence[str], work: Callable[[Sequence[Writer]], T]) -> T:
+        """Do something with several sessions; turns are taken in one order, so that nobody waits for ever."""
+        writers = [self.of(key) for key in keys]
+
+        def take(rest: Sequence[str]) -> T:
+            return self.alone(rest[0], lambda _: take(rest[1:])) if rest else work(writers)
+
+        return take(sorted(set(keys), key=stem))
+
     def get_ready(self) -> None:
         """Do what comes before the first write."""
         if not self._is_ready:

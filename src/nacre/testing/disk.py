@@ -24,7 +24,7 @@ class Disk:
     from `seed` and the calls made. There are no symbolic links and no permissions, and one thread.
     """
 
-    __slots__ = ("_locks", "_tree", "before", "claims", "faults", "ticks")
+    __slots__ = ("_locks", "_tree", "before", "bytes", "claims", "faults", "ticks")
 
     def __init__(self, seed: int = 0, *, at: Snapshot | None = None) -> None:
         self._tree = Tree.empty(seed) if at is None else Tree(at)
@@ -33,6 +33,7 @@ class Disk:
         self.faults = Faults()
         self.ticks = 0
         self.claims: dict[tuple[int, int], Process] = {}
+        self.bytes: dict[tuple[int, int], _Description] = {}
 
     def process(self) -> Process:
         """A new process, with no file open."""
@@ -251,6 +252,20 @@ class Process(Ops):
         self._release(description)
         self._obey(self._meet("unlock"), description.path)
 
+    def lock_byte(self, fd: int, at: int, wait: bool) -> bool:  # noqa: FBT001 - as in Ops
+        """Lock one byte; it belongs to the open file description."""
+        description = self._at(fd)
+        self._obey(self._meet("lock_byte"), description.path)
+        owner = self._disk.bytes.setdefault((description.inode, at), description)
+        if wait and owner is not description:
+            raise WouldBlockForever(f"byte {at} of {description.path!r} is locked through another descriptor")
+        return owner is description
+
+    def unlock_byte(self, fd: int, at: int) -> None:
+        """Release a byte, if it is held through this descriptor."""
+        if not self._killed and self._disk.bytes.get(place := (self._at(fd).inode, at)) is self._at(fd):
+            del self._disk.bytes[place]
+
     def claim(self, fd: int, at: int) -> int:
         """Lock one byte; it belongs to the process, and another hears only that it is taken."""
         description = self._at(fd)
@@ -267,6 +282,8 @@ class Process(Ops):
     def _release(self, description: _Description) -> None:
         if self._locks.get(description.inode) is description:
             del self._locks[description.inode]
+        for place in [place for place, owner in self._disk.bytes.items() if owner is description]:
+            del self._disk.bytes[place]
 
     # Names
 

@@ -1,0 +1,141 @@
+"""The lock of a key: held by whoever begins, moves or ends a generation, also where the key has no log.
+
+All keys of a store share one empty file, `keys.lock`, in which each key locks one byte, chosen by its name: no file
+is created or removed per key, and the lock of a killed process is free at once. It is taken before the lock of a log,
+never while one is held. Who only appends to a session does not take it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from threading import local
+from typing import Self
+
+from nacre.errors import Refused
+from nacre.log.hold import byte_of
+from nacre.log.ops import Ops, ignore_failure
+from nacre.log.place import Place
+
+_FILE = "keys.lock"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+# By thread: what it holds, and how often. A thread that has a key may ask for it again.
+_mine = local()
+# All descriptors with a lock, which a forked child has too and must close.
+_descriptors: dict[int, Ops] = {}
+
+
+class KeyLock:
+    """The lock of one key, for one thread of one process."""
+
+    __slots__ = ("_at", "_folder", "_key", "_ops", "_path")
+
+    def __init__(self, ops: Ops, place: Place) -> None:
+        self._ops = ops
+        self._key = place.key or place.name
+        self._path = f"{place.root}/{_FILE}"
+        self._folder = f"{place.root}/sessions"
+        self._at = byte_of(place.name)
+
+    def __enter__(self) -> Self:
+        self.take(wait=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this thread has it."""
+        return self._name in _held()
+
+    def take(self, *, wait: bool) -> bool:
+        """Take it; False if another has it and `wait` is false. Raises Refused if it cannot be taken."""
+        held = _held()
+        if self._name in held:
+            fd, times = held[self._name]
+            held[self._name] = (fd, times + 1)
+            return True
+        try:
+            fd = self._lock(wait=wait)
+        except OSError as error:
+            raise Refused(f"session {self._key!r} cannot be locked, nothing was done: {error}") from error
+        if fd >= 0:
+            held[self._name] = (fd, 1)
+        return fd >= 0
+
+    def _lock(self, *, wait: bool) -> int:
+        """Lock the key's byte and give the descriptor; -1 if another has it.
+
+        As long as the file is missing, the folder of the logs is the lock of all keys: whoever has that makes the
+        file, or does with the folder if the disk is too full even for an empty file.
+        """
+        with suppress(FileNotFoundError):
+            flags = os.O_RDWR | os.O_NOFOLLOW
+            return self._open(self._path, flags, lambda fd: self._ops.lock_byte(fd, self._at, wait=wait))
+        folder = self._open(self._folder, os.O_RDONLY | os.O_DIRECTORY, lambda fd: self._ops.flock(fd, wait=wait))
+        if folder < 0:
+            return -1
+        try:
+            self._ops.close(self._ops.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        except OSError as error:
+            if error.errno in _FULL:
+                return folder
+            self._close(folder)
+            raise
+        self._close(folder)
+        return self._lock(wait=wait)
+
+    def _open(self, path: str, flags: int, lock: Callable[[int], bool]) -> int:
+        """Open a file and lock it; -1 if another has it."""
+        fd = self._ops.open(path, flags)
+        _descriptors[fd] = self._ops
+        is_locked = False
+        try:
+            is_locked = lock(fd)
+        finally:
+            if not is_locked:
+                self._close(fd)
+        return fd if is_locked else -1
+
+    def release(self) -> None:
+        """Let others take it, once it was released as often as it was taken."""
+        held = _held()
+        fd, times = held[self._name]
+        if times > 1:
+            held[self._name] = (fd, times - 1)
+            return
+        del held[self._name]
+        with ignore_failure():
+            # A child that was forked meanwhile may have the descriptor still: closing ours would not be enough.
+            self._ops.unlock_byte(fd, self._at)
+        self._close(fd)
+
+    @property
+    def _name(self) -> tuple[Ops, str, int]:
+        return self._ops, self._path, self._at
+
+    def _close(self, fd: int) -> None:
+        _descriptors.pop(fd, None)
+        with ignore_failure():
+            self._ops.close(fd)
+
+
+def _held() -> dict[tuple[Ops, str, int], tuple[int, int]]:
+    held: dict[tuple[Ops, str, int], tuple[int, int]] = _mine.__dict__.setdefault("held", {})
+    return held
+
+
+def _begin_in_child() -> None:
+    """After a fork, in the child: what is locked is the parent's."""
+    for fd, ops in list(_descriptors.items()):
+        with ignore_failure():
+            ops.close(fd)
+    _descriptors.clear()
+    _held().clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
