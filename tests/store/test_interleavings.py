@@ -60,6 +60,8 @@ def begin(state: str) -> Disk:
                 sessions.archive("k")
             case "fork":
                 sessions.fork("source", "k")
+            case _:
+                assert step == "nothing"
     return disk
 
 

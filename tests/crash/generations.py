@@ -1,0 +1,172 @@
+"""Processes that begin, move, fork and delete the same few sessions, the account of what they were told, and the look.
+
+What is told of different processes is put in order by the system's clock: each step has the time before it and the
+time after it; one whose process was killed may have happened until all were dead.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nacre
+import nacre.log.cold  # loaded by the parent, so that a child is not killed while it loads them
+import nacre.store.files
+from nacre.log.names import stem
+from tests.crash.warm import Outcome, Say
+
+KEYS = ("one", "two", "three")
+LARGE = "z" * 70_000
+STEPS = {"append": 40, "large": 6, "archive": 12, "unarchive": 12, "fork": 14, "delete": 7, "compact": 4, "read": 5}
+
+
+# ---- in the child
+
+
+def live(say: Say, root: str, name: str, seed: int, steps: int = 1_000_000) -> None:
+    """Take random steps until killed, each announced before and answered after."""
+    rng = random.Random(seed)
+    sessions = nacre.open(root)
+    for number in range(steps):
+        kind, key, other = rng.choices(list(STEPS), list(STEPS.values()))[0], rng.choice(KEYS), rng.choice(KEYS)
+        label = f"{name}.{number}"
+        say(begun=number, kind=kind, key=other if kind == "fork" else key, label=label, at=time.monotonic_ns())
+        try:
+            take(sessions, kind, key, other, label)
+            answer = "done"
+        except (nacre.Conflict, nacre.SessionNotFound):
+            answer = "impossible"
+        say(ended=number, answer=answer, at=time.monotonic_ns())
+
+
+def take(sessions: nacre.Sessions, kind: str, key: str, other: str, label: str) -> None:
+    match kind:
+        case "append":
+            sessions.add_message(key, "user", label)
+        case "large":
+            sessions.add_message(key, "user", f"{label} {LARGE}")
+        case "fork":
+            sessions.fork(key, other)
+        case "compact":
+            sessions.truncate_history(key, 2)
+            sessions.save(key)
+        case "read":
+            check_texts([message.content for message in sessions.get_history(key)])
+            check_texts([entry.message.content for entry in sessions.transcript(key)])
+        case _:
+            getattr(sessions, kind)(key)
+
+
+def check_texts(texts: Sequence[Any]) -> list[str]:
+    """Every text is one that somebody wrote, and whole; returns the labels."""
+    for text in texts:
+        label, _, rest = str(text).partition(" ")
+        assert rest in ("", LARGE), text[:100]
+        assert not label.startswith("blob:"), text[:100]
+    return [str(text).partition(" ")[0] for text in texts]
+
+
+# ---- the account
+
+
+class Step(NamedTuple):
+    """One call on a key, when it was begun, when it had ended at the latest, and what came of it."""
+
+    kind: str
+    key: str
+    label: str
+    begun: int
+    ended: int
+    answer: str
+
+    @property
+    def may_have_happened(self) -> bool:
+        return self.answer != "impossible"
+
+
+@dataclass
+class Account:
+    """Every step that was taken in one store."""
+
+    steps: list[Step] = field(default_factory=list)
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Take in what killed processes said."""
+        dead = time.monotonic_ns()
+        for outcome in outcomes:
+            assert outcome.status in (-9, 0), outcome.said("raised") or outcome.status
+            answers = {line["ended"]: line for line in outcome.lines if "ended" in line}
+            for line in (line for line in outcome.lines if "begun" in line):
+                end = answers.get(line["begun"], {"answer": "unknown", "at": dead})
+                self.steps.append(Step(line["kind"], line["key"], line["label"], line["at"], end["at"], end["answer"]))
+
+    def take(self, sessions: nacre.Sessions, kind: str, key: str, label: str) -> None:
+        """Take a step here, which is acknowledged."""
+        begun = time.monotonic_ns()
+        take(sessions, kind, key, key, label)
+        self.steps.append(Step(kind, key, label, begun, time.monotonic_ns(), "done"))
+
+    def of(self, key: str, *kinds: str) -> Iterator[Step]:
+        return (step for step in self.steps if step.key == key and step.kind in kinds and step.may_have_happened)
+
+
+# ---- the look
+
+
+def check(root: Path, account: Account, *, cycle: int, doomed: str) -> None:
+    """What is found agrees with the account; then one key is deleted, and nothing of it is left."""
+    with nacre.open(root) as sessions:
+        for key in KEYS:
+            check_key(sessions, account, key)
+            if is_deleted(account, key):
+                assert (sessions.exists(key), left_of(root, key)) == (False, []), key
+        for key in filter(sessions.exists, KEYS):
+            account.take(sessions, "append", key, f"check.{cycle}.{key}")
+            snapshot = sessions.snapshot(key)
+            assert snapshot.live == len(snapshot.messages), f"{key} has {len(snapshot.messages)} of {snapshot.live}"
+        report = sessions.verify()
+        assert report.ok, report.findings
+        account.take(sessions, "delete", doomed, "")
+        assert (sessions.exists(doomed), sessions.transcript(doomed), left_of(root, doomed)) == (False, [], [])
+
+
+def check_key(sessions: nacre.Sessions, account: Account, key: str) -> None:
+    stored = sessions.transcript(key)
+    labels = check_texts([entry.message.content for entry in stored])
+    generations = list(dict.fromkeys(entry.generation for entry in stored))
+    assert generations == sorted(generations), f"{key}: {generations}"
+    deletes = list(account.of(key, "delete"))
+    forks = list(account.of(key, "fork"))
+    appends = {step.label: step for step in account.of(key, "append", "large")}
+    for label, step in appends.items():
+        if step.answer == "done" and not any(delete.ended > step.begun for delete in deletes):
+            assert label in labels, f"acknowledged in {key} and lost: {label}"
+    for label in labels:
+        ways = [*forks, *filter(None, [appends.get(label)])]
+        assert any(not is_gone(way, deletes) for way in ways), f"deleted from {key} and back: {label}"
+    once = [appends[label] for label in labels if label in appends and labels.count(label) == 1]
+    strays = [(one, two) for one, two in pairwise(once) if two.ended < one.begun]
+    assert not strays, f"{key} is out of order: {strays}"
+
+
+def is_gone(step: Step, deletes: Sequence[Step]) -> bool:
+    """Tell whether an acknowledged deletion was begun when a step had ended."""
+    return any(delete.begun > step.ended for delete in deletes if delete.answer == "done")
+
+
+def is_deleted(account: Account, key: str) -> bool:
+    """Tell whether all that could have made something of a key had ended when it was deleted, acknowledged."""
+    others = list(account.of(key, "append", "large", "fork", "archive", "unarchive", "compact", "delete"))
+    deletes = [step for step in others if step.kind == "delete" and step.answer == "done"]
+    return any(all(other is delete or other.ended < delete.begun for other in others) for delete in deletes[-1:])
+
+
+def left_of(root: Path, key: str) -> list[str]:
+    """Every file of a key, in whatever folder."""
+    files = [path for path in root.rglob("*") if path.is_file() and path.parent != root]
+    return [str(path) for path in files if path.name.split(".")[0] == stem(key)]
