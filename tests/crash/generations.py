@@ -6,32 +6,62 @@ time after it; one whose process was killed may have happened until all were dea
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import nacre
-import nacre.log.cold  # loaded by the parent, so that a child is not killed while it loads them
-import nacre.store.files
+from nacre.history.live import RULES
 from nacre.log.names import stem
+from nacre.log.ops import Ops
+from nacre.store.files import Files
 from tests.crash.warm import Outcome, Say
 
-KEYS = ("one", "two", "three")
+KEYS = ("one", "two")
 LARGE = "z" * 70_000
-STEPS = {"append": 40, "large": 6, "archive": 12, "unarchive": 12, "fork": 14, "delete": 7, "compact": 4, "read": 5}
+PAUSES, LONGEST_PAUSE = 0.02, 0.002
+STEPS = {"append": 30, "large": 6, "archive": 16, "unarchive": 16, "fork": 16, "delete": 8, "compact": 3, "read": 5}
 
 
 # ---- in the child
 
 
-def live(say: Say, root: str, name: str, seed: int, steps: int = 1_000_000) -> None:
-    """Take random steps until killed, each announced before and answered after."""
+class Mortal:
+    """The system calls of a process that is killed before one of them; before some it lets others run."""
+
+    def __init__(self, rng: random.Random, calls: int | None) -> None:
+        self._ops = Ops()
+        self._rng = rng
+        self._left = calls
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._ops, name)
+        if name in ("now", "random"):
+            return method
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            if self._left is not None:
+                self._left -= 1
+                if not self._left:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            if self._rng.random() < PAUSES:
+                time.sleep(self._rng.random() * LONGEST_PAUSE)
+            return method(*arguments, **named)
+
+        return call
+
+
+def live(say: Say, root: str, name: str, seed: int, calls: int | None = None, steps: int = 1_000_000) -> None:
+    """Take random steps, each announced before and answered after, until killed at one of the system calls."""
     rng = random.Random(seed)
-    sessions = nacre.open(root)
+    ops = cast("Ops", Mortal(random.Random(seed), calls))
+    sessions = nacre.Sessions(Files(root, rules=RULES, ops=ops, compact_at=1))
     for number in range(steps):
         kind, key, other = rng.choices(list(STEPS), list(STEPS.values()))[0], rng.choice(KEYS), rng.choice(KEYS)
         label = f"{name}.{number}"

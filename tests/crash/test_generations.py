@@ -13,40 +13,38 @@ from tests.crash.warm import Job, Warm
 
 PROCESSES = 4
 CYCLES_PER_STORE = 12
-LONGEST_LIFE = 0.06
+MOST_CALLS = 600
 
 
 def storm_over(warm: Warm, root: Path, *, kills: int, seed: int) -> dict[str, int]:
     """Kill four at a time and look, with a new store now and then; returns how often each step was acknowledged."""
     rng = random.Random(seed)
     done = dict.fromkeys(generations.STEPS, 0)
-    account, longest = generations.Account(), LONGEST_LIFE
+    account = generations.Account()
     for cycle in range(kills // PROCESSES):
         if cycle % CYCLES_PER_STORE == 0:
-            if cycle and not any(step.answer == "done" and step.label.startswith("c") for step in account.steps):
-                # On a busy machine every process may be killed before it has done anything: they live longer now.
-                longest = min(2 * longest, 60.0)
             shutil.rmtree(root, ignore_errors=True)
             account = generations.Account()
-        jobs = [job(root, f"c{cycle}p{process}", rng, longest) for process in range(PROCESSES)]
         before = len(account.steps)
-        account.add(warm.race(jobs))
+        account.add(warm.race([job(root, f"c{cycle}p{process}", rng) for process in range(PROCESSES)]))
         for step in account.steps[before:]:
             done[step.kind] += step.answer == "done"
         generations.check(root, account, cycle=cycle, doomed=rng.choice(generations.KEYS))
     return done
 
 
-def job(root: Path, name: str, rng: random.Random, longest: float) -> Job:
-    arguments = {"root": str(root), "name": name, "seed": rng.getrandbits(32)}
-    return Job(task="generations:live", arguments=arguments, kill_after=rng.uniform(0.004, longest))
+def job(root: Path, name: str, rng: random.Random) -> Job:
+    """A process that is killed before one of its system calls, chosen at random."""
+    calls = rng.randrange(1, MOST_CALLS)
+    arguments = {"root": str(root), "name": name, "seed": rng.getrandbits(32), "calls": calls}
+    return Job(task="generations:live", arguments=arguments)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_killed_process_brings_nothing_back_and_leaves_nothing_behind(
     warm: Warm, root: Path, campaign: bool, seed: int
 ) -> None:
-    done = storm_over(warm, root, kills=2_500 if campaign else 60, seed=seed)
+    done = storm_over(warm, root, kills=2_500 if campaign else 40, seed=seed)
     assert sum(done.values())
 
 
