@@ -1020,6 +1020,42 @@ def delete_erases_every_generation(open_store: Open) -> None:
         _same(_live(sessions, "other"), ["a"])
 
 
+def an_id_is_known_after_archiving(open_store: Open) -> None:
+    """A retry that comes after the session was archived is not stored twice, and begins no session by itself."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        first = sessions.add_messages("k", [_user("once")], id="i")
+        sessions.archive("k")
+        _same(sessions.add_messages("k", [_user("once")], id="i"), first)
+        _same((list(sessions.list()), _ever(sessions)), ([], ["a", "once"]))
+        _add(sessions, "b")
+        _same(sessions.add_messages("k", [_user("once")], id="i"), first)
+        with _raises(Conflict):
+            sessions.add_messages("k", [_user("other")], id="i")
+        _same(_ever(sessions), ["a", "once", "b"])
+        sessions.archive("k")
+        sessions.delete("k")
+        sessions.add_messages("k", [_user("once")], id="i")
+        _same(_ever(sessions), ["once"])
+
+
+def a_fork_goes_on_behind_its_own_header(open_store: Open) -> None:
+    """Its header has the next number, and is its last record until something is said."""
+    with open_store() as sessions:
+        numbers = _add(sessions, "abc")
+        sessions.fork("k", "all")
+        sessions.fork("k", "part", at=numbers[1])
+        for key, last, texts in (("all", numbers[2], "abc"), ("part", numbers[1], "ab")):
+            _same(sessions.snapshot(key).n, last + 1)
+            _same([entry.n for entry in sessions.records(key, "open")], [1, last + 1])
+            _same(sessions.add_message(key, "user", "own"), last + 2)
+            _same(_live(sessions, key), [*texts, "own"])
+        sessions.archive("all")
+        sessions.fork("part", "all")
+        generations = [stored.generation for stored in sessions.transcript("all")]
+        _same(generations, sorted(generations))
+
+
 def delete_erases_an_archived_session(open_store: Open) -> None:
     """A session that is only in the archive is deleted like another."""
     with open_store() as sessions:
@@ -1483,6 +1519,8 @@ STORE_CONTRACT: tuple[Check, ...] = (
     a_write_to_an_archived_key_starts_a_new_generation,
     archiving_again_never_overwrites,
     an_unarchived_session_goes_on,
+    an_id_is_known_after_archiving,
+    a_fork_goes_on_behind_its_own_header,
     unarchiving_beside_an_active_session_is_a_conflict,
     archiving_an_unknown_key_is_not_found,
     delete_erases_every_generation,
