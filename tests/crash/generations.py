@@ -179,8 +179,9 @@ def check_key(sessions: nacre.Sessions, account: Account, key: str) -> None:
     for label in labels:
         ways = [*forks, *filter(None, [appends.get(label)])]
         assert any(not is_gone(way, deletes) for way in ways), f"deleted from {key} and back: {label}"
-    once = [appends[label] for label in labels if label in appends and labels.count(label) == 1]
-    strays = [(one, two) for one, two in pairwise(once) if two.ended < one.begun]
+    headers = {entry.generation: entry.n for entry in sessions.records(key, "open")}
+    own = [label for label, entry in zip(labels, stored, strict=True) if entry.n > headers[entry.generation]]
+    strays = [(one, two) for one, two in pairwise(own) if appends[two].ended < appends[one].begun]
     assert not strays, f"{key} is out of order: {strays}"
 
 

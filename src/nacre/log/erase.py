@@ -6,7 +6,8 @@ from nacre.log.blobs import release, unused
 from nacre.log.ops import Ops
 from nacre.log.place import Place, settle_names, unlink_if_there
 
-_FOLDERS = ("trash", "cold", "base", "blobs", "quarantine", "archive")
+# Logs first: what was interrupted must leave no log without what belongs to it.
+_FOLDERS = ("trash", "archive", "cold", "base", "blobs", "quarantine")
 
 
 def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:

@@ -8,7 +8,8 @@ import stat as modes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import takewhile
+from itertools import groupby, takewhile
+from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 from nacre.entries import (
@@ -171,8 +172,11 @@ class Files:
         def work(writers: Sequence[Writer]) -> None:
             source, target = writers[0].log, writers[-1].log
             with KeyLock(self._ops, goal):
-                # A deletion that was not finished would take what is shared now.
-                target.exists()
+                # This also finishes a deletion that was not, which would take what is shared now.
+                if target.exists():
+                    if not source.exists():
+                        raise SessionNotFound(f"there is no active session {key!r} to fork")
+                    raise Conflict(f"session {new_key!r} exists already; fork under another key")
                 uid = target.next_uid()
                 try:
                     target.grow_from(source.share(goal, uid=uid, unit=unit), uid=uid)
@@ -439,8 +443,8 @@ class Files:
                 try:
                     with self._briefly(places[at]) as log:
                         log.exists(wait=False)
-                except SessionBusy:
-                    # Whoever deletes it is at it.
+                except (SessionBusy, Conflict):
+                    # Whoever deletes it is at it, or has finished.
                     logger.debug("a deletion is being finished", extra={"file": places[at].log})
                 except StoreError as error:
                     logger.warning("a deletion was not finished", extra={"error": str(error)})
@@ -480,16 +484,26 @@ class Files:
             return
         except OSError as error:
             raise StoreError(f"{self._root} cannot be read: {error}") from error
-        logs = (Place.of_file(self._root, file) for file in sorted(files) if file.endswith(".jsonl"))
         # Under both its names, or beside a file of an earlier agent, a log is still one.
-        for place in dict.fromkeys(logs):
-            if bool(place.archived) == archived and not (archived and self._is_active(place)):
-                yield place
+        logs = dict.fromkeys(Place.of_file(self._root, file) for file in sorted(files) if file.endswith(".jsonl"))
+        places = [place for place in logs if bool(place.archived) == archived]
+        if not archived:
+            yield from places
+            return
+        for _, generations in groupby(places, key=attrgetter("name")):
+            yield from self._archived_alone(list(generations))
 
-    def _is_active(self, place: Place) -> bool:
-        """True for what a move that was cut short left in the archive of a log that is active."""
-        found = self._glance(place._replace(archived=""))
-        return found.past is not None and found.past.header.uid == place.archived
+    def _archived_alone(self, places: Sequence[Place]) -> Sequence[Place]:
+        """The archived generations of a session, without those that a deletion has yet to remove.
+
+        One that a move which was cut short left in the archive as well is active.
+        """
+        active = self._glance(places[0]._replace(archived=""))
+        if active.is_deleted:
+            return ()
+        uid = active.past.header.uid if active.past is not None else ""
+        ends = [at for at, place in enumerate(places) if len(places) > 1 and self._glance(place).is_deleted]
+        return [place for place in places[ends[-1] + 1 if ends else 0 :] if place.archived != uid]
 
     # ---- reading
 
@@ -573,10 +587,12 @@ class Files:
     # ---- moving and erasing
 
     def _unarchive(self, active: Place, log: LogFile) -> bool:
+        # First, since it finishes a deletion that was not finished.
+        is_free = log.makes_way()
         newest = self._newest(self._archived(active))
         if newest is None:
             return False
-        if not log.makes_way():
+        if not is_free:
             raise Conflict(f"session {active.key!r} is active; archive or delete it before unarchiving the other one")
         with self._briefly(newest) as archived:
             archived.unarchive(active)
