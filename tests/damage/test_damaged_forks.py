@@ -234,3 +234,35 @@ def test_a_session_that_lost_its_header_does_not_share_its_payloads_with_the_tra
         (item,) = discard.items(str(tmp_path))
         discard.empty(str(tmp_path), item)
         assert said(sessions) == ["a", "b", "new" * 30_000]
+
+
+def disordered(lines: list[bytes], how: str) -> list[bytes]:
+    match how:
+        case "repeated before":
+            return [*lines[:2], lines[-2], *lines[2:]]
+        case "repeated behind":
+            return [*lines[:-2], lines[2], *lines[-2:]]
+        case "swapped":
+            return [*lines[:2], lines[3], lines[2], *lines[4:]]
+        case _:
+            return [lines[0], *reversed(lines[1:])]
+
+
+@pytest.mark.parametrize("how", ["repeated before", "repeated behind", "swapped", "reversed"])
+@pytest.mark.parametrize("at", [None, 5])
+def test_lines_out_of_order_below_a_fork_cost_nothing_and_are_reported(how: str, at: int | None) -> None:
+    disk = Disk()
+    sessions = opened(disk)
+    say(sessions, *"abcdefgh", key="source")
+    sessions.fork("source", "new", at=at)
+    say(sessions, "own", key="new")
+    say(sessions, "later", key="source")
+    (base,) = (f"{ROOT}/base/{name}" for name in names(disk, "base"))
+    disk.write_durable(base, b"".join(disordered(disk.read(base).splitlines(keepends=True), how)))
+    sessions = opened(disk)
+    expected = [*("abcdefgh" if at is None else "abcd"), "own"]
+    assert said(sessions, "new") == expected
+    assert [entry.message.content for entry in sessions.transcript("new")] == expected
+    assert not sessions.verify("new").ok
+    say(sessions, "more", key="new")
+    assert said(sessions, "new") == [*expected, "more"]

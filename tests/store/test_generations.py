@@ -37,7 +37,7 @@ class Clock(Ops):
 
     time = 0.0
 
-    def now(self) -> float:  # type: ignore[override]
+    def now(self) -> float:
         return self.time
 
 
@@ -201,6 +201,7 @@ def test_an_archived_log_without_a_byte_is_reported_and_the_others_are_read() ->
 @pytest.mark.parametrize("has_active", [False, True])
 def test_an_archived_session_from_elsewhere_is_whole_or_not_there(has_active: bool) -> None:
     founding = [Founding(say_plainly("user", "brought"), timestamp(0))]
+    was_founded = False
     for at in range(1, 100):
         disk = Disk()
         if has_active:
