@@ -152,8 +152,9 @@ def archive_while_another_writes(say: Say, root: str) -> None:
         os.close(going)
         writer.hear("tenth")
         with nacre.open(root) as sessions:
-            sessions.archive(KEY)
+            # Before it is archived: the other may have begun the next one as soon as that is done.
             first = sessions.transcript(KEY)[-1].generation
+            sessions.archive(KEY)
             while sessions.transcript(KEY)[-1].generation == first:
                 pass
         os.close(stop)
