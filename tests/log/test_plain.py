@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import random
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import nacre
 from nacre.history.live import RULES
 from nacre.legacy import migrate_at_start
 from nacre.log.ops import Ops
-from nacre.log.place import Place, settle_names
+from nacre.log.place import Place, make_folder, settle_names
+from nacre.log.plain import archive_second, path_now, rename_plain
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault, Killed, images
 from tests.legacy.earlier import moments
@@ -343,3 +345,63 @@ def test_a_second_log_beside_one_that_was_never_finished_is_the_session() -> Non
     disk.write_durable(LOG, disk.read(LOG).split(b"\n")[0] + b"\n")
     sessions = start(disk)
     assert (ever(sessions), names(disk, "sessions")) == (["new"], [LOG.rpartition("/")[2]])
+
+
+def test_a_second_log_with_the_same_uid_is_left_and_said() -> None:
+    disk = upgraded()
+    disk.write_durable(LOG, disk.read(PLAIN))
+    sessions = start(disk)
+    assert (said(sessions), [finding.kind for finding in sessions.verify().findings]) == (["a", "b"], ["second"])
+    assert disk.read(PLAIN) == disk.read(LOG)
+
+
+def test_a_second_log_that_an_earlier_version_was_unarchiving_is_archived_again() -> None:
+    disk = with_second(is_younger=False)
+    ops = disk.process()
+    uid = json.loads(disk.read(PLAIN).split(b"\n")[0])["uid"]
+    make_folder(ops, f"{ROOT}/archive")
+    ops.link(PLAIN, PLACE._replace(archived=uid).log)
+    sessions = start(disk)
+    assert (said(sessions), ever(sessions)) == (["new"], ["old", "new"])
+    assert len(names(disk, "sessions")) == len(names(disk, "archive")) == 1
+
+
+def test_there_may_be_no_second_log_to_take_in() -> None:
+    disk = Disk(0)
+    files = store(disk.process())
+    files.take_in("k")
+    say(nacre.Sessions(files), "a")
+    files.take_in("k")
+    assert said(nacre.Sessions(files)) == ["a"]
+
+
+class Gone(Ops):
+    """Whoever has the lock of a log takes its plain name away before letting go of it."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def flock(self, fd: int, wait: bool) -> bool:
+        if Path(self.place.plain).exists() and super().fstat(fd).st_ino == Path(self.place.plain).stat().st_ino:
+            Path(self.place.plain).unlink()
+        return super().flock(fd, wait)
+
+
+def test_a_log_that_loses_its_plain_name_before_it_is_locked_is_not_renamed(root: Path) -> None:
+    place = plain_on_disk(root)
+    rename_plain(Gone(place), place)
+    assert not Path(place.log).exists()
+    with nacre.Sessions(Files(str(root), rules=RULES)) as sessions:
+        sessions.add_message("k", "user", "b")
+    Path(place.plain).write_bytes(Path(place.log).read_bytes())
+    assert not archive_second(Gone(place), place, "~")
+    assert not (root / "archive").exists()
+
+
+def test_where_a_log_is_now(root: Path) -> None:
+    place = plain_on_disk(root)
+    assert path_now(Ops(), place) == place.plain
+    rename_plain(Ops(), place)
+    assert path_now(Ops(), place) == place.log
+    assert path_now(Ops(), Place.of(str(root), "other")) == ""
+    assert path_now(Ops(), Place.of(str(root), "Other")) == ""

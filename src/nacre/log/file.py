@@ -17,7 +17,7 @@ from nacre.log.erase import erase_rest
 from nacre.log.forking import Root, forked, share
 from nacre.log.founding import founded
 from nacre.log.place import Place, make_folder, settle_names
-from nacre.log.plain import archive_second, uid_of_second
+from nacre.log.plain import archive_second
 from nacre.log.quarantine import Aside, entries, settle
 from nacre.log.successor import compacted, dead, renewed
 from nacre.log.survey import Survey
@@ -244,13 +244,8 @@ class LogFile(Writer):
         key's lock.
         """
         with self._locked(create=False) as held:
-            second = uid_of_second(self._ops, self._place) if held else ""
-            if second in ("", self.uid):
-                return
-            if second < self.uid:
-                archive_second(self._ops, self._place, second)
-                return
-        if self.archive() or self.makes_way():
+            is_younger = held and archive_second(self._ops, self._place, self.uid)
+        if is_younger and (self.archive() or self.makes_way()):
             # Opening it gives it the name that is free now.
             self.exists()
 

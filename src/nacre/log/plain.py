@@ -85,26 +85,20 @@ def is_named(ops: Ops, place: Place, log: os.stat_result) -> bool:
     return _names(ops, place.log, log) or bool(place.plain and _names(ops, place.plain, log))
 
 
-def uid_of_second(ops: Ops, place: Place) -> str:
-    """The uid of a second log, which has the plain name of a session that has its log; "" if there is none."""
-    opened = _open_plain(ops, place) if place.plain else None
-    if opened is None:
-        return ""
-    ops.close(opened.fd)
-    return opened.uid
+def archive_second(ops: Ops, place: Place, uid: str) -> bool:
+    """Archive a second log, which has the plain name, if it is older than the active one, whose uid is given.
 
-
-def archive_second(ops: Ops, place: Place, uid: str) -> None:
-    """Move a second log to the archive, under its lock."""
-    goal = place._replace(archived=uid)
-    make_folder(ops, goal.folder)
+    Returns True if it is younger. One that has lost its uid, or has the same, stays where it is.
+    """
     opened = _open_plain(ops, place)
     if opened is None:
-        return
+        return False
     try:
         ops.flock(opened.fd, wait=True)
-        if not _names(ops, place.plain, opened.stat):
-            return
+        if opened.uid >= uid or not opened.uid or not _names(ops, place.plain, opened.stat):
+            return opened.uid > uid
+        goal = place._replace(archived=opened.uid)
+        make_folder(ops, goal.folder)
         if _names(ops, goal.log, opened.stat):
             # An unarchiving that was cut short left it under both names, and then rename would do nothing.
             ops.unlink(place.plain)
@@ -114,6 +108,7 @@ def archive_second(ops: Ops, place: Place, uid: str) -> None:
         settle_names(ops, place.folder)
     finally:
         ops.close(opened.fd)
+    return False
 
 
 def path_now(ops: Ops, place: Place) -> str:
