@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+import nacre
 from nacre.log import cold
 from nacre.log.ops import Ops
 from nacre.testing import Disk, Fault, Process
-from tests.damage.frames import MAGIC, cold_file, make_earlier, plain_frame
-from tests.damage.lines import conversation, fields_of, message, seal
+from tests.damage.frames import MAGIC, cold_file, frames_of, make_earlier, plain_frame
+from tests.damage.lines import conversation, fields_of, message, resealed, seal
 from tests.paths import log_of
 from tests.simulated import LOG, ROOT, opened, said, say
 
@@ -326,6 +327,26 @@ def test_a_mistaken_length_in_the_header_costs_nothing(compacted: Disk, length: 
     sessions.save("k")
     assert transcript(compacted) == ["a", "c", "b", "c", *"xyz"]
     assert sessions.verify("k").ok
+
+
+@pytest.mark.parametrize("text", ["x", "other"])
+def test_a_session_whose_compaction_did_not_finish_is_compacted_by_the_next(compacted: Disk, text: str) -> None:
+    length = len(compacted.read(cold_file(compacted, "k")))
+    sessions = opened(compacted)
+    say(sessions, *"xyz")
+    sessions.truncate_history("k", 1)
+    compacted.fail(Fault(call="rename"))
+    with pytest.raises(nacre.Refused):
+        sessions.save("k")
+    path = cold_file(compacted, "k")
+    counted, left = compacted.read(path)[:length], compacted.read(path)[length:]
+    ((_, _, lines),) = frames_of(left)
+    said_x = next(line for line in lines.splitlines(keepends=True) if b'"x"' in line)
+    said_it = resealed(said_x, m={"role": "user", "content": text})
+    compacted.write_durable(path, counted + plain_frame(lines.replace(said_x, said_it)))
+    opened(compacted).save("k")
+    assert transcript(compacted) == ["a", "c", "b", "c", *"xyz"]
+    assert [kind for kind, _ in findings(compacted)] == ([] if text == "x" else ["repeated"])
 
 
 def test_two_records_of_one_number_are_found(compacted: Disk) -> None:
