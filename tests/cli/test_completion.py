@@ -64,7 +64,8 @@ def test_what_is_in_the_trash_for_restore(nacre: Nacre) -> None:
 
 @pytest.mark.parametrize("words", [("nonsense", "x"), ("s", "nonsense", "x"), ("s", "archive", "x"), ("--store",)])
 def test_where_there_is_nothing_to_say_nothing_is_said(nacre: Nacre, words: tuple[str, ...]) -> None:
-    nacre("__complete", "--", *words)
+    found = nacre("__complete", "--", *words)
+    assert (found.out, found.err) == ("", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
