@@ -5,7 +5,9 @@ from __future__ import annotations
 INTERNAL = "nacre:"
 """How the keys of internal sessions begin."""
 
-OWN_KEYS = frozenset(("nacre:inbox", "nacre:inbox:2", "nacre:memory", "nacre:memory.lock", "nacre:memory.next"))
+OWN_KEYS = frozenset(
+    ("nacre:aliases", "nacre:inbox", "nacre:inbox:2", "nacre:memory", "nacre:memory.lock", "nacre:memory.next")
+)
 """The internal sessions of this version. `doctor` names others: a caller made them before the prefix was reserved."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from types import TracebackType
@@ -55,7 +55,7 @@ from nacre.entries import (
     time_of,
 )
 from nacre.errors import Conflict, InvalidKey, InvalidMessage, SessionNotFound, StoreError
-from nacre.history import live
+from nacre.history import live, other_names
 from nacre.keys import is_internal
 from nacre.log.ids import fingerprint, note
 from nacre.store.base import Backend, Generation
@@ -132,6 +132,8 @@ class Sessions:
         self._store = store
         self._index = None if index is None else cache(index)
         self._makes_internal = False
+        self._names: other_names.Names | None = None
+        self._names_at: tuple[str, int] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -229,7 +231,7 @@ class Sessions:
         unit = _unit(check_items(entries, "entries"), expect=expect, id=id)
         key = _key(key)
         self._check_new(key, unit)
-        return self._store.submit(key, unit)
+        return self._store.submit(self._goal(key), unit)
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
@@ -272,7 +274,7 @@ class Sessions:
         """Take the last live message off and return it; None if there is none. Undone by a rewind."""
         key = _key(key)
         while True:
-            found = self._store.read(key, live.last)
+            found = self._read(key, live.last, None)
             if found is None:
                 return None
             expect, message = found
@@ -354,8 +356,36 @@ class Sessions:
             )
 
     def exists(self, key: str) -> bool:
-        """Tell whether the key has a session, active or archived."""
+        """Tell whether the key has a session, active or archived, or is the other name of one."""
         return self._read(key, lambda _: True, default=False)
+
+    def resolve(self, name: str) -> str:
+        """The key of the session that a name stands for: its own, or that of the one session that has it as an alias.
+
+        A name without a session, or one that several have, stands for itself.
+        """
+        return name if self._has(name) else self._target(name) or name
+
+    def add_alias(self, key: str, alias: str) -> None:
+        """Give a session another name: whoever reads or appends under it, and has no session there, means this one.
+
+        Raises SessionNotFound if there is no such session, Conflict if the name is the key of another.
+        """
+        check_key(alias)
+        if not self._has(key):
+            raise SessionNotFound(f"there is no session {key!r} to give a name to")
+        if self._has(alias):
+            raise Conflict(f"{alias!r} is the key of a session, and cannot be another name of {key!r}")
+        listed = other_names.listed(self.get_meta(key))
+        if alias not in listed:
+            # If it is archived, the table alone has the name.
+            self._store.run(key, Unit((Describe({"aliases": [*listed, alias]}),), creates=False))
+        if key not in self._table().keys.get(alias, ()):
+            self._store.run(other_names.KEY, Unit(other_names.notes([(alias, key)])))
+
+    def aliases(self, key: str) -> Sequence[str]:
+        """The other names of a session, oldest first."""
+        return self._table().aliases.get(key, ())
 
     def archive(self, key: str) -> None:
         """Close the active session; it can still be read, and a write to its key starts a new one.
@@ -375,6 +405,7 @@ class Sessions:
         """Erase the session for good, archived generations too; no error if there is none."""
         key = _key(key)
         self._store.delete(key)
+        self._forget_aliases(key)
         if self._index is not None:
             self._index().forget(key)
 
@@ -449,7 +480,7 @@ class Sessions:
     def _run(self, key: str, unit: Unit) -> int:
         key = _key(key)
         self._check_new(key, unit)
-        return self._store.run(key, unit)
+        return self._store.run(self._goal(key), unit)
 
     def _check_new(self, key: str, unit: Unit) -> None:
         """Raise InvalidKey if a unit would begin a session under a key that is reserved."""
@@ -459,8 +490,14 @@ class Sessions:
     # ---- reading
 
     def _read(self, key: str, get: Callable[[Past], T], default: T) -> T:
-        found = self._store.read(_key(key), get)
+        key = _key(key)
+        found = self._store.read(key, get)
+        if found is None and (target := self._target(key)) is not None:
+            found = self._store.read(target, get)
         return default if found is None else found
+
+    def _has(self, key: str) -> bool:
+        return self._store.read(key, lambda _: True) is not None
 
     def _records(self, key: str, make: Callable[[str, Record, Past], T | None]) -> builtins.list[T]:
         """What is made of the records of all generations, without those of which nothing is made."""
@@ -469,7 +506,41 @@ class Sessions:
             made = (make(generation.uid, record, generation.past) for record in generation.past.all())
             return [item for item in made if item is not None]
 
-        return [item for found in self._store.generations(_key(key), read) for item in found]
+        key = _key(key)
+        lives = self._store.generations(key, read)
+        if not lives and (target := self._target(key)) is not None:
+            lives = self._store.generations(target, read)
+        return [item for found in lives for item in found]
+
+    # ---- other names
+
+    def _target(self, name: str) -> str | None:
+        """The one session that has a name as an alias; None if there is none, or more than one."""
+        found = [key for key in self._table().keys.get(name, ()) if self._has(key)]
+        return found[0] if len(found) == 1 else None
+
+    def _goal(self, key: str) -> str:
+        """Where what is written under a key goes; the names are those that were last read, since every write asks."""
+        table = self._table() if self._names is None else self._names
+        return self.resolve(key) if key in table.keys else key
+
+    def _table(self) -> other_names.Names:
+        """Every alias, read again if somebody has written one since."""
+        at = self._store.read(other_names.KEY, lambda past: (past.uid, past.n))
+        if self._names is None or at != self._names_at:
+            self._names = self._store.read(other_names.KEY, other_names.read) or other_names.Names()
+            self._names_at = at
+        return self._names
+
+    def _forget_aliases(self, key: str) -> None:
+        """Erase the other names of a session that was deleted, by writing all others anew."""
+        table = self._table()
+        if key not in table.aliases:
+            return
+        rest = [(alias, other) for other, names in table.aliases.items() for alias in names if other != key]
+        self._store.delete(other_names.KEY)
+        if rest:
+            self._store.run(other_names.KEY, Unit(other_names.notes(rest)))
 
 
 class Forgiving:

@@ -10,10 +10,10 @@ import pytest
 
 import nacre
 from nacre.agent.actor import Inbound
-from nacre.app import serving as module
 from nacre.app.agents import check_limits, check_workspaces
+from nacre.app.earlier import Earlier
 from nacre.app.gateway import Gateway
-from nacre.app.manners import manners_of
+from nacre.app.manners import Manners, manners_of
 from nacre.app.serving import channels_of, serving
 from nacre.channels.channel import key_of
 from nacre.config import Settings
@@ -90,11 +90,13 @@ def test_a_sender_with_a_name_that_no_session_can_have_is_told(home: Path) -> No
 def test_an_earlier_session_that_is_damaged_is_that_senders_trouble(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaged(_: Any, key: str) -> bool:
-        raise LogDamaged(key)
+    def damaged(_: Any, key: str) -> str:
+        if key == "telegram_7":
+            raise LogDamaged(key)
+        return key
 
     async def act(_: Any, gateway: Gateway) -> None:
-        monkeypatch.setattr(nacre.Sessions, "exists", damaged)
+        monkeypatch.setattr(nacre.Sessions, "resolve", damaged)
         assert gateway._key(words()) == "telegram_7"
         monkeypatch.undo()
         assert gateway._key(words()) == key_of(words())
@@ -104,10 +106,10 @@ def test_an_earlier_session_that_is_damaged_is_that_senders_trouble(
 
 def test_what_is_known_of_senders_does_not_grow_for_ever(home: Path) -> None:
     with nacre.open() as sessions:
-        earlier = module._Earlier(sessions)
-        for number in range(module._MOST_KNOWN + 100):
-            earlier(words(sender=str(number)))
-        assert len(earlier._known) <= module._MOST_KNOWN
+        earlier = Earlier(sessions, lambda _: Manners(), most=100)
+        for number in range(200):
+            earlier(words(sender=str(number)), f"telegram::7::{number}")
+        assert len(earlier) <= 100
 
 
 def test_no_channel_has_the_name_of_our_own_sessions(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Gateway:
         room: Callable[[str], Room],
         manners: Callable[[str], Manners],
         commands: Mapping[str, Command],
-        earlier: Callable[[Arrived], str | None] = lambda _: None,
+        earlier: Callable[[Arrived, str], str | None] = lambda *_: None,
         turns: int = 32,
         turnstile: Turnstile | None = None,
     ) -> None:
@@ -218,7 +218,8 @@ class Gateway:
             return self._failure(arrived, BROKEN)
 
     def _key(self, arrived: Arrived) -> str:
-        return self._earlier(arrived) or key_of(arrived, per=self._manners(arrived.channel).per)
+        own = key_of(arrived, per=self._manners(arrived.channel).per)
+        return self._earlier(arrived, own) or own
 
     def _command(self, arrived: Arrived) -> Command | None:
         return self._commands.get(_first_word(arrived))

@@ -78,14 +78,21 @@ class Guests:
     """Tells by its key whether a session is a guest's, who must not reach what is the owner's or another guest's.
 
     It is if it came through a channel, and not from its owner alone; that of a channel which the configuration does
-    not know (any more) names nobody who could be the owner.
+    not know (any more) names nobody who could be the owner. A session of an earlier agent is judged by the keys of
+    those who continue it, else by all of its names.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, aliases: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
         manners = manners_of(settings)
         self._manners = {name: manners(name) for name in tables_of(settings)}
+        self._aliases = aliases
 
     def __call__(self, key: str) -> bool:
+        names = self._aliases(key)
+        continued = [name for name in names if is_of_sender(name)]
+        return any(map(self._is_guests, continued or (key, *names)))
+
+    def _is_guests(self, key: str) -> bool:
         parts = key.split(":")
         channel, sender = parts[0], parts[-1]
         if len(parts) == _PARTS and channel in self._manners and sender:
@@ -95,6 +102,11 @@ class Guests:
             if key.startswith((f"{name}:", f"{name}_", f"agent:main:{name}:")):
                 return not _are_all_owners(manners)
         return len(parts) == _PARTS and is_name(channel) and channel not in TAKEN
+
+
+def is_of_sender(key: str) -> bool:
+    """Tell whether a key has the parts that those of senders and chats have; some of earlier agents have as many."""
+    return len(key.split(":")) == _PARTS and not key.startswith("agent:")
 
 
 def _are_all_owners(manners: Manners) -> bool:

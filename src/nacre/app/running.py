@@ -363,7 +363,6 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         mine = apply(folder.config, mine)
     if options.system:
         mine = mine.override("agent.persona", options.system)
-    guests = Guests(mine)
     closing = Closing()
     try:
         sessions = nacre.open(":memory:" if incognito else store)
@@ -372,6 +371,7 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         closing.add("model", app.close)
         app.folder = folder
         app.options = options
+        guests = Guests(mine, sessions.aliases)
         app.is_guest = lambda key: guests(app.children.outermost(key))
         home, notes = open_home(root, configured=mine.text("agent.workspace"))
         if not incognito and mine.flag("memory.enabled"):

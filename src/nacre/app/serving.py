@@ -15,6 +15,7 @@ from msgspec.structs import replace
 import nacre
 from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
+from nacre.app.earlier import Earlier, kinds_of
 from nacre.app.gateway import Command, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox
 from nacre.app.manners import TAKEN, Manners, manners_of, tables_of
@@ -25,14 +26,12 @@ from nacre.config import Settings, is_name
 from nacre.errors import (
     ConfigError,
     DurabilityUnknown,
-    InvalidKey,
     LogDamaged,
     NacreError,
     ProviderError,
     Refused,
     SessionBusy,
     SessionNotFound,
-    StoreError,
 )
 from nacre.sessions import Sessions
 
@@ -44,14 +43,12 @@ _OWN = ("irc", "matrix", "telegram")
 _WORK = "delegate"
 FOLDER = "channels"
 """Where in a store its channels keep how far they have read."""
-_MOST_KNOWN = 4096
 _HELP = """\
 Write a message, and I will answer. I also know these commands:
 /new: start a new conversation
 /status: show which model answers, and whether a turn is running
 /stop: stop the current turn
 /compact: summarise the conversation so far"""
-_EARLIER = ("{channel}_{thread}_{sender}", "{channel}_{sender}", "{channel}:{chat}", "agent:main:{channel}:{chat}")
 
 
 @asynccontextmanager
@@ -70,7 +67,7 @@ async def serving(app: App) -> AsyncIterator[Gateway]:
             room=lambda channel: rooms[manners(channel).keeps],
             manners=manners,
             commands=_commands(app),
-            earlier=_Earlier(app.sessions),
+            earlier=Earlier(app.sessions, manners, kinds_of(tables_of(app.settings))),
             turns=app.settings.number("agent.max_turns"),
             turnstile=app.turnstile,
         )
@@ -194,40 +191,6 @@ class _Forward:
         if channel is None:
             raise ConfigError(f"a schedule sends to {to.channel!r}, which is not a configured channel")
         await channel.send(to, text, id=id)
-
-
-class _Earlier:
-    """Finds the session that a sender had with an earlier agent, once, and remembers what it found."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-        self._known: dict[tuple[str, str, str, str], str | None] = {}
-
-    def __call__(self, arrived: Arrived) -> str | None:
-        who = (arrived.channel, arrived.chat, arrived.thread, arrived.sender)
-        if who in self._known:
-            return self._known[who]
-        for key in _forms(arrived):
-            try:
-                if self._sessions.exists(key):
-                    return self._remember(who, key)
-            except InvalidKey:
-                continue
-            except StoreError:
-                # It is there, and cannot be read now; whoever has it is told why when they are answered.
-                return key
-        return self._remember(who, None)
-
-    def _remember(self, who: tuple[str, str, str, str], key: str | None) -> str | None:
-        if len(self._known) >= _MOST_KNOWN:
-            del self._known[next(iter(self._known))]
-        self._known[who] = key
-        return key
-
-
-def _forms(arrived: Arrived) -> list[str]:
-    fields = {name: getattr(arrived, name) for name in ("channel", "chat", "thread", "sender")}
-    return [form.format(**fields) for form in _EARLIER if arrived.thread or "{thread}" not in form]
 
 
 # ---- commands

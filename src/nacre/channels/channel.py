@@ -13,7 +13,10 @@ _NAMES = frozenset(("api", "irc", "matrix", "telegram", "web"))
 
 
 class Arrived(Struct, frozen=True, kw_only=True):
-    """A message from a channel; `id` is the channel's id for it, `shown` the sender's display name."""
+    """A message from a channel; `id` is the channel's id for it, `shown` the sender's display name.
+
+    `handle` is another name of the sender by which nobody else is known at the same time, such as a user name.
+    """
 
     channel: str
     account: str = ""
@@ -23,6 +26,7 @@ class Arrived(Struct, frozen=True, kw_only=True):
     id: str
     text: str
     shown: str = ""
+    handle: str = ""
 
 
 Accept = Callable[[Arrived], Awaitable[None]]

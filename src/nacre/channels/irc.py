@@ -172,6 +172,7 @@ class Irc:
             id=self._id(line),
             text=text,
             shown=line.nick,
+            handle=line.nick if self._config.identify == "nick" else "",
         )
 
     def _sender(self, link: Link, line: Line) -> str:

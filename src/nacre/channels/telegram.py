@@ -148,6 +148,7 @@ class Telegram:
             id=f"{message.chat.id}.{message.id}",
             text=text,
             shown=message.sender.shown,
+            handle=message.sender.username,
         )
         await accept(arrived)
 

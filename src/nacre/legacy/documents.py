@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from nacre.entries import LONGEST_LINE, Describe, Founding, Message, Say, Summarise, Truncate, plain, say
+from nacre.entries import LONGEST_LINE, Describe, Founding, Message, Note, Say, Summarise, Truncate, plain, say
 from nacre.errors import InvalidKey, InvalidMessage
 from nacre.legacy.messages import from_earlier, moment
 from nacre.log.format import escaped
 from nacre.log.names import stem
 
 NOTE = "x.migrated"
+_CHANGED = "x.changed"
+"""A record that only says when an earlier agent changed the session last."""
 _LONGEST_MESSAGE = LONGEST_LINE - 4096
 _MOST_TRIES = 64
 _MESSAGE_START = b'{"role"'
@@ -48,7 +50,7 @@ class Legacy(Struct, frozen=True, kw_only=True):
     """A session as an earlier agent left it.
 
     The first `dropped` of its messages are no longer live. `sha256` is the digest of its file, `meta_sha256` that of
-    the file beside it.
+    the file beside it, and `changed` is when the file was, for sessions that tell no time.
     """
 
     key: str
@@ -57,6 +59,7 @@ class Legacy(Struct, frozen=True, kw_only=True):
     summary: str = ""
     created: datetime | None = None
     updated: datetime | None = None
+    changed: datetime | None = None
     meta: dict[str, Any] = {}
     bad: tuple[Bad, ...] = ()
     base: Base | None = None
@@ -79,8 +82,7 @@ class Legacy(Struct, frozen=True, kw_only=True):
 
     def records(self, now: str) -> list[Founding]:
         """The session as records with their old times; where nothing tells a time it is `now`."""
-        times = self.times(now)
-        end = spelled(self.updated) or (times[-1] if times else spelled(self.created) or now)
+        times, end = self.times(now), self.ended(now)
         found = [Founding(said, ts) for said, ts in zip(self.said, times, strict=True)]
         if self.dropped:
             found.append(Founding(Truncate(len(self.said) - self.dropped), end))
@@ -88,22 +90,38 @@ class Legacy(Struct, frozen=True, kw_only=True):
             found.append(Founding(Summarise(self.summary), end))
         if self.meta:
             found.append(Founding(Describe(self.meta), end))
+        if end > found[-1].ts:
+            found.append(Founding(Note(_CHANGED, None), end))
         return found
 
     def times(self, now: str) -> list[str]:
         """When each message was written: as it says, else when the one before it was."""
-        last = spelled(self.created) or spelled(self.updated) or now
+        last = spelled(self.created) or self.began(now)
         found: list[str] = []
         messages = self.messages
         for message in messages:
             last = spelled(message.created) or last
             found.append(last)
         if messages and messages[-1].created is None:
-            found[-1] = spelled(self.updated) or last
+            found[-1] = max(spelled(self.updated), last)
         return found
 
+    def began(self, now: str) -> str:
+        """When the session began: as it says, or its first message if that is older."""
+        told = [*self._told, spelled(self.created)]
+        return min(filter(None, told), default=spelled(self.updated) or spelled(self.changed) or now)
 
-def read_document(data: bytes, name: str) -> Legacy | None:
+    def ended(self, now: str) -> str:
+        """When the session was last changed: as it says, or its last message if that is younger."""
+        return max((*self._told, spelled(self.updated), self.began(now)))
+
+    @property
+    def _told(self) -> list[str]:
+        """The times that its messages tell."""
+        return [spelled(message.created) for message in self.messages if message.created is not None]
+
+
+def read_document(data: bytes, name: str, *, changed: datetime | None = None) -> Legacy | None:
     """Read a JSON document of one session; None if it is something else. Raises Unreadable if it is no JSON."""
     document = _parsed(data)
     if document is _BAD:
@@ -118,6 +136,7 @@ def read_document(data: bytes, name: str) -> Legacy | None:
         summary=_summary(document),
         created=moment(document.get("created")),
         updated=moment(document.get("updated")),
+        changed=changed,
         meta=_meta({"legacy": rest}) if rest else {},
         bad=bad,
         base=_base(document.get("base")),
@@ -144,8 +163,9 @@ def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime 
         said=tuple(said for _, said in found),
         dropped=sum(line < skip for line, _ in found),
         summary=_summary(about),
-        created=moment(about.get("created_at")) or changed,
-        updated=moment(about.get("updated_at")) or changed,
+        created=moment(about.get("created_at")),
+        updated=moment(about.get("updated_at")),
+        changed=changed,
         meta=_meta(rest),
         bad=tuple(bad for _, _, bad in lines if bad is not None),
         sha256=sha256(data).hexdigest(),

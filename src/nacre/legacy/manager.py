@@ -299,6 +299,6 @@ def session_of(legacy: Legacy, now: datetime) -> Session:
         key=legacy.key,
         messages=tuple(legacy.messages[legacy.dropped :]),
         summary=legacy.summary,
-        created=legacy.created or legacy.updated or now,
-        updated=legacy.updated or legacy.created or now,
+        created=legacy.created or legacy.updated or legacy.changed or now,
+        updated=legacy.updated or legacy.created or legacy.changed or now,
     )

@@ -18,6 +18,7 @@ from nacre.errors import Conflict, LogDamaged, Refused, StoreError
 from nacre.history import live
 from nacre.legacy.continuation import holds, knows, rests_in
 from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
+from nacre.legacy.given_names import GivenNames
 from nacre.legacy.planning import Outcome, Plan, Planner, ops_of
 from nacre.legacy.quarantine import set_aside
 from nacre.legacy.signs import DONE, LOCK, is_due
@@ -78,6 +79,7 @@ def migrate(
     if dry_run:
         return Migration(report=tuple(walk.look()))
     with _alone(store, walk.directory):
+        GivenNames(store).restore()
         return Migration(report=tuple(walk.go()))
 
 
@@ -115,6 +117,7 @@ class _Walk:
         self._progress = progress
         self._now = timestamp(self._ops.now())
         self._planner = Planner(store, self._now)
+        self._names = GivenNames(store)
 
     def look(self) -> Iterator[Migrated]:
         """Say what would be done."""
@@ -252,6 +255,7 @@ class _Walk:
         if plan.outcome != "empty":
             self._write(plan, legacy, src)
             self._check(plan, legacy, src)
+            self._names.give(plan.key, legacy.meta)
         try:
             self._finish(source.folder, source.name, source.original)
             if source.meta:
@@ -263,8 +267,8 @@ class _Walk:
     def _write(self, plan: Plan, legacy: Legacy, src: dict[str, Any]) -> None:
         if plan.outcome in ("migrated", "separate"):
             self._refuse_strangers(plan.key)
-            records = legacy.records(self._now)
-            if not self._store.found(plan.key, records, src=src, archived=legacy.is_archived):
+            records, created = legacy.records(self._now), legacy.began(self._now)
+            if not self._store.found(plan.key, records, src=src, created=created, archived=legacy.is_archived):
                 raise Conflict(f"session {plan.key!r} was created meanwhile; migrate again")
         elif plan.more.wishes:
             note = Note(NOTE, {**src, "added": plan.more.added})

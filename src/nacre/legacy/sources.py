@@ -90,7 +90,7 @@ def read(ops: Ops, source: Source) -> Legacy | None:
     data, changed = found
     name = source.original.removesuffix(".archived").removesuffix(".json").removesuffix(".jsonl")
     if source.is_document:
-        return read_document(data, name)
+        return read_document(data, name, changed=changed)
     legacy = read_lines(data, name, meta=_beside(ops, source), changed=changed)
     return replace(legacy, is_archived=source.is_archived) if legacy is not None else None
 

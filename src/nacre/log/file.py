@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 class LogFile(Writer):
     """One log: its writer, and what is done to it as a whole."""
 
-    def found(self, records: Sequence[Founding], *, src: dict[str, Any]) -> bool:
+    def found(self, records: Sequence[Founding], *, src: dict[str, Any], created: str) -> bool:
         """Put a session that comes from elsewhere in place, whole or not at all; False if there is one already.
 
         It has at least one record, since a header alone is no session. An archived one is new, so it needs no lock.
@@ -39,7 +39,7 @@ class LogFile(Writer):
             if self._holds_session:
                 return False
             uid = self._place.archived or self.next_uid()
-            successor, payloads = founded(records, key=self.key, uid=uid, src=src, rules=self._rules)
+            successor, payloads = founded(records, key=self.key, uid=uid, src=src, created=created, rules=self._rules)
             if payloads:
                 blobs.keep(self._ops, self._place, uid, payloads)
             self._install(successor)

@@ -12,15 +12,14 @@ from nacre.log.successor import Successor
 from nacre.log.tail import Header
 
 
-def founded(
-    records: Sequence[Founding], *, key: str, uid: str, src: dict[str, Any], rules: Rules
+def founded(  # noqa: PLR0913 - all that a session from elsewhere has
+    records: Sequence[Founding], *, key: str, uid: str, src: dict[str, Any], created: str, rules: Rules
 ) -> tuple[Successor, blobs.Payloads]:
     """The log of a session that says in its header where it came from, and its large payloads.
 
     Raises what any of its wishes raises.
     """
-    ts = records[0].ts
-    header = Record(v=FORMAT, n=1, t="open", ts=ts, sid=key, uid=uid, src=src, st=State())
+    header = Record(v=FORMAT, n=1, t="open", ts=created, sid=key, uid=uid, src=src, st=State())
     lines = [seal(header)]
     payloads: blobs.Payloads = {}
     past = Recalled([header])
@@ -32,5 +31,5 @@ def founded(
             payloads |= taken
             lines.append(short_enough(seal(light)))
             past.add(light)
-    kept = Header(uid=uid, sid=key, created=ts, raw=lines[0][:-1])
+    kept = Header(uid=uid, sid=key, created=created, raw=lines[0][:-1])
     return Successor(kept, past.n, past.state, lines), payloads

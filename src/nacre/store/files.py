@@ -199,20 +199,26 @@ class Files:
         elif isinstance(error, StoreError):
             raise DurabilityUnknown(f"session {goal.key!r} was forked, but a power failure may undo it") from error
 
-    def found(self, key: str, records: Sequence[Founding], *, src: dict[str, Any], archived: bool = False) -> bool:
-        """Bring a session in from elsewhere, whole or not at all; False if its key has an active session."""
+    def found(
+        self, key: str, records: Sequence[Founding], *, src: dict[str, Any], created: str = "", archived: bool = False
+    ) -> bool:
+        """Bring a session in from elsewhere, whole or not at all; False if its key has an active session.
+
+        It was `created` when it says so, else with its first record.
+        """
         active = Place.of(self._root, key)
+        created = created or records[0].ts
 
         def work(writer: Writer) -> bool:
             with KeyLock(self._ops, active):
                 if not archived:
-                    return writer.log.found(records, src=src)
+                    return writer.log.found(records, src=src, created=created)
                 # A deletion that was not finished would take the new generation.
                 writer.log.exists()
                 place = active._replace(archived=writer.log.next_uid())
                 make_folder(self._ops, place.folder)
                 with self._briefly(place) as log:
-                    return log.found(records, src=src)
+                    return log.found(records, src=src, created=created)
 
         try:
             return self._writers.alone(key, work)

@@ -1,0 +1,44 @@
+"""The aliases that an earlier agent gave to its sessions: kept, so that they are found by them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from nacre.entries import Unit
+from nacre.history import live, other_names
+from nacre.store.files import Files
+
+_MAIN = re.compile(r"agent:[^:]*:main\Z", re.IGNORECASE)
+"""The main session of an agent, which it lists as an alias of every other one."""
+
+
+class GivenNames:
+    """The names in a store's table, and those that are to be in it."""
+
+    def __init__(self, store: Files) -> None:
+        self._store = store
+        self._known: set[tuple[str, str]] | None = None
+
+    def give(self, key: str, meta: Mapping[str, Any]) -> None:
+        """Give a session the aliases that its meta lists, durably, unless it has them."""
+        wanted = [(name, key) for name in other_names.listed(meta) if name != key and not _MAIN.match(name)]
+        if not wanted:
+            return
+        if self._known is None:
+            # Whoever wrote what is there may have been killed before its flush.
+            self._store.run(other_names.KEY, Unit(wishes=(), creates=False))
+            names = self._store.read(other_names.KEY, other_names.read) or other_names.Names()
+            self._known = {(name, key) for key, given in names.aliases.items() for name in given}
+        new = [pair for pair in wanted if pair not in self._known]
+        if new:
+            self._store.run(other_names.KEY, Unit(other_names.notes(new)))
+            self._known.update(new)
+
+    def restore(self) -> None:
+        """Make the table anew from the meta of all sessions, if there is none."""
+        if self._store.read(other_names.KEY, lambda _: True) is None:
+            for found in self._store.each(archived=False):
+                if found.past.state.mp:
+                    self.give(found.key, live.meta(found.past, found.past.state))
