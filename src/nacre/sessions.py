@@ -382,6 +382,7 @@ class Sessions:
             self._store.run(key, Unit((Describe({"aliases": [*listed, alias]}),), creates=False))
         if key not in self._table().keys.get(alias, ()):
             self._store.run(other_names.KEY, Unit(other_names.notes([(alias, key)])))
+            self._table()
 
     def aliases(self, key: str) -> Sequence[str]:
         """The other names of a session, oldest first."""

@@ -247,3 +247,20 @@ def test_migration_says_what_becomes_of_each_file(nacre: Nacre, tmp_path_factory
 
 def test_a_directory_that_is_not_there_cannot_be_migrated(nacre: Nacre) -> None:
     assert nacre("s", "migrate", "no-such-directory").code == 3
+
+
+def test_a_folder_without_sessions_is_said_with_its_files(
+    nacre: Nacre, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("other")
+    names = [f"{number:02}.txt" for number in range(25)]
+    for name in names:
+        (folder / name).write_text("x")
+    told = nacre("s", "migrate", str(folder))
+    assert told.code == 3
+    assert f"not a session that nacre knows: {folder}/00.txt" in told.err
+    assert "5 more files are unknown" in told.err
+    assert "no session of an earlier agent was found" in told.err
+    found = nacre("s", "migrate", str(folder), "--json")
+    assert (found.code, found.json["ok"], found.json["results"]) == (3, False, [])
+    assert found.json["unknown"] == [f"{folder}/{name}" for name in names]

@@ -96,7 +96,9 @@ def store(nacre: Nacre, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytes
         sessions.set_meta("one", cwd="/before")
     assert nacre("sessions", "archive", "two").code == 0
     assert nacre("sessions", "rm", "three").code == 0
-    monkeypatch.chdir(tmp_path_factory.mktemp("empty"))
+    folder = tmp_path_factory.mktemp("earlier")
+    (folder / "four.jsonl").write_text('{"role": "user", "content": "from before"}\n')
+    monkeypatch.chdir(folder)
     return nacre
 
 

@@ -67,7 +67,7 @@ def worlds(seed: int) -> World:
     def texts(name: str) -> tuple[str, ...]:
         return tuple(f"{name}{n}:{'z' * rng.choice((1, 40, 700))}" for n in range(rng.randint(1, 3)))
 
-    made = [_documents, _plain, _archived, _beside, _same_name]
+    made = [_documents, _plain, _archived, _beside, _same_name, _nanobot]
     files: dict[str, bytes] = {}
     sessions: dict[str, Held] = {}
     for make in rng.sample(made, rng.randint(2, 3)):
@@ -112,6 +112,14 @@ def _beside(texts: Texts) -> Made:
     return files, {"tg:2": Held(said[1:], said, "One went.")}
 
 
+def _nanobot(texts: Texts) -> Made:
+    said = texts("b")
+    about = {"_type": "metadata", "key": "cli:direct", "created_at": "2026-09-01T10:00:00", "metadata": {"title": "T"}}
+    return {"sessions/Y2xpOmRpcmVjdA.jsonl": json.dumps(about).encode() + b"\n" + b"".join(map(line, said))}, {
+        "cli:direct": Held(said, said)
+    }
+
+
 def _same_name(texts: Texts) -> Made:
     """One session's file has the plain name of another session, and one the name that its own log needs."""
     said, other, third = texts("s"), texts("u"), texts("v")
@@ -148,6 +156,8 @@ def check(disk: Disk, world: World, where: str) -> None:
     sessions = nacre.Sessions(store(disk.process()))
     for key, held in world.sessions.items():
         _must(_seen(sessions, key) == held, where, f"{key!r} is {_seen(sessions, key)}, not {held}")
+    if "tg:2" in world.sessions:
+        _must(sessions.exists("tg_old"), where, "the alias of a session is lost")
     active = {info.key for info in sessions.list()}
     _must(active == set(world.sessions), where, f"the sessions are {sorted(active)}")
     # What was no message is in quarantine until it is settled.

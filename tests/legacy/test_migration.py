@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,60 @@ def test_a_document_becomes_a_session_with_its_times(root: Path) -> None:
         "2026-01-02 03:04:05.678",
         "2026-02-02 20:05:06+00:",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts", "times"),
+    [
+        ({}, [{}], ("2026-01-02T03:04:05", "2026-02-02T20:05:06")),
+        ({}, [{"created_at": "2026-01-15T00:00:00Z"}], ("2026-01-02T03:04:05", "2026-02-02T20:05:06")),
+        ({}, [{"created_at": "2025-01-01T00:00:00Z"}], ("2025-01-01T00:00:00", "2026-02-02T20:05:06")),
+        ({}, [{"created_at": "2026-03-01T00:00:00Z"}], ("2026-01-02T03:04:05", "2026-03-01T00:00:00")),
+        (
+            {"created": None},
+            [{"created_at": "2026-01-15T00:00:00Z"}, {}],
+            ("2026-01-15T00:00:00", "2026-02-02T20:05:06"),
+        ),
+        ({"updated": ""}, [{}], ("2026-01-02T03:04:05", "2026-01-02T03:04:05")),
+        ({"created": "", "updated": ""}, [{}], ("2026-05-01T00:00:00", "2026-05-01T00:00:00")),
+    ],
+)
+@pytest.mark.parametrize("shape", ["document", "lines"])
+def test_the_times_of_a_session_are_those_of_the_original(
+    root: Path, shape: str, fields: dict[str, object], texts: list[dict[str, str]], times: tuple[str, str]
+) -> None:
+    told = {"created": "2026-01-02T03:04:05.678Z", "updated": "2026-02-02T20:05:06Z", **fields}
+    messages = [{"role": "user", "content": "a", **text} for text in texts]
+    if shape == "document":
+        put(root, k__json=json.dumps({"key": "k", "messages": messages, **told}).encode())
+    else:
+        put(root, k__jsonl=b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+        put(
+            root, k__meta__json=json.dumps({"key": "k", **{f"{name}_at": time for name, time in told.items()}}).encode()
+        )
+    for file in root.iterdir():
+        os.utime(file, (1777593600, 1777593600))
+    (info,) = started(root)[1].list()
+    assert tuple(time.isoformat()[:19] for time in (info.created, info.updated)) == times
+
+
+def test_files_that_nobody_knows_are_named(root: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    put(old, k__json=document("k", "a"), notes__txt=b"x", __hidden=b"x", lone__meta__json=meta("k"), bad__json=b"{")
+    put(old / "sessions", events__jsonl=b'{"event": 1}\n', x__checkpoint__json=b"{}")
+    names = [f"{old}/lone.meta.json", f"{old}/notes.txt", f"{old}/sessions/events.jsonl"]
+    for dry_run in (True, False):
+        found = migrate(files(root), old, dry_run=dry_run)
+        assert (list(found.unknown), found.is_known) == (names, True)
+    (old / "bad.json").unlink()
+    again = migrate(files(root), old)
+    assert (again.report, list(again.unknown), again.is_known) == ((), names, True)
+
+
+def test_a_folder_in_which_nothing_is_an_earlier_agents_is_said(root: Path, tmp_path: Path) -> None:
+    put(tmp_path / "old", notes__txt=b"x")
+    assert not migrate(files(root), tmp_path / "old").is_known
+    assert migrate(files(root), root).unknown == ()
 
 
 def test_the_original_is_kept_and_the_session_names_it(root: Path) -> None:

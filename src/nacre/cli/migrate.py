@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from nacre.cli.failures import FAILED, OK, PARTIAL, Failure
+from nacre.cli.failures import FAILED, NOT_FOUND, OK, PARTIAL, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import root_of
 from nacre.cli.text import clean, several
@@ -24,6 +24,7 @@ EXAMPLES = (
 )
 
 _LEFT_BEHIND = ("unreadable", "failed")
+_MOST_NAMED = 20
 
 
 def add(parser: ArgumentParser) -> None:
@@ -37,10 +38,13 @@ def run(args: Namespace, out: Out) -> int:
     migration = _migrated(args, out)
     left = sum(found.outcome in _LEFT_BEHIND for found in migration.report)
     if out.json:
-        document = {"ok": migration.ok, "operation": "migrate", "dry_run": args.dry_run}
-        out.document({**document, "results": [_result(found) for found in migration.report]})
+        document = {"ok": migration.ok and migration.is_known, "operation": "migrate", "dry_run": args.dry_run}
+        results = [_result(found) for found in migration.report]
+        out.document({**document, "results": results, "unknown": list(migration.unknown)})
     else:
         _tell(out, migration, dry_run=args.dry_run)
+    if not migration.is_known:
+        return NOT_FOUND
     if not left:
         return OK
     return FAILED if left == len(migration.report) else PARTIAL
@@ -94,7 +98,13 @@ def _tell(out: Out, migration: Migration, *, dry_run: bool) -> None:
         line += f" as {clean(found.key)}, {several(found.messages, 'message')}" if found.key else ""
         aside = f", {several(found.set_aside, 'bad line')} moved to quarantine" if found.set_aside else ""
         out.say(f"{line}{aside}")
-    if not migration.report:
+    for path in migration.unknown[:_MOST_NAMED]:
+        out.warn(f"nacre: not a session that nacre knows: {clean(path)}")
+    if len(migration.unknown) > _MOST_NAMED:
+        out.warn(f"nacre: {len(migration.unknown) - _MOST_NAMED} more files are unknown; --json names all")
+    if not migration.is_known:
+        out.warn("nacre: no session of an earlier agent was found; docs/migration.md says what is recognised")
+    elif not migration.report:
         out.note("there is nothing to migrate")
     elif dry_run:
         out.note("nothing was done: --dry-run")

@@ -123,7 +123,7 @@ class Legacy(Struct, frozen=True, kw_only=True):
 
 def read_document(data: bytes, name: str, *, changed: datetime | None = None) -> Legacy | None:
     """Read a JSON document of one session; None if it is something else. Raises Unreadable if it is no JSON."""
-    document = _parsed(data)
+    document = parsed(data)
     if document is _BAD:
         raise Unreadable("it is not JSON")
     if not _is_session(document):
@@ -131,13 +131,13 @@ def read_document(data: bytes, name: str, *, changed: datetime | None = None) ->
     said, bad = _elements(document["messages"] or [])
     rest = {field: value for field, value in document.items() if field not in _DOCUMENT}
     return Legacy(
-        key=_key(document.get("key"), name),
+        key=key_from(document.get("key"), name),
         said=said,
         summary=_summary(document),
         created=moment(document.get("created")),
         updated=moment(document.get("updated")),
         changed=changed,
-        meta=_meta({"legacy": rest}) if rest else {},
+        meta=meta_from({"legacy": rest}) if rest else {},
         bad=bad,
         base=_base(document.get("base")),
         sha256=sha256(data).hexdigest(),
@@ -150,7 +150,7 @@ def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime 
     `changed` is when the file was, for sessions that tell no time. Raises Unreadable if the metadata says that it is a
     session, and there is no message in it.
     """
-    beside = _parsed(meta) if meta is not None else None
+    beside = parsed(meta) if meta is not None else None
     about = beside if isinstance(beside, dict) else {}
     lines = list(_lines(data))
     if not _are_messages(data, lines, is_session=meta is not None):
@@ -159,14 +159,14 @@ def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime 
     found = [(line, said) for line, said, _ in lines if said is not None]
     rest = {field: value for field, value in about.items() if field not in _META and value not in (None, [], {})}
     return Legacy(
-        key=_key(about.get("key"), name),
+        key=key_from(about.get("key"), name),
         said=tuple(said for _, said in found),
         dropped=sum(line < skip for line, _ in found),
         summary=_summary(about),
         created=moment(about.get("created_at")),
         updated=moment(about.get("updated_at")),
         changed=changed,
-        meta=_meta(rest),
+        meta=meta_from(rest),
         bad=tuple(bad for _, _, bad in lines if bad is not None),
         sha256=sha256(data).hexdigest(),
         meta_sha256=sha256(meta).hexdigest() if meta is not None else "",
@@ -174,10 +174,10 @@ def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime 
 
 
 def is_other(beginning: bytes) -> bool:
-    """Tell by the first line of a file, if it is whole and JSON, that the file is not one of messages."""
+    """Tell by the first line of a file, if it is whole and JSON, that the file is neither of messages nor nanobot's."""
     line, end, _ = beginning.lstrip().partition(b"\n")
-    value = _parsed(line) if end else None
-    return isinstance(value, dict) and not _is_message(value)
+    value = parsed(line) if end else None
+    return isinstance(value, dict) and not _is_message(value) and value.get("_type") != "metadata"
 
 
 def spelled(time: datetime | None) -> str:
@@ -187,8 +187,8 @@ def spelled(time: datetime | None) -> str:
 
 def describe(meta: bytes, name: str) -> tuple[str, str]:
     """The key that metadata tells, and its digest."""
-    about = _parsed(meta)
-    return _key(about.get("key") if isinstance(about, dict) else None, name), sha256(meta).hexdigest()
+    about = parsed(meta)
+    return key_from(about.get("key") if isinstance(about, dict) else None, name), sha256(meta).hexdigest()
 
 
 _DOCUMENT = frozenset(("key", "messages", "summary", "created", "updated", "base"))
@@ -197,7 +197,7 @@ _CONTENT = frozenset(("content", "tool_calls"))
 _BAD = object()
 
 
-def _parsed(data: bytes) -> Any:
+def parsed(data: bytes) -> Any:
     """The JSON value of some bytes, lone surrogates and all."""
     try:
         return json.loads(data.decode("utf-8-sig"))
@@ -223,21 +223,34 @@ def _elements(messages: list[Any]) -> tuple[tuple[Say, ...], tuple[Bad, ...]]:
     return tuple(said), tuple(bad)
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, Say | None, Bad | None]]:
-    """Every line that is not empty: its number among those, its message, and what of it is none."""
-    start = count = 0
+def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Every line that is not empty, and where it starts."""
+    start = 0
     for line in data.split(b"\n"):
         if line.strip():
-            said, bad = _line(line, start)
-            yield count, said, bad
-            count += 1
+            yield start, line
         start += len(line) + 1
+
+
+def said_of(value: Any, raw: bytes, start: int) -> tuple[list[Say], list[Bad]]:
+    """The message that a value is, else what is wrong with it."""
+    try:
+        return [_said(value)], []
+    except InvalidMessage as error:
+        return [], [Bad(start, raw, str(error))]
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, Say | None, Bad | None]]:
+    """Every line that is not empty: its number among those, its message, and what of it is none."""
+    for count, (start, line) in enumerate(lines_of(data)):
+        said, bad = _line(line, start)
+        yield count, said, bad
 
 
 def _line(line: bytes, start: int) -> tuple[Say | None, Bad | None]:
     """A line's message; behind a torn one that was never ended, the message that was glued to it."""
     try:
-        return _said(_parsed(line)), None
+        return _said(parsed(line)), None
     except InvalidMessage as error:
         reason = str(error)
     at = line.find(_MESSAGE_START, 1)
@@ -245,7 +258,7 @@ def _line(line: bytes, start: int) -> tuple[Say | None, Bad | None]:
         if at < 0:
             break
         try:
-            return _said(_parsed(line[at:])), Bad(start, line[:at], "a torn line")
+            return _said(parsed(line[at:])), Bad(start, line[:at], "a torn line")
         except InvalidMessage:
             at = line.find(_MESSAGE_START, at + 1)
     return None, Bad(start, line, reason)
@@ -256,7 +269,7 @@ def _are_messages(data: bytes, lines: list[tuple[int, Say | None, Bad | None]], 
     for _, said, bad in lines:
         if said is not None:
             return True
-        value = _parsed(bad.raw) if bad is not None else None
+        value = parsed(bad.raw) if bad is not None else None
         if isinstance(value, dict):
             return _is_message(value)
     if is_session and data.strip():
@@ -278,7 +291,7 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("role"), str) and not value.keys().isdisjoint(_CONTENT)
 
 
-def _key(given: Any, name: str) -> str:
+def key_from(given: Any, name: str) -> str:
     """The key that a file tells, else its name."""
     try:
         stem(str(given) if isinstance(given, str) else "")
@@ -296,7 +309,7 @@ def _summary(document: dict[str, Any]) -> str:
     return str(plain(summary, "summary")) if isinstance(summary, str) else ""
 
 
-def _meta(fields: dict[str, Any]) -> dict[str, Any]:
+def meta_from(fields: dict[str, Any]) -> dict[str, Any]:
     """Fields for the session's meta; what cannot be stored stays in the original alone."""
     try:
         return dict(plain(fields, "meta"))

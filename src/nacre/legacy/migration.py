@@ -22,7 +22,17 @@ from nacre.legacy.given_names import GivenNames
 from nacre.legacy.planning import Outcome, Plan, Planner, ops_of
 from nacre.legacy.quarantine import set_aside
 from nacre.legacy.signs import DONE, LOCK, is_due
-from nacre.legacy.sources import Source, contents, free_path, has_log_name, lone_metas, read, sources
+from nacre.legacy.sources import (
+    Source,
+    contents,
+    free_path,
+    has_log_name,
+    has_migrated,
+    lone_metas,
+    read,
+    sources,
+    strangers,
+)
 from nacre.log.names import key_of
 from nacre.log.ops import Ops
 from nacre.log.place import Place, settle_names, write_all
@@ -58,9 +68,15 @@ class Migrated(Struct, frozen=True, kw_only=True):
 
 
 class Migration(Struct, frozen=True, kw_only=True):
-    """What became of every file that held an earlier session; `ok` when none was left behind."""
+    """What became of every file that held an earlier session; `ok` when none was left behind.
+
+    `unknown` are the other files of the directory, and `is_known` tells whether anything in it is an earlier agent's,
+    or was before it was migrated.
+    """
 
     report: tuple[Migrated, ...] = ()
+    unknown: tuple[str, ...] = ()
+    is_known: bool = True
 
     @property
     def ok(self) -> bool:
@@ -77,10 +93,10 @@ def migrate(
     """
     walk = _Walk(store, os.path.abspath(directory), progress)  # noqa: PTH100 - paths are text here
     if dry_run:
-        return Migration(report=tuple(walk.look()))
+        return walk.summed_up(tuple(walk.look()))
     with _alone(store, walk.directory):
         GivenNames(store).restore()
-        return Migration(report=tuple(walk.go()))
+        return walk.summed_up(tuple(walk.go()))
 
 
 def migrate_at_start(store: Files) -> Migration:
@@ -118,6 +134,7 @@ class _Walk:
         self._now = timestamp(self._ops.now())
         self._planner = Planner(store, self._now)
         self._names = GivenNames(store)
+        self._known: list[Source] = []
 
     def look(self) -> Iterator[Migrated]:
         """Say what would be done."""
@@ -134,34 +151,49 @@ class _Walk:
         for folder, name in lone_metas(self._ops, self.directory):
             self._finish_meta(folder, name)
 
+    def summed_up(self, report: tuple[Migrated, ...]) -> Migration:
+        """What was done, and what nobody knows; a store has files of its own, which are not named."""
+        directory = self.directory
+        unknown = strangers(self._ops, directory, self._known) if directory != self._root else []
+        is_known = bool(report) or has_migrated(self._ops, directory)
+        return Migration(report=report, unknown=tuple(unknown), is_known=is_known)
+
     # ---- one file after the other
 
     def _each(self, found: Sequence[Source], carry_out: _CarryOut) -> Iterator[Migrated]:
         sizes = [self._size(source) for source in found]
         for source, done in zip(found, accumulate(sizes), strict=True):
-            migrated = self._one(source, carry_out)
+            yield from self._all_of(source, carry_out)
             if self._progress is not None:
                 self._progress(done, sum(sizes))
-            if migrated is not None:
-                yield migrated
 
-    def _one(self, source: Source, carry_out: _CarryOut) -> Migrated | None:
-        """What becomes of one file; None if it is no earlier session's."""
-        file = self._file(source)
+    def _all_of(self, source: Source, carry_out: _CarryOut) -> Iterator[Migrated]:
+        """What becomes of the session in a file, or those in a database; nothing if there is no earlier agent's."""
         try:
-            legacy = read(self._ops, source)
+            for legacy in self._read(source):
+                self._known.append(source)
+                yield self._one(legacy, source, carry_out)
         except FileNotFoundError:
-            return None
+            return
         except (Unreadable, OSError) as error:
-            return Migrated(file=file, outcome="unreadable", detail=str(error))
-        if legacy is None:
-            return None
+            self._known.append(source)
+            yield Migrated(file=self._file(source), outcome="unreadable", detail=str(error))
+
+    def _read(self, source: Source) -> Iterator[Legacy]:
+        if source.is_database:
+            from nacre.legacy.zeroclaw import read_database  # noqa: PLC0415 - loads SQLite, for those who have one
+
+            yield from read_database(self._ops, source.path)
+        elif (legacy := read(self._ops, source)) is not None:
+            yield legacy
+
+    def _one(self, legacy: Legacy, source: Source, carry_out: _CarryOut) -> Migrated:
         try:
             return self._moved(legacy, source, carry_out)
         except (OSError, StoreError) as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_WRITABLE:
                 raise
-            return Migrated(file=file, key=legacy.key, outcome="failed", detail=str(error))
+            return Migrated(file=self._file(source), key=legacy.key, outcome="failed", detail=str(error))
 
     def _moved(self, legacy: Legacy, source: Source, carry_out: _CarryOut) -> Migrated:
         file = self._file(source)
@@ -256,6 +288,9 @@ class _Walk:
             self._write(plan, legacy, src)
             self._check(plan, legacy, src)
             self._names.give(plan.key, legacy.meta)
+        if source.is_database:
+            # It keeps its name: other files of it may be beside it, and the names of both cannot change in one step.
+            return ""
         try:
             self._finish(source.folder, source.name, source.original)
             if source.meta:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat as modes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from nacre.errors import StoreError
 from nacre.legacy.documents import Legacy, is_other, read_document, read_lines
+from nacre.legacy.nanobot import read_nanobot
 from nacre.log.names import is_log_name
 from nacre.log.ops import Ops
 
@@ -21,15 +22,25 @@ _BLOCK = 1024 * 1024
 _BEGINNING = 64 * 1024
 _CLAIMED = re.compile(r"(.+\.jsonl)\.migrating(\.\d+)?\Z", re.DOTALL)
 _META = ".meta.json"
+DATABASE = "sessions.db"
+_WORKSPACE = re.compile(r"[0-9a-f]{32}\Z")
+_KNOWN = re.compile(
+    r"(\..*|migrating\.lock|.*\.migrated(\.\d+)?|.*\.checkpoint\.json|sessions\.db-(wal|shm))\Z", re.DOTALL
+)
+"""What is beside sessions and is none: hidden files, locks, what was migrated, and parts of a session or database."""
 
 
 class Source(NamedTuple):
-    """A file that may hold a session, what it was called first, and the name of the metadata beside it."""
+    """A file that may hold a session, what it was called first, and the name of the metadata beside it.
+
+    A database holds several, and keeps its name.
+    """
 
     folder: str
     name: str
     original: str
     meta: str = ""
+    is_database: bool = False
 
     @property
     def path(self) -> str:
@@ -55,7 +66,7 @@ def sources(ops: Ops, directory: str, *, logs: str = "") -> list[Source]:
     In the folder `logs` a name that logs have is a log's, unless there is metadata beside it.
     """
     found: list[Source] = []
-    for folder in folders_of(directory):
+    for folder in _folders(ops, directory):
         names = _names(ops, folder)
         for name in sorted(names):
             source = _source(folder, name, names)
@@ -71,11 +82,28 @@ def has_log_name(name: str) -> bool:
 
 def lone_metas(ops: Ops, directory: str) -> Iterator[tuple[str, str]]:
     """Metadata beside which there is no session: folder and name."""
-    for folder in folders_of(directory):
+    for folder in _folders(ops, directory):
         names = _names(ops, folder)
         found = (source for name in names if (source := _source(folder, name, names)) is not None)
         used = {source.meta for source in found if source.meta and not _is_ours(ops, source.path)}
         yield from ((folder, name) for name in sorted(names) if name.endswith(_META) and name not in used)
+
+
+def strangers(ops: Ops, directory: str, known: Iterable[Source]) -> list[str]:
+    """The files of a directory, and of its `sessions`, that nobody knows: not those of `known`, and no log of ours."""
+    names = {source.path for source in known} | {f"{source.folder}/{source.meta}" for source in known if source.meta}
+    found = []
+    for folder in _folders(ops, directory):
+        for name in sorted(_names(ops, folder)):
+            path = f"{folder}/{name}"
+            if path not in names and not _KNOWN.match(name) and _is_strange(ops, path):
+                found.append(path)
+    return found
+
+
+def has_migrated(ops: Ops, directory: str) -> bool:
+    """Tell whether files of a directory were migrated before."""
+    return any(".migrated" in name for folder in _folders(ops, directory) for name in _names(ops, folder))
 
 
 def read(ops: Ops, source: Source) -> Legacy | None:
@@ -83,6 +111,8 @@ def read(ops: Ops, source: Source) -> Legacy | None:
 
     Raises Unreadable if it should hold one, and OSError.
     """
+    if source.is_database:
+        return None
     is_told = source.is_document or bool(source.meta)
     found = contents(ops, source.path, unless=None if is_told else is_other)
     if found is None:
@@ -91,6 +121,8 @@ def read(ops: Ops, source: Source) -> Legacy | None:
     name = source.original.removesuffix(".archived").removesuffix(".json").removesuffix(".jsonl")
     if source.is_document:
         return read_document(data, name, changed=changed)
+    if (legacy := read_nanobot(data, name, changed=changed)) is not None:
+        return legacy
     legacy = read_lines(data, name, meta=_beside(ops, source), changed=changed)
     return replace(legacy, is_archived=source.is_archived) if legacy is not None else None
 
@@ -121,9 +153,26 @@ def free_path(ops: Ops, path: str) -> str:
     return free
 
 
+def _folders(ops: Ops, directory: str) -> list[str]:
+    """Where sessions may be: nanobot has a folder for each of its workspaces."""
+    found = list(folders_of(directory))
+    workspaces = [(folder, name) for folder in found for name in _names(ops, folder) if _WORKSPACE.match(name)]
+    return found + [f"{folder}/{name}" for folder, name in sorted(workspaces)]
+
+
+def _is_strange(ops: Ops, path: str) -> bool:
+    """Tell whether a path is a file, and not a log of ours; what cannot be read is one."""
+    try:
+        return modes.S_ISREG(ops.stat(path).st_mode) and contents(ops, path) is not None
+    except OSError:
+        return True
+
+
 def _source(folder: str, name: str, names: set[str]) -> Source | None:
     claimed = _CLAIMED.match(name)
     original = claimed[1] if claimed is not None else name
+    if name == DATABASE:
+        return Source(folder, name, name, is_database=True)
     if original.endswith((".json", ".jsonl.archived")) and not original.endswith(_META):
         return Source(folder, name, original)
     if not original.endswith(".jsonl"):

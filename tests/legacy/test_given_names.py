@@ -1,0 +1,54 @@
+"""Aliases that an earlier agent gave to a session lead to it after the migration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nacre
+from nacre.history import other_names
+from nacre.legacy import migrate
+from tests.legacy.earlier import line, meta
+from tests.legacy.test_migration import files, put, said
+
+KEY, ALIAS, MAIN = "sk_v1_0a", "agent:main:telegram:direct:42", "agent:main:main"
+
+
+def migrated(tmp_path: Path) -> nacre.Sessions:
+    put(
+        tmp_path / "old",
+        sk__jsonl=line("hello"),
+        sk__meta__json=meta(KEY, aliases=[MAIN, KEY, ALIAS, 7, ""], scope={"channel": "telegram"}),
+    )
+    store = files(tmp_path / "store")
+    assert migrate(store, tmp_path / "old").ok
+    return nacre.Sessions(store)
+
+
+def test_a_migrated_session_is_found_by_its_alias(tmp_path: Path) -> None:
+    sessions = migrated(tmp_path)
+    assert sessions.exists(ALIAS)
+    assert (sessions.resolve(ALIAS), said(sessions, ALIAS)) == (KEY, ["hello"])
+    assert [stored.message.content for stored in sessions.transcript(ALIAS)] == ["hello"]
+    assert list(sessions.aliases(KEY)) == [ALIAS]
+
+
+def test_the_main_session_is_not_an_alias_of_every_other(tmp_path: Path) -> None:
+    assert not migrated(tmp_path).exists(MAIN)
+
+
+def test_names_are_given_once(tmp_path: Path) -> None:
+    sessions = migrated(tmp_path)
+    count = len(sessions.records(other_names.KEY))
+    (tmp_path / "old" / "sk.meta.json.migrated").rename(tmp_path / "old" / "sk.meta.json")
+    (tmp_path / "old" / "sk.jsonl.migrated").rename(tmp_path / "old" / "sk.jsonl")
+    assert migrate(files(tmp_path / "store"), tmp_path / "old").ok
+    assert len(sessions.records(other_names.KEY)) == count
+
+
+def test_a_table_that_is_lost_is_made_anew_from_the_sessions(tmp_path: Path) -> None:
+    sessions = migrated(tmp_path)
+    sessions.add_message("other", "user", "x")
+    sessions.delete(other_names.KEY)
+    assert not sessions.exists(ALIAS)
+    assert migrate(files(tmp_path / "store"), tmp_path / "old").ok
+    assert sessions.exists(ALIAS)
