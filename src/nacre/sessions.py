@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from nacre.store.base import Hold
 
 T = TypeVar("T")
+D = TypeVar("D")
 AnyMessage = Message | Mapping[str, Any]
 AnyEntry = AnyMessage | Note | Describe
 Order = Literal["updated", "created", "bytes", "messages", "key"]
@@ -251,6 +252,10 @@ class Sessions:
             )
 
         return self._read(key, get, Snapshot())
+
+    def inspect(self, key: str, get: Callable[[Past], T]) -> T | None:
+        """What a function makes of the records of a session; None if there is none. It may be called more than once."""
+        return self._read(key, get, None)
 
     def hold(self, key: str) -> Hold:
         """An advisory lock for a turn of a session; it does not block writes."""
@@ -490,7 +495,7 @@ class Sessions:
 
     # ---- reading
 
-    def _read(self, key: str, get: Callable[[Past], T], default: T) -> T:
+    def _read(self, key: str, get: Callable[[Past], T], default: D) -> T | D:
         key = _key(key)
         found = self._store.read(key, get)
         if found is None and (target := self._target(key)) is not None:

@@ -1,7 +1,7 @@
 """The files that nacre keeps for a user beside the store: where they are, and how one is replaced."""
 
 # The command line uses this before anything else is loaded, and pathlib takes its time.
-# ruff: noqa: PTH103, PTH105, PTH108, PTH111, PTH118
+# ruff: noqa: PTH103, PTH105, PTH108, PTH111, PTH118, PTH208
 
 from __future__ import annotations
 
@@ -14,6 +14,26 @@ def state_folder() -> str:
     """The user's state directory for nacre: `$XDG_STATE_HOME/nacre`."""
     home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return os.path.join(os.path.expanduser(home), "nacre")
+
+
+def standby_folder(root: str) -> str:
+    """Where the sessions of a store are written while it cannot be used."""
+    from hashlib import blake2b  # noqa: PLC0415 - most runs do not need it
+
+    return os.path.join(state_folder(), "standby", blake2b(root.encode(), digest_size=8).hexdigest())
+
+
+def has_standby(root: str) -> bool:
+    """Tell whether sessions of a store wait outside it until they are brought into it."""
+    return any(name.endswith(".json") for place in standby_places(root) for name in os.listdir(place))
+
+
+def standby_places(root: str) -> list[str]:
+    """The folders in which they wait: one for each process that wrote at the same time."""
+    folder = standby_folder(root)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    return []
 
 
 @contextmanager

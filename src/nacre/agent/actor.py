@@ -20,6 +20,7 @@ from nacre.agent.ports import (
     Entry,
     Event,
     Guard,
+    KernelSessions,
     Notice,
     Output,
     Pace,
@@ -31,7 +32,6 @@ from nacre.entries import Describe, Message, Note, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
 from nacre.history.earlier import Taken
 from nacre.history.window import Window
-from nacre.sessions import Sessions
 
 STOPPED = "[stopped by the user]"
 NOT_RUN = "not run: stopped by the user"
@@ -93,7 +93,7 @@ class Letter:
 class Actor:
     """The only one in this process that writes to its session."""
 
-    def __init__(self, sessions: Sessions, key: str, agent: Agent, *, pace: Pace) -> None:
+    def __init__(self, sessions: KernelSessions, key: str, agent: Agent, *, pace: Pace) -> None:
         self._conversation = Conversation(sessions, key, pace)
         self._hold = sessions.hold(key)
         self._agent, self._is_read = agent, False

@@ -8,14 +8,13 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from nacre.agent.ports import Entry, Pace
-from nacre.entries import Describe, Message, Snapshot
+from nacre.agent.ports import Entry, KernelSessions, Pace
+from nacre.entries import Describe, Message, Past, Snapshot
 from nacre.errors import Conflict
 from nacre.history.earlier import Taken, answer_before, id_of, is_final
 from nacre.history.pairing import without_facts
 from nacre.history.text import cut_middle
 from nacre.history.window import Costs, Window, recent
-from nacre.sessions import Sessions
 
 _AT_HAND = 256
 
@@ -27,7 +26,7 @@ async def at_once() -> None:
 class Conversation:
     """The newest messages of a session; what the model is shown is made of these alone."""
 
-    def __init__(self, sessions: Sessions, key: str, pace: Pace = at_once) -> None:
+    def __init__(self, sessions: KernelSessions, key: str, pace: Pace = at_once) -> None:
         self._sessions, self._pace = sessions, pace
         self.key = key
         self._now = Snapshot()
@@ -77,8 +76,11 @@ class Conversation:
             self.read()
         if not id or self.place(id) is not None:
             return self.answer(id, words.content)
-        read = self._sessions._store.read  # noqa: SLF001 - there is no other way up
-        return await to_thread.run_sync(read, self.key, lambda past: answer_before(past, words, id=id, ends=is_final))
+
+        def find(past: Past) -> Message | None:
+            return answer_before(past, words, id=id, ends=is_final)
+
+        return await to_thread.run_sync(self._sessions.inspect, self.key, find)
 
     async def commit(self, entries: Sequence[Entry | Describe], *, id: str | None = None) -> int:
         """Store entries as one unit, and return when they are durable, whatever is cancelled meanwhile."""

@@ -12,11 +12,10 @@ from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Actor, Agent, Inbound, Letter
 from nacre.agent.conversation import at_once
-from nacre.agent.ports import Ask, Emit, Event, Pace
+from nacre.agent.ports import Ask, Emit, Event, KernelSessions, Pace
 from nacre.entries import Message
 from nacre.errors import NacreError, Stopped
 from nacre.history.earlier import is_final
-from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,13 @@ class Kernel:
     """
 
     def __init__(
-        self, sessions: Sessions, agent_for: AgentFor, *, idle: float = 300, most: int = 1000, pace: Pace = at_once
+        self,
+        sessions: KernelSessions,
+        agent_for: AgentFor,
+        *,
+        idle: float = 300,
+        most: int = 1000,
+        pace: Pace = at_once,
     ) -> None:
         self._sessions, self._agent_for = sessions, agent_for
         self._idle, self._most, self._pace = idle, most, pace

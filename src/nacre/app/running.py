@@ -13,7 +13,6 @@ from typing import Any, cast
 import anyio
 from msgspec.structs import replace
 
-import nacre
 from nacre.agent.actor import Agent, Inbound
 from nacre.agent.filling import Filling, measure
 from nacre.agent.fitting import Material, fit
@@ -33,6 +32,7 @@ from nacre.app.furnishing import Furniture, Makings, furnish, workspace
 from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
 from nacre.app.models import provider_for
+from nacre.app.opening import open_sessions
 from nacre.app.options import USUAL, Options
 from nacre.app.origin import last_model, local_model_before
 from nacre.app.permissions import PermissionStore, rules_of
@@ -65,11 +65,12 @@ _FOR_A_TITLE = 4
 
 
 class App:
-    """A running agent and its parts."""
+    """A running agent and its parts; `trouble` says why its store cannot be used and another stands in for it."""
 
     def __init__(self, settings: Settings, sessions: Sessions, provider: Provider, *, name: str = MAIN) -> None:
         self.name = name
         self.is_ending = False
+        self.trouble = ""
         self.settings = settings
         self.sessions = sessions
         self.provider = as_chain(provider, settings)
@@ -352,7 +353,8 @@ def store_of(root: str, agent: str) -> str:
 async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = ignored) -> AsyncIterator[App]:
     """Put the parts of an agent together and run them; whatever happens, all are closed, the store last.
 
-    Raises StoreError, ConfigError, and ProviderError if there is no model to talk to.
+    If the store cannot be used, another stands in for it, and `App.trouble` says so. Raises StoreError, ConfigError,
+    and ProviderError if there is no model to talk to.
     """
     store, agent, incognito = options.store, options.agent, options.incognito
     root = _root(store)
@@ -365,16 +367,21 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         mine = mine.override("agent.persona", options.system)
     closing = Closing()
     try:
-        sessions = nacre.open(":memory:" if incognito else store)
+        opened = open_sessions(root, incognito=incognito)
+        sessions = opened.sessions
         closing.add("store", _later(sessions.close))
         app = App(mine, sessions, await provider_for(mine, options.model), name=agent)
         closing.add("model", app.close)
         app.folder = folder
         app.options = options
+        app.trouble = opened.trouble
+        if opened.trouble:
+            # What the agent keeps beside its sessions is where they are.
+            root = sessions.location
         guests = Guests(mine, sessions.aliases)
         app.is_guest = lambda key: guests(app.children.outermost(key))
         home, notes = open_home(root, configured=mine.text("agent.workspace"))
-        if not incognito and mine.flag("memory.enabled"):
+        if not incognito and not opened.trouble and mine.flag("memory.enabled"):
             embedding = usual_embedding if mine.text("memory.embeddings") == "auto" else lambda: None
             reader = await _reader(app, closing)
             app.memory = Memory(sessions, home, provider=reader, embedding=embedding, skips=app.skips_memory)
@@ -384,7 +391,7 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
             sessions=sessions,
             children=app.children,
             memory=app.memory,
-            root=_outermost(root, agent),
+            root=root if opened.trouble else _outermost(root, agent),
             home=home,
             folder=folder or open_folder(workspace(mine, root), settings),
             is_daemon=folder is None,
@@ -392,7 +399,7 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
             keep=app.file_history.keep,
         )
         app.furniture = await furnish(makings, closing)
-        app.furniture.notes[:0] = [*notes, *_folder_notes(makings, incognito=incognito)]
+        app.furniture.notes[:0] = [*opened.notes, *notes, *_folder_notes(makings, incognito=incognito)]
         if (kept := app.permission_root()) is not None:
             app.furniture.notes.extend(PermissionStore().problems(kept))
         app.file_history.workspace = app.furniture.files

@@ -21,7 +21,7 @@ from nacre.cli.usage import FOLDERS
 from nacre.errors import NacreError
 from nacre.keys import OWN_KEYS, is_internal
 from nacre.render.quarantine import notices
-from nacre.state import state_folder
+from nacre.state import has_standby, standby_folder, state_folder
 
 EXAMPLES = (
     ("check everything", "nacre doctor"),
@@ -59,9 +59,13 @@ def _checks(args: Namespace, out: Out, root: str) -> Iterator[Check]:
         yield _unfinished(root)
         yield _quarantine(args)
         yield from _emptied(root)
+    elif os.path.lexists(root):
+        hint = "move it away, or choose another store with --store"
+        yield Check("store", "fail", f"{root} is not a directory", hint)
     else:
         hint = "the first message creates it; is --store or --agent right?"
         yield Check("store", "warn", f"{root} does not exist yet", hint)
+    yield from _standby(root)
     yield _space(root)
     yield _index(root)
     yield from _state_files()
@@ -192,6 +196,13 @@ def _unfinished(root: str) -> Check:
     return Check(
         "leftovers", "warn", f"{several(len(found), 'leftover file')}, {room}", "`nacre sessions gc` removes them"
     )
+
+
+def _standby(root: str) -> Iterator[Check]:
+    """Sessions that were written while the store could not be used."""
+    if has_standby(root):
+        where = f"messages that were written without the store wait in {standby_folder(root)}"
+        yield Check("standby", "warn", where, "the next `nacre chat` or `nacre serve` brings them into the store")
 
 
 def _space(root: str) -> Check:

@@ -19,18 +19,28 @@ from nacre.log.reader import reading
 logger = logging.getLogger(__name__)
 
 
-def fallback(directory: str | os.PathLike[str], error: Exception, *, ops: Ops | None = None) -> SessionManager:
+def fallback(
+    directory: str | os.PathLike[str], error: Exception, *, place: str = "", ops: Ops | None = None
+) -> SessionManager:
     """Return the earlier store on a directory whose store cannot be opened or written, and say so.
 
     Sessions that are in logs can be read, and written to as documents that go on from them; the next migration appends
-    what these say. Nothing survives that is not saved.
+    what these say. Nothing survives that is not saved. The documents are in the directory, or in another `place`.
     """
     logger.warning(
         "the store cannot be used; until it can, sessions are stored as JSON documents",
-        extra={"directory": os.fspath(directory), "error": str(error)},
+        extra={"directory": place or os.fspath(directory), "error": str(error)},
     )
     calls = ops or Ops()
-    return SessionManager(directory, ops=calls, elsewhere=Logs(calls, os.fspath(directory)))
+    return SessionManager(place or directory, ops=calls, elsewhere=_logs(calls, os.fspath(directory)))
+
+
+def _logs(ops: Ops, root: str) -> Logs | None:
+    try:
+        return Logs(ops, root)
+    except StoreError as error:
+        logger.warning("the sessions of the store cannot be read", extra={"directory": root, "error": str(error)})
+        return None
 
 
 class Logs:
@@ -61,6 +71,9 @@ class Logs:
                 seen = self._look(place)
                 if seen is not None:
                     return seen
+        except NotADirectoryError:
+            # A file is where a folder of the store should be: there are no logs.
+            pass
         except OSError as error:
             raise StoreError(f"session {key!r} cannot be read: {error}") from error
         session = self._earlier.get(key)

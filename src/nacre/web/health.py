@@ -106,7 +106,8 @@ class Check:
 
 
 def _written(parts: Parts) -> list[Trouble]:
-    found = [Trouble("store", why) for why in map(_refusal, _places(parts.agents)) if why]
+    found = [Trouble("store", app.trouble) for app in parts.agents.values() if app.trouble]
+    found += [Trouble("store", why) for why in map(_refusal, _places(parts.agents)) if why]
     unsound = sum(load.unsound for load in parts.loads().values())
     return (
         [*found, Trouble("store", f"{unsound} logs could not be flushed or moved to a new file")] if unsound else found

@@ -1,0 +1,88 @@
+"""The sessions of a run: the store, or what stands in for it while it cannot be used."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import nacre
+from nacre.errors import Refused, StoreError
+from nacre.history.live import RULES
+from nacre.sessions import Sessions
+from nacre.store.files import Files
+
+if TYPE_CHECKING:
+    from nacre.legacy.stand_in import StandIn
+
+logger = logging.getLogger(__name__)
+
+
+class Opened(NamedTuple):
+    """The sessions, what is to be said at the start, and why the store cannot be used: "" if it can."""
+
+    sessions: Sessions
+    notes: list[str]
+    trouble: str = ""
+
+
+def open_sessions(root: str, *, incognito: bool) -> Opened:
+    """Open a store, and bring home what was written while it could not be used.
+
+    If it cannot be used now, sessions are JSON documents in the user's state directory. Raises StoreError if those
+    cannot be written either, or if the store is of a newer version.
+    """
+    if incognito:
+        return Opened(nacre.open(":memory:"), [])
+    try:
+        sessions = nacre.open(root)
+        _check_writable(root)
+    except StoreError as error:
+        if type(error) not in (StoreError, Refused):
+            # Its version is newer, or it is damaged: that is not for another store to hide.
+            raise
+        return _stand_in(root, error)
+    return Opened(sessions, _brought_home(sessions))
+
+
+def _check_writable(root: str) -> None:
+    """Raise Refused if nothing can be written: a store that may only be read can be opened."""
+    if not os.access(f"{root}/sessions", os.W_OK | os.X_OK):
+        raise Refused(f"{root} cannot be written; is its disk read-only?")
+
+
+def _stand_in(root: str, error: StoreError) -> Opened:
+    from nacre.legacy.stand_in import StandIn  # noqa: PLC0415 - for a store that cannot be used
+
+    store = StandIn(root, error, rules=RULES)
+    return Opened(Sessions(store), [_notice(store)], f"the store cannot be used: {error}")
+
+
+def _notice(store: StandIn) -> str:
+    return (
+        f"THE STORE CANNOT BE USED: {store.reason}. Messages are saved as JSON documents in {store.location}, "
+        "and the next start with a usable store brings them into it. Until then there is no search, archive, fork "
+        "or memory, and titles and settings of a session are not kept."
+    )
+
+
+def _brought_home(sessions: Sessions) -> list[str]:
+    """Bring in what was written while the store could not be used; what a person should be told of that."""
+    from nacre.state import has_standby  # noqa: PLC0415 - the same
+
+    if not has_standby(sessions.location):
+        return []
+    from nacre.legacy.stand_in import bring_home  # noqa: PLC0415 - the same
+
+    store = Files(sessions.location, rules=RULES)
+    try:
+        found = [migrated for migration in bring_home(store) for migrated in migration.report]
+    except (StoreError, OSError) as error:
+        logger.warning("what was written without the store could not be brought in", extra={"error": str(error)})
+        return [f"what was written while the store could not be used is not in it yet: {error}"]
+    finally:
+        store.close()
+    bad = [f"{one.file} could not be brought into the store: {one.detail}" for one in found if one.detail]
+    count = sum(one.messages for one in found if one.outcome in {"migrated", "separate", "appended"})
+    good = [f"{count} messages that were written while the store could not be used are in it now"] if count else []
+    return good + bad
