@@ -38,7 +38,8 @@ class Planner:
 
     def plan(self, legacy: Legacy, src: dict[str, Any]) -> Plan:
         """Decide what to do with a session that came from `src`."""
-        if legacy.is_empty:
+        if legacy.is_empty and (legacy.base is None or not self._is_active(legacy.key)):
+            # A document that goes on from a log, and has nothing, says that all of it was dropped.
             return Plan("empty", legacy.key)
         for key in _keys(legacy.key):
             plan = self._under(key, legacy, src)

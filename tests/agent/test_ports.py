@@ -1,0 +1,71 @@
+"""The kernel runs on whatever has the methods that it states, and needs no others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import anyio
+
+import nacre
+from nacre.agent.actor import Agent, Inbound
+from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Entry, KernelSessions, Tool, TurnLock
+from nacre.entries import Describe, Message, Past, Snapshot, ToolCall
+from nacre.providers.scripted import Scripted
+from nacre.sessions import Sessions
+
+T = TypeVar("T")
+
+
+class Few:
+    """Sessions that can do no more than what the kernel states."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.__sessions = sessions
+
+    def submit(self, key: str, entries: Sequence[Entry | Describe], *, id: str | None = None) -> Awaitable[int]:
+        return self.__sessions.submit(key, entries, id=id)
+
+    def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
+        return self.__sessions.snapshot(key, last=last)
+
+    def get_history(self, key: str, *, last: int | None = None) -> list[Message]:
+        return self.__sessions.get_history(key, last=last)
+
+    def exists(self, key: str) -> bool:
+        return self.__sessions.exists(key)
+
+    def inspect(self, key: str, get: Callable[[Past], T]) -> T | None:
+        return self.__sessions.inspect(key, get)
+
+    def hold(self, key: str) -> TurnLock:
+        return self.__sessions.hold(key)
+
+
+def guard(_: str, __: Any) -> Any:
+    async def decide(_: Tool, __: ToolCall) -> str:
+        return ""
+
+    return decide
+
+
+def test_a_turn_needs_only_what_is_stated() -> None:
+    async def act() -> None:
+        with nacre.open(":memory:") as sessions:
+            few: KernelSessions = Few(sessions)
+            provider = Scripted([["one"], ["two"]], model="m")
+            async with Kernel(few, lambda _: Agent(provider=lambda: provider, guard=guard)) as kernel:
+                first = await kernel.deliver(Inbound(key="k", content="a", id="1"))
+                again = await kernel.deliver(Inbound(key="k", content="a", id="1"))
+                assert first is not None
+                assert again is not None
+                assert (first.content, again.content) == ("one", "one")
+                sessions.truncate_history("k", 0)
+                async with Kernel(few, lambda _: Agent(provider=lambda: provider, guard=guard)) as other:
+                    late = await other.deliver(Inbound(key="k", content="a", id="1"))
+                    assert late is not None
+                    assert late.content == "one"
+                    assert await other.resume("k") is None
+
+    anyio.run(act)

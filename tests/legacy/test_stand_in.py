@@ -1,0 +1,162 @@
+"""What stands in for a store that cannot be used: saved with every write, and brought home without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import nacre
+from nacre import DurabilityUnknown, Message, Sessions, StoreError
+from nacre.entries import Note
+from nacre.history.live import RULES
+from nacre.legacy.stand_in import StandIn, bring_home
+from nacre.state import has_standby, standby_places
+from nacre.store.files import Files
+
+REASON = StoreError("it is broken")
+Act = Callable[[Sessions], object]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def stand_in(root: Path) -> Iterator[Sessions]:
+    with Sessions(StandIn(str(root), REASON, rules=RULES)) as sessions:
+        yield sessions
+
+
+def anew(root: Path) -> Sessions:
+    """What another process finds."""
+    return Sessions(StandIn(str(root), REASON, rules=RULES))
+
+
+def home(root: Path) -> Sessions:
+    store = Files(str(root), rules=RULES)
+    assert all(found.ok for found in bring_home(store))
+    return Sessions(store)
+
+
+def said(sessions: Sessions, key: str = "k") -> list[object]:
+    return [message.content for message in sessions.get_history(key)]
+
+
+@pytest.mark.parametrize(
+    ("act", "texts", "summary"),
+    [
+        (lambda sessions: None, ["a", "b", "c"], ""),
+        (lambda sessions: sessions.add_messages("k", [{"role": "user", "content": "d"}], id="1"), list("abcd"), ""),
+        (lambda sessions: sessions.truncate_history("k", 1), ["c"], ""),
+        (lambda sessions: sessions.set_summary("k", "S", upto=3), ["c"], "S"),
+        (lambda sessions: sessions.set_history("k", [Message(role="user", content="x")]), ["x"], ""),
+        (lambda sessions: sessions.pop("k"), ["a", "b"], ""),
+        (lambda sessions: sessions.clear("k"), [], ""),
+    ],
+)
+@pytest.mark.parametrize("was_there", [False, True])
+def test_what_is_written_is_there_again_here_and_at_home(
+    root: Path, act: Act, texts: list[str], summary: str, was_there: bool
+) -> None:
+    """Whether the session began in the store, which can still be read, or without it."""
+    if was_there:
+        with nacre.open(root) as sessions:
+            sessions.add_message("k", "user", "a")
+    with anew(root) as sessions:
+        for text in "bc" if was_there else "abc":
+            sessions.add_message("k", "user", text)
+        act(sessions)
+        assert (said(sessions), sessions.get_summary("k")) == (texts, summary)
+    with anew(root) as sessions:
+        assert (said(sessions), sessions.get_summary("k")) == (texts, summary)
+        assert [stored.message.content for stored in sessions.transcript("k")] == texts
+    with home(root) as sessions:
+        assert (said(sessions), sessions.get_summary("k")) == (texts, summary)
+        assert len(list(sessions.list())) == (1 if texts or was_there else 0)
+    assert not has_standby(str(root))
+
+
+def test_a_retry_is_saved_once(stand_in: Sessions, root: Path) -> None:
+    for _ in range(2):
+        stand_in.add_messages("k", [{"role": "user", "content": "a"}], id="1")
+    stand_in.close()
+    with anew(root) as again:
+        assert said(again) == ["a"]
+
+
+def test_what_is_no_message_makes_no_document(stand_in: Sessions, root: Path) -> None:
+    stand_in.append("k", "x.note", {"a": 1})
+    stand_in.submit("k", [Note("x.note", 2)]).result()
+    stand_in.with_internal_keys().add_message("nacre:inbox", "user", "x")
+    assert not has_standby(str(root))
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda sessions: sessions.archive("k"),
+        lambda sessions: sessions.unarchive("k"),
+        lambda sessions: sessions.delete("k"),
+        lambda sessions: sessions.fork("k", "l"),
+    ],
+)
+def test_what_needs_the_store_is_refused_with_the_reason(stand_in: Sessions, act: Act) -> None:
+    stand_in.add_message("k", "user", "a")
+    with pytest.raises(StoreError, match="while the store cannot be used: it is broken"):
+        act(stand_in)
+    with pytest.raises(StoreError, match="no index to search"):
+        stand_in.search("a")
+    assert said(stand_in) == ["a"]
+
+
+def test_two_processes_have_places_of_their_own(stand_in: Sessions, root: Path) -> None:
+    with anew(root) as other:
+        assert other.location != stand_in.location
+        stand_in.add_message("k", "user", "a")
+        other.add_message("l", "user", "b")
+        assert list(bring_home(Files(str(root), rules=RULES))) == []
+    stand_in.close()
+    stand_in.close()
+    with home(root) as sessions:
+        assert (said(sessions, "k"), said(sessions, "l")) == (["a"], ["b"])
+
+
+def test_a_document_that_cannot_be_saved_is_said(stand_in: Sessions, root: Path) -> None:
+    (place,) = standby_places(str(root))
+    (Path(place) / "k.json").write_text("{")
+    with pytest.raises(DurabilityUnknown, match="is in memory only"):
+        stand_in.add_message("k", "user", "a")
+
+
+def test_where_there_is_no_place_the_store_is_the_error(state: Path, root: Path) -> None:
+    state.write_text("x")
+    with pytest.raises(StoreError, match="it is broken"):
+        anew(root)
+    assert standby_places(str(root)) == []
+
+
+def test_there_are_not_places_without_end(root: Path) -> None:
+    opened = [anew(root) for _ in range(16)]
+    with pytest.raises(StoreError, match="it is broken"):
+        anew(root)
+    for sessions in opened:
+        sessions.close()
+
+
+def test_a_store_whose_folders_are_files_has_no_logs(root: Path) -> None:
+    root.write_text("x")
+    with anew(root) as sessions:
+        assert said(sessions) == []
+        sessions.add_message("k", "user", "a")
+    root.unlink()
+    with home(root) as sessions:
+        assert said(sessions) == ["a"]
