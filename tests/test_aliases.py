@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre import Conflict, InvalidKey, SessionNotFound, Sessions
+from nacre import Conflict, InvalidKey, SessionNotFound, Sessions, StoreError
 from nacre.history import other_names
+from tests.paths import log_of
 
 
 @pytest.fixture(params=["files", "memory"])
@@ -111,3 +112,17 @@ def test_deleting_a_session_erases_its_names_and_no_others(tmp_path: Path) -> No
 )
 def test_only_names_in_the_meta_are_names(meta: dict[str, object], found: list[str]) -> None:
     assert other_names.listed(meta) == found
+
+
+def test_names_that_cannot_be_read_keep_nothing_from_being_stored(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        sessions.add_message("one", "user", "hello")
+        sessions.add_alias("one", "uno")
+    log = log_of(tmp_path, other_names.KEY)
+    log.unlink()
+    log.mkdir()
+    with nacre.open(tmp_path) as sessions:
+        sessions.add_message("one", "user", "more")
+        assert said(sessions, "one") == ["hello", "more"]
+        with pytest.raises(StoreError):
+            sessions.exists("uno")

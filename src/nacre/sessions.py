@@ -526,9 +526,15 @@ class Sessions:
         return found[0] if len(found) == 1 else None
 
     def _goal(self, key: str) -> str:
-        """Where what is written under a key goes; the names are those that were last read, since every write asks."""
-        table = self._table() if self._names is None else self._names
-        return self.resolve(key) if key in table.keys else key
+        """Where what is written under a key goes; the names are those that were last read, since every write asks.
+
+        If they cannot be read, that is no reason to store nothing.
+        """
+        try:
+            names = self._names or self._table()
+        except StoreError:
+            return key
+        return self.resolve(key) if key in names.keys else key
 
     def _table(self) -> other_names.Names:
         """Every alias, read again if somebody has written one since."""

@@ -63,6 +63,7 @@ def test_nothing_is_stored_where_the_place_itself_may_not_survive(disk: Disk) ->
 
 def test_a_directory_above_that_is_not_ours_is_not_ours_to_sync(disk: Disk) -> None:
     sessions = opened(disk)
+    assert not sessions.exists("a")
     synced: list[str] = []
     disk.before = lambda call, arguments: synced.append(arguments[0]) if call == "fsync" else None
     disk.fail(Fault(call="open", nth=2, errno=errno.EACCES))
