@@ -20,6 +20,7 @@ from nacre.agent.ports import Effect, Output, Scene, Spec
 from nacre.errors import ProviderError
 from nacre.providers.scripted import Call, Pause, Scripted
 from nacre.web import changes
+from tests.paths import log_of
 from tests.web.conftest import Echo, Serve, Site, events
 
 
@@ -46,9 +47,28 @@ def test_a_list_is_what_the_command_line_prints(echo: Site) -> None:
     found = get(echo, "/api/sessions")
     (item,) = found.pop("items")
     assert found == {"schema_version": 1, "count": 1, "total": 1, "has_more": False, "next_cursor": None}
-    assert list(item) == ["key", "title", "messages", "created", "updated", "bytes", "archived"]
+    assert list(item) == ["key", "title", "messages", "created", "updated", "bytes", "archived", "quarantine"]
     assert (item["key"], item["messages"], item["archived"]) == ("telegram:42", 2, False)
     assert item["created"].endswith("Z")
+
+
+def test_a_session_with_something_in_quarantine_says_so_until_it_is_settled(echo: Site) -> None:
+    fill(echo, "telegram:42", "hello")
+    echo.sessions.add_messages("telegram:42", [{"role": "user", "content": f"part {i}"} for i in range(2)])
+    log = log_of(echo.sessions.location, "telegram:42")
+    log.write_bytes(log.read_bytes().replace(b"part 1", b"part l"))
+    echo.sessions.get_history("telegram:42")
+    told = {
+        "records": 1,
+        "bytes": echo.sessions.quarantine()[0].bytes,
+        "text": "1 record of this session is in quarantine",
+        "command": "nacre sessions quarantine show telegram:42",
+    }
+    assert get(echo, "/api/sessions")["items"][0]["quarantine"] == told
+    assert get(echo, "/api/sessions/telegram:42")["quarantine"] == told
+    echo.sessions.restore("telegram:42")
+    assert get(echo, "/api/sessions")["items"][0]["quarantine"] is None
+    assert get(echo, "/api/sessions/telegram:42")["quarantine"] is None
 
 
 def test_a_list_is_filtered_sorted_and_paged(echo: Site) -> None:

@@ -18,6 +18,7 @@ from nacre.sessions import Sessions
 from nacre.web import glances, listing
 from nacre.web.listing import Filters
 from nacre.web.server import application
+from tests.paths import log_of
 from tests.web.browser.site import HEADERS, HOSTS, TOKEN, called, fill, got, made, posted, returned, said
 
 
@@ -50,6 +51,24 @@ def test_a_row_counts_calls_failures_tokens_and_branches(sessions: Sessions) -> 
     assert '2 tool calls, <em class="wrong">1 failed</em> · 1.5k tokens · 2 branches' in html
     [row] = json.loads(got(sessions, "/index.json"))["items"]
     assert (row["calls"], row["failed"], row["tokens"], row["branches"]) == (2, 1, 1500, 2)
+
+
+def test_list_and_transcript_say_what_is_in_quarantine_until_it_is_settled(sessions: Sessions) -> None:
+    for at in range(14):
+        sessions.add_message(f"web:{at:02}", "user", "hello")
+        sessions.add_messages(f"web:{at:02}", [said("user", "part 0"), said("user", "part 1")])
+        log = log_of(sessions.location, f"web:{at:02}")
+        log.write_bytes(log.read_bytes().replace(b"part 1", b"part l"))
+        sessions.get_history(f"web:{at:02}")
+    text = "1 record of this session is in quarantine"
+    html = got(sessions, "/")
+    assert (html.count(text), "and 2 more sessions" in html) == (12, True)
+    assert json.loads(got(sessions, "/index.json"))["items"][0]["quarantine"]["text"] == text
+    assert text in got(sessions, "/index.md")
+    assert f"{text} <code>nacre sessions quarantine show web:00</code>" in got(sessions, "/s/web:00")
+    for at in range(14):
+        sessions.discard(f"web:{at:02}")
+    assert "in quarantine" not in got(sessions, "/") + got(sessions, "/s/web:00")
 
 
 def test_what_was_counted_goes_on_from_where_it_was(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
