@@ -6,14 +6,18 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import pytest
 
 import nacre
-from nacre.entries import Note, describe_quarantine
+from nacre.entries import Note, Past, Record, Restore, Rules, Stamp, State, Wish, describe_quarantine
 from nacre.history.live import RULES
+from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
 from nacre.log.place import Place
+from nacre.log.quarantine import entries, set_aside, settle
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault, Killed, images
 from tests.paths import log_of
@@ -246,12 +250,12 @@ def test_restore_and_discard_of_what_is_not_there() -> None:
     disk = Disk()
     write(disk)
     sessions = opened(disk)
-    for settle in (sessions.restore, sessions.discard):
-        assert settle("k") == nacre.Settlement(key="k")
+    for act in (sessions.restore, sessions.discard):
+        assert act("k") == nacre.Settlement(key="k")
         with pytest.raises(nacre.SessionNotFound, match="entry 7"):
-            settle("k", 7)
+            act("k", 7)
         with pytest.raises(nacre.InvalidArgument):
-            settle("k", 0)
+            act("k", 0)
     with pytest.raises(nacre.InvalidKey):
         sessions.quarantine("")
     with pytest.raises(nacre.SessionNotFound):
@@ -277,21 +281,21 @@ def test_counts_never_include_what_is_gone(lost: str) -> None:
     assert [info.messages for info in sessions.list(prefix="k")] == [len(said(sessions))]
 
 
-@pytest.mark.parametrize("entries", ["one", "all"])
-def test_restore_killed_at_any_call_is_done_or_not_and_never_twice(entries: str) -> None:
+@pytest.mark.parametrize("chosen", ["one", "all"])
+def test_restore_killed_at_any_call_is_done_or_not_and_never_twice(chosen: str) -> None:
     nth = 0
     while True:
         nth += 1
         disk = damaged_twice()
         disk.fail(Fault(call="*", nth=nth, mode="kill"))
         try:
-            opened(disk).restore("k", 1 if entries == "one" else None)
+            opened(disk).restore("k", 1 if chosen == "one" else None)
             break
         except Killed:
             disk.heal()
         at_once = said(opened(disk.clone()))
         assert at_once[:4] == ["one", "two", "three", "later"]
-        assert len(at_once) in ((4, 5) if entries == "one" else (4, 7)), nth
+        assert len(at_once) in ((4, 5) if chosen == "one" else (4, 7)), nth
         for image in [disk, *images(disk.snapshot(), random.Random(nth), 3)]:
             opened(image).restore("k")
             assert sorted(said(opened(image))[4:]) == ["member 0", "member 1", "member 3"], nth
@@ -465,6 +469,83 @@ def test_entries_of_earlier_versions_are_reported_and_restored() -> None:
     assert [len(entry.records) for entry in found] == [3, 0, 0, 0, 0]
     assert len(opened(disk).restore("k").numbers) == 3
     assert not waits(disk)
+
+
+def test_records_of_a_later_format_and_bytes_that_are_no_text_stay_as_they_are() -> None:
+    disk = Disk()
+    write(disk).close()
+    body = b'{"v":2,"n":9,"t":"msg","ts":"2026-11-15T18:00:00.000Z","st":[0,0,0,0,0,0]'
+    later = b'%b,"crc":"%08x"}' % (body, crc32(body))
+    place, uid = Place.of(ROOT, "k"), opened(disk).transcript("k")[0].generation
+    process = disk.process()
+    for at, raw in enumerate((later, b"\xff\xfe")):
+        fd = process.open("/bytes", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        process.write(fd, raw)
+        set_aside(process, place, uid, Lines(process, fd, len(raw)), [Piece(0, len(raw), raw, None)], reason=f"{at}")
+    first, second = opened(disk).quarantine("k")
+    assert (first.records, first.kind, first.text.encode()) == ((), "0", later)
+    assert (second.records, second.bytes, second.text) == ((), 2, "\ufffd\ufffd")
+    settle(process, place, uid, [1, 2], "discarded")
+    before = disk.read(place.quarantine(uid))
+    settle(process, place, uid, [1, 2], "discarded")
+    assert disk.read(place.quarantine(uid)) == before
+    assert entries(process, place, "0" * 32) == []
+    assert not waits(disk)
+
+
+def test_what_the_rules_refuse_is_not_restored_and_stays_reported() -> None:
+    disk = damaged_twice()
+
+    def refuse(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:
+        if isinstance(wish, Restore):
+            raise nacre.InvalidMessage("not today")
+        return RULES.advance(wish, stamp, state, past)
+
+    sessions = nacre.Sessions(Files(ROOT, rules=Rules(advance=refuse, redo=RULES.redo), ops=disk.process()))
+    with pytest.raises(nacre.InvalidMessage, match="not today"):
+        sessions.restore("k")
+    assert len(opened(disk).quarantine("k")) == 2
+
+
+def test_entries_of_earlier_versions_take_the_key_from_the_log() -> None:
+    disk = Disk()
+    sessions = opened(disk)
+    keys = ("A B", "C D", "E F")
+    for key in keys:
+        say(sessions, "one", key=key)
+    uids = {key: sessions.transcript(key)[0].generation for key in keys}
+    sessions.archive("C D")
+    disk.process().unlink(Place.of(ROOT, "E F").log)
+    old = b'{"kind":"rotten","off":1,"len":1,"crc":"8cdc1683","ts":"2026-11-15T18:00:00.000Z","raw":"x"}\n'
+    for key in keys:
+        disk.write_durable(Place.of(ROOT, key).quarantine(uids[key]), old)
+    disk.write_durable(f"{ROOT}/quarantine/README", b"not ours")
+    names = [entry.key for entry in opened(disk).quarantine()]
+    assert names == ["A B", "C D", Place.of(ROOT, "E F").name]
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
+def test_a_quarantine_file_that_goes_or_cannot_be_read(error: type[OSError]) -> None:
+    disk = damaged_twice()
+
+    class Away(Ops):
+        """The files of a disk, of which those in quarantine cannot be looked at."""
+
+        def __getattribute__(self, name: str) -> Any:
+            return object.__getattribute__(self, name) if name in {"stat", "__class__"} else getattr(process, name)
+
+        def stat(self, path: str) -> os.stat_result:  # type: ignore[override]
+            if "/quarantine/" in path:
+                raise error(path)
+            return process.stat(path)
+
+    process = disk.process()
+    sessions = nacre.Sessions(Files(ROOT, rules=RULES, ops=Away()))
+    if error is FileNotFoundError:
+        assert sessions.quarantine("k") == []
+    else:
+        with pytest.raises(nacre.StoreError, match="cannot be read"):
+            sessions.quarantine("k")
 
 
 # ---- what it costs, and what it leaves

@@ -53,3 +53,13 @@ def test_following_a_session_that_is_not_there_waits_for_its_first_record(monkey
     monkeypatch.setattr(store._written, "wait", lambda: sessions.add_message("k", "user", "a"))
     assert next(sessions.follow("k")).kind == "open"
     assert sessions.exists("k")
+
+
+def test_ram_has_nothing_in_quarantine() -> None:
+    with nacre.open(":memory:") as sessions:
+        sessions.add_message("k", "user", "hello")
+        assert sessions.quarantine() == sessions.quarantine("k") == []
+        for settle in (sessions.restore, sessions.discard):
+            assert settle("k") == nacre.Settlement(key="k")
+            with pytest.raises(nacre.SessionNotFound):
+                settle("k", 1)

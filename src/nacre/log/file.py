@@ -185,12 +185,11 @@ class LogFile(Writer):
             if record.blobs is not None:
                 record = blobs.whole(record, partial(blobs.read, self._ops, self._place, uid))  # noqa: PLW2901
             found.setdefault(name, Restore(record, (uid, *name)))
-        for piece in self._past().pieces() if found else ():
-            if piece.record is not None:
-                found.pop((piece.record.n, f"{crc32(piece.raw):08x}"), None)
-                origin = piece.record.restored_from
-                if origin is not None and origin[0] == uid:
-                    found.pop(origin[1:], None)
+        pieces = ((piece.record, piece.raw) for piece in self._past().pieces()) if found else ()
+        for record, line in ((record, line) for record, line in pieces if record is not None):
+            found.pop((record.n, f"{crc32(line):08x}"), None)
+            if record.restored_from is not None and record.restored_from[0] == uid:
+                found.pop(record.restored_from[1:], None)
         return found
 
     def archive(self) -> bool:

@@ -54,10 +54,6 @@ class Aside(NamedTuple):
     settled: str
 
     @property
-    def is_reported(self) -> bool:
-        return not self.settled and self.kind != TORN
-
-    @property
     def size(self) -> int:
         return sum(map(len, self.regions))
 

@@ -346,15 +346,13 @@ class Files:
         """Restore entries into the log of their generation, wherever that is; if it is gone, into the active one."""
         active = Place.of(self._root, key)
         archived = active._replace(archived=uid)
-        while True:
-            found = self._writers.alone(key, lambda writer: writer.log.restore(uid, numbers, create=False))
-            if found is None and archived in self._archived(active):
-                with self._briefly(archived) as log:
-                    found = log.restore(uid, numbers, create=False)
-            elif found is None:
-                found = self._writers.alone(key, lambda writer: writer.log.restore(uid, numbers, create=True))
-            if found is not None:
-                return found
+        found = self._writers.alone(key, lambda writer: writer.log.restore(uid, numbers, create=False))
+        if found is None and archived in self._archived(active):
+            with self._briefly(archived) as log:
+                found = log.restore(uid, numbers, create=False)
+        if found is None:
+            found = self._writers.alone(key, lambda writer: writer.log.restore(uid, numbers, create=True))
+        return found or Settlement(key=key)
 
     def _reported(self, key: str | None) -> Sequence[QuarantineEntry]:
         return [entry for entry in self.quarantine(key) if not entry.settled]
