@@ -79,6 +79,56 @@ def test_whoever_is_interrupted_gets_the_error_of_the_handler_and_nothing_is_hal
     at_every_step(go_through)
 
 
+@pytest.mark.parametrize("act", ["archive", "add_message"])
+def test_other_steps_that_a_timeout_interrupts_are_not_taken_for_a_failing_disk(act: str) -> None:
+    def go_through(step: int) -> bool:
+        disk, got = Disk(), list[BaseException]()
+        opened(disk).add_message("k", "user", "a")
+        # Another process: what the first one wrote is flushed before anything is built on it.
+        sessions = opened(disk)
+
+        def strike() -> None:
+            raise TimeoutError("the turn took too long")
+
+        def work() -> None:
+            try:
+                sessions.archive("k") if act == "archive" else sessions.add_message("k", "user", "b")
+            except BaseException as raised:
+                got.append(raised)
+                raise
+
+        came = is_struck(step, work, ops, place, writer, handler=strike)
+        assert {type(error) for error in got} <= {TimeoutError}, step
+        sessions.add_message("k", "user", "c")
+        assert [text for text in said(sessions, "k") if text != "b"] == ["a", "c"], step
+        assert sessions.verify().ok, step
+        return came
+
+    at_every_step(go_through)
+
+
+def test_a_read_that_is_interrupted_gives_the_error_of_the_handler() -> None:
+    def go_through(step: int) -> bool:
+        sessions, got = opened(Disk()), list[BaseException]()
+        sessions.add_message("k", "user", "a")
+
+        def strike() -> None:
+            raise TimeoutError("the turn took too long")
+
+        def read() -> None:
+            try:
+                sessions.get_history("k")
+            except BaseException as raised:
+                got.append(raised)
+                raise
+
+        came = is_struck(step, read, door, files, handler=strike)
+        assert [type(error) for error in got] == [TimeoutError] * came, step
+        return came
+
+    at_every_step(go_through)
+
+
 @every_store
 @pytest.mark.parametrize("key", ["k", "other"])
 @pytest.mark.parametrize("way", ["run", "submit"])

@@ -396,6 +396,8 @@ class Files:
             # Not ours to sync, so not ours to have made.
             logger.debug("a directory above the store cannot be synced", extra={"folder": folder})
         except OSError as error:
+            if not is_from_system(error):
+                raise
             raise Refused(f"{folder} cannot be synced, nothing was stored: {error}") from error
 
     # ---- places
@@ -468,6 +470,8 @@ class Files:
         try:
             uids = uids_in(self._ops, f"{self._root}/archive", active.name)
         except OSError as error:
+            if not is_from_system(error):
+                raise
             raise StoreError(f"the archive of {self._root} cannot be read: {error}") from error
         return [active._replace(archived=uid) for uid in uids]
 
@@ -487,6 +491,8 @@ class Files:
         except FileNotFoundError:
             return
         except OSError as error:
+            if not is_from_system(error):
+                raise
             raise StoreError(f"{self._root} cannot be read: {error}") from error
         # Under both its names, or beside a file of an earlier agent, a log is still one.
         logs = dict.fromkeys(Place.of_file(self._root, file) for file in sorted(files) if file.endswith(".jsonl"))
@@ -540,6 +546,8 @@ class Files:
                 if not (found.past is not None and found.past.misses_files and self._is_over(place, found.past)):
                     return found, value
             except OSError as error:
+                if not is_from_system(error):
+                    raise
                 if found.past is None or not self._is_over(place, found.past):
                     raise StoreError(f"{place.log} cannot be read: {error}") from error
 
