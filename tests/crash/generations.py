@@ -200,4 +200,4 @@ def is_deleted(account: Account, key: str) -> bool:
 def left_of(root: Path, key: str) -> list[str]:
     """Every file of a key, in whatever folder."""
     files = [path for path in root.rglob("*") if path.is_file() and path.parent != root]
-    return [str(path) for path in files if path.name.split(".")[0] == stem(key)]
+    return [str(path) for path in files if path.name.startswith((f"{stem(key)}.", f"{stem(key)}~"))]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.testing import Disk
+from nacre.testing import Disk, Fault
+from nacre.testing.faults import Killed
 from nacre.testing.inodes import Snapshot
 from tests.interleaved import Rival, interrupted
 from tests.simulated import ROOT, opened, say
@@ -31,6 +32,14 @@ def history(sessions: nacre.Sessions, key: str = "k") -> list[Any]:
 
 def transcript(sessions: nacre.Sessions, key: str = "k") -> list[Any]:
     return [entry.message.content for entry in sessions.transcript(key)]
+
+
+def verify(sessions: nacre.Sessions) -> list[str]:
+    return [finding.kind for finding in sessions.verify().findings]
+
+
+def archived(sessions: nacre.Sessions) -> list[tuple[str, int]]:
+    return [(info.key, info.messages) for info in sessions.list(archived=True)]
 
 
 ACTS: dict[str, Act] = {
@@ -100,7 +109,43 @@ def left_of(disk: Disk, name: str) -> list[str]:
     process = disk.process()
     folders = [folder for folder in process.listdir(ROOT) if "." not in folder]
     files = [f"{folder}/{file}" for folder in folders for file in process.listdir(f"{ROOT}/{folder}")]
-    return [file for file in files if file.split("/")[1].split(".")[0] == name]
+    return [file for file in files if file.split("/")[1].startswith((f"{name}.", f"{name}~"))]
+
+
+@pytest.mark.parametrize("state", ["archived", "archived active", "fork"])
+@pytest.mark.parametrize("rival", ["archive", "unarchive", "delete"])
+def test_what_is_moved_or_deleted_meanwhile_is_not_called_damage(rival: str, state: str) -> None:
+    snapshot = begin(state).snapshot()
+    at, goes_on = 1, True
+    while goes_on:
+        disk = Disk(at=snapshot)
+        sessions, process = interrupted(disk)
+        waiting = Rival(lambda disk=disk: answer(lambda: ACTS[rival](opened(disk))))  # type: ignore[misc]
+        process.arm(at, waiting.try_to)
+        assert verify(sessions) == [], f"{rival} before call {at}"
+        goes_on = process.calls >= at
+        at += 1
+
+
+@pytest.mark.parametrize("state", ["archived archived", "archived active", "archived archived active"])
+def test_a_session_whose_deletion_was_cut_short_is_unknown_everywhere(state: str) -> None:
+    snapshot = begin(state).snapshot()
+    nth, is_killed = 1, True
+    while is_killed:
+        disk = Disk(at=snapshot)
+        disk.fail(Fault(call="unlink", nth=nth, mode="kill"))
+        try:
+            opened(disk).delete("k")
+            is_killed = False
+        except Killed:
+            disk.heal()
+        sessions = opened(disk)
+        assert (archived(sessions), verify(sessions), sessions.exists("k")) == ([], [], False)
+        assert transcript(sessions) == []
+        say(sessions, "new")
+        assert transcript(sessions) == ["new"]
+        nth += 1
+    assert nth > 2
 
 
 @pytest.mark.parametrize("state", ["nothing", "archived", "archived active", "fork"])

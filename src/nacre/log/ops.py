@@ -133,9 +133,9 @@ class Ops:
 
     def unlock_byte(self, fd: int, at: int) -> None:
         if _OFD_WAIT is None:
-            self.unlock(fd)
-        else:
-            fcntl.fcntl(fd, _OFD_TRY, _flock(fcntl.F_UNLCK, at))
+            return self.unlock(fd)
+        fcntl.fcntl(fd, _OFD_TRY, _flock(fcntl.F_UNLCK, at))
+        return None
 
     def _claimant(self, fd: int, at: int) -> int:
         layout, ours = _FLOCK

@@ -575,26 +575,36 @@ class Files:
             return False
         return True
 
-    def _findings(self, place: Place) -> Iterator[Finding]:
+    def _findings(self, place: Place) -> Sequence[Finding]:
+        """What is wrong with a log; nothing if it was deleted meanwhile, which takes away what belongs to it."""
         key = place.key or place.name
+        past: LogPast | None = None
+        wrong: list[Finding] = []
         try:
             if other := beside(self._ops, place):
-                yield Finding(key=key, kind=other, where=place.plain, detail=_BESIDE[other])
+                wrong.append(Finding(key=key, kind=other, where=place.plain, detail=_BESIDE[other]))
             with reading(self._ops, place) as found:
+                past = found.past
                 if found.is_deleted:
-                    return
-                if found.past is not None:
-                    key = _key(place, found.past)
-                    yield from findings(found.past, key=key, rules=self._rules)
+                    return wrong
+                if past is not None:
+                    key = _key(place, past)
+                    wrong += findings(past, key=key, rules=self._rules)
                 if not found.size and self._is_emptied(place):
                     detail = "the log is empty (0 bytes); what was in it is gone"
-                    yield Finding(key=key, kind="emptied", where=place.log, detail=detail)
-                end = found.past.lines.size if found.past is not None else found.end
+                    wrong.append(Finding(key=key, kind="emptied", where=place.log, detail=detail))
+                end = past.lines.size if past is not None else found.end
                 if end < found.size:
                     where = f"bytes {end} to {found.size}"
-                    yield Finding(key=key, kind="torn", where=where, detail="no whole record")
+                    wrong.append(Finding(key=key, kind="torn", where=where, detail="no whole record"))
         except (OSError, StoreError) as error:
-            yield Finding(key=key, kind="unreadable", where=place.log, detail=str(error))
+            wrong.append(Finding(key=key, kind="unreadable", where=place.log, detail=str(error)))
+        return () if wrong and past is not None and self._is_erased(place, past) else wrong
+
+    def _is_erased(self, place: Place, past: LogPast) -> bool:
+        """Tell whether a generation that was read is neither active nor archived any more."""
+        twin = place._replace(archived="" if place.archived else past.uid)
+        return self._is_over(place, past) and self._is_over(twin, past)
 
     # ---- moving and erasing
 
