@@ -44,6 +44,15 @@ def test_every_session_of_an_older_store_is_there(upgraded: Person) -> None:
     assert "blue boat" in upgraded.nacre("memory", "list", "--days").out
 
 
+def test_no_log_of_an_older_store_keeps_a_name_that_an_earlier_agent_gives_its_files(upgraded: Person) -> None:
+    assert (upgraded.store / "sessions" / f"{FIRST}.jsonl").exists()
+    upgraded.nacre("sessions", "list")
+    logs = [path.name for path in (upgraded.store / "sessions").iterdir()]
+    assert logs
+    assert all("~" in name for name in logs)
+    assert upgraded.said(FIRST)[0] == "the blue boat is in Faro"
+
+
 def test_a_chat_without_a_folder_gets_one_when_it_is_resumed(upgraded: Person) -> None:
     here = upgraded.folder("work")
     assert upgraded.nacre("chat", "-c", "more", at=here).code == 3

@@ -136,7 +136,7 @@ def test_killed_or_without_power_at_any_call_of_the_first_write() -> None:
             say(sessions, "c")
 
     for snapshot, killed, call in moments(disk, write):
-        for left in (killed, *images(snapshot, random.Random(tried), 4)):
+        for left in (killed, *images(snapshot, random.Random(tried), 30)):
             tried += 1
             assert said(opened(left)) in (["a", "b"], ["a", "b", "c"]), f"before {call}"
             with opened(left) as sessions:

@@ -232,10 +232,10 @@ class _Walk:
 
     def _rename_logs(self) -> None:
         """Give logs of earlier versions the names of today, so that an earlier agent does not take them for its own."""
-        files = set(self._ops.listdir(self._own))
-        names = [file.removesuffix(".jsonl") for file in files if file.endswith(".jsonl")]
-        places = [Place.of(self._root, name) for name in sorted(names) if key_of(name) is not None]
         try:
+            files = self._ops.listdir(self._own)
+            names = sorted(file.removesuffix(".jsonl") for file in files if file.endswith(".jsonl"))
+            places = [Place.of(self._root, name) for name in names if key_of(name) is not None]
             for start in range(0, len(places), _AT_ONCE):
                 self._rename(places[start : start + _AT_ONCE])
         except OSError as error:
