@@ -311,6 +311,16 @@ def test_a_log_of_another_session_with_this_ones_plain_name_is_an_error(root: Pa
     assert other.read_bytes() == before
 
 
+def test_a_start_renames_the_other_logs_if_one_cannot_be(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = plain_on_disk(root)
+    other = Path(place.plain).with_name("other.jsonl")
+    other.write_bytes(Path(place.plain).read_bytes())
+    with nacre.open(root) as sessions:
+        assert keys(sessions) == ["k"]
+    assert (Path(place.log).exists(), Path(place.plain).exists(), other.exists()) == (True, False, True)
+    assert "a log could not be renamed" in caplog.messages
+
+
 # ---- two logs
 
 

@@ -60,7 +60,7 @@ def rename_plain(ops: Ops, *places: Place, wait: bool = True) -> None:
             locked.append(opened.fd)
             if not ops.flock(opened.fd, wait=wait):
                 raise SessionBusy(f"session {place.key!r} is being written by another process")
-            if _names(ops, place.plain, opened.stat) and _link(ops, place):
+            if _names(ops, place.plain, opened.stat) and _link(ops, place, opened.stat):
                 linked.append(place)
         if linked:
             settle_names(ops, linked[0].folder)
@@ -150,12 +150,12 @@ def _open_plain(ops: Ops, place: Place) -> _Plain | None:
     return None
 
 
-def _link(ops: Ops, place: Place) -> bool:
-    """Give a log its name of today; False if that is taken, by another log or by a process that was quicker."""
+def _link(ops: Ops, place: Place, log: os.stat_result) -> bool:
+    """Give a log its name of today, unless a rename that was cut short has done so; False if another log has it."""
     try:
         ops.link(place.plain, place.log)
     except FileExistsError:
-        return False
+        return _names(ops, place.log, log)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
