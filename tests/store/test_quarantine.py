@@ -405,6 +405,16 @@ def test_an_emptied_log_stays_reported_when_another_takes_its_place() -> None:
     assert said(opened(disk))[0] == "one"
 
 
+def test_an_emptied_log_stays_reported_when_a_fork_begins_in_it() -> None:
+    disk = Disk()
+    sessions = write(disk)
+    say(sessions, "gone", key="new")
+    spoil(disk, lambda _: b"", str(log_of(ROOT, "new")))
+    opened(disk).fork("k", "new")
+    assert said(opened(disk), "new") == said(sessions)
+    assert [(entry.key, entry.kind) for entry in opened(disk).quarantine()] == [("new", "emptied")]
+
+
 def test_a_write_that_is_refused_does_not_make_an_emptied_log_forgotten() -> None:
     disk = Disk()
     write(disk).close()
@@ -534,7 +544,7 @@ def test_a_quarantine_file_that_goes_or_cannot_be_read(error: type[OSError]) -> 
         def __getattribute__(self, name: str) -> Any:
             return object.__getattribute__(self, name) if name in {"stat", "__class__"} else getattr(process, name)
 
-        def stat(self, path: str) -> os.stat_result:  # type: ignore[override]
+        def stat(self, path: str) -> os.stat_result:
             if "/quarantine/" in path:
                 raise error(path)
             return process.stat(path)

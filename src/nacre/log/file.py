@@ -260,11 +260,15 @@ class LogFile(Writer):
         """Remove a log that holds no session, as a crash at its creation may leave; False if it holds one."""
         with self._locked(create=False) as held:
             if held and not self._holds_session:
-                if self._is_emptied:
-                    self._note_emptied(self._likely_uid())
-                self._remove_log()
+                self._clear_away()
                 return True
             return not held
+
+    def _clear_away(self) -> None:
+        """Remove a log that holds no session; that one was emptied stays reported."""
+        if self._is_emptied:
+            self._note_emptied(self._place.archived or self._likely_uid())
+        self._remove_log()
 
     def erase(self) -> None:
         """Write that the session ends, then remove every file that it has; only with the key's lock."""
