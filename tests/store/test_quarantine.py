@@ -415,6 +415,18 @@ def test_an_emptied_log_stays_reported_when_a_fork_begins_in_it() -> None:
     assert [(entry.key, entry.kind) for entry in opened(disk).quarantine()] == [("new", "emptied")]
 
 
+def test_a_first_write_that_is_refused_is_not_taken_for_a_loss() -> None:
+    disk = Disk()
+    disk.fail(Fault(call="write", mode="short"))
+    disk.fail(Fault(call="write", nth=2))
+    disk.fail(Fault(call="ftruncate"))
+    with pytest.raises(nacre.StoreError):
+        say(opened(disk), "one")
+    disk.heal()
+    say(opened(disk), "one")
+    assert not waits(disk)
+
+
 def test_a_write_that_is_refused_does_not_make_an_emptied_log_forgotten() -> None:
     disk = Disk()
     write(disk).close()

@@ -551,7 +551,7 @@ class Writer:
         with ignore_failure():
             self._ops.close(old)
         found = self._ops.fstat(self._fd)
-        if not self.n:
+        if new.n and not self.n:
             self._end_birth()
         self._take(new.header, new.n, new.state)
         self._named, self._settled, self._unsynced = False, True, 0
