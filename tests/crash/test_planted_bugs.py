@@ -280,5 +280,5 @@ def test_evicting_an_unflushed_handle_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 def test_ids_lost_by_compaction_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulation.retried_after_compaction() == ("once",)
-    monkeypatch.setattr(ids.Ids, "window", lambda self, past: {})
+    monkeypatch.setattr(ids.Ids, "window", lambda self, *_: {})
     assert simulation.retried_after_compaction() != ("once",)

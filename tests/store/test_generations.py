@@ -18,6 +18,7 @@ from nacre.log.place import Place, new_uid
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault
 from nacre.testing.faults import Killed
+from tests.damage.lines import conversation
 from tests.interleaved import interrupted
 from tests.paths import log_of
 from tests.simulated import LOG, ROOT, SCRATCH, names, opened, said, say, store
@@ -249,3 +250,15 @@ def test_a_fork_onto_its_own_key_is_a_conflict() -> None:
         opened(disk).fork("unknown", "unknown")
     assert said(opened(disk)) == ["a"]
     assert log_of(ROOT, "k").name in names(disk, "sessions")
+
+
+@pytest.mark.parametrize("content", [b"", b"damage\n", conversation("another", ["x"])[0] + b"torn"])
+def test_ids_of_an_archived_log_that_cannot_be_read_are_not_known(content: bytes) -> None:
+    disk = Disk()
+    sessions = opened(disk)
+    message = {"role": "user", "content": "once"}
+    sessions.add_messages("k", [message], id="i")
+    sessions.archive("k")
+    disk.write_durable(f"{ROOT}/archive/{names(disk, 'archive')[0]}", content)
+    opened(disk).add_messages("k", [message], id="i")
+    assert said(opened(disk)) == ["once"]
