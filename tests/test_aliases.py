@@ -9,6 +9,8 @@ import pytest
 import nacre
 from nacre import Conflict, InvalidKey, SessionNotFound, Sessions, StoreError
 from nacre.history import other_names
+from nacre.history.live import RULES
+from nacre.store.files import Files
 from tests.paths import log_of
 
 
@@ -45,6 +47,26 @@ def test_what_is_written_under_another_name_is_in_the_session(sessions: Sessions
     popped = sessions.pop("uno")
     assert popped is not None
     assert (popped.content, said(sessions, "one")) == ("b", ["a"])
+
+
+def test_names_are_read_on_from_where_they_were_read(sessions: Sessions) -> None:
+    for number in range(3):
+        sessions.add_alias("one", f"uno-{number}")
+        sessions.with_internal_keys().append(other_names.KEY, "x.other", number)
+    assert list(sessions.aliases("one")) == ["uno-0", "uno-1", "uno-2"]
+
+
+def test_names_that_were_moved_out_of_the_log_are_read(tmp_path: Path) -> None:
+    store = Files(str(tmp_path), rules=RULES, compact_at=1)
+    with Sessions(store) as sessions, nacre.open(tmp_path) as other:
+        sessions.add_message("one", "user", "hello")
+        sessions.add_alias("one", "uno")
+        assert other.exists("uno")
+        for number in range(20):
+            sessions.add_alias("one", f"uno-{number}")
+        store.compact(other_names.KEY, lambda _: set())
+        assert other.exists("uno-0")
+        assert len(other.aliases("one")) == 21
 
 
 def test_a_key_is_nobodys_other_name(sessions: Sessions) -> None:

@@ -134,7 +134,7 @@ class Sessions:
         self._index = None if index is None else cache(index)
         self._makes_internal = False
         self._names: other_names.Names | None = None
-        self._names_at: tuple[str, int] | None = None
+        self._names_at = ("", 0)
 
     def __enter__(self) -> Self:
         return self
@@ -538,10 +538,16 @@ class Sessions:
 
     def _table(self) -> other_names.Names:
         """Every alias, read again if somebody has written one since."""
-        at = self._store.read(other_names.KEY, lambda past: (past.uid, past.n))
-        if self._names is None or at != self._names_at:
-            self._names = self._store.read(other_names.KEY, other_names.read) or other_names.Names()
-            self._names_at = at
+        names, (uid, n) = self._names, self._names_at
+
+        def get(past: Past) -> tuple[other_names.Names, tuple[str, int]]:
+            if names is not None and (uid, n) == (past.uid, past.n):
+                return names, (uid, n)
+            known = names if uid == past.uid else None
+            return other_names.read(past, known, after=n), (past.uid, past.n)
+
+        found = self._store.read(other_names.KEY, get)
+        self._names, self._names_at = found or (other_names.Names({}, {}), ("", 0))
         return self._names
 
     def _forget_aliases(self, key: str) -> None:

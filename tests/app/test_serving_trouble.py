@@ -90,13 +90,13 @@ def test_a_sender_with_a_name_that_no_session_can_have_is_told(home: Path) -> No
 def test_an_earlier_session_that_is_damaged_is_that_senders_trouble(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaged(_: Any, key: str) -> str:
+    def damaged(_: Any, key: str) -> bool:
         if key == "telegram_7":
             raise LogDamaged(key)
-        return key
+        return False
 
     async def act(_: Any, gateway: Gateway) -> None:
-        monkeypatch.setattr(nacre.Sessions, "resolve", damaged)
+        monkeypatch.setattr(nacre.Sessions, "exists", damaged)
         assert gateway._key(words()) == "telegram_7"
         monkeypatch.undo()
         assert gateway._key(words()) == key_of(words())

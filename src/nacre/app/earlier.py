@@ -87,8 +87,10 @@ class Earlier:
             if name.is_personal and not self._is_one_persons(arrived, own, name):
                 continue
             try:
+                if not self._sessions.exists(name.text):
+                    continue
                 key = self._sessions.resolve(name.text)
-                if self._sessions.exists(key) and self._is_theirs(key, name, arrived, own):
+                if self._is_theirs(key, name, arrived, own):
                     self._take_up(key, own)
                     return key
             except InvalidKey:

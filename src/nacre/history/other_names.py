@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from nacre.entries import Note, Past
@@ -13,22 +14,27 @@ _KIND = "x.alias"
 
 
 class Names(NamedTuple):
-    """The keys of the sessions that have a name, and the names that a session has."""
+    """The keys of the sessions that have a name, and the names that a session has; oldest first."""
 
-    keys: Mapping[str, tuple[str, ...]] = {}
-    aliases: Mapping[str, tuple[str, ...]] = {}
+    keys: dict[str, tuple[str, ...]]
+    aliases: dict[str, tuple[str, ...]]
 
 
-def read(past: Past) -> Names:
-    """Every name that was given to a session; one that was given to several stands for none of them."""
-    keys: dict[str, tuple[str, ...]] = {}
-    names: dict[str, tuple[str, ...]] = {}
-    for record in past.all():
+def read(past: Past, known: Names | None = None, *, after: int = 0) -> Names:
+    """Every name that was given to a session; one that was given to several stands for none of them.
+
+    With those that are `known` from the records up to `after`, only later ones are read.
+    """
+    newest = list(takewhile(lambda record: record.n > after, past.back(past.n)))[::-1]
+    if known is None or len(newest) != past.n - after:
+        # What compaction has moved out since is not among the newest.
+        known, newest = Names({}, {}), list(past.all())
+    for record in newest:
         if record.t == _KIND:
             alias, key = record.data["alias"], record.data["key"]
-            keys[alias] = tuple(dict.fromkeys((*keys.get(alias, ()), key)))
-            names[key] = tuple(dict.fromkeys((*names.get(key, ()), alias)))
-    return Names(keys, names)
+            known.keys[alias] = tuple(dict.fromkeys((*known.keys.get(alias, ()), key)))
+            known.aliases[key] = tuple(dict.fromkeys((*known.aliases.get(key, ()), alias)))
+    return known
 
 
 def notes(pairs: Iterable[tuple[str, str]]) -> tuple[Note, ...]:

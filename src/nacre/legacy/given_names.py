@@ -29,7 +29,7 @@ class GivenNames:
         if self._known is None:
             # Whoever wrote what is there may have been killed before its flush.
             self._store.run(other_names.KEY, Unit(wishes=(), creates=False))
-            names = self._store.read(other_names.KEY, other_names.read) or other_names.Names()
+            names = self._store.read(other_names.KEY, other_names.read) or other_names.Names({}, {})
             self._known = {(name, key) for key, given in names.aliases.items() for name in given}
         new = [pair for pair in wanted if pair not in self._known]
         if new:
