@@ -387,6 +387,8 @@ class Sessions:
             self._store.run(key, Unit((Describe({"aliases": [*listed, alias]}),), creates=False))
         if key not in self._table().keys.get(alias, ()):
             self._store.run(other_names.KEY, Unit(other_names.notes([(alias, key)])))
+            # A relaxed store flushes it now: what is not flushed has to be read by everybody who finds no session.
+            self.save(other_names.KEY)
             self._table()
 
     def aliases(self, key: str) -> Sequence[str]:

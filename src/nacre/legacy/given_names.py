@@ -34,6 +34,8 @@ class GivenNames:
         new = [pair for pair in wanted if pair not in self._known]
         if new:
             self._store.run(other_names.KEY, Unit(other_names.notes(new)))
+            # A relaxed store has not flushed it yet.
+            self._store.compact(other_names.KEY, live.keep)
             self._known.update(new)
 
     def restore(self) -> None:
