@@ -253,7 +253,7 @@ class Sessions:
 
         return self._read(key, get, Snapshot())
 
-    def inspect(self, key: str, get: Callable[[Past], T]) -> T | None:
+    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
         """What a function makes of the records of a session; None if there is none. It may be called more than once."""
         return self._read(key, get, None)
 

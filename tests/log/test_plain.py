@@ -141,7 +141,8 @@ def test_killed_or_without_power_at_any_call_of_the_first_write() -> None:
             assert said(opened(left)) in (["a", "b"], ["a", "b", "c"]), f"before {call}"
             with opened(left) as sessions:
                 say(sessions, "d")
-                assert sessions.verify().ok
+                # What a power cut left of a write may look like rot, and is then reported.
+                assert {finding.kind for finding in sessions.verify().findings} <= {"quarantine"}
                 assert ever(sessions)[:2] == ["a", "b"]
                 assert ever(sessions)[-1] == "d"
             assert names(left, "sessions") == [LOG.rpartition("/")[2]], f"before {call}"
@@ -226,7 +227,9 @@ def test_a_damaged_log_is_renamed_and_repaired_by_its_reader_unless_somebody_hol
         assert Path(place.plain).exists()
         fcntl.flock(held, fcntl.LOCK_UN)
         assert [message.content for message in sessions.get_history("k")] == ["a"]
-        assert (Path(place.plain).exists(), sessions.verify().ok) == (False, True)
+        assert not Path(place.plain).exists()
+        # The damaged line of the header is set aside, and that stays reported.
+        assert [finding.kind for finding in sessions.verify().findings] == ["quarantine"]
 
 
 WRITER = """

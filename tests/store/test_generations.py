@@ -195,8 +195,8 @@ def test_an_archived_log_without_a_byte_is_reported_and_the_others_are_read() ->
     sessions = opened(disk)
     assert [entry.message.content for entry in sessions.transcript("k")] == ["older"]
     assert said(sessions) == ["older"]
-    assert [finding.kind for finding in sessions.verify().findings] == ["empty"]
-    assert [finding.kind for finding in sessions.verify("k").findings] == ["empty"]
+    assert [finding.kind for finding in sessions.verify().findings] == ["emptied"]
+    assert [finding.kind for finding in sessions.verify("k").findings] == ["emptied"]
 
 
 @pytest.mark.parametrize("has_active", [False, True])

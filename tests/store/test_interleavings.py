@@ -138,7 +138,8 @@ def test_a_session_whose_deletion_was_cut_short_is_unknown_everywhere(state: str
             opened(disk).delete("k")
             is_killed = False
         except Killed:
-            disk.heal()
+            is_killed = True
+        disk.heal()
         sessions = opened(disk)
         assert (archived(sessions), verify(sessions), sessions.exists("k")) == ([], [], False)
         assert transcript(sessions) == []

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from nacre.agent.conversation import Conversation
 from nacre.agent.fitting import Material, fit
+from nacre.agent.kernel_sessions import KernelSessions
 from nacre.agent.loop import Turn, result, run_turn
 from nacre.agent.ports import (
     Ask,
@@ -20,7 +21,6 @@ from nacre.agent.ports import (
     Entry,
     Event,
     Guard,
-    KernelSessions,
     Notice,
     Output,
     Pace,

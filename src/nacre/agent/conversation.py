@@ -8,7 +8,8 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from nacre.agent.ports import Entry, KernelSessions, Pace
+from nacre.agent.kernel_sessions import KernelSessions
+from nacre.agent.ports import Entry, Pace
 from nacre.entries import Describe, Message, Past, Snapshot
 from nacre.errors import Conflict
 from nacre.history.earlier import Taken, answer_before, id_of, is_final
@@ -80,7 +81,7 @@ class Conversation:
         def find(past: Past) -> Message | None:
             return answer_before(past, words, id=id, ends=is_final)
 
-        return await to_thread.run_sync(self._sessions.inspect, self.key, find)
+        return await to_thread.run_sync(self._sessions.read, self.key, find)
 
     async def commit(self, entries: Sequence[Entry | Describe], *, id: str | None = None) -> int:
         """Store entries as one unit, and return when they are durable, whatever is cancelled meanwhile."""

@@ -12,7 +12,8 @@ from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Actor, Agent, Inbound, Letter
 from nacre.agent.conversation import at_once
-from nacre.agent.ports import Ask, Emit, Event, KernelSessions, Pace
+from nacre.agent.kernel_sessions import KernelSessions
+from nacre.agent.ports import Ask, Emit, Event, Pace
 from nacre.entries import Message
 from nacre.errors import NacreError, Stopped
 from nacre.history.earlier import is_final

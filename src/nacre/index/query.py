@@ -137,7 +137,8 @@ def _moment(value: str, *, is_end: bool, now: float) -> str:
     ago = _AGO.match(value)
     try:
         if ago is not None:
-            return timestamp(now - timedelta(**{_UNITS[ago[2]]: int(ago[1])}).total_seconds())
+            age = timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            return timestamp((datetime.fromtimestamp(now, UTC) - age).timestamp())
         moment = datetime.fromisoformat(value)
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         if is_end and len(value) <= len("2026-11-01"):

@@ -11,12 +11,12 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from threading import local
+from threading import get_ident, local
 from typing import Self
 
 from nacre.errors import Refused
 from nacre.log.hold import byte_of
-from nacre.log.ops import Ops, ignore_failure
+from nacre.log.ops import Ops, ignore_failure, is_from_system
 from nacre.log.place import Place
 
 _FILE = "keys.lock"
@@ -24,8 +24,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # By thread: what it holds, and how often. A thread that has a key may ask for it again.
 _mine = local()
-# All descriptors with a lock, which a forked child has too and must close.
-_descriptors: dict[int, Ops] = {}
+# All descriptors with a lock, for which key and thread; a forked child has them too and must close them.
+_descriptors: dict[int, tuple[Ops, tuple[Ops, str, int], int]] = {}
 
 
 class KeyLock:
@@ -61,10 +61,16 @@ class KeyLock:
             return True
         try:
             fd = self._lock(wait=wait)
-        except OSError as error:
+            if fd >= 0:
+                held[self._name] = (fd, 1)
+        except BaseException as error:
+            if not is_from_system(error):
+                raise
             raise Refused(f"session {self._key!r} cannot be locked, nothing was done: {error}") from error
-        if fd >= 0:
-            held[self._name] = (fd, 1)
+        finally:
+            # Whoever is interrupted right after the lock was taken does not know it, and nobody else would let go.
+            if self._name not in held:
+                self._close_mine()
         return fd >= 0
 
     def _lock(self, *, wait: bool) -> int:
@@ -92,7 +98,7 @@ class KeyLock:
     def _open(self, path: str, flags: int, lock: Callable[[int], bool]) -> int:
         """Open a file and lock it; -1 if another has it."""
         fd = self._ops.open(path, flags)
-        _descriptors[fd] = self._ops
+        _descriptors[fd] = (self._ops, self._name, get_ident())
         is_locked = False
         try:
             is_locked = lock(fd)
@@ -109,14 +115,22 @@ class KeyLock:
             held[self._name] = (fd, times - 1)
             return
         del held[self._name]
-        with ignore_failure():
-            # A child that was forked meanwhile may have the descriptor still: closing ours would not be enough.
-            self._ops.unlock_byte(fd, self._at)
-        self._close(fd)
+        try:
+            with ignore_failure():
+                # A child that was forked meanwhile may have the descriptor still: closing ours would not be enough.
+                self._ops.unlock_byte(fd, self._at)
+        finally:
+            self._close(fd)
 
     @property
     def _name(self) -> tuple[Ops, str, int]:
         return self._ops, self._path, self._at
+
+    def _close_mine(self) -> None:
+        """Close what this thread opened for the key."""
+        for fd, (_, name, thread) in list(_descriptors.items()):
+            if name == self._name and thread == get_ident():
+                self._close(fd)
 
     def _close(self, fd: int) -> None:
         _descriptors.pop(fd, None)
@@ -131,7 +145,7 @@ def _held() -> dict[tuple[Ops, str, int], tuple[int, int]]:
 
 def _begin_in_child() -> None:
     """After a fork, in the child: what is locked is the parent's."""
-    for fd, ops in list(_descriptors.items()):
+    for fd, (ops, _, _) in list(_descriptors.items()):
         with ignore_failure():
             ops.close(fd)
     _descriptors.clear()

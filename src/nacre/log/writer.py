@@ -153,9 +153,10 @@ class Writer:
             # A generation begins or ends here. Its key is locked first, then the log; what there is may be another now.
             if self._fd >= 0:
                 self._unlock()
+            # First: whoever is interrupted in between must not leave it locked.
+            self._took_key = True
             if not self._key.take(wait=wait):
                 raise self._busy() from None
-            self._took_key = True
             return self._find_log(create=create, wait=wait)
 
     def _find_log(self, *, create: bool, wait: bool) -> bool:
@@ -194,11 +195,14 @@ class Writer:
 
         Behind it, every error of ours says what became of the write. Any other came from a signal handler.
         """
-        if self._fd >= 0:
-            self._unlock()
-        if self._took_key:
-            self._took_key = False
-            self._key.release()
+        try:
+            if self._fd >= 0:
+                self._unlock()
+        finally:
+            if self._took_key:
+                self._took_key = False
+                if self._key.is_held:
+                    self._key.release()
         if error is not None and not isinstance(error, StoreError):
             # Interrupted somewhere between looking and flushing: the next writer looks again.
             self._end = -1

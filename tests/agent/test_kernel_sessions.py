@@ -10,7 +10,8 @@ import anyio
 import nacre
 from nacre.agent.actor import Agent, Inbound
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Entry, KernelSessions, Tool, TurnLock
+from nacre.agent.kernel_sessions import KernelSessions, TurnLock
+from nacre.agent.ports import Entry, Tool
 from nacre.entries import Describe, Message, Past, Snapshot, ToolCall
 from nacre.providers.scripted import Scripted
 from nacre.sessions import Sessions
@@ -36,8 +37,8 @@ class Few:
     def exists(self, key: str) -> bool:
         return self.__sessions.exists(key)
 
-    def inspect(self, key: str, get: Callable[[Past], T]) -> T | None:
-        return self.__sessions.inspect(key, get)
+    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
+        return self.__sessions.read(key, get)
 
     def hold(self, key: str) -> TurnLock:
         return self.__sessions.hold(key)
