@@ -24,6 +24,7 @@ class Sizes:
     long: int = 1_000_000
     loaded: int = 100_000
     listed: int = 10_000
+    folder: int = 200_000
     crowded: int = 100_000
     giant: int = 1 << 30
     samples: int = 2_000
@@ -31,7 +32,17 @@ class Sizes:
     runs: int = 5
 
 
-QUICK = Sizes(long=50_000, loaded=10_000, listed=1_000, crowded=10_000, giant=1 << 26, samples=500, pairs=60, runs=3)
+QUICK = Sizes(
+    long=50_000,
+    loaded=10_000,
+    listed=1_000,
+    folder=20_000,
+    crowded=10_000,
+    giant=1 << 26,
+    samples=500,
+    pairs=60,
+    runs=3,
+)
 
 
 class Scene:

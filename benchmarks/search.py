@@ -16,6 +16,7 @@ import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros, plain, shown
 from benchmarks.scene import Scene, progress
+from nacre.history.paging import Wanted
 from nacre.index import Index
 
 _GROUP = 1_000
@@ -259,7 +260,7 @@ def _build(room: Path, store: Path) -> None:
 
 
 def _list(index: Index) -> int:
-    return sum(info.messages > 0 for info in index.infos(archived=False))
+    return sum(info.messages > 0 for info in index.page(Wanted()).items)
 
 
 def _scan(folder: Path) -> int:

@@ -104,7 +104,7 @@ def _clean_environment(room: Path) -> Path:
 
 def _requirements() -> list[str]:
     """The distributions that the package itself requires, extras left out."""
-    declared = importlib.metadata.requires("nacre") or []
+    declared = importlib.metadata.requires("nacre-sessions") or []
     return [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in declared if "extra ==" not in line]
 
 

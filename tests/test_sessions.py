@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +13,9 @@ import pytest
 
 import nacre
 from nacre import Forgiving, Message, Sessions, SessionStore
-from nacre.entries import Hit, Past, SessionInfo, Unit, say_plainly
+from nacre.entries import Hit, Page, Past, SessionInfo, Unit, say_plainly
 from nacre.history.live import RULES
+from nacre.history.paging import Wanted, page_of
 from nacre.log.ops import Ops
 from nacre.store.files import Files
 from nacre.store.transient import Transient
@@ -286,8 +287,8 @@ class Index:
     def search(self, query: str, *, limit: int, internal: bool) -> list[Hit]:
         return [Hit(key="k", n=2, ts=NOON, role="user", snippet=f"{query} {limit} {internal}")]
 
-    def infos(self, *, archived: bool) -> Iterator[SessionInfo]:
-        return (info for info in self._infos if info.archived == archived)
+    def page(self, wanted: Wanted) -> Page:
+        return page_of(self._infos, wanted)
 
     def forget(self, key: str) -> None:
         self.told.append(f"forget {key}")

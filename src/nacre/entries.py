@@ -148,8 +148,13 @@ class Hit(Struct, frozen=True, kw_only=True):
     snippet: str
 
 
-class SessionInfo(Struct, frozen=True, kw_only=True):
-    """What a listing says of a session."""
+class SessionInfo(Struct, frozen=True, kw_only=True, gc=False):
+    """What a listing says of a session.
+
+    `tags`, `pinned` and `cwd`, the folder of a chat, are from its meta. `role`, `model` and `last`, the first words,
+    are those of the last live message, and `state` tells by it how the session stands: "idle", "unanswered",
+    "interrupted" in the middle of a turn, or "damaged" if it cannot be read.
+    """
 
     key: str
     title: str
@@ -158,6 +163,23 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
     updated: datetime
     bytes: int
     archived: bool
+    generation: str = ""
+    meta: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    cwd: str = ""
+    role: str = ""
+    model: str = ""
+    last: str = ""
+    state: str = "idle"
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """A part of a list of sessions: `total` match, and `cursor` leads to those behind, None if there are none."""
+
+    items: list[SessionInfo]
+    total: int
+    cursor: str | None = None
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):

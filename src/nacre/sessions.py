@@ -5,9 +5,8 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, get_args, runtime_checkable
 
 import msgspec
 
@@ -31,6 +30,7 @@ from nacre.entries import (
     Hit,
     Message,
     Note,
+    Page,
     Past,
     Pop,
     QuarantineEntry,
@@ -56,6 +56,8 @@ from nacre.entries import (
 )
 from nacre.errors import Conflict, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import live, other_names
+from nacre.history.overview import overview
+from nacre.history.paging import Order, Wanted, Which, page_of, parse_cursor
 from nacre.keys import is_internal
 from nacre.log.ids import fingerprint, note
 from nacre.store.base import Backend, Generation
@@ -68,7 +70,6 @@ T = TypeVar("T")
 D = TypeVar("D")
 AnyMessage = Message | Mapping[str, Any]
 AnyEntry = AnyMessage | Note | Describe
-Order = Literal["updated", "created", "bytes", "messages", "key"]
 _NOTES = ("use", "tool")
 _LONGEST_ID = 256
 
@@ -111,8 +112,8 @@ class SessionIndex(Protocol):
     def search(self, query: str, *, limit: int, internal: bool) -> list[Hit]:
         """The messages that a query finds, best first; those of internal sessions only if they are asked for."""
 
-    def infos(self, *, archived: bool) -> Iterator[SessionInfo]:
-        """The active or the archived sessions."""
+    def page(self, wanted: Wanted) -> Page:
+        """A part of the list of sessions."""
 
     def forget(self, key: str) -> None:
         """Let go of a session that was deleted."""
@@ -320,16 +321,48 @@ class Sessions:
         The newest, or largest, come first; with `order="key"` they are in the order of their keys. Internal
         sessions, whose key begins with `nacre:`, are left out unless `internal` is set.
         """
-        field = check_choice(order, "order", get_args(Order))
-        limit = check_optional_int(limit, "limit", least=0)
-        archived, internal = check_bool(archived, "archived"), check_bool(internal, "internal")
-        prefix = check_text(prefix, "prefix")
-        infos = self._infos(archived=archived) if self._index is None else self._index().infos(archived=archived)
-        found = [info for info in infos if info.key.startswith(prefix) and (internal or not is_internal(info.key))]
-        found.sort(key=attrgetter("key"))
-        if field != "key":
-            found.sort(key=attrgetter(field), reverse=True)
-        return iter(found[:limit])
+        which: Which = "archived" if check_bool(archived, "archived") else "active"
+        wanted = _wanted(which=which, prefix=prefix, internal=internal, order=order, limit=limit)
+        return iter(self._page(wanted).items)
+
+    def page(  # noqa: PLR0913 - what a list can be narrowed to
+        self,
+        *,
+        which: Which = "active",
+        prefix: str = "",
+        text: str = "",
+        tags: Iterable[str] = (),
+        pinned: bool = False,
+        folder: str | None = None,
+        internal: bool = False,
+        order: Order = "updated",
+        reverse: bool = False,
+        limit: int | None = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """At most `limit` of the sessions, and a cursor to go on from; what is not shown is not read.
+
+        The newest, or largest, come first; with `order="key"` they are in the order of their keys; `reverse` turns
+        that round. The list can be narrowed to keys that begin with `prefix`, to keys or titles that contain `text`,
+        to sessions with all of some tags, to pinned ones, and to chats of a folder or below it. Raises
+        InvalidArgument for a cursor that is not from a page in the same order.
+        """
+        wanted = _wanted(
+            which=which,
+            prefix=prefix,
+            text=text,
+            tags=tags,
+            pinned=pinned,
+            folder=folder,
+            internal=internal,
+            order=order,
+            reverse=reverse,
+            limit=limit,
+        )
+        if cursor is not None:
+            behind = parse_cursor(check_text(cursor, "cursor"), order=wanted.order, reverse=wanted.reverse)
+            wanted = wanted._replace(behind=behind)
+        return self._page(wanted)
 
     def search(self, query: str, *, limit: int = 50, internal: bool = False) -> builtins.list[Hit]:
         """Search the messages of all sessions, best match first.
@@ -346,18 +379,28 @@ class Sessions:
             raise StoreError(f"{self.location} has no index to search")
         return self._index().search(query, limit=limit, internal=internal)
 
+    def _page(self, wanted: Wanted) -> Page:
+        texts = (wanted.prefix, wanted.text, wanted.folder or "", *wanted.tags)
+        if not all(map(is_unicode, texts)):
+            # No session has such a key, tag or title, and an index cannot even be asked for it.
+            return Page(items=[], total=0)
+        if self._index is not None:
+            return self._index().page(wanted)
+        folders = {"active": (False,), "archived": (True,), "all": (False, True)}[wanted.which]
+        return page_of((info for archived in folders for info in self._infos(archived=archived)), wanted)
+
     def _infos(self, *, archived: bool) -> Iterator[SessionInfo]:
         for found in self._store.each(archived=archived):
-            state = found.past.state
-            title = live.meta(found.past, state).get("title", "") if state.mp else ""
+            it = overview(found.past)
             yield SessionInfo(
                 key=found.key,
-                title=title if isinstance(title, str) else "",
                 messages=live.count(found.past),
                 created=parse_time(found.created or found.updated),
                 updated=parse_time(found.updated),
                 bytes=found.size,
                 archived=found.archived,
+                generation=found.past.uid,
+                **it._asdict(),
             )
 
     def exists(self, key: str) -> bool:
@@ -624,6 +667,34 @@ class Forgiving:
 def _key(key: str) -> str:
     """Return a key in its plain type; what the text may be, the store checks when it looks for the file's name."""
     return key if type(key) is str else check_key(key)
+
+
+def _wanted(  # noqa: PLR0913 - the arguments of a list
+    *,
+    which: Which,
+    prefix: str,
+    internal: bool,
+    order: Order,
+    limit: int | None,
+    text: str = "",
+    tags: Iterable[str] = (),
+    pinned: bool = False,
+    folder: str | None = None,
+    reverse: bool = False,
+) -> Wanted:
+    """Check the arguments of a list."""
+    return Wanted(
+        which=cast("Which", check_choice(which, "which", get_args(Which))),
+        prefix=check_text(prefix, "prefix"),
+        text=check_text(text, "text").casefold(),
+        tags=tuple(check_text(tag, "a tag") for tag in check_items(tags, "tags")),
+        pinned=check_bool(pinned, "pinned"),
+        folder=None if folder is None else check_text(folder, "folder"),
+        internal=check_bool(internal, "internal"),
+        order=cast("Order", check_choice(order, "order", get_args(Order))),
+        reverse=check_bool(reverse, "reverse"),
+        limit=check_optional_int(limit, "limit", least=0),
+    )
 
 
 def _unit(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) -> Unit:

@@ -74,7 +74,9 @@ class Nacre:
 
     def files(self) -> dict[str, bytes]:
         """Every file of the store with its bytes."""
-        found = sorted(path for path in self.root.rglob("*") if path.is_file() and path.suffix != ".lock")
+        found = sorted(
+            path for path in self.root.rglob("*") if path.is_file() and path.suffix != ".lock" and path.name != "marks"
+        )
         return {str(path.relative_to(self.root)): path.read_bytes() for path in found}
 
     def damage(self, key: str) -> None:

@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nacre.app import retention
-from nacre.cli import list as listing
-from nacre.cli.labels import Details, details_of
 from tests.cli.conftest import Nacre
 from tests.paths import log_of
 
@@ -104,13 +102,13 @@ def test_a_table_has_a_column_for_labels_if_there_are_any(labelled: Nacre) -> No
     assert "TAGS" not in labelled("s", "list", "--prefix", "three").out
 
 
-def test_a_long_list_does_not_wait_for_labels_unless_they_are_wanted(
-    labelled: Nacre, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listing, "_MOST_DETAILED", 2)
-    items = labelled("s", "list", "--json").json["items"]
-    assert [(item["pinned"], item["tags"]) for item in items] == [(None, None)] * 3
-    assert labelled("s", "list", "--prefix", "one", "--json").json["items"][0]["tags"] == ["work", "taxes"]
+def test_every_form_of_a_list_has_them(labelled: Nacre) -> None:
+    items = labelled("s", "list", "--json", "--sort", "key").json["items"]
+    assert [(item["pinned"], item["tags"]) for item in items] == [
+        (True, ["work", "taxes"]),
+        (False, []),
+        (False, ["work"]),
+    ]
     assert set(labelled("s", "list", "--format", "{key} {pinned} {tags}").out.splitlines()) == {
         "one True work,taxes",
         "two False work",
@@ -121,15 +119,6 @@ def test_a_long_list_does_not_wait_for_labels_unless_they_are_wanted(
 def test_a_damaged_log_has_no_labels_and_does_not_stop_the_list(labelled: Nacre) -> None:
     log_of(labelled.root, "two").write_bytes(b"nothing of ours\n")
     assert listed(labelled, "--tag", "work") == ["one"]
-
-
-def test_a_log_that_became_unreadable_since_it_was_listed_has_no_labels(labelled: Nacre) -> None:
-    with labelled.sessions() as sessions:
-        (info,) = sessions.list(prefix="one")
-    log = log_of(labelled.root, "one")
-    log.unlink()
-    log.symlink_to(log_of(labelled.root, "two"))
-    assert details_of(str(labelled.root), info) == Details(pinned=False, tags=(), cwd="")
 
 
 def test_show_has_them(labelled: Nacre) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 import nacre
 from nacre import Sessions
+from nacre.entries import SessionInfo
+from nacre.history.paging import Wanted
 from nacre.index import Index
 
 
@@ -29,3 +31,8 @@ def index(root: Path, cache: Path, sessions: Sessions) -> Iterator[Index]:
     made = Index(str(root), cache=str(cache))
     yield made
     made.close()
+
+
+def infos(index: Index, *, archived: bool = False) -> list[SessionInfo]:
+    """The active or the archived sessions, internal ones too, newest first."""
+    return index.page(Wanted(which="archived" if archived else "active", internal=True)).items

@@ -24,6 +24,7 @@ from nacre.errors import StoreError
 from nacre.index import Index
 from nacre.index.location import VERSION
 from nacre.log.ops import Ops
+from tests.index.conftest import infos
 
 
 def found(index: Index, query: str = "word") -> list[int]:
@@ -111,7 +112,7 @@ def test_random_bytes_instead_of_it(cache: Path, sessions: Sessions, index: Inde
     file_of(cache).write_bytes(random.Random(seed).randbytes(20_000))
     sessions.add_message("k", "user", "word")
     assert found(index) == [2, 3]
-    assert [info.messages for info in index.infos(archived=False)] == [2]
+    assert [info.messages for info in infos(index)] == [2]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -126,7 +127,7 @@ def test_random_bytes_inside_it_never_raise(cache: Path, sessions: Sessions, ind
         data[chance.randrange(100, len(data))] = chance.randrange(256)
     file_of(cache).write_bytes(data)
     index.search("word -nothing")
-    list(index.infos(archived=False))
+    list(infos(index))
 
 
 def test_cut_short_it_is_made_again(cache: Path, index: Index) -> None:
@@ -201,7 +202,7 @@ def test_locked_it_is_done_without(cache: Path, sessions: Sessions, index: Index
         assert found(index) == [2]
         sessions.add_message("k", "user", "word")
         assert found(index) == [2, 3]
-        assert [info.messages for info in index.infos(archived=False)] == [2]
+        assert [info.messages for info in infos(index)] == [2]
         index.forget("k")
     assert found(index) == [2, 3]
 
@@ -228,7 +229,7 @@ def test_a_cache_that_cannot_be_made_is_done_without(root: Path, sessions: Sessi
     assert found(index) == [2]
     sessions.add_message("k", "user", "word")
     assert found(index) == [2, 3]
-    assert [info.messages for info in index.infos(archived=False)] == [2]
+    assert [info.messages for info in infos(index)] == [2]
     index.forget("k")
     index.close()
 
@@ -256,7 +257,8 @@ if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 index = Index(sys.argv[1], cache=sys.argv[2])
-print([hit.n for hit in index.search("word")], [info.messages for info in index.infos(archived=False)])
+from nacre.history.paging import Wanted
+print([hit.n for hit in index.search("word")], [info.messages for info in index.page(Wanted()).items])
 """
 
 
@@ -366,7 +368,7 @@ def test_forked_while_a_thread_searches_the_child_can_still_ask(
         child = os.fork()
         if not child:
             signal.alarm(20)
-            os._exit(0 if found(index) == [2] and len(list(index.infos(archived=False))) == 1 else 1)
+            os._exit(0 if found(index) == [2] and len(list(infos(index))) == 1 else 1)
         status = os.waitpid(child, 0)[1]
         go_on.set()
         assert (status, answer.result()) == (0, [2])

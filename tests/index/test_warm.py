@@ -14,6 +14,7 @@ from nacre import Sessions
 from nacre.index import Index
 from nacre.index.location import FILE, folder_of
 from nacre.index.warm import Listed, listed
+from tests.index.conftest import infos
 from tests.paths import log_of
 
 
@@ -21,7 +22,7 @@ from tests.paths import log_of
 def warm(sessions: Sessions, index: Index) -> Index:
     for key in ("one", "telegram:42", "日本"):
         sessions.add_message(key, "user", "hello")
-    sessions.set_meta("one", title="A title")
+    sessions.set_meta("one", title="A title", tags=["work", "home"], pinned=True, cwd="/tmp")
     sessions.add_message("closed", "user", "bye")
     sessions.archive("closed")
     _listed(index)
@@ -30,8 +31,20 @@ def warm(sessions: Sessions, index: Index) -> Index:
 
 def _listed(index: Index) -> list[Listed]:
     return [
-        Listed(info.key, info.title, info.messages, info.created, info.updated, info.bytes)
-        for info in index.infos(archived=False)
+        Listed(
+            info.key,
+            info.title,
+            info.messages,
+            info.created,
+            info.updated,
+            info.bytes,
+            info.pinned,
+            info.tags,
+            info.cwd,
+            info.role,
+            info.model,
+        )
+        for info in infos(index)
     ]
 
 

@@ -47,7 +47,8 @@ def test_a_list_is_what_the_command_line_prints(echo: Site) -> None:
     found = get(echo, "/api/sessions")
     (item,) = found.pop("items")
     assert found == {"schema_version": 1, "count": 1, "total": 1, "has_more": False, "next_cursor": None}
-    assert list(item) == ["key", "title", "messages", "created", "updated", "bytes", "archived", "quarantine"]
+    fields = ["key", "title", "messages", "created", "updated", "bytes", "archived"]
+    assert list(item) == [*fields, "pinned", "tags", "cwd", "role", "model", "quarantine"]
     assert (item["key"], item["messages"], item["archived"]) == ("telegram:42", 2, False)
     assert item["created"].endswith("Z")
 

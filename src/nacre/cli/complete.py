@@ -110,19 +110,15 @@ def _action(parser: ArgumentParser, rest: list[str]) -> Action | None:
 def _sessions(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
     yield from ((name, "the newest session") for name in ("@last",) if name.startswith(last) and last)
     with opened(Namespace(store=flags.store)) as sessions:
-        found = [*sessions.list(prefix=last), *sessions.list(archived=True, prefix=last)]
-    found.sort(key=lambda info: info.updated, reverse=True)
-    yield from ((info.key, info.title or several(info.messages, "message")) for info in found[:_MOST])
+        found = sessions.page(which="all", prefix=last, limit=_MOST).items
+    yield from ((info.key, info.title or several(info.messages, "message")) for info in found)
 
 
 def _tags(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
     """The tags that the newest sessions have."""
-    from nacre.cli.labels import known_tags  # noqa: PLC0415 - only for tags
-
     with opened(Namespace(store=flags.store)) as sessions:
-        newest = sorted(sessions.list(), key=lambda info: info.updated, reverse=True)[:_MOST]
-        found = known_tags(sessions.location, newest)
-    yield from ((tag, "") for tag in found if tag.startswith(last))
+        found = {tag for info in sessions.list(limit=_MOST) for tag in info.tags}
+    yield from ((tag, "") for tag in sorted(found) if tag.startswith(last))
 
 
 def _in_trash(flags: Flags, last: str) -> Iterator[tuple[str, str]]:

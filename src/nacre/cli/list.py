@@ -6,9 +6,8 @@ import gc
 import os
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
-from itertools import repeat
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,13 +21,13 @@ from nacre.cli.times import rfc3339
 from nacre.keys import is_internal
 
 if TYPE_CHECKING:
-    from nacre.cli.labels import Details
     from nacre.entries import SessionInfo
+    from nacre.history.paging import Order
     from nacre.index.warm import Listed
     from nacre.render.quarantine import Notice
+    from nacre.sessions import Sessions
 
     Info = SessionInfo | Listed
-    Known = Callable[[Info], Details]
 
 EXAMPLES = (
     ("the ten newest sessions", "nacre sessions list -n 10"),
@@ -39,23 +38,26 @@ EXAMPLES = (
     ("only the keys, for a script", "nacre sessions list --format '{key}'"),
 )
 
-_SORTS = {"updated": "updated", "created": "created", "size": "bytes", "messages": "messages", "key": "key"}
+_SORTS: dict[str, Order] = {
+    "updated": "updated",
+    "created": "created",
+    "size": "bytes",
+    "messages": "messages",
+    "key": "key",
+}
 _FIELD = re.compile(r"\{(\w+)\}|\\([tn\\])")
 _BREAKS = {"t": "\t", "n": "\n", "\\": "\\"}
-# Details are read from each log, which takes a tenth of a millisecond: a longer list does not wait for them unasked.
-_MOST_DETAILED = 500
 _WIDTH_FOR_FOLDERS = 100
 _MOST_REPORTED = 5
 
 
 class _Page(NamedTuple):
-    """What is shown of the list: sessions, their details (None where nobody looked), and how it goes on."""
+    """What is shown of the list, and how it goes on; `hidden` is the number of archived sessions."""
 
-    infos: list[Info]
-    details: list[Details | None]
+    infos: Sequence[Info]
     total: int
     cursor: str | None
-    aside: Mapping[str, Notice]
+    hidden: int
 
 
 def add(parser: ArgumentParser) -> None:
@@ -77,7 +79,7 @@ def add(parser: ArgumentParser) -> None:
         "--format",
         metavar="TEXT",
         help="a line per session: {key} {title} {messages} {updated} {created} {bytes} {archived} {pinned} {tags} "
-        "{cwd}, \\t",
+        "{cwd} {role} {model}, \\t",
     )
 
 
@@ -92,25 +94,18 @@ def run(args: Namespace, out: Out) -> int:
 
 def _run(args: Namespace, out: Out) -> int:
     location = root_of(args)
-    known = lru_cache(None)(partial(_details, location))
-    chosen = _sorted(_filtered(_chosen(args, location), args, out, known), args)
-    shown = _behind(chosen, args.cursor)
-    rest = len(shown)
-    if args.limit is not None:
-        shown = shown[: _positive(args.limit)]
-    cursor = _cursor(shown[-1]) if shown and len(shown) < rest else None
-    rows.remember(location, [info.key for info in shown])
-    details = map(known, shown) if _are_details_wanted(shown, args) else repeat(None, len(shown))
+    page = _warm(location, args) or _read(args)
     aside = _quarantined(args, location)
-    _print(out, _Page(shown, list(details), len(chosen), cursor, aside), args)
+    rows.remember(location, [info.key for info in page.infos])
+    _print(out, page, args, aside)
     _report(out, {key: aside[key] for key in aside if key.startswith(args.prefix)})
-    if not (args.all or args.archived):
-        _hint_at_archived(out, location)
+    if page.hidden and not (args.all or args.archived):
+        out.note(f"{several(page.hidden, 'archived session')} hidden, use --all")
     return OK
 
 
-def as_item(info: Info, details: Details | None) -> dict[str, Any]:
-    """A session as JSON lists it; without its details where nobody looked."""
+def as_item(info: Info) -> dict[str, Any]:
+    """A session as JSON lists it."""
     return {
         "key": info.key,
         "title": info.title,
@@ -119,9 +114,11 @@ def as_item(info: Info, details: Details | None) -> dict[str, Any]:
         "updated": rfc3339(info.updated),
         "bytes": info.bytes,
         "archived": info.archived,
-        "pinned": None if details is None else details.pinned,
-        "tags": None if details is None else details.tags,
-        "cwd": None if details is None else details.cwd,
+        "pinned": info.pinned,
+        "tags": info.tags,
+        "cwd": info.cwd,
+        "role": info.role,
+        "model": info.model,
     }
 
 
@@ -143,81 +140,60 @@ def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
         return notices(sessions.quarantine())
 
 
-def _details(root: str, info: Info) -> Details:
-    from nacre.cli.labels import details_of  # noqa: PLC0415 - a long list opens no log
-
-    return details_of(root, info)
-
-
-def _filtered(infos: list[Info], args: Namespace, out: Out, known: Known) -> list[Info]:
-    """The sessions that have the labels and the folder that are wanted."""
-    if not args.tag and not args.pinned and args.folder is None:
-        return infos
+def _read(args: Namespace) -> _Page:
+    """The list as the library gives it."""
+    from nacre.errors import InvalidArgument  # noqa: PLC0415 - a list that is up to date loads nothing of the library
     from nacre.history.labels import tags_in  # noqa: PLC0415 - the same
 
-    tags = set(tags_in(",".join(args.tag)))
-    folder = None if args.folder is None else os.path.realpath(os.path.expanduser(args.folder)).rstrip("/")
-    found: list[Info] = []
-    with out.progress("reading sessions", total=len(infos), unit="sessions") as step:
-        for info in infos:
-            details = known(info)
-            is_there = folder is None or f"{details.cwd}/".startswith(f"{folder}/")
-            if tags.issubset(details.tags) and (details.pinned or not args.pinned) and is_there:
-                found.append(info)
-            step(1)
-    return found
+    with opened(args) as sessions:
+        try:
+            page = sessions.page(
+                which="all" if args.all else "archived" if args.archived else "active",
+                prefix=args.prefix,
+                tags=tags_in(",".join(args.tag)),
+                pinned=args.pinned,
+                folder=None if args.folder is None else os.path.realpath(os.path.expanduser(args.folder)),
+                internal=args.internal,
+                order=_SORTS[args.sort],
+                reverse=args.reverse,
+                limit=None if args.limit is None else _positive(args.limit),
+                cursor=args.cursor,
+            )
+        except InvalidArgument as error:
+            raise Failure(
+                "not_found", f"the cursor {args.cursor!r} is not in this list", hint="start again without --cursor"
+            ) from error
+        return _Page(page.items, page.total, page.cursor, _count_archived(sessions))
 
 
-def _are_details_wanted(shown: list[Info], args: Namespace) -> bool:
-    if args.format is not None:
-        return any(field in args.format for field in ("{pinned}", "{tags}", "{cwd}"))
-    return bool(args.tag or args.pinned or args.folder) or len(shown) <= _MOST_DETAILED
+def _count_archived(sessions: Sessions) -> int:
+    return sessions.page(which="archived", internal=True, limit=0).total
 
 
-def _chosen(args: Namespace, root: str) -> list[Info]:
-    found = None if args.all or args.archived else _warm(root)
-    infos: Sequence[Info] = _read(args) if found is None else found
-    return [info for info in infos if info.key.startswith(args.prefix) and (args.internal or not is_internal(info.key))]
-
-
-def _warm(root: str) -> list[Listed] | None:
-    """The active sessions from an index that is up to date, without opening the store; None if there is none."""
+def _warm(root: str, args: Namespace) -> _Page | None:
+    """All active sessions from an index that is up to date, without opening the store; None if there is none."""
+    is_narrowed = args.tag or args.pinned or args.folder is not None or args.cursor is not None
+    if is_narrowed or args.all or args.archived or args.limit is not None:
+        return None
     try:
         from nacre.index.warm import listed  # noqa: PLC0415 - a Python may have been built without SQLite
     except ImportError:
         return None
-    return listed(root)
-
-
-def _read(args: Namespace) -> list[Info]:
-    with opened(args) as sessions:
-        found: list[Info] = [] if args.archived and not args.all else list(sessions.list(internal=True))
-        if args.archived or args.all:
-            found += sessions.list(archived=True, internal=True)
-    return found
-
-
-def _sorted(infos: list[Info], args: Namespace) -> list[Info]:
-    downwards = args.sort != "key"
+    found = listed(root)
+    if found is None:
+        return None
+    infos = [
+        info for info in found if info.key.startswith(args.prefix) and (args.internal or not is_internal(info.key))
+    ]
     infos.sort(key=attrgetter("key"))
-    infos.sort(key=attrgetter(_SORTS[args.sort]), reverse=downwards)
+    infos.sort(key=attrgetter(_SORTS[args.sort]), reverse=args.sort != "key")
     if args.reverse:
         infos.reverse()
-    return infos
-
-
-def _cursor(info: Info) -> str:
-    return f"{rfc3339(info.created)}/{info.key}"
-
-
-def _behind(infos: list[Info], cursor: str | None) -> list[Info]:
-    """The sessions after the one that a cursor names."""
-    if cursor is None:
-        return infos
-    for at, info in enumerate(infos):
-        if _cursor(info) == cursor:
-            return infos[at + 1 :]
-    raise Failure("not_found", f"the cursor {cursor!r} is not in this list", hint="start again without --cursor")
+    try:
+        hidden = sum(name.endswith(".jsonl") for name in os.listdir(f"{root}/archive"))
+    except OSError:
+        hidden = 0
+    return _Page(infos, len(infos), None, hidden)
 
 
 def _positive(limit: int) -> int:
@@ -226,17 +202,16 @@ def _positive(limit: int) -> int:
     return limit
 
 
-def _print(out: Out, page: _Page, args: Namespace) -> None:
+def _print(out: Out, page: _Page, args: Namespace, aside: Mapping[str, Notice]) -> None:
     if out.json:
-        items = map(as_item, page.infos, page.details)
-        aside = ({**item, "quarantine": page.aside.get(item["key"])} for item in items)
-        out.listing(aside, total=page.total, cursor=page.cursor)
+        items = ({**as_item(info), "quarantine": aside.get(info.key)} for info in page.infos)
+        out.listing(items, total=page.total, cursor=page.cursor)
     elif args.format is not None:
-        for item in map(as_item, page.infos, page.details):
+        for item in map(as_item, page.infos):
             out.say(_formatted(args.format, item))
     elif page.infos:
-        marks = [_mark(details) for details in page.details]
-        folders = [short_path(details.cwd) if details is not None else "" for details in page.details]
+        marks = [_mark(info) if info.tags or info.pinned else "" for info in page.infos]
+        folders = [short_path(info.cwd) if info.cwd else "" for info in page.infos]
         if out.has_width and out.width < _WIDTH_FOR_FOLDERS:
             folders = []
         columns = _columns(out, all=args.all, marked=any(marks), has_folders=any(folders))
@@ -256,11 +231,9 @@ def _nothing(args: Namespace) -> str:
     return "no sessions yet" if not args.prefix else f"no key starts with {args.prefix!r}"
 
 
-def _mark(details: Details | None) -> str:
+def _mark(info: Info) -> str:
     """A star if it is pinned, and its tags."""
-    if details is None:
-        return ""
-    return " ".join(filter(None, ("★" * details.pinned, clean(", ".join(details.tags)))))
+    return " ".join(filter(None, ("★" * info.pinned, clean(", ".join(info.tags)))))
 
 
 def _columns(out: Out, *, all: bool, marked: bool, has_folders: bool) -> list[Column]:
@@ -280,7 +253,7 @@ def _columns(out: Out, *, all: bool, marked: bool, has_folders: bool) -> list[Co
     ]
 
 
-def _rows(out: Out, infos: list[Info], marks: list[str], folders: list[str], *, all: bool) -> list[tuple[str, ...]]:
+def _rows(out: Out, infos: Sequence[Info], marks: list[str], folders: list[str], *, all: bool) -> list[tuple[str, ...]]:
     """The cells of the table, made column by column: that is twice as quick for thousands of rows."""
     sized, said = lru_cache(size), lru_cache("{:,}".format)
     cells = [
@@ -307,12 +280,3 @@ def _formatted(template: str, item: dict[str, Any]) -> str:
         return clean(",".join(value) if isinstance(value, tuple) else str(value))
 
     return _FIELD.sub(fill, template)
-
-
-def _hint_at_archived(out: Out, location: str) -> None:
-    try:
-        count = sum(name.endswith(".jsonl") for name in os.listdir(f"{location}/archive"))
-    except OSError:
-        return
-    if count:
-        out.note(f"{several(count, 'archived session')} hidden, use --all")

@@ -13,6 +13,8 @@ from nacre.cli.output import Out
 from nacre.cli.place import root_of
 from nacre.cli.text import clean, several
 from nacre.history.live import RULES
+from nacre.log.marks import Marks
+from nacre.log.ops import Ops
 from nacre.store.files import Files
 
 if TYPE_CHECKING:
@@ -76,7 +78,8 @@ def _store(root: str, *, dry_run: bool) -> Iterator[Files]:
         with TemporaryDirectory() as empty:
             yield Files(empty, rules=RULES)
         return
-    store = Files(root, rules=RULES)
+    ops = Ops()
+    store = Files(root, rules=RULES, ops=ops, marks=Marks(ops, root))
     try:
         yield store
     finally:

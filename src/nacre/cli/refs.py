@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nacre.cli import rows
-from nacre.cli.background import is_background
+from nacre.cli.background import talks
 from nacre.cli.failures import Failure
 from nacre.errors import InvalidKey
 from nacre.keys import is_internal
@@ -159,12 +159,9 @@ def _fixed(sessions: Sessions, ref: str) -> str | None:
 def _newest(sessions: Sessions, back: int) -> str:
     """The newest session in which a person talks, or one of those before it."""
     count = 0
-    for info in sessions.list():
-        if is_background(sessions, info.key):
-            continue
-        if count == back:
+    for count, info in enumerate(talks(sessions), 1):
+        if count > back:
             return info.key
-        count += 1
     what = f"there are only {count} active sessions" if count else "there is no session yet"
     raise Failure("not_found", what, hint="`nacre sessions list --all` shows archived sessions too")
 
@@ -200,7 +197,7 @@ def _searched(sessions: Sessions, ref: str) -> str:
     found = [info for info in infos if info.title.casefold() == title]
     if not found and len(ref) >= _SHORTEST:
         found = [info for info in infos if info.key.startswith(ref)]
-        found += _by_uid(sessions, ref, infos)
+        found += _by_uid(ref, infos)
     if not found:
         raise _missing(ref, "session", "`nacre sessions list --all` shows every session")
     return _single(ref, _different(found))
@@ -211,41 +208,9 @@ def _different(found: list[SessionInfo]) -> list[tuple[str, str]]:
     return list({info.key: (info.key, info.title) for info in found}.values())
 
 
-def _by_uid(sessions: Sessions, ref: str, infos: list[SessionInfo]) -> Iterator[SessionInfo]:
-    if not _UID.match(ref):
-        return
-    by_name = {stem(info.key): info for info in infos}
-
-    def matches(uid: str) -> bool:
-        return uid.startswith(ref) or uid.endswith(ref)
-
-    for name, uid in _uids(sessions.location):
-        if name in by_name and matches(uid):
-            yield by_name[name]
-
-
-def _uids(root: str) -> Iterator[tuple[str, str]]:
-    """The file names and uids of all logs in a store."""
-    for folder, uid_of in (("archive", _uid_in_name), ("sessions", _uid_in_log)):
-        try:
-            entries = os.scandir(os.path.join(root, folder))
-        except OSError:
-            continue
-        with entries:
-            for entry in entries:
-                if entry.name.endswith(".jsonl"):
-                    yield Place.of_file(root, entry.name).name, uid_of(entry)
-
-
-_UidOf = Callable[["os.DirEntry[str]"], str]
-
-
-def _uid_in_name(entry: os.DirEntry[str]) -> str:
-    return entry.name.split(".")[1]
-
-
-def _uid_in_log(entry: os.DirEntry[str]) -> str:
-    return head_of(entry.path).uid or ""
+def _by_uid(ref: str, infos: list[SessionInfo]) -> Iterator[SessionInfo]:
+    if _UID.match(ref):
+        yield from (info for info in infos if info.generation.startswith(ref) or info.generation.endswith(ref))
 
 
 # ---- answers

@@ -19,7 +19,7 @@ from nacre.channels.channel import channel_of
 from nacre.channels.terminal.plain import asker
 from nacre.channels.terminal.ports import App, Bell, Look, Theme
 from nacre.channels.terminal.talk import new_key
-from nacre.cli.background import is_delegate, is_scheduled
+from nacre.cli.background import talks
 from nacre.cli.failures import Failure
 from nacre.cli.flags import default_place
 from nacre.cli.output import Out
@@ -29,7 +29,6 @@ from nacre.cli.show import backend
 from nacre.cli.text import clean, cut
 from nacre.entries import Past
 from nacre.errors import StoreError
-from nacre.history import live
 from nacre.history.text import first_text
 from nacre.sessions import Sessions
 
@@ -84,11 +83,11 @@ def open_session(app: App, ref: str, out: Out, *, internal: bool = False) -> str
 
 def newest_here(sessions: Sessions, folder: Path) -> str | None:
     """The newest chat session of a folder; only chats record one, and those that work for another do not count."""
-    return next((found.key for found in _each(sessions, folder) if found.is_here), None)
+    return next((info.key for info in talks(sessions, folder=str(folder)) if Path(info.cwd) == folder), None)
 
 
 def _none_here(sessions: Sessions, folder: Path) -> Failure:
-    elsewhere = next((found for found in _each(sessions, folder) if found.cwd), None)
+    elsewhere = next((info for info in talks(sessions) if info.cwd), None)
     if elsewhere is None:
         hint = "start one with `nacre chat`; `nacre chat -r` lists the sessions of channels and of earlier versions"
     else:
@@ -119,30 +118,25 @@ def candidates(sessions: Sessions, *, folder: Path | None = None, limit: int = 2
 
 
 def _each(sessions: Sessions, folder: Path | None) -> Iterator[Candidate]:
-    for info in sessions.list():
-        if is_scheduled(info.key):
-            continue
+    for info in talks(sessions):
         try:
-            meta, first_words = backend(sessions).read(info.key, _look) or ({}, "")
+            first_words = backend(sessions).read(info.key, _first_words) or ""
         except StoreError:
             # One that cannot be read is not offered; `verify` reports what is wrong with it.
             continue
-        cwd = meta.get("cwd")
-        cwd = cwd if isinstance(cwd, str) else ""
-        if not is_delegate(info.key, meta):
-            yield Candidate(
-                key=info.key,
-                title=info.title,
-                updated=info.updated,
-                cwd=cwd,
-                first_words=first_words,
-                is_here=bool(cwd) and folder is not None and Path(cwd) == folder,
-            )
+        yield Candidate(
+            key=info.key,
+            title=info.title,
+            updated=info.updated,
+            cwd=info.cwd,
+            first_words=first_words,
+            is_here=bool(info.cwd) and folder is not None and Path(info.cwd) == folder,
+        )
 
 
-def _look(past: Past) -> tuple[dict[str, object], str]:
-    """The meta of a session and the first words of a user, without reading all of it."""
-    return live.meta(past, past.state), " ".join(first_text(past).split())[:_MAX_FIRST_WORDS]
+def _first_words(past: Past) -> str:
+    """The first words of a user, without reading all of a session."""
+    return " ".join(first_text(past).split())[:_MAX_FIRST_WORDS]
 
 
 async def _pick(app: App, folder: Path, out: Out) -> str:

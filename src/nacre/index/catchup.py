@@ -1,17 +1,27 @@
-"""Bringing the index up to the logs: what is new goes in, what is gone goes out, nothing else is read."""
+"""Bringing the index up to the logs: what is new goes in, what is gone goes out, nothing else is looked at.
+
+The marks of the writers tell which logs have changed. What no mark tells is found too:
+
+- a name that came or went without a mark: the time of the folder is not as it was;
+- a log that was changed in place by another program: of a small store every log is compared with what is known, of a
+  large one some, others each time; of any store all where the whole list is asked for;
+- marks that were lost: all logs are compared if the marks are not those that were read before, or if the machine was
+  started anew, since marks are not flushed.
+"""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from nacre.entries import SessionInfo
+import msgspec
+
 from nacre.errors import StoreError
 from nacre.index import listing
-from nacre.index.database import is_away
 from nacre.index.intake import Gone, Intake, Progress, opened
-from nacre.index.listing import ACTIVE, ARCHIVED, DELETED, SESSION, Look, Seen, place_of
+from nacre.index.listing import DELETED, FOLDERS, SESSION, Look, Stat, inspect, place_of
 from nacre.index.tables import (
     Chunk,
     begin,
@@ -24,102 +34,282 @@ from nacre.index.tables import (
     scrub,
     transaction,
 )
+from nacre.log.marks import Marks, Position, Taken
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 
 logger = logging.getLogger(__name__)
 
 _MOST_TRIES = 10
-_BEHIND = """
-SELECT log.id, log.path FROM log LEFT JOIN progress ON progress.log = log.id
-WHERE log.kind = 'session' AND (
-    progress.log IS NULL OR progress.mtime != log.mtime OR progress.size != log.size
-    OR progress.inode != log.inode OR progress.uid != log.uid)
-ORDER BY log.mtime
-"""
+_NAMES_EVERY = 600.0
+"""Seconds after which names are compared, though logs of ours that came or went explain that the folder changed."""
+
+
+class _Known(NamedTuple):
+    """What is remembered of the last look.
+
+    The marks that were taken; the start of the machine; the times of the folders, then and when their names were last
+    compared; whether sessions were forgotten since.
+    """
+
+    marks: Position = Position()
+    boot: str = ""
+    folders: tuple[int, ...] = ()
+    named: tuple[int, ...] = ()
+    named_at: float = 0.0
+    forgot: bool = False
 
 
 class CatchUp:
-    """What one process remembers of an index between two looks at the logs."""
+    """Looks at the logs that may have changed, and at `slice_size` others; at all of them if they are no more."""
 
-    def __init__(self, ops: Ops, root: str) -> None:
+    def __init__(self, ops: Ops, root: str, *, slice_size: int) -> None:
         self._ops = ops
         self._root = root
+        self._marks = Marks(ops, root)
+        self._slice_size = slice_size
         self._connection: sqlite3.Connection | None = None
         self._version = 0
-        self._known: dict[str, dict[str, Seen]] = {}
-        self._is_settled = False
+        self._stats: dict[str, dict[str, listing.Known]] = {}
 
-    def infos(self, connection: sqlite3.Connection, *, archived: bool) -> list[SessionInfo]:
-        """The active or the archived sessions, after a look at their files."""
-        active = self._look(connection, ACTIVE)
-        if not archived:
-            self._keep(connection, active.changed)
-            return listing.infos(active.now, archived=False)
-        moved = self._look(connection, ARCHIVED)
-        self._keep(connection, active.changed + moved.changed)
-        # What a move that was cut short left in the archive is the active log's.
-        taken = {log[6] for log in active.now}
-        return listing.infos((log for log in moved.now if log[6] not in taken), archived=True)
-
-    def _keep(self, connection: sqlite3.Connection, changed: list[Seen]) -> None:
-        """Remember how the logs are now, unless others are at the index."""
-        if not changed:
-            return
-        self._forget_known()
-        try:
-            with transaction(connection):
-                listing.save(connection, changed)
-        except sqlite3.Error as error:
-            if not is_away(error):
-                raise
-            logger.info("a listing could not be cached", extra={"error": str(error)})
+    def look(self, connection: sqlite3.Connection, *, all_logs: bool = False) -> None:
+        """Bring the catalogue up to the logs."""
+        known = _load(connection)
+        # Before anything is looked at: what changes meanwhile is found next time.
+        times = tuple(self._stat(folder)[2] for folder in FOLDERS)
+        taken = self._take(known.marks)
+        now = _Known(taken.position, _boot(), times, known.named, known.named_at)
+        pending = taken.paths.union(path for (path,) in connection.execute("SELECT path FROM pending"))
+        look = Look([], [], [])
+        is_lost = not taken.is_whole or now.boot != known.boot
+        if all_logs or is_lost or self._is_small(connection):
+            self._compare_all(connection, look)
+            self._inspect(pending, look)
+            if times != known.named:
+                now = now._replace(named=times, named_at=self._ops.now())
+        else:
+            self._inspect(pending, look)
+            self._inspect(_relatives(connection, look), look)
+            if self._are_names_due(connection, known, now, look):
+                self._compare_names(connection, look)
+                now = now._replace(named=times, named_at=self._ops.now())
+            self._compare_some(connection, look)
+        if any(look) or pending or now != known:
+            self._stats = {}
+            _apply(connection, look, pending, now)
 
     def run(self, connection: sqlite3.Connection) -> None:
         """Take in every message that is new."""
         for _ in range(_MOST_TRIES):
-            active, archived = self._look(connection, ACTIVE), self._look(connection, ARCHIVED)
-            changed, gone = active.changed + archived.changed, active.gone + archived.gone
-            if self._is_settled and not changed and not gone:
-                return
-            self._forget_known()
-            counting = _counting(active.now, archived.now)
-            _sort_out(connection, changed, gone, counting)
+            self.look(connection)
             reading = _Pass(connection, self._ops, self._root)
-            reading.run(set(counting.values()))
+            reading.run()
             if not reading.met_another:
-                self._is_settled = reading.is_settled
                 return
 
     def forget(self, connection: sqlite3.Connection, key: str) -> None:
         """Erase what is known of a session."""
-        self._forget_known()
+        self._stats = {}
         with transaction(connection):
-            logs = connection.execute("SELECT id FROM log WHERE key = ?", (key,)).fetchall()
-            for (log,) in logs:
-                erase_text(connection, log)
-                connection.execute("DELETE FROM log WHERE id = ?", (log,))
+            for (log,) in connection.execute("SELECT id FROM log WHERE key = ?", (key,)).fetchall():
+                _erase(connection, log)
+            _save(connection, _load(connection)._replace(forgot=True))
         scrub(connection)
 
-    def _look(self, connection: sqlite3.Connection, folder: str) -> Look:
+    def begin_in_child(self) -> None:
+        """After a fork, in the child."""
+        self._marks.begin_in_child()
+
+    def _take(self, position: Position) -> Taken:
+        try:
+            return self._marks.take(position)
+        except OSError as error:
+            logger.info("marks cannot be read; all logs are compared", extra={"error": str(error)})
+            return Taken(set(), Position(), is_whole=False)
+
+    def _is_small(self, connection: sqlite3.Connection) -> bool:
+        count = "SELECT count(*) FROM (SELECT 1 FROM log LIMIT ?)"
+        return bool(connection.execute(count, (self._slice_size + 1,)).fetchone()[0] <= self._slice_size)
+
+    def _inspect(self, paths: Iterable[str], look: Look) -> None:
+        """Look at logs that were not looked at yet."""
+        done = {seen.path for seen in look.changed}.union(look.gone)
+        for path in paths:
+            if path not in done:
+                inspect(self._ops, self._root, path, look)
+
+    def _compare_all(self, connection: sqlite3.Connection, look: Look) -> None:
+        """Compare every log with what is known of it."""
         version = data_version(connection)
         if connection is not self._connection or version != self._version:
-            self._forget_known()
-            self._connection, self._version = connection, version
-        if folder not in self._known:
-            self._known[folder] = listing.known(connection, folder)
-        return listing.look(self._ops, self._root, folder, self._known[folder])
+            self._connection, self._version, self._stats = connection, version, {}
+        for folder in FOLDERS:
+            if folder not in self._stats:
+                self._stats[folder] = listing.known(connection, folder)
+            listing.scan(self._ops, self._root, folder, self._stats[folder], look)
 
-    def _forget_known(self) -> None:
-        self._known, self._is_settled = {}, False
+    def _are_names_due(self, connection: sqlite3.Connection, known: _Known, now: _Known, look: Look) -> bool:
+        """Tell whether a name may have come or gone that no mark tells of."""
+        if now.folders == known.named:
+            return False
+        if now.folders != known.folders and not (known.forgot or _is_explained(connection, look)):
+            return True
+        return not 0 <= self._ops.now() - known.named_at < _NAMES_EVERY
+
+    def _compare_names(self, connection: sqlite3.Connection, look: Look) -> None:
+        for folder in FOLDERS:
+            there, rows = set(listing.names_in(self._root, folder)), listing.known(connection, folder)
+            self._inspect((f"{folder}/{name}" for name in there ^ rows.keys()), look)
+
+    def _compare_some(self, connection: sqlite3.Connection, look: Look) -> None:
+        """Compare some logs with what is known of them, others each time."""
+        (last,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM log").fetchone()
+        start = int.from_bytes(self._ops.random(6), "big") % last
+        some = "SELECT path, inode, size, mtime FROM log WHERE id {} ? ORDER BY id LIMIT ?"
+        rows = connection.execute(some.format(">="), (start, self._slice_size)).fetchall()
+        rows += connection.execute(some.format("<"), (start, self._slice_size - len(rows))).fetchall()
+        self._inspect((row[0] for row in rows if self._stat(row[0]) != row[1:]), look)
+
+    def _stat(self, path: str) -> Stat:
+        """What is compared of a log, and the time of a folder: when a name last came into it or went."""
+        try:
+            found = self._ops.stat(f"{self._root}/{path}")
+        except OSError:
+            return (0, 0, 0)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _relatives(connection: sqlite3.Connection, look: Look) -> list[str]:
+    """The logs that change together with those that were looked at, without a mark of their own.
+
+    A deletion takes archived generations with it. And a log may have been given another name.
+    """
+    names = {seen.name for seen in look.changed}.union(place_of("", path).name for path in look.gone)
+    found = [path for name in names for (path,) in connection.execute("SELECT path FROM log WHERE name = ?", (name,))]
+    for path in look.gone:
+        for (key,) in connection.execute("SELECT key FROM log WHERE path = ? AND key != ''", (path,)):
+            found.append(Place.of("", key).path)
+    return found
+
+
+def _is_explained(connection: sqlite3.Connection, look: Look) -> bool:
+    """Tell whether a log that was looked at has come, gone or been written anew, so that its folder has changed."""
+    inodes = "SELECT inode FROM log WHERE path = ?"
+    return any(connection.execute(inodes, (path,)).fetchone() is not None for path in look.gone) or any(
+        connection.execute(inodes, (seen.path,)).fetchone() != (seen.inode,) for seen in look.changed
+    )
+
+
+def _apply(connection: sqlite3.Connection, look: Look, pending: Iterable[str], now: _Known) -> None:
+    """Save what was found, and up to where marks were taken, as one step.
+
+    Of two that look at once the last to save may have looked first. It then saves the earlier position, too, so that
+    the marks behind it are taken again.
+    """
+    with transaction(connection):
+        listing.save(connection, look.changed)
+        is_erased = _sort_out(connection, look)
+        connection.executemany("DELETE FROM pending WHERE path = ?", ((path,) for path in pending))
+        connection.executemany("INSERT OR IGNORE INTO pending VALUES (?)", ((path,) for path in look.unsettled))
+        _save(connection, now)
+    if is_erased:
+        scrub(connection)
+
+
+def _sort_out(connection: sqlite3.Connection, look: Look) -> bool:
+    """Settle which logs count, and whose the text is that was read; tells whether some of it was erased."""
+    gone = set(look.gone)
+    names = {seen.name for seen in look.changed}.union(place_of("", path).name for path in gone)
+    rows = "SELECT id, path, archived, uid, kind, counts FROM log WHERE name = ?"
+    idle: list[tuple[int, str]] = []
+    for name in names:
+        logs = [_Log(*row) for row in connection.execute(rows, (name,))]
+        there = [log for log in logs if log.path not in gone]
+        counting = (
+            _counting(there)
+            if len(there) > 1 or any(log.kind != SESSION for log in there)
+            else {log.id for log in there}
+        )
+        for log in logs:
+            if log.path in gone or log.id not in counting:
+                idle.append((log.id, log.uid))
+            if log.counts != (log.id in counting):
+                connection.execute("UPDATE log SET counts = ? WHERE id = ?", (log.id in counting, log.id))
+    is_erased = False
+    for number, uid in idle:
+        is_erased = _give_up(connection, number, uid) or is_erased
+    for path in gone:
+        for (number,) in connection.execute("SELECT id FROM log WHERE path = ?", (path,)).fetchall():
+            _erase(connection, number)
+    return is_erased
+
+
+class _Log(NamedTuple):
+    """A row of the catalogue, as far as it tells which logs count."""
+
+    id: int
+    path: str
+    archived: bool
+    uid: str
+    kind: str
+    counts: bool
+
+
+def _counting(logs: Sequence[_Log]) -> set[int]:
+    """The logs of one name that count.
+
+    A log that a crash left under two names counts as the active one; what a deletion has begun to erase does not.
+    """
+    deleted = [place_of("", log.path).archived for log in logs if log.kind == DELETED]
+    counting: dict[str, int] = {}
+    for log in sorted(logs, key=lambda log: not log.archived):
+        uid = place_of("", log.path).archived
+        is_being_erased = any("" < uid <= (other or uid) for other in deleted)
+        if log.kind == SESSION and not is_being_erased:
+            counting[log.uid or log.path] = log.id
+    return set(counting.values())
+
+
+def _give_up(connection: sqlite3.Connection, log: int, uid: str) -> bool:
+    """Let the text of a log go to the one that it was moved to, or erase it; tells whether there was any to erase."""
+    if not progress_of(connection, log).n:
+        return False
+    other = "SELECT id FROM log WHERE uid = ? AND counts AND id != ?"
+    row = connection.execute(other, (uid, log)).fetchone() if uid else None
+    if row is None or progress_of(connection, row[0]).n:
+        erase_text(connection, log)
+        return True
+    connection.execute("UPDATE message SET log = ? WHERE log = ?", (row[0], log))
+    connection.execute("UPDATE OR REPLACE progress SET log = ? WHERE log = ?", (row[0], log))
+    return False
+
+
+def _erase(connection: sqlite3.Connection, log: int) -> None:
+    erase_text(connection, log)
+    connection.execute("DELETE FROM tag WHERE log = ?", (log,))
+    connection.execute("DELETE FROM log WHERE id = ?", (log,))
+
+
+def _load(connection: sqlite3.Connection) -> _Known:
+    row = connection.execute("SELECT value FROM known WHERE name = 'look'").fetchone()
+    return msgspec.json.decode(row[0], type=_Known) if row is not None else _Known()
+
+
+def _save(connection: sqlite3.Connection, known: _Known) -> None:
+    connection.execute("INSERT OR REPLACE INTO known VALUES ('look', ?)", (msgspec.json.encode(known).decode(),))
+
+
+def _boot() -> str:
+    """What tells one start of the machine from another; "" where that is not known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 - loads nothing
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 class _Pass:
-    """One pass over the logs that have something new.
-
-    `met_another` if another process was taking in the same; not `is_settled` if some log was being written,
-    or could not be read, and has to be looked at again.
-    """
+    """One pass over the logs that have something new; `met_another` if another process was taking in the same."""
 
     def __init__(self, connection: sqlite3.Connection, ops: Ops, root: str) -> None:
         self._connection = connection
@@ -127,10 +317,11 @@ class _Pass:
         self._root = root
         self._chunk = Chunk(connection)
         self.met_another = False
-        self.is_settled = True
 
-    def run(self, counting: set[str]) -> None:
-        behind = [(log, path) for log, path in self._connection.execute(_BEHIND) if path in counting]
+    def run(self) -> None:
+        behind = self._connection.execute(
+            "SELECT id, path FROM log INDEXED BY log_behind WHERE behind AND counts ORDER BY mtime"
+        ).fetchall()
         if not behind:
             return
         begin(self._connection)
@@ -157,7 +348,6 @@ class _Pass:
             logger.warning("a session cannot be searched", extra={"file": path, "error": str(error)})
             self._chunk.write()
             erase_text(self._connection, log)
-            self.is_settled = False
 
     def _take(self, log: int, intake: Intake) -> None:
         if not intake.goes_on(lambda: count_of(self._connection, log)):
@@ -168,7 +358,8 @@ class _Pass:
             if self._chunk.is_full and not self._goes_on_behind(log, intake.progress()):
                 return
         save_progress(self._connection, log, intake.progress())
-        self.is_settled = self.is_settled and intake.is_settled
+        # What is written from now on is marked, or found otherwise; what a writer was at is read again.
+        self._connection.execute("UPDATE log SET behind = ? WHERE id = ?", (not intake.is_settled, log))
 
     def _goes_on_behind(self, log: int, progress: Progress) -> bool:
         """Let others at the index for a moment; False if one of them has taken this log further."""
@@ -180,51 +371,3 @@ class _Pass:
             return True
         self.met_another = True
         return False
-
-
-def _counting(active: Iterable[Seen], archived: Iterable[Seen]) -> dict[str, str]:
-    """The paths of the logs that count, by generation.
-
-    A log that a crash left under two names counts as the active one; what a deletion has begun to erase does not.
-    """
-    deleted = [place_of("", log[0]) for log in (*active, *archived) if log[12] == DELETED]
-    counting: dict[str, str] = {}
-    for log in (*archived, *active):
-        if log[12] == SESSION and not _is_being_erased(log[0], deleted):
-            counting[log[6] or log[0]] = log[0]
-    return counting
-
-
-def _is_being_erased(path: str, deleted: list[Place]) -> bool:
-    """Tell whether a log is an archived generation of a session that was deleted since."""
-    if not deleted:
-        return False
-    place = place_of("", path)
-    later = (other for other in deleted if other.name == place.name)
-    return any("" < place.archived <= (other.archived or place.archived) for other in later)
-
-
-def _sort_out(connection: sqlite3.Connection, changed: list[Seen], gone: list[str], counting: dict[str, str]) -> None:
-    """Note how the logs are now; one that was moved keeps what was read of it, what is of no log is erased."""
-    there = set(counting.values())
-    is_erased = False
-    with transaction(connection):
-        listing.save(connection, changed)
-        texts = connection.execute("SELECT id, path, progress.uid FROM log JOIN progress ON log = id").fetchall()
-        for log, path, uid in texts:
-            if path not in there and not _moved(connection, log, counting.get(uid)):
-                erase_text(connection, log)
-                is_erased = True
-        connection.executemany("DELETE FROM log WHERE path = ?", ((path,) for path in gone))
-    if is_erased:
-        scrub(connection)
-
-
-def _moved(connection: sqlite3.Connection, log: int, path: str | None) -> bool:
-    """Give the text of a log to the one that it was moved to; False if that has its own, or there is none."""
-    row = connection.execute("SELECT id FROM log WHERE path = ?", (path,)).fetchone()
-    if row is None or progress_of(connection, row[0]).n:
-        return False
-    connection.execute("UPDATE message SET log = ? WHERE log = ?", (row[0], log))
-    connection.execute("UPDATE OR REPLACE progress SET log = ? WHERE log = ?", (row[0], log))
-    return True

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -22,12 +23,42 @@ T = TypeVar("T")
 
 _PATIENCE = 1000
 _IMPATIENCE = 50
+# `counts` is 0 for what a list does not show: an empty log, one of several names of a log, what is being deleted.
+# `behind` is 1 while a log may have messages that cannot be searched yet.
 _SCHEMA = f"""
 CREATE TABLE log (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, name TEXT NOT NULL, archived INTEGER NOT NULL,
     device INTEGER NOT NULL, inode INTEGER NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
-    key TEXT NOT NULL, uid TEXT NOT NULL, title TEXT NOT NULL, live INTEGER NOT NULL,
-    created TEXT NOT NULL, updated TEXT NOT NULL, cold INTEGER NOT NULL, kind TEXT NOT NULL);
+    key TEXT NOT NULL, internal INTEGER NOT NULL, uid TEXT NOT NULL, title TEXT NOT NULL, live INTEGER NOT NULL,
+    created TEXT NOT NULL, updated TEXT NOT NULL, cold INTEGER NOT NULL, bytes INTEGER NOT NULL, kind TEXT NOT NULL,
+    pinned INTEGER NOT NULL, cwd TEXT NOT NULL, role TEXT NOT NULL, model TEXT NOT NULL, last TEXT NOT NULL,
+    state TEXT NOT NULL, meta TEXT NOT NULL, counts INTEGER NOT NULL, behind INTEGER NOT NULL);
+CREATE INDEX log_name ON log (name);
+CREATE INDEX log_uid ON log (uid);
+CREATE INDEX log_behind ON log (mtime) WHERE behind;
+CREATE INDEX log_pinned ON log (pinned) WHERE pinned;
+CREATE INDEX log_cwd ON log (cwd) WHERE cwd != '';
+CREATE INDEX log_key ON log (key);
+CREATE INDEX log_by_updated ON log (archived, internal, updated DESC, key) WHERE counts;
+CREATE INDEX log_by_created ON log (archived, internal, created DESC, key) WHERE counts;
+CREATE INDEX log_by_bytes ON log (archived, internal, bytes DESC, key) WHERE counts;
+CREATE INDEX log_by_messages ON log (archived, internal, live DESC, key) WHERE counts;
+CREATE INDEX log_by_key ON log (archived, internal, key) WHERE counts;
+CREATE TABLE tag (
+    tag TEXT NOT NULL, log INTEGER NOT NULL, place INTEGER NOT NULL, PRIMARY KEY (tag, log)) WITHOUT ROWID;
+CREATE INDEX tag_log ON tag (log);
+CREATE TABLE total (archived INTEGER, internal INTEGER, n INTEGER NOT NULL, PRIMARY KEY (archived, internal));
+INSERT INTO total VALUES (0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0);
+CREATE TRIGGER log_in AFTER INSERT ON log WHEN new.counts BEGIN
+    UPDATE total SET n = n + 1 WHERE archived = new.archived AND internal = new.internal; END;
+CREATE TRIGGER log_out AFTER DELETE ON log WHEN old.counts BEGIN
+    UPDATE total SET n = n - 1 WHERE archived = old.archived AND internal = old.internal; END;
+CREATE TRIGGER log_changed AFTER UPDATE OF counts, internal ON log
+    WHEN (old.counts, old.internal) != (new.counts, new.internal) BEGIN
+    UPDATE total SET n = n - old.counts WHERE archived = old.archived AND internal = old.internal;
+    UPDATE total SET n = n + new.counts WHERE archived = new.archived AND internal = new.internal; END;
+CREATE TABLE known (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE pending (path TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE progress (
     log INTEGER PRIMARY KEY, device INTEGER NOT NULL, inode INTEGER NOT NULL, size INTEGER NOT NULL,
     mtime INTEGER NOT NULL, uid TEXT NOT NULL, offset INTEGER NOT NULL, n INTEGER NOT NULL, crc TEXT NOT NULL,
@@ -44,7 +75,7 @@ CREATE VIRTUAL TABLE words USING fts5 (
 CREATE VIRTUAL TABLE grams USING fts5 (body, content='message', content_rowid='id', tokenize='trigram');
 CREATE VIRTUAL TABLE terms USING fts5vocab (grams, row);
 PRAGMA user_version = {VERSION};
-"""
+"""  # noqa: S608 - our own names
 # The more words are gathered before they are written, the less has to be merged later: a fifth of the build.
 _GATHERED = 8 * 1024 * 1024
 ERASES_WORDS = sqlite3.sqlite_version_info >= (3, 42)
@@ -193,6 +224,7 @@ def _connected(path: str) -> sqlite3.Connection:
     try:
         for function in (words_of, grams_of, folded):
             connection.create_function(function.__name__, 1, function, deterministic=True)
+        connection.create_function("casefold", 1, str.casefold, deterministic=True)
         _prepare(connection)
     except BaseException:
         connection.close()
@@ -217,7 +249,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
     try:
         # Another process may have been quicker.
         if not _has_tables(connection):
-            for statement in _SCHEMA.split(";\n") + _SETTINGS:
+            for statement in re.split(r";\n(?! )", _SCHEMA) + _SETTINGS:
                 connection.execute(statement)
         connection.execute("COMMIT")
     except BaseException:

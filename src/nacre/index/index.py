@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from threading import Lock, local
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from nacre.entries import Hit, SessionInfo
+from nacre.entries import Hit, Page
+from nacre.history.paging import Wanted
 from nacre.index.location import folder_of
 from nacre.index.query import parse
 from nacre.log.ops import Ops
@@ -16,6 +16,8 @@ from nacre.log.ops import Ops
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
+SLICE = 1000
+"""How many logs are compared with what is known of them, whether they are marked or not."""
 # How many seconds a fork waits for a search: most children never ask.
 _PATIENCE = 2.0
 
@@ -23,17 +25,18 @@ _PATIENCE = 2.0
 class Index:
     """An index of the store at `root`, kept in the user's cache directory or in `cache`.
 
-    It catches up with the logs whenever it is asked, and no writer knows of it. Its files may be
-    deleted, damaged or locked at any moment: they are made anew, or done without.
+    It catches up with the logs whenever it is asked: with those that their writers have marked, and `slice_size`
+    others. No writer waits for it. Its files may be deleted, damaged or locked at any moment: they are made anew, or
+    done without.
     """
 
-    def __init__(self, root: str, *, cache: str | None = None, ops: Ops | None = None) -> None:
+    def __init__(self, root: str, *, cache: str | None = None, ops: Ops | None = None, slice_size: int = SLICE) -> None:
         from nacre.index.catchup import CatchUp  # noqa: PLC0415 - SQLite is loaded when an index is wanted
         from nacre.index.database import Database  # noqa: PLC0415
 
         self._ops = ops or Ops()
         self._database = Database(folder_of(root, cache))
-        self._catch_up = CatchUp(self._ops, root)
+        self._catch_up = CatchUp(self._ops, root, slice_size=slice_size)
         self._lock = Lock()
         _indexes.add(self)
 
@@ -57,10 +60,16 @@ class Index:
         with self._lock:
             return self._database.run(work)
 
-    def infos(self, *, archived: bool) -> Iterator[SessionInfo]:
-        """The active or the archived sessions."""
+    def page(self, wanted: Wanted) -> Page:
+        """A part of the list of sessions; where all of it is wanted, every log is compared with what is known of it."""
+        from nacre.index.catalog import page  # noqa: PLC0415 - a search can do without
+
+        def work(connection: Connection) -> Page:
+            self._catch_up.look(connection, all_logs=wanted.limit is None)
+            return page(connection, wanted)
+
         with self._lock:
-            return iter(self._database.run(lambda connection: self._catch_up.infos(connection, archived=archived)))
+            return self._database.run(work)
 
     def forget(self, key: str) -> None:
         """Erase what is known of a session that was deleted."""
@@ -84,6 +93,7 @@ class Index:
         """After a fork, in the child: a thread of the parent may still have been at the index."""
         self._lock = Lock()
         self._database.begin_in_child()
+        self._catch_up.begin_in_child()
 
 
 _indexes: WeakSet[Index] = WeakSet()

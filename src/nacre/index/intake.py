@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
 
-from nacre.entries import Message, Record
-from nacre.index.listing import check
+from nacre.entries import Message, Record, is_time, timestamp
+from nacre.index.listing import check, let_go
 from nacre.index.text import body_of
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
@@ -76,14 +75,14 @@ class Intake:
 
     def __init__(self, ops: Ops, place: Place, fd: int, progress: Progress) -> None:
         self._before = progress
-        self._is_free, self._file = _let_go(ops, fd)
+        self._is_free, self._file = let_go(ops, fd)
         self._lines = Lines(ops, fd, self._file.st_size)
         tail = examine(self._lines, key="")
         self._header = tail.header
         self._first, self._limit, self._kept = _counted(tail, is_free=self._is_free)
         last = tail.last
         n = last.n if last is not None else 0
-        check((n,), ())
+        check((n,))
         self._past = LogPast(self._lines, header=tail.header, n=n, state=state_of(last), ops=ops, place=place)
         self._calls: Calls = msgspec.json.decode(progress.calls, type=Calls)
         self._at = (progress.offset, progress.n, progress.crc)
@@ -192,10 +191,11 @@ class Intake:
                 yield self._found(record, record.m)._replace(origin=origin)
 
     def _found(self, record: Record, message: Message) -> Found:
-        check((record.n,), (record.ts,))
+        check((record.n,))
         if record.blobs is not None:
             message = self._past.whole(record).m or message
-        return Found(record.n, record.ts, message.role, self._tools(message), body_of(message))
+        ts = record.ts if is_time(record.ts) else timestamp(0)
+        return Found(record.n, ts, message.role, self._tools(message), body_of(message))
 
     def _tools(self, message: Message) -> str:
         """The tools that a message calls or that it is the result of, each on a line of its own."""
@@ -209,21 +209,6 @@ class Intake:
         else:
             return ""
         return "\n".join(("", *names, "")).casefold()
-
-
-def _let_go(ops: Ops, fd: int) -> tuple[bool, os.stat_result]:
-    """The log's file at a moment at which no writer is at it; False if there is one."""
-    try:
-        # Other readers are not in the way: what they read is the same.
-        is_free = ops.share(fd)
-    except OSError:
-        # Some file systems have no locks.
-        is_free = False
-    try:
-        return is_free, ops.fstat(fd)
-    finally:
-        if is_free:
-            ops.unlock(fd)
 
 
 def _counted(tail: Tail, *, is_free: bool) -> tuple[int, int, frozenset[int]]:

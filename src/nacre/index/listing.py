@@ -1,22 +1,26 @@
-"""What a listing knows of each log, kept for as long as the log's file is unchanged."""
+"""What the catalogue knows of each log, kept for as long as the log's file is unchanged."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from operator import itemgetter
+from datetime import UTC
 from typing import TYPE_CHECKING, NamedTuple
 
-from nacre.entries import SessionInfo
+import msgspec
+
+from nacre.entries import parse_time
 from nacre.errors import LogDamaged, StoreError
 from nacre.history import live
+from nacre.history.overview import overview
+from nacre.keys import is_internal
 from nacre.log.names import key_of, stem
+from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.log.plain import path_now
-from nacre.log.reader import reading
+from nacre.log.reader import Reading, reading
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -24,98 +28,176 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ACTIVE, ARCHIVED = "sessions", "archive"
+FOLDERS = (ACTIVE, ARCHIVED)
 SESSION, NOTHING, DELETED = "session", "nothing", "deleted"
 _ENDING = ".jsonl"
 # The largest number that SQLite takes.
 _LARGEST = (1 << 63) - 1
+
+Stat = tuple[int, int, int]
+"""Inode, size and time of a log's file."""
+Known = tuple[str, int, int, int]
+"""The name of a log's file, and what it was like."""
 
 
 class Seen(NamedTuple):
     """One log as it was when its file had this inode, size and time; `path` is below the store."""
 
     path: str
+    name: str
+    archived: bool
     device: int
     inode: int
     size: int
     mtime: int
     key: str = ""
+    internal: bool = False
     uid: str = ""
     title: str = ""
     live: int = 0
     created: str = ""
     updated: str = ""
     cold: int = 0
+    bytes: int = 0
     kind: str = NOTHING
+    pinned: bool = False
+    cwd: str = ""
+    role: str = ""
+    model: str = ""
+    last: str = ""
+    state: str = ""
+    meta: str = "{}"
+    counts: bool = False
+    behind: bool = False
+    tags: tuple[str, ...] = ()
 
 
 class Look(NamedTuple):
-    """The logs of a folder by name: all that are there, those that were not known as they are, those that went."""
+    """What a look at the logs found: those that are not as they were known, those that went, those to look at again."""
 
-    now: list[Seen]
     changed: list[Seen]
     gone: list[str]
+    unsettled: list[str]
 
 
-_COLUMNS = ", ".join(Seen._fields)
-# Going through the whole table takes half as long as looking every row up in the order of its path.
-_LOAD = f"SELECT {_COLUMNS} FROM log WHERE +path >= ? AND +path < ?"  # noqa: S608 - our own names
+_COLUMNS = Seen._fields[:-1]
 _SAVE = (
-    f"INSERT INTO log ({_COLUMNS}) VALUES ({', '.join('?' * len(Seen._fields))}) "  # noqa: S608
-    f"ON CONFLICT (path) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in Seen._fields[1:])}"
+    f"INSERT INTO log ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "  # noqa: S608 - our own names
+    f"ON CONFLICT (path) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[1:])}"
 )
+_encode = msgspec.json.Encoder().encode
 
 
-def known(connection: Connection, folder: str) -> dict[str, Seen]:
-    """What the index knows of a folder's logs; plain rows, made into values only where that is needed."""
-    rows = connection.execute(_LOAD, (f"{folder}/", f"{folder}0")).fetchall()
-    rows.sort(key=itemgetter(0))
+def known(connection: Connection, folder: str) -> dict[str, Known]:
+    """How the logs of a folder were when they were last looked at, by the names of their files."""
+    select = "SELECT substr(path, ?), inode, size, mtime FROM log NOT INDEXED WHERE archived = ?"
+    rows = connection.execute(select, (len(folder) + 2, folder == ARCHIVED))
     return {row[0]: row for row in rows}
 
 
-def look(ops: Ops, root: str, folder: str, rows: dict[str, Seen]) -> Look:
-    """Stat every log of a folder, and glance at those that are not as they were known."""
-    now: list[Seen] = []
-    changed: list[Seen] = []
+def scan(ops: Ops, root: str, folder: str, rows: dict[str, Known], look: Look) -> None:
+    """Stat every log of a folder, and look at those that are not as they were known."""
+    there = 0
     for entry in _entries(f"{root}/{folder}"):
-        path = f"{folder}/{entry.name}"
-        row = rows.get(path)
+        row = rows.get(entry.name)
         try:
             found = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue
-        # By place and not by name, and most likely first: this is done for every log there is.
-        if row is not None and row[4] == found.st_mtime_ns and row[3] == found.st_size and row[2] == found.st_ino:
-            now.append(row)
-        elif (seen := _glance(ops, root, path, found)) is not None:
-            changed.append(seen)
-    if not changed and len(now) == len(rows):
-        # The rows are in order already.
-        return Look(list(rows.values()), [], [])
-    now = sorted(now + changed, key=itemgetter(0))
-    there = {row[0] for row in now}
-    return Look(now, changed, [path for path in rows if path not in there])
+        if row is not None:
+            there += 1
+            # By place and not by name, and most likely first: this is done for every log there is.
+            if row[3] == found.st_mtime_ns and row[2] == found.st_size and row[1] == found.st_ino:
+                continue
+        inspect(ops, root, f"{folder}/{entry.name}", look)
+    if there < len(rows):
+        look.gone.extend(f"{folder}/{name}" for name in rows.keys() - set(names_in(root, folder)))
+
+
+def names_in(root: str, folder: str) -> list[str]:
+    """The names of all files in a folder."""
+    return [entry.name for entry in _entries(f"{root}/{folder}")]
+
+
+def inspect(ops: Ops, root: str, path: str, look: Look) -> None:
+    """Look at one log, at a moment at which no writer is at it; while one is, it has to be looked at again."""
+    if not _is_log(path):
+        return
+    place = place_of(root, path)
+    opened = _Opened(ops, place, f"{root}/{path}")
+    try:
+        if path != place.path and path_now(ops, place) != place.plain:
+            # What has the plain name beside a log is a second one, or an earlier agent's; the next start takes it in.
+            look.changed.append(_file(path, place, ops.stat(place.plain)))
+            return
+        with opened as found:
+            if opened.file is None:
+                look.gone.append(path)
+                return
+            look.changed.append(_seen(path, place, found, opened.file))
+            if not opened.is_free:
+                look.unsettled.append(path)
+    except FileNotFoundError:
+        look.gone.append(path)
+    except (OSError, StoreError) as error:
+        logger.warning("a session cannot be listed", extra={"file": path, "error": str(error)})
+        look.gone.append(path)
+        look.unsettled.append(path)
+
+
+class _Opened(reading):
+    """A log as it was at one moment; `is_free` if no writer was at it then, `file` is None if it is gone."""
+
+    __slots__ = ("_log", "file", "is_free")
+
+    def __init__(self, ops: Ops, place: Place, log: str) -> None:
+        super().__init__(ops, place)
+        self._log = log
+        self.file: os.stat_result | None = None
+        self.is_free = False
+
+    def _open(self) -> int:
+        fd, self.file = open_log(self._ops, self._log, os.O_RDONLY)
+        try:
+            self.is_free, self.file = let_go(self._ops, fd)
+            named = self._ops.stat(self._log)
+        except BaseException:
+            self.file = None
+            self._ops.close(fd)
+            raise
+        if (named.st_dev, named.st_ino) != (self.file.st_dev, self.file.st_ino):
+            # It was written anew meanwhile, by somebody who may still be at it.
+            self.is_free = False
+        self._fd = fd
+        return self.file.st_size
+
+
+def let_go(ops: Ops, fd: int) -> tuple[bool, os.stat_result]:
+    """The log's file at a moment at which no writer is at it; False if there is one."""
+    try:
+        # Other readers are not in the way: what they read is the same.
+        is_free = ops.share(fd)
+    except OSError:
+        # Some file systems have no locks.
+        is_free = False
+    try:
+        return is_free, ops.fstat(fd)
+    finally:
+        if is_free:
+            ops.unlock(fd)
 
 
 def save(connection: Connection, changed: Iterable[Seen]) -> None:
-    connection.executemany(_SAVE, changed)
-
-
-def infos(logs: Iterable[Seen], *, archived: bool) -> list[SessionInfo]:
-    """What a listing says of the logs that hold a session."""
-    parsed = datetime.fromisoformat
-    return [
-        SessionInfo(
-            key=key,
-            title=title,
-            messages=count,
-            created=parsed(created),
-            updated=parsed(updated),
-            bytes=size + cold,
-            archived=archived,
-        )
-        for _, _, _, size, _, key, _, title, count, created, updated, cold, kind in logs
-        if kind == SESSION
-    ]
+    """Note how logs are now."""
+    changed = list(changed)
+    connection.executemany(_SAVE, (seen[:-1] for seen in changed))
+    connection.executemany(
+        "DELETE FROM tag WHERE log = (SELECT id FROM log WHERE path = ?)", ((it.path,) for it in changed)
+    )
+    connection.executemany(
+        "INSERT OR IGNORE INTO tag SELECT ?, id, ? FROM log WHERE path = ?",
+        ((tag, place, seen.path) for seen in changed for place, tag in enumerate(seen.tags)),
+    )
 
 
 def place_of(root: str, path: str) -> Place:
@@ -123,13 +205,8 @@ def place_of(root: str, path: str) -> Place:
     return Place.of_file(root, path.partition("/")[2])
 
 
-def check(numbers: Iterable[int], times: Iterable[str]) -> None:
-    """Raise LogDamaged for what the index cannot hold: a number of more than 63 bits, or no time instead of one."""
-    try:
-        for time in times:
-            datetime.fromisoformat(time)
-    except ValueError as error:
-        raise LogDamaged(f"a record has an invalid time: {error}") from error
+def check(numbers: Iterable[int]) -> None:
+    """Raise LogDamaged for what the index cannot hold: a number of more than 63 bits."""
     if any(abs(number) > _LARGEST for number in numbers):
         raise LogDamaged("a record has a number of more than 63 bits")
 
@@ -144,37 +221,52 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
         raise StoreError(f"{folder} cannot be read: {error}") from error
 
 
-def _glance(ops: Ops, root: str, path: str, found: os.stat_result) -> Seen | None:
-    """See what a log holds without reading it; None if it is no log, or if that cannot be told."""
+def _is_log(path: str) -> bool:
     dots = 2 if path.startswith(ARCHIVED) else 1
-    if not path.endswith(_ENDING) or path.count(".") != dots or not path.isascii():
-        return None
-    seen = Seen(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-    place = place_of(root, path)
-    if place.plain.endswith(path) and path_now(ops, place) != place.plain:
-        # What has the plain name beside a log is a second one, or an earlier agent's; the next start takes it in.
-        return seen
-    try:
-        with reading(ops, place) as it:
-            if it.past is None:
-                return seen._replace(kind=DELETED if it.is_deleted else NOTHING)
-            header, state = it.past.header, it.past.state
-            title = live.meta(it.past, state).get("title", "") if state.mp else ""
-            created = header.created or it.updated
-            check((state.live, header.cold), (created, it.updated))
-            return seen._replace(
-                key=_key(place, header.sid),
-                uid=header.uid,
-                title=title if isinstance(title, str) else "",
-                live=live.count(it.past),
-                created=created,
-                updated=it.updated,
-                cold=header.cold,
-                kind=SESSION,
-            )
-    except (OSError, StoreError) as error:
-        logger.warning("a session cannot be listed", extra={"file": place.log, "error": str(error)})
-        return None
+    return path.endswith(_ENDING) and path.count(".") == dots and path.isascii()
+
+
+def _file(path: str, place: Place, file: os.stat_result) -> Seen:
+    """A file whose content is not known, or is none."""
+    return Seen(path, place.name, bool(place.archived), file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
+
+
+def _seen(path: str, place: Place, found: Reading, file: os.stat_result) -> Seen:
+    """What a log holds, read without reading all of it."""
+    seen = _file(path, place, file)
+    if found.past is None:
+        return seen._replace(kind=DELETED if found.is_deleted else NOTHING)
+    header, state = found.past.header, found.past.state
+    created = header.created or found.updated
+    check((state.live, header.cold))
+    key, it = _key(place, header.sid), overview(found.past)
+    return seen._replace(
+        key=key,
+        internal=is_internal(key),
+        uid=header.uid,
+        title=it.title,
+        live=live.count(found.past),
+        created=_sortable(created),
+        updated=_sortable(found.updated),
+        cold=header.cold,
+        bytes=file.st_size + header.cold,
+        kind=SESSION,
+        pinned=it.pinned,
+        cwd=it.cwd,
+        role=it.role,
+        model=it.model,
+        last=it.last,
+        state=it.state,
+        meta=_encode(it.meta).decode() if it.meta else "{}",
+        tags=it.tags,
+        counts=True,
+        behind=True,
+    )
+
+
+def _sortable(time: str) -> str:
+    """A time in the one form whose texts sort as the times do."""
+    return f"{parse_time(time).astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def _key(place: Place, sid: str) -> str:

@@ -24,8 +24,10 @@ _MOST_SHOWN = 256 * 1024
 # More than any index holds, and no more than SQLite takes for a number.
 _MOST_FOUND = 1 << 32
 _LAST = "\U0010ffff"
+# What comes behind the ":" of an internal key is ";".
+_END = f"{INTERNAL[:-1]};"
 _SHOW = f"""
-SELECT key, n, ts, role, substr(body, 1, {_MOST_SHOWN}) FROM message JOIN log ON log.id = message.log
+SELECT key, n, ts, message.role, substr(body, 1, {_MOST_SHOWN}) FROM message JOIN log ON log.id = message.log
 WHERE message.id = ?
 """  # noqa: S608 - our own names
 
@@ -207,7 +209,7 @@ class _Search:
         """Leave out what internal sessions hold; gives the numbers of the other logs, "" for all of them."""
         if query.internal:
             return ""
-        rows = self._connection.execute("SELECT id FROM log WHERE substr(key, 1, ?) = ?", (len(INTERNAL), INTERNAL))
+        rows = self._connection.execute("SELECT id FROM log WHERE key >= ? AND key < ?", (INTERNAL, _END))
         hidden = ", ".join(str(log) for (log,) in rows)
         if not hidden:
             return ""
@@ -216,8 +218,11 @@ class _Search:
 
     def _only_in(self, query: Query) -> str:
         """Take messages of some sessions alone; gives the numbers of their logs."""
-        rows = self._connection.execute("SELECT id, key FROM log")
-        logs = ", ".join(str(log) for log, key in rows if query.takes(key)) or "0"
+        exact, beginning = "SELECT id, key FROM log WHERE key = ?", "SELECT id, key FROM log WHERE key >= ? AND key < ?"
+        rows = [row for key in query.keys for row in self._connection.execute(exact, (key,))]
+        for begin in query.beginnings:
+            rows += self._connection.execute(beginning, (begin, begin + _LAST))
+        logs = ", ".join(dict.fromkeys(str(log) for log, key in rows if query.takes(key))) or "0"
         self._where.append(f"message.log IN ({logs})")
         if self._lead != "message":
             span = f"SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM message WHERE log IN ({logs})"  # noqa: S608

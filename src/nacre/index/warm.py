@@ -15,9 +15,10 @@ from nacre.index.location import FILE, VERSION, folder_of, is_own
 _PATIENCE = 0.05
 # Going through the whole table takes half as long as looking every row up in the order of its path.
 _ACTIVE = """
-SELECT substr(path, 10), inode, size, mtime, key, title, live, created, updated, size + cold, kind = 'session'
-FROM log WHERE +path >= 'sessions/' AND +path < 'sessions0'
+SELECT substr(path, 10), inode, size, mtime, key, title, live, created, updated, bytes, counts, pinned, cwd, role, model
+FROM log WHERE +archived = 0
 """
+_TAGS = "SELECT substr(path, 10), tag FROM tag JOIN log ON log.id = tag.log WHERE NOT archived ORDER BY place"
 # In a store's root these belong to an earlier agent: they are taken in when the store is opened.
 _EARLIER = (".json", ".jsonl", ".archived")
 
@@ -25,7 +26,7 @@ _Rows = dict[str, tuple[Any, ...]]
 
 
 class Listed(NamedTuple):
-    """What a listing says of an active session: all that SessionInfo has."""
+    """What a listing says of an active session."""
 
     key: str
     title: str
@@ -33,35 +34,45 @@ class Listed(NamedTuple):
     created: datetime
     updated: datetime
     bytes: int
+    pinned: bool
+    tags: tuple[str, ...]
+    cwd: str
+    role: str
+    model: str
     archived: bool = False
 
 
 def listed(root: str, *, cache: str | None = None) -> list[Listed] | None:
     """The active sessions, in no order; None if the index is not at hand or does not know every log as it is now."""
     try:
-        rows = _rows(folder_of(root, cache))
+        rows, tags = _rows(folder_of(root, cache))
         if not rows or not _is_as_known(root, rows):
             return None
         parsed = datetime.fromisoformat
         return [
-            Listed(key, title, live, parsed(created), parsed(updated), size)
-            for _, _, _, _, key, title, live, created, updated, size, is_session in rows.values()
-            if is_session
+            Listed(
+                key, title, live, parsed(created), parsed(updated), size, bool(pinned), tags.get(name, ()), cwd, *last
+            )
+            for name, _, _, _, key, title, live, created, updated, size, counts, pinned, cwd, *last in rows.values()
+            if counts
         ]
     except (OSError, sqlite3.Error, TypeError, ValueError):
         # In a damaged database values may be anything; whoever opens the store will see to it.
         return None
 
 
-def _rows(folder: str) -> _Rows:
-    """What the index knows, by the name of the log; nothing if it is not ours to read, or of another version."""
+def _rows(folder: str) -> tuple[_Rows, dict[str, tuple[str, ...]]]:
+    """What the index knows, and tags, by the log's name; nothing if it is not ours to read, or of another version."""
     path = f"{folder}/{FILE}"
     if not is_own(folder) or not os.path.isfile(path) or os.path.islink(path):
-        return {}
+        return {}, {}
     with closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone() != (VERSION,):
-            return {}
-        return {row[0]: row for row in connection.execute(_ACTIVE)}
+            return {}, {}
+        tags: dict[str, tuple[str, ...]] = {}
+        for name, tag in connection.execute(_TAGS):
+            tags[name] = (*tags.get(name, ()), tag)
+        return {row[0]: row for row in connection.execute(_ACTIVE)}, tags
 
 
 def _is_as_known(root: str, rows: _Rows) -> bool:

@@ -201,12 +201,18 @@ class LogFile(Writer):
             self._sync()
             goal = self._place._replace(archived=self.uid)
             make_folder(self._ops, goal.folder)
+            self._leave_mark(goal)
             self._give_name(goal)
             with self._begun("archiving"):
                 self._close()
                 settle_names(self._ops, goal.folder)
                 settle_names(self._ops, self._place.folder)
             return True
+
+    def _leave_mark(self, goal: Place) -> None:
+        """Say that the log is about to get another name, too."""
+        if self._marks is not None:
+            self._marks.leave(goal.path)
 
     def _give_name(self, goal: Place) -> None:
         """Give the log another name instead of its own.
@@ -229,6 +235,7 @@ class LogFile(Writer):
         """Give an archived log its active name again; raises if that name is taken."""
         with self._locked(create=False) as held:
             if held:
+                self._leave_mark(goal)
                 self._ops.link(self._place.log, goal.log)
                 with self._begun("unarchiving"):
                     settle_names(self._ops, goal.folder)

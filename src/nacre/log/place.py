@@ -52,6 +52,11 @@ class Place(NamedTuple):
         return "" if self.archived or "~" in self.name else f"{self.folder}/{self.name}.jsonl"
 
     @property
+    def path(self) -> str:
+        """The log's path below the store."""
+        return self.log[len(self.root) + 1 :]
+
+    @property
     def scratch(self) -> str:
         """Where the next log is written before it takes the old one's name; only under the log's lock."""
         return f"{self._base}.tmp"

@@ -17,6 +17,7 @@ from nacre.log.forking import refuse_forks
 from nacre.log.ids import Ids, Seen
 from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines, Piece
+from nacre.log.marks import Marks
 from nacre.log.opening import open_log
 from nacre.log.ops import Ops, ignore_failure, is_from_system
 from nacre.log.past import LogPast
@@ -56,12 +57,16 @@ class Known(NamedTuple):
 class Writer:
     """Writes one log, from one thread at a time; other processes may write it too."""
 
-    def __init__(self, ops: Ops, place: Place, *, rules: Rules, relaxed: bool = False) -> None:
+    def __init__(
+        self, ops: Ops, place: Place, *, rules: Rules, relaxed: bool = False, marks: Marks | None = None
+    ) -> None:
         self._ops = ops
         self._place = place
         self._path = place.log
         self._key = KeyLock(ops, place)
         self._took_key = False
+        self._marks = marks
+        self._mark = place.path
         self.staged: Sequence[Record] = ()
         self._rules = rules
         self._relaxed = relaxed
@@ -166,6 +171,8 @@ class Writer:
                 return False
             if not self._ops.flock(self._fd, wait=wait):
                 raise self._busy()
+            if self._marks is not None:
+                self._marks.leave(self._mark)
             if self._is_as_known() or self._look():
                 if create and not self.n and not self._key.is_held:
                     raise _NeedsKey

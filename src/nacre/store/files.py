@@ -31,6 +31,7 @@ from nacre.log.file import LogFile
 from nacre.log.forking import unshare
 from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines
+from nacre.log.marks import Marks
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops, is_from_system
 from nacre.log.past import LogPast
@@ -53,7 +54,8 @@ Durability = Literal["commit", "relaxed"]
 class Files:
     """Sessions as files below one directory.
 
-    At most `max_open` logs stay open between writes, and as many are written at once.
+    At most `max_open` logs stay open between writes, and as many are written at once. Writers leave `marks` for the
+    index, if there are any.
     """
 
     def __init__(  # noqa: PLR0913 - what a test or an operator may set
@@ -62,6 +64,7 @@ class Files:
         *,
         rules: Rules,
         ops: Ops | None = None,
+        marks: Marks | None = None,
         durability: Durability = "commit",
         max_open: int = 64,
         compact_at: int = 256 * 1024,
@@ -69,6 +72,7 @@ class Files:
         self._root = root
         self._rules = rules
         self._ops = ops or Ops()
+        self._marks = marks
         self._relaxed = durability == "relaxed"
         self._compact_at = compact_at
         self._quarantine = Quarantine(self._ops, root, self._key_in)
@@ -115,7 +119,11 @@ class Files:
 
     def close(self) -> None:
         """Write what waits, flush, and let go of every log; raises the first flush that failed."""
-        self._writers.close()
+        try:
+            self._writers.close()
+        finally:
+            if self._marks is not None:
+                self._marks.close()
 
     # ---- upkeep
 
@@ -365,7 +373,7 @@ class Files:
     # ---- writing
 
     def _log(self, place: Place) -> LogFile:
-        return LogFile(self._ops, place, rules=self._rules, relaxed=self._relaxed)
+        return LogFile(self._ops, place, rules=self._rules, relaxed=self._relaxed, marks=self._marks)
 
     @contextmanager
     def _briefly(self, place: Place) -> Iterator[LogFile]:
@@ -638,6 +646,8 @@ class Files:
 
     def begin_in_child(self) -> None:
         """After a fork, in the child."""
+        if self._marks is not None:
+            self._marks.begin_in_child()
         self._writers.begin_in_child()
 
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from nacre.entries import Describe, Message, Note, Snapshot, ToolCall
+from nacre.entries import Describe, Message, Note, Page, Snapshot, ToolCall
 from nacre.errors import Conflict, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.sessions import Forgiving, Sessions, SessionStore
 
@@ -886,6 +886,102 @@ def list_gives_the_newest_first(open_store: Open) -> None:
                 sessions.list(**given)
 
 
+def a_page_is_followed_by_the_next_one(open_store: Open) -> None:
+    """Pages are parts of one list, in any order; a cursor holds though sessions are written and deleted meanwhile."""
+    with open_store() as sessions:
+        for key, count in (("b", 3), ("a", 1), ("c", 2), ("e", 1), ("d", 3)):
+            _add(sessions, "x" * count, key)
+        sessions.archive("e")
+        for order in ("updated", "created", "bytes", "messages", "key"):
+            for reverse in (False, True):
+                asked: dict[str, Any] = {"which": "all", "order": order, "reverse": reverse}
+                whole = sessions.page(**asked, limit=None)
+                first = sessions.page(**asked, limit=2)
+                second = sessions.page(**asked, limit=2, cursor=first.cursor)
+                third = sessions.page(**asked, limit=2, cursor=second.cursor)
+                _same([*first.items, *second.items, *third.items], whole.items)
+                _same((first.total, third.total, third.cursor), (5, 5, None))
+        _same([info.key for info in sessions.page(order="messages").items], ["b", "d", "c", "a"])
+        first = sessions.page(order="key", limit=2)
+        sessions.delete("b")
+        _add(sessions, "x", "aa")
+        _same([info.key for info in sessions.page(order="key", cursor=first.cursor).items], ["c", "d"])
+        _same(sessions.page(limit=0), Page(items=[], total=4))
+
+
+def a_page_can_be_narrowed(open_store: Open) -> None:
+    """By state of archiving, key, text, tags, pin and folder; what cannot be in a key matches nothing."""
+    with open_store() as sessions:
+        for key in ("telegram:1", "telegram:2", "cli"):
+            _add(sessions, "a", key)
+        sessions.set_meta("telegram:1", title="Grüße", tags=["work", "home"], pinned=True)
+        sessions.set_meta("telegram:2", tags=["work", 7], cwd="/srv/app")
+        sessions.set_meta("cli", title=7, cwd="/srv")
+        sessions.archive("cli")
+        asked: list[tuple[dict[str, Any], list[str]]] = [
+            ({}, ["telegram:1", "telegram:2"]),
+            ({"which": "archived"}, ["cli"]),
+            ({"which": "all"}, ["cli", "telegram:1", "telegram:2"]),
+            ({"prefix": "telegram:2"}, ["telegram:2"]),
+            ({"text": "GRÜSSE"}, ["telegram:1"]),
+            ({"text": "gram:2"}, ["telegram:2"]),
+            ({"tags": ["work"]}, ["telegram:1", "telegram:2"]),
+            ({"tags": ("home", "work")}, ["telegram:1"]),
+            ({"pinned": True}, ["telegram:1"]),
+            ({"folder": "/srv", "which": "all"}, ["cli", "telegram:2"]),
+            ({"folder": "/srv/"}, ["telegram:2"]),
+            ({"folder": "/sr"}, []),
+            ({"folder": "/"}, ["telegram:2"]),
+            ({"prefix": "\ud800"}, []),
+            ({"tags": ["\udfff"]}, []),
+            ({"prefix": "\U0010ffff"}, []),
+        ]
+        for given, keys in asked:
+            page = sessions.page(order="key", **given)
+            _same(([info.key for info in page.items], page.total), (keys, len(keys)))
+
+
+def a_page_tells_how_a_session_stands(open_store: Open) -> None:
+    """Labels and meta, and who said what last with which model."""
+    with open_store() as sessions:
+        sessions.set_meta("k", title="T", tags=["work"], pinned=True, cwd="/srv", other={"a": [1]})
+        sessions.add_message("k", "user", "\n go on \nplease")
+        (info,) = sessions.page().items
+        _same((info.tags, info.pinned, info.cwd, info.meta["other"]), (("work",), True, "/srv", {"a": [1]}))
+        _same((info.role, info.model, info.last, info.state), ("user", "", "go on", "unanswered"))
+        sessions.add_full_message("k", Message(role="assistant", content="done", model="m"))
+        (info,) = sessions.page().items
+        _same((info.role, info.model, info.last, info.state), ("assistant", "m", "done", "idle"))
+        call = ToolCall(id="1", name="shell", arguments={})
+        sessions.add_full_message("k", Message(role="assistant", content=None, tool_calls=(call,)))
+        (info,) = sessions.page().items
+        _same((info.last, info.state, info.generation != ""), ("shell", "interrupted", True))
+
+
+def a_page_checks_its_arguments(open_store: Open) -> None:
+    """A wrong argument, or a cursor of another order, is refused."""
+    with open_store() as sessions:
+        _add(sessions, "a", "k")
+        _add(sessions, "a", "l")
+        cursor = sessions.page(limit=1).cursor
+        bad: list[dict[str, Any]] = [
+            {"which": "some"},
+            {"limit": -1},
+            {"limit": 1.5},
+            {"order": "age"},
+            {"tags": "work"},
+            {"pinned": 1},
+            {"folder": 1},
+            {"cursor": "x"},
+            {"cursor": "e30="},
+            {"cursor": cursor, "order": "key"},
+            {"cursor": cursor, "reverse": True},
+        ]
+        for given in bad:
+            with _raises(StoreError):
+                sessions.page(**given)
+
+
 def internal_sessions_are_listed_only_if_asked_for(open_store: Open) -> None:
     """Sessions of nacre's own can be read by their key, and are in no list unless it is said."""
     with open_store() as sessions:
@@ -1512,6 +1608,10 @@ STORE_CONTRACT: tuple[Check, ...] = (
     list_gives_true_keys_and_counts,
     list_filters_by_prefix,
     list_gives_the_newest_first,
+    a_page_is_followed_by_the_next_one,
+    a_page_can_be_narrowed,
+    a_page_tells_how_a_session_stands,
+    a_page_checks_its_arguments,
     internal_sessions_are_listed_only_if_asked_for,
     a_new_internal_key_is_refused,
     list_gives_the_newest_title,

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 
 from msgspec import Struct
@@ -13,12 +14,13 @@ from msgspec.structs import replace
 
 from nacre.app import App
 from nacre.entries import SessionInfo
+from nacre.history.paging import Which
 from nacre.keys import is_internal
 from nacre.render.html import escaped
 from nacre.render.quarantine import Notice, notices
 from nacre.render.text import ago, count, one_line, size
 from nacre.web import links
-from nacre.web.glances import MOST, Glance, Tally, glances_of
+from nacre.web.tallies import Tally, tallies_of
 
 PER_PAGE = 50
 STATES = {
@@ -30,6 +32,8 @@ STATES = {
     "idle": "idle",
 }
 _MOST_CHIPS = 12
+_MOST = 20_000
+"""How many sessions, the newest, are counted for what the list can be narrowed to."""
 _HURRY, _TIME = 0.06, 5.0
 _DIGITS = 6
 
@@ -69,15 +73,14 @@ class Filters(Struct, frozen=True, kw_only=True):
 
     @property
     def is_deep(self) -> bool:
-        """True if what is asked for is not in the index."""
+        """True if the list is narrowed by what a session is like."""
         return bool(self.state or self.model or self.tag or self.pinned)
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A session in the list: what the index knows, how it stands, and what it holds if that was counted."""
+    """A session in the list: what the catalogue has, how it stands, and what it holds if that was counted."""
 
     info: SessionInfo
-    glance: Glance
     state: str
     tally: Tally | None = None
 
@@ -91,7 +94,7 @@ class Facet(Struct, frozen=True, kw_only=True):
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """A page of the list; `is_pending` if there was no time to look into every session."""
+    """A page of the list; `is_pending` if there was no time to count what every session on it holds."""
 
     filters: Filters
     rows: Sequence[Row]
@@ -102,17 +105,17 @@ class Listing(Struct, frozen=True, kw_only=True):
 
 
 def listed(app: App, filters: Filters) -> Listing:
-    """Read a page of the list; most of it comes from the index, the rest as far as there is time."""
+    """Read a page of the list from the catalogue; what its sessions hold is counted as far as there is time."""
     found = _Found(app, filters)
     chosen = found.chosen()
-    filters = replace(filters, page=min(filters.page, max(-(-len(chosen) // PER_PAGE), 1)))
-    shown = chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE]
-    rows = found.rows(shown)
-    is_pending = found.is_late or any(row.tally is None for row in rows if not row.info.archived)
+    total = len(chosen) if found.is_narrowed else found.total
+    filters = replace(filters, page=min(filters.page, max(-(-total // PER_PAGE), 1)))
+    rows = found.rows(chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE])
+    is_pending = any(row.tally is None for row in rows if not row.info.archived)
     return Listing(
         filters=filters,
         rows=rows,
-        total=len(chosen),
+        total=total,
         facets=list(found.facets()),
         is_pending=is_pending,
         aside=notices(app.sessions.quarantine()),
@@ -127,73 +130,71 @@ def beside(app: App, filters: Filters, key: str, step: int) -> str:
 
 
 class _Found:
-    """All sessions of one state of archiving, newest first, and what is known of each."""
+    """The sessions of one state of archiving that have a text, newest first: as many as are counted or shown."""
 
     def __init__(self, app: App, filters: Filters) -> None:
         self._kernel = app.kernel
         self._filters = filters
-        self._book = glances_of(app.sessions)
-        self._until = time.monotonic() + (_TIME if filters.is_full or filters.is_deep else _HURRY)
-        every = list(app.sessions.list(archived=filters.archived))
-        every.sort(key=attrgetter("updated"), reverse=True)
-        known = self._book.glances(every, self._until)
-        self.is_late = len(known) < min(len(every), MOST)
-        text = filters.text.casefold()
-        named = [info for info in every if _has(info, text)] if text else every
-        self._pairs = [(info, known.get(info.key, _UNKNOWN)) for info in named]
+        self._tallies = tallies_of(app.sessions)
+        which: Which = "archived" if filters.archived else "active"
+        ask = partial(app.sessions.page, which=which, text=filters.text, limit=max(_MOST, filters.page * PER_PAGE))
+        newest = ask()
+        self.total = newest.total
+        self._infos = newest.items
+        if newest.cursor is not None:
+            # What is pinned, or asked for, may be older.
+            tags = (filters.tag,) if filters.tag else ()
+            older = [*ask(pinned=True).items, *ask(prefix=filters.prefix, tags=tags, pinned=filters.pinned).items]
+            every = {(info.key, info.generation): info for info in (*self._infos, *older)}
+            self._infos = sorted(every.values(), key=attrgetter("updated"), reverse=True)
 
     def chosen(self) -> list[SessionInfo]:
         """The sessions that the filters leave, pinned ones first."""
-        left = [pair for pair in self._pairs if self._passes(*pair)] if self._is_narrowed else self._pairs
-        pinned = [info for info, glance in left if glance.is_pinned]
-        return [*pinned, *(info for info, glance in left if not glance.is_pinned)]
+        left = self._but("")
+        return [*(info for info in left if info.pinned), *(info for info in left if not info.pinned)]
 
     def rows(self, infos: Sequence[SessionInfo]) -> list[Row]:
-        glances = self._book.glances(infos, time.monotonic() + _TIME)
-        tallies = {} if self._filters.archived else self._book.tallies(infos, self._until)
-        return [self._row(info, glances.get(info.key, Glance()), tallies.get(info.key)) for info in infos]
+        until = time.monotonic() + (_TIME if self._filters.is_full else _HURRY)
+        tallies = {} if self._filters.archived else self._tallies.count(infos, until)
+        return [Row(info=info, state=self._state(info), tally=tallies.get(info.key)) for info in infos]
 
     def facets(self) -> Iterator[Facet]:
         """What can be chosen: of each kind, all that the other filters leave."""
-        yield _facet("Channels", "prefix", [_channel(info.key) for info, _ in self._but("prefix")])
+        yield _facet("Channels", "prefix", [_channel(info.key) for info in self._but("prefix")])
         if self._filters.archived:
             return
-        yield _facet("States", "state", [self._state(*pair) for pair in self._but("state")])
-        yield _facet("Models", "model", [glance.model for _, glance in self._but("model")])
-        yield _facet("Tags", "tag", [tag for _, glance in self._but("tag") for tag in glance.tags])
-
-    def _but(self, field: str) -> Sequence[tuple[SessionInfo, Glance]]:
-        """What is left if one filter is not counted."""
-        return [pair for pair in self._pairs if self._passes(*pair, but=field)] if self._is_narrowed else self._pairs
+        yield _facet("States", "state", [self._state(info) for info in self._but("state")])
+        yield _facet("Models", "model", [info.model for info in self._but("model")])
+        yield _facet("Tags", "tag", [tag for info in self._but("tag") for tag in info.tags])
 
     @property
-    def _is_narrowed(self) -> bool:
+    def is_narrowed(self) -> bool:
         return self._filters.is_deep or bool(self._filters.prefix)
 
-    def _passes(self, info: SessionInfo, glance: Glance, *, but: str = "") -> bool:
+    def _but(self, field: str) -> Sequence[SessionInfo]:
+        """What is left if one filter is not counted."""
+        return [info for info in self._infos if self._passes(info, but=field)] if self.is_narrowed else self._infos
+
+    def _passes(self, info: SessionInfo, *, but: str = "") -> bool:
         wanted = self._filters
         return (
             (but == "prefix" or info.key.startswith(wanted.prefix))
-            and (but == "state" or not wanted.state or self._state(info, glance) == wanted.state)
-            and (but == "model" or not wanted.model or glance.model == wanted.model)
-            and (but == "tag" or not wanted.tag or wanted.tag in glance.tags)
-            and (not wanted.pinned or glance.is_pinned)
+            and (but == "state" or not wanted.state or self._state(info) == wanted.state)
+            and (but == "model" or not wanted.model or info.model == wanted.model)
+            and (but == "tag" or not wanted.tag or wanted.tag in info.tags)
+            and (not wanted.pinned or info.pinned)
         )
 
-    def _state(self, info: SessionInfo, glance: Glance) -> str:
-        return "live" if not info.archived and self._kernel.is_at_work(info.key) else glance.state
-
-    def _row(self, info: SessionInfo, glance: Glance, tally: Tally | None) -> Row:
-        return Row(info=info, glance=glance, state=self._state(info, glance), tally=tally)
+    def _state(self, info: SessionInfo) -> str:
+        if info.archived:
+            return "archived"
+        return "live" if self._kernel.is_at_work(info.key) else info.state
 
 
 def _facet(name: str, field: str, values: Sequence[str]) -> Facet:
     counts = Counter(values)
     counts.pop("", None)
     return Facet(name=name, field=field, counts=counts.most_common(_MOST_CHIPS))
-
-
-_UNKNOWN = Glance(state="")
 
 
 def html(listing: Listing) -> str:
@@ -236,10 +237,10 @@ def items(listing: Listing) -> list[dict[str, object]]:
             "bytes": row.info.bytes,
             "archived": row.info.archived,
             "state": row.state,
-            "last": row.glance.last,
-            "model": row.glance.model,
-            "tags": row.glance.tags,
-            "pinned": row.glance.is_pinned,
+            "last": one_line(row.info.last),
+            "model": row.info.model,
+            "tags": row.info.tags,
+            "pinned": row.info.pinned,
             "calls": row.tally.calls if row.tally else None,
             "failed": row.tally.failed if row.tally else None,
             "tokens": row.tally.given + row.tally.made if row.tally else None,
@@ -256,7 +257,7 @@ def markdown(listing: Listing) -> Iterator[str]:
     for row in listing.rows:
         name = one_line(row.info.title or row.info.key).replace("]", "\\]")
         facts = f"{row.info.messages:,} messages, {row.info.updated:%Y-%m-%d %H:%M} UTC"
-        last = row.glance.last
+        last = one_line(row.info.last)
         aside = f" · {notice.text}" if (notice := listing.aside.get(row.info.key)) else ""
         yield f"- [{name}]({links.to('s', row.info.key)}) · {facts}{aside}{f' · {last}' if last else ''}\n"
 
@@ -266,25 +267,21 @@ def _channel(key: str) -> str:
     return name + colon
 
 
-def _has(info: SessionInfo, wanted: str) -> bool:
-    return not wanted or wanted in info.key.casefold() or wanted in info.title.casefold()
-
-
 # ---- rows
 
 
 def _item(row: Row, now: datetime) -> str:
-    info, glance = row.info, row.glance
+    info = row.info
     title = escaped(one_line(info.title or info.key))
     key = f'<span class="key">{escaped(one_line(info.key))}</span>' if info.title else ""
-    who = f"<b>{escaped(glance.role)}</b> " if glance.role else ""
-    pin = '<span class="pin" role="img" aria-label="pinned" title="pinned">★</span> ' if glance.is_pinned else ""
+    who = f"<b>{escaped(info.role)}</b> " if info.role else ""
+    pin = '<span class="pin" role="img" aria-label="pinned" title="pinned">★</span> ' if info.pinned else ""
     return (
         f'<li class="row {row.state}"><a href="{escaped(links.to("s", info.key))}">'
         f'<span class="dot" role="img" aria-label="{STATES[row.state]}" title="{STATES[row.state]}"></span>'
         f"<strong>{pin}{title}</strong> {key}"
         f'<span class="when"><time datetime="{info.updated:%Y-%m-%dT%H:%M:%SZ}">{ago(info.updated, now)}</time></span>'
-        f'<span class="last">{who}{escaped(glance.last)}</span>'
+        f'<span class="last">{who}{escaped(one_line(info.last))}</span>'
         f'<span class="facts">{" · ".join(_facts(row))}{_tags(row)}</span></a></li>\n'
     )
 
@@ -300,12 +297,12 @@ def _facts(row: Row) -> Iterator[str]:
     if tally is not None and tally.branches > 1:
         yield f"{tally.branches} branches"
     yield size(info.bytes)
-    if row.glance.model:
-        yield escaped(one_line(row.glance.model))
+    if info.model:
+        yield escaped(one_line(info.model))
 
 
 def _tags(row: Row) -> str:
-    return "".join(f' <span class="tag">{escaped(one_line(tag))}</span>' for tag in row.glance.tags)
+    return "".join(f' <span class="tag">{escaped(one_line(tag))}</span>' for tag in row.info.tags)
 
 
 def _many(number: int, word: str) -> str:

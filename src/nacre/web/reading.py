@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count, dropwhile, islice, takewhile
-from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -14,8 +13,9 @@ from msgspec.structs import asdict
 
 from nacre.agent.ports import Usage
 from nacre.entries import Describe, Hit, Message, Past, Record, SessionInfo, Unit, message_of, time_of
-from nacre.errors import Conflict, SessionNotFound
+from nacre.errors import Conflict, InvalidArgument, SessionNotFound
 from nacre.history import live
+from nacre.history.paging import Order
 from nacre.log.tail import Header
 from nacre.render.quarantine import Notice, notices
 from nacre.render.usage import summed
@@ -27,7 +27,13 @@ from nacre.web.problems import Fault
 T = TypeVar("T")
 AT_HAND = 256
 
-_SORTS = {"updated": "updated", "created": "created", "size": "bytes", "messages": "messages", "key": "key"}
+_SORTS: dict[str, Order] = {
+    "updated": "updated",
+    "created": "created",
+    "size": "bytes",
+    "messages": "messages",
+    "key": "key",
+}
 
 
 class Stand(Struct, frozen=True, kw_only=True):
@@ -79,17 +85,24 @@ def added(notes: Iterator[object] | Sequence[object]) -> Usage:
 
 def listed(sessions: Sessions, query: shapes.ListQuery) -> shapes.SessionList:
     """A page of the list."""
-    chosen = _sorted(_chosen(sessions, query), query)
-    behind = _behind(chosen, query.cursor)
-    shown = behind[: query.limit]
-    cursor = _cursor(shown[-1]) if len(shown) < len(behind) else None
+    try:
+        page = sessions.page(
+            which=query.state,
+            prefix=query.prefix,
+            order=_SORTS[query.sort],
+            reverse=query.order == "reverse",
+            limit=query.limit,
+            cursor=query.cursor or None,
+        )
+    except InvalidArgument as error:
+        raise _lost(query.cursor) from error
     aside = notices(sessions.quarantine())
     return shapes.SessionList(
-        count=len(shown),
-        total=len(chosen),
-        has_more=cursor is not None,
-        next_cursor=cursor,
-        items=[_session(info, aside.get(info.key)) for info in shown],
+        count=len(page.items),
+        total=page.total,
+        has_more=page.cursor is not None,
+        next_cursor=page.cursor,
+        items=[_session(info, aside.get(info.key)) for info in page.items],
     )
 
 
@@ -101,34 +114,6 @@ def found(sessions: Sessions, query: shapes.SearchQuery) -> shapes.FoundList:
     return shapes.FoundList(count=len(items), total=len(items), has_more=False, next_cursor=None, items=items)
 
 
-def _chosen(sessions: Sessions, query: shapes.ListQuery) -> list[SessionInfo]:
-    chosen = [] if query.state == "archived" else list(sessions.list(prefix=query.prefix))
-    if query.state != "active":
-        chosen += sessions.list(archived=True, prefix=query.prefix)
-    return chosen
-
-
-def _sorted(infos: list[SessionInfo], query: shapes.ListQuery) -> list[SessionInfo]:
-    infos.sort(key=attrgetter("key"))
-    infos.sort(key=attrgetter(_SORTS[query.sort]), reverse=query.sort != "key")
-    if query.order == "reverse":
-        infos.reverse()
-    return infos
-
-
-def _cursor(info: SessionInfo) -> str:
-    return f"{rfc3339(info.created)}/{info.key}"
-
-
-def _behind(infos: list[SessionInfo], cursor: str) -> list[SessionInfo]:
-    if not cursor:
-        return infos
-    for at, info in enumerate(infos):
-        if _cursor(info) == cursor:
-            return infos[at + 1 :]
-    raise _lost(cursor)
-
-
 def _session(info: SessionInfo, aside: Notice | None) -> shapes.Session:
     return shapes.Session(
         key=info.key,
@@ -138,6 +123,11 @@ def _session(info: SessionInfo, aside: Notice | None) -> shapes.Session:
         updated=rfc3339(info.updated),
         bytes=info.bytes,
         archived=info.archived,
+        pinned=info.pinned,
+        tags=list(info.tags),
+        cwd=info.cwd,
+        role=info.role,
+        model=info.model,
         quarantine=_aside(aside),
     )
 

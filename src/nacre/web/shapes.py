@@ -227,6 +227,11 @@ class Session(Struct, frozen=True, kw_only=True):
     updated: Moment
     bytes: Count
     archived: bool
+    pinned: bool
+    tags: list[str]
+    cwd: str
+    role: str
+    model: str
     quarantine: Aside | None = None
 
 

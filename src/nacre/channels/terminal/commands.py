@@ -176,8 +176,7 @@ async def _new(talk: Talk, _: str) -> None:
 
 
 async def _sessions(talk: Talk, words: str) -> None:
-    infos = sorted(talk.app.sessions.list(), key=lambda info: info.updated, reverse=True)
-    found = [info for info in infos if words.lower() in f"{info.key} {info.title}".lower()][:_MOST_LISTED]
+    found = talk.app.sessions.page(text=words, limit=_MOST_LISTED).items
     talk.show(*(talk.desk.listed(found) if found else ["no session found"]), "")
 
 

@@ -67,8 +67,8 @@ class Completion:
         yield from _matching([*commands, *skills], typed)
 
     def _sessions(self, last: str) -> Iterator[Choice]:
-        infos = sorted(self._app.sessions.list(prefix=last), key=lambda info: info.updated, reverse=True)
-        yield from (Choice(info.key, len(last), info.title) for info in infos[:_MOST])
+        infos = self._app.sessions.list(prefix=last, limit=_MOST)
+        yield from (Choice(info.key, len(last), info.title) for info in infos)
 
 
 def _matching(words: Iterable[tuple[str, str]], typed: str) -> Iterator[Choice]:

@@ -1,0 +1,61 @@
+"""What a list tells of a session: its labels, and who said what last. Reads its meta and its last message."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from nacre.entries import Message, Past
+from nacre.errors import StoreError
+from nacre.history import live
+from nacre.history.labels import labels
+from nacre.history.text import text_of
+
+_LONGEST = 160
+
+
+class Overview(NamedTuple):
+    """A session at a glance; the fields are those of SessionInfo."""
+
+    title: str
+    meta: dict[str, Any]
+    tags: tuple[str, ...]
+    pinned: bool
+    cwd: str
+    role: str = ""
+    model: str = ""
+    last: str = ""
+    state: str = "idle"
+
+
+def overview(past: Past) -> Overview:
+    """Read what a list tells of a session; one whose last message cannot be read is damaged, and still listed."""
+    meta = live.meta(past, past.state) if past.state.mp else {}
+    title, cwd = meta.get("title"), meta.get("cwd")
+    pinned, tags = labels(meta)
+    found = Overview(
+        title=title if isinstance(title, str) else "",
+        meta=meta,
+        tags=tags,
+        pinned=pinned,
+        cwd=cwd if isinstance(cwd, str) else "",
+    )
+    try:
+        record = next(live.newest(past, 1), None)
+        last = (record if record.blobs is None else past.whole(record)).m if record is not None else None
+    except (OSError, StoreError):
+        return found._replace(state="damaged")
+    if last is None:
+        return found
+    return found._replace(role=last.role, model=last.model or "", last=_words(last), state=_state(last))
+
+
+def _state(last: Message) -> str:
+    if last.tool_calls or last.role == "tool":
+        return "interrupted"
+    return "unanswered" if last.role == "user" else "idle"
+
+
+def _words(last: Message) -> str:
+    """The first line that says something, or the tools that are called."""
+    line = text_of(last).strip().partition("\n")[0].strip()
+    return (line or ", ".join(call.name for call in last.tool_calls))[:_LONGEST]

@@ -1,0 +1,128 @@
+"""A list of sessions in parts: which ones are wanted, in which order, and where a part ends."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from nacre.entries import Page, SessionInfo
+from nacre.errors import InvalidArgument
+from nacre.keys import is_internal
+
+Order = Literal["updated", "created", "bytes", "messages", "key"]
+Which = Literal["active", "archived", "all"]
+
+
+class Wanted(NamedTuple):
+    """Which sessions are listed, and in which order.
+
+    Newest or largest first, by key where they are equal; with `order` "key" in the order of their keys.
+    """
+
+    which: Which = "active"
+    prefix: str = ""
+    text: str = ""
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    folder: str | None = None
+    internal: bool = False
+    order: Order = "updated"
+    reverse: bool = False
+    limit: int | None = None
+    behind: Place | None = None
+
+    def takes(self, info: SessionInfo) -> bool:
+        """Tell whether a session is wanted, wherever it is in the list."""
+        return (
+            self.which in ("all", "archived" if info.archived else "active")
+            and (self.internal or not is_internal(info.key))
+            and info.key.startswith(self.prefix)
+            and (not self.text or self.text in info.key.casefold() or self.text in info.title.casefold())
+            and all(tag in info.tags for tag in self.tags)
+            and (info.pinned or not self.pinned)
+            and (self.folder is None or is_below(info.cwd, self.folder))
+        )
+
+
+class Place(NamedTuple):
+    """Where a session is in a list: what it is sorted by, then its key and its generation."""
+
+    order: str
+    reverse: bool
+    value: str | int
+    key: str
+    generation: str
+
+
+def page_of(infos: Iterable[SessionInfo], wanted: Wanted) -> Page:
+    """The part of a list that is wanted, of sessions in any order."""
+    place = partial(place_of, wanted=wanted)
+    found = sorted(filter(wanted.takes, infos), key=lambda info: (info.key, info.generation))
+    found.sort(key=lambda info: place(info).value, reverse=wanted.order != "key")
+    if wanted.reverse:
+        found.reverse()
+    behind = wanted.behind
+    rest = found if behind is None else [info for info in found if _is_behind(place(info), behind)]
+    return cut(rest, wanted, total=len(found))
+
+
+def cut(found: list[SessionInfo], wanted: Wanted, *, total: int) -> Page:
+    """A page of what was found behind the last one, with a cursor if there is more."""
+    items = found[: wanted.limit]
+    has_more = bool(items) and len(items) < len(found)
+    return Page(items=items, total=total, cursor=_encode(place_of(items[-1], wanted)) if has_more else None)
+
+
+def place_of(info: SessionInfo, wanted: Wanted) -> Place:
+    """Where a session is in a list."""
+    match wanted.order:
+        case "updated" | "created":
+            value: str | int = sortable(getattr(info, wanted.order))
+        case "key":
+            value = info.key
+        case _:
+            value = getattr(info, wanted.order)
+    return Place(wanted.order, wanted.reverse, value, info.key, info.generation)
+
+
+def parse_cursor(cursor: str, *, order: str, reverse: bool) -> Place:
+    """The place that a cursor names; raises InvalidArgument if it is none of a list in this order."""
+    try:
+        place = msgspec.json.decode(urlsafe_b64decode(cursor.encode()), type=Place)
+    except (ValueError, msgspec.MsgspecError):
+        place = None
+    is_number = place is not None and isinstance(place.value, int)
+    if (
+        place is None
+        or (place.order, place.reverse) != (order, reverse)
+        or is_number != (order in ("bytes", "messages"))
+    ):
+        raise InvalidArgument(f"cursor must be the cursor of an earlier page in the same order, not {cursor!r:.100}")
+    return place
+
+
+def sortable(moment: datetime) -> str:
+    """A time as a text; such texts sort as the times do."""
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def is_below(cwd: str, folder: str) -> bool:
+    """Tell whether a chat's folder is another, or below it."""
+    return bool(cwd) and f"{cwd}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _is_behind(place: Place, other: Place) -> bool:
+    tie, before = (place.key, place.generation), (other.key, other.generation)
+    if place.value == other.value or place.order == "key":
+        return tie < before if place.reverse else tie > before
+    goes_up = place.reverse
+    return (place.value > other.value) == goes_up  # type: ignore[operator] # both are of the same order
+
+
+def _encode(place: Place) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(place)).decode()
