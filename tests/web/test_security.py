@@ -168,7 +168,8 @@ def test_whoever_tries_many_tokens_must_wait_whatever_comes_next(echo: Site) -> 
     assert answers == [401] * 10 + [429]
     with echo.visitor({"Authorization": f"Bearer {TOKEN}"}) as visitor:
         answer = visitor.get("/api/sessions")
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
+    assert answer.status_code == 429
+    assert 0 < int(answer.headers["retry-after"]) <= 60
 
 
 def test_one_old_token_again_and_again_is_no_guessing(echo: Site) -> None:
