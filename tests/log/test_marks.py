@@ -373,3 +373,43 @@ def test_no_change_is_missed_however_writers_and_readers_take_turns(folder: str,
     for reader in readers:
         reader.finish()
         assert reader.known == {log.path: log.version for log in logs}
+
+
+@pytest.mark.parametrize("key", ["alice", "Alice B.", "telegram:alice"])
+def test_nothing_of_a_deleted_key_can_be_read_in_the_marks(folder: str, key: str) -> None:
+    root = f"{folder}/store"
+    sessions = Sessions(Files(root, rules=RULES, marks=Marks(Ops(), root)))
+    for _ in range(2):
+        sessions.add_message(key, "user", "a")
+        sessions.archive(key)
+    sessions.unarchive(key)
+    sessions.add_message("bob", "user", "b")
+    assert "alice" in text(root)
+    sessions.delete(key)
+    assert "alice" not in text(root)
+    assert "bob~" in text(root)
+
+
+def test_a_reader_is_told_which_log_was_deleted_by_a_pattern(folder: str) -> None:
+    marks = Marks(Ops(), folder)
+    position = marks.take(Position()).position
+    marks.leave("sessions/my-key~0a.jsonl")
+    marks.leave("sessions/other~0b.jsonl")
+    marks.forget("sessions/my-key~0a.jsonl", "archive/my-key.")
+    taken = marks.take(position)
+    assert (taken.paths, taken.is_whole) == ({"sessions/******~0a.jsonl", "sessions/other~0b.jsonl"}, True)
+    marks.leave("sessions/my-key~0a.jsonl")
+    assert marks.take(taken.position).paths == {"sessions/my-key~0a.jsonl"}
+
+
+def test_what_writers_know_of_forgotten_marks_is_not_taken_for_a_mark(folder: str) -> None:
+    writer, deleter = Marks(Ops(), folder), Marks(Ops(), folder)
+    writer.leave("sessions/k~0a.jsonl")
+    deleter.forget("sessions/k~0a.jsonl")
+    writer.leave("sessions/k~0a.jsonl")
+    assert text(folder).endswith("\n\nsessions/k~0a.jsonl\n")
+
+
+def test_forgetting_needs_no_marks(folder: str) -> None:
+    Marks(Ops(), folder).forget("sessions/k~0a.jsonl")
+    assert list(Path(folder).iterdir()) == []

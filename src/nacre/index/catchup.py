@@ -79,7 +79,8 @@ class CatchUp:
         times = tuple(self._stat(folder)[2] for folder in FOLDERS)
         taken = self._take(known.marks)
         now = _Known(taken.position, _boot(), times, known.named, known.named_at)
-        pending = taken.paths.union(path for (path,) in connection.execute("SELECT path FROM pending"))
+        pending = _expand(connection, taken.paths)
+        pending.update(path for (path,) in connection.execute("SELECT path FROM pending"))
         look = Look([], [], [])
         is_lost = not taken.is_whole or now.boot != known.boot
         if all_logs or is_lost or self._is_small(connection):
@@ -177,6 +178,14 @@ class CatchUp:
         except OSError:
             return (0, 0, 0)
         return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _expand(connection: sqlite3.Connection, marked: Iterable[str]) -> set[str]:
+    """The paths that were marked; of a deleted session the mark is a pattern, which matches what is known of it."""
+    found = {path for path in marked if "*" not in path}
+    for pattern in set(marked) - found:
+        found.update(path for (path,) in connection.execute("SELECT path FROM log WHERE path GLOB ?", (pattern,)))
+    return found
 
 
 def _relatives(connection: sqlite3.Connection, look: Look) -> list[str]:

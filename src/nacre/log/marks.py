@@ -21,7 +21,8 @@ from contextlib import suppress
 from threading import RLock
 from typing import NamedTuple
 
-from nacre.log.ops import Ops
+from nacre.log.ops import Ops, ignore_failure
+from nacre.log.place import write_all
 
 _FILE = "marks"
 _LARGEST = 256 * 1024
@@ -92,6 +93,27 @@ class Marks:
             self._seen = None
             with suppress(OSError):
                 self._ops.unlink(self._path)
+
+    def forget(self, *beginnings: str) -> None:
+        """Make the paths with these beginnings, those of a deleted session, unreadable; never raises for the disk.
+
+        `sessions/my-key~<hash>.jsonl` becomes `sessions/******~<hash>.jsonl`: a pattern that still tells readers which
+        log to look at. Behind an empty line writers leave their marks anew. The caller has the key's lock.
+        """
+        with self._lock, ignore_failure():
+            fd = self._ops.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                # Lines are only added, but for this: two that do it must not undo each other's work.
+                self._ops.flock(fd, wait=True)
+                lines = self._read(fd, 0).split(b"\n")
+                starts = tuple(beginning.encode() for beginning in beginnings)
+                hidden = [_hide(line) if line.startswith(starts) else line for line in lines]
+                if hidden != lines:
+                    write_all(self._ops, fd, b"\n".join(hidden))
+                    file, _ = self._open()
+                    self._ops.write(file.fd, b"\n")
+            finally:
+                self._ops.close(fd)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -190,6 +212,13 @@ class Marks:
         return b"".join(pieces)
 
 
+def _hide(line: bytes) -> bytes:
+    """A path without the readable part of the key, the slug or all of it; what is left is as long and matches it."""
+    folder, _, file = line.partition(b"/")
+    slug, mark, rest = file.partition(b"~" if b"~" in file else b".")
+    return folder + b"/" + b"*" * len(slug) + mark + rest
+
+
 def _paths(data: bytes) -> set[str]:
-    """The lines that name a log; others are the file's name, or what a full disk left of a line."""
+    """The lines that name a log, or match a deleted one; others are the file's name, or what a full disk left."""
     return {line.decode() for line in data.split(b"\n") if line.isascii() and line.endswith(b".jsonl")}

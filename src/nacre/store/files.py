@@ -158,9 +158,12 @@ class Files:
         def work(writer: Writer) -> None:
             with KeyLock(self._ops, place):
                 originals = self._originals(key)
+                self._mark_archived(place)
                 self._erase(place, writer.log)
                 for original in originals:
                     unlink_if_there(self._ops, original)
+                if self._marks is not None:
+                    self._marks.forget(place.path, f"archive/{place.name}.")
             writer.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
 
         try:
@@ -169,6 +172,12 @@ class Files:
             if not is_from_system(error):
                 raise
             raise DurabilityUnknown(f"session {key!r} was deleted, but not the file it came from: {error}") from error
+
+    def _mark_archived(self, place: Place) -> None:
+        """Tell readers of the index which archived logs are about to go."""
+        if self._marks is not None:
+            for archived in self._archived(place):
+                self._marks.leave(archived.path)
 
     def compact(self, key: str, keep: Callable[[Past], set[int]]) -> bool:
         return self._writers.alone(key, lambda writer: writer.log.compact(keep, least=self._compact_at))
