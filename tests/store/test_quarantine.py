@@ -618,3 +618,46 @@ def test_a_store_whose_quarantine_cannot_be_read_says_so(root: Path) -> None:
         (root / "quarantine").write_text("a file")
         with pytest.raises(nacre.StoreError, match="quarantine"):
             sessions.quarantine()
+
+
+# ---- files that no repair changes
+
+
+def rot(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("folder", ["cold", "base", "blobs"])
+def test_damage_that_cannot_be_repaired_is_settled_by_a_person_and_new_damage_is_not(root: Path, folder: str) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "x" * 70_000)
+        for at in range(3000):
+            sessions.add_message("k", "user", f"message {at} " * 9)
+        if folder == "cold":
+            sessions.truncate_history("k", 1)
+            sessions.save("k")
+        elif folder == "base":
+            sessions.fork("k", "child")
+        key = "child" if folder == "base" else "k"
+        # Payloads are found under two names of one file.
+        (first, *_) = sorted((root / folder).iterdir())
+        before = first.read_bytes()
+        rot(first)
+        found = [finding.kind for finding in sessions.verify(key).findings]
+        assert found
+        assert "quarantine" not in found
+        for _ in range(2):
+            sessions.repair(key)
+            assert {finding.kind for finding in sessions.verify(key).findings} == {"quarantine"}
+        sessions.discard(key)
+        assert sessions.verify(key).ok
+        sessions.repair(key)
+        assert sessions.verify(key).ok
+        if folder != "blobs":
+            # Another place is another loss.
+            data = bytearray(before)
+            data[len(data) // 4] ^= 4
+            first.write_bytes(data)
+            assert not sessions.verify(key).ok

@@ -33,6 +33,8 @@ _ACTIONS = {
     "torn": _ASIDE,
     "repeated": _ASIDE,
     "emptied": "noted in quarantine; what was in it cannot be restored",
+    "cold": "noted in quarantine; what is lost cannot be restored",
+    "blob": "noted in quarantine; what is lost cannot be restored",
     "header": _ANEW,
     "newline": _ANEW,
     "order": _ANEW,

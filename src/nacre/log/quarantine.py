@@ -32,6 +32,8 @@ EMPTIED = "emptied"
 MISSING = "missing"
 UNSURE = "torn or rotten"
 ROTTEN = "rotten"
+IN_PLACE = "in place"
+"""Damage in a file that no repair changes: what was moved out, what a fork shares, a large payload."""
 UNREADABLE = "unreadable"
 """A line of the quarantine file that is itself damaged."""
 

@@ -37,7 +37,7 @@ from nacre.log.ops import Ops, is_from_system
 from nacre.log.past import LogPast
 from nacre.log.place import Place, is_being_born, make_folder, settle_names, uids_in, unlink_if_there
 from nacre.log.plain import beside
-from nacre.log.quarantine import settle
+from nacre.log.quarantine import IN_PLACE, entries, set_aside, settle
 from nacre.log.reader import Reading, reading, settled
 from nacre.log.verify import findings
 from nacre.store.base import Generation, Hold, Listed
@@ -315,7 +315,9 @@ class Files:
         return Report(findings=(*found, *map(_aside, self._reported(key))))
 
     def repair(self, key: str) -> Receipt:
-        receipts = [self._repaired(place, wait=True) for place in self._known_places(key)]
+        receipts = []
+        for place in self._known_places(key):
+            receipts += [self._repaired(place, wait=True), self._note_in_place(place)]
         return Receipt(
             key=key,
             kept=sum(receipt.kept for receipt in receipts),
@@ -397,6 +399,26 @@ class Files:
     def _repaired(self, place: Place, *, wait: bool) -> Receipt:
         with self._briefly(place) as log:
             return log.repair(wait=wait)
+
+    def _note_in_place(self, place: Place) -> Receipt:
+        """Note in the quarantine what is still wrong after a repair, so that a person can settle it.
+
+        Cold files, payloads and what a fork shares are not changed by a repair.
+        """
+        with reading(self._ops, place) as found:
+            if found.past is None:
+                return Receipt(key=place.key, kept=0, set_aside=0, quarantine=None)
+            uid = found.past.uid
+            left = [_describe(one) for one in findings(found.past, key=place.key, rules=self._rules)]
+        noted = self._noted_in_place(place, uid)
+        new = [detail for detail in dict.fromkeys(left) if detail not in noted]
+        for detail in new:
+            set_aside(self._ops, place, uid, None, (), reason=IN_PLACE, detail=detail)
+        return Receipt(key=place.key, kept=0, set_aside=len(new), quarantine=place.quarantine(uid) if new else None)
+
+    def _noted_in_place(self, place: Place, uid: str) -> set[str]:
+        """Damage that is in the quarantine already, and is reported from there until it is settled."""
+        return {entry.detail for entry in entries(self._ops, place, uid) if entry.kind == IN_PLACE}
 
     def _settle_place(self) -> None:
         """Before the first write of this process, settle the directory and those above it.
@@ -606,7 +628,9 @@ class Files:
                     return wrong
                 if past is not None:
                     key = _key(place, past)
-                    wrong += findings(past, key=key, rules=self._rules)
+                    noted = self._noted_in_place(place, past.uid)
+                    here = findings(past, key=key, rules=self._rules)
+                    wrong += (finding for finding in here if _describe(finding) not in noted)
                 if not found.size and self._is_emptied(place):
                     detail = "the log is empty (0 bytes); what was in it is gone"
                     wrong.append(Finding(key=key, kind="emptied", where=place.log, detail=detail))
@@ -665,6 +689,10 @@ def _is_there(log: LogFile) -> bool:
         return log.exists()
     except LogDamaged:
         return True
+
+
+def _describe(finding: Finding) -> str:
+    return f"{finding.where}: {finding.detail}"
 
 
 def _aside(entry: QuarantineEntry) -> Finding:

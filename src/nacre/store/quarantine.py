@@ -13,7 +13,7 @@ from nacre.errors import StoreError
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.place import Place
-from nacre.log.quarantine import EMPTIED, MISSING, ROTTEN, TORN, UNREADABLE, UNSURE, Aside, entries
+from nacre.log.quarantine import EMPTIED, IN_PLACE, MISSING, ROTTEN, TORN, UNREADABLE, UNSURE, Aside, entries
 
 _NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.jsonl\Z")
 _LONGEST_TEXT = 400
@@ -21,6 +21,8 @@ _REASONS = {
     TORN: "the end of a write that a crash cut short; it was never acknowledged",
     UNSURE: "damaged at the end of the log: torn by a crash or rotten, which cannot be told",
     ROTTEN: "damaged in the middle of the log",
+    MISSING: "records are missing: {detail}",
+    IN_PLACE: "damage that cannot be repaired: {detail}",
     EMPTIED: "the log was found empty (0 bytes); what was in it is gone",
     UNREADABLE: "a line of the quarantine file is damaged itself",
 }
@@ -80,7 +82,7 @@ def _entry(aside: Aside, key: str) -> QuarantineEntry:
         for record, _ in aside.records()
     ]
     settled = "torn" if aside.kind == TORN else aside.settled
-    reason = f"records are missing: {aside.detail}" if aside.kind == MISSING else _REASONS.get(aside.kind, aside.kind)
+    reason = _REASONS.get(aside.kind, "{kind}").format(kind=aside.kind, detail=aside.detail)
     beginning = b"".join(aside.regions)[:_LONGEST_TEXT].decode(errors="replace")
     return QuarantineEntry(
         key=key,
