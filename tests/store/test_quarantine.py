@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -661,3 +662,47 @@ def test_damage_that_cannot_be_repaired_is_settled_by_a_person_and_new_damage_is
             data[len(data) // 4] ^= 4
             first.write_bytes(data)
             assert not sessions.verify(key).ok
+
+
+# ---- what a restore that fails says
+
+
+def test_a_restore_that_stored_its_records_is_never_called_refused() -> None:
+    disk, told = Disk(), set[type[BaseException]]()
+    say(opened(disk), "one")
+    opened(disk).add_messages("k", GROUP)
+    disk.write_durable(LOG, flip(b"member 2")(disk.read(LOG)))
+    opened(disk).repair("k")
+    snapshot = disk.snapshot()
+    for nth in range(1, 40):
+        for call in ("open", "write", "fsync", "fdatasync", "flock"):
+            again = Disk(at=snapshot)
+            sessions = opened(again)
+            again.fail(Fault(call=call, nth=nth, mode="error"))
+            try:
+                sessions.restore("k")
+            except nacre.StoreError as error:
+                told.add(type(error))
+                again.heal()
+                if not isinstance(error, nacre.DurabilityUnknown):
+                    assert said(opened(again)) == ["one"], (call, nth)
+                opened(again).restore("k")
+            again.heal()
+            assert said(opened(again)) == ["one", "member 0", "member 1", "member 3"], (call, nth)
+    assert told >= {nacre.Refused, nacre.DurabilityUnknown}
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2026-11-17T00:00:00", ""])
+def test_records_whose_times_are_none_are_shown_and_restored(time: str) -> None:
+    disk = Disk()
+    say(opened(disk), "one")
+    opened(disk).add_messages("k", GROUP)
+    lines = disk.read(LOG).split(b"\n")[:-1]
+    odd = [re.sub(rb'"ts":"[^"]*"', b'"ts":"%b"' % time.encode(), line) for line in lines]
+    resealed = [line[:-18] + b',"crc":"%08x"}' % crc32(line[:-18]) for line in odd]
+    disk.write_durable(LOG, flip(b"member 2")(b"".join(line + b"\n" for line in resealed)))
+    sessions = opened(disk)
+    sessions.repair("k")
+    assert [record.n for entry in sessions.quarantine("k") for record in entry.records]
+    sessions.restore("k")
+    assert said(sessions)[-1] == "member 3"

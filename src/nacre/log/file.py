@@ -10,12 +10,13 @@ from typing import Any
 from zlib import crc32
 
 from nacre.entries import End, Founding, Past, Receipt, Restore, Settlement, Unit
-from nacre.errors import Conflict, Refused, SessionNotFound
+from nacre.errors import Conflict, DurabilityUnknown, Refused, SessionNotFound
 from nacre.log import blobs, cold
 from nacre.log.batch import Ticket
 from nacre.log.erase import erase_rest
 from nacre.log.forking import Root, forked, share
 from nacre.log.founding import founded
+from nacre.log.ops import is_from_system
 from nacre.log.place import Place, make_folder, settle_names
 from nacre.log.plain import archive_second
 from nacre.log.quarantine import Aside, entries, settle
@@ -170,7 +171,15 @@ class LogFile(Writer):
                 last = ticket.number or 0
             elif create and not self._holds_session and not self._is_emptied:
                 self._remove_log()
-            settle(self._ops, self._place, uid, [entry.n for entry in left], "restored")
+            try:
+                settle(self._ops, self._place, uid, [entry.n for entry in left], "restored")
+            except OSError as error:
+                if not wishes or not is_from_system(error):
+                    raise
+                raise DurabilityUnknown(
+                    f"session {self.key!r}: the records were restored, but not noted as settled ({error}); "
+                    "restoring again does not repeat them"
+                ) from error
             return Settlement(
                 key=self.key,
                 entries=tuple(entry.n for entry in left),

@@ -351,10 +351,15 @@ class Files:
         for entry in known:
             if not entry.settled:
                 numbers.setdefault(entry.generation, []).append(entry.n)
+        done: list[Settlement] = []
         try:
-            done = [work(uid, numbers[uid]) for uid in sorted(numbers)]
+            done.extend(work(uid, numbers[uid]) for uid in sorted(numbers))
         except OSError as error:
-            raise Refused(f"the quarantine of session {key!r} cannot be changed: {error}") from error
+            if not is_from_system(error):
+                raise
+            kind = DurabilityUnknown if done else Refused
+            rest = "not all entries are settled" if done else "nothing was done"
+            raise kind(f"the quarantine of session {key!r} cannot be changed, {rest}: {error}") from error
         return Settlement(
             key=key,
             entries=tuple(number for one in done for number in one.entries),

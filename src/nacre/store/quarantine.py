@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 
 import msgspec
 
-from nacre.entries import QuarantineEntry, QuarantineRecord, Record
+from nacre.entries import QuarantineEntry, QuarantineRecord, Record, parse_time
 from nacre.errors import StoreError
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
@@ -78,7 +77,7 @@ class Quarantine:
 
 def _entry(aside: Aside, key: str) -> QuarantineEntry:
     records = [
-        QuarantineRecord(n=record.n, ts=_time(record.ts), kind=record.t, text=_text(record))
+        QuarantineRecord(n=record.n, ts=parse_time(record.ts), kind=record.t, text=_text(record))
         for record, _ in aside.records()
     ]
     settled = "torn" if aside.kind == TORN else aside.settled
@@ -88,7 +87,7 @@ def _entry(aside: Aside, key: str) -> QuarantineEntry:
         key=key,
         n=aside.n,
         generation=aside.uid,
-        ts=_time(aside.ts),
+        ts=parse_time(aside.ts),
         kind=aside.kind,
         reason=reason,
         bytes=aside.size,
@@ -96,10 +95,6 @@ def _entry(aside: Aside, key: str) -> QuarantineEntry:
         text=beginning,
         settled=settled,
     )
-
-
-def _time(ts: str) -> datetime:
-    return datetime.fromisoformat(ts)
 
 
 def _text(record: Record) -> str:
