@@ -50,6 +50,6 @@ def _known(ops: Ops, path: str) -> set[tuple[Any, ...]]:
 def _note(line: bytes) -> tuple[Any, ...] | None:
     try:
         found = msgspec.json.decode(line)
-        return found["kind"], found["off"], found["crc"]
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, KeyError):
+        return found["kind"], found.get("off", 0), found["crc"]
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError):
         return None
