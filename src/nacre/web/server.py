@@ -130,6 +130,9 @@ def listening(host: str, port: int) -> list[socket.socket]:
     try:
         for family, _, _, _, address in dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
             sockets.append(socket.create_server(address[:2], family=family, backlog=1024))
+            # Connections inherit it. asyncio sets it only on sockets whose protocol number is TCP's, and create_server
+            # leaves that at 0: the body of a reply would wait 40 ms for the client to acknowledge its head.
+            sockets[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             port = sockets[0].getsockname()[1]
     except OSError as error:
         for one in sockets:
