@@ -242,3 +242,29 @@ def test_brackets_that_are_left_open_are_noted(text: str) -> None:
 def test_what_is_not_json_is_refused(text: str) -> None:
     with pytest.raises(Wrong):
         Reader(text, 0).value()
+
+
+@pytest.mark.parametrize(
+    ("schema", "written", "expected"),
+    [
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": ["string", "null"]}, "12", "12"),
+        ({"type": ["integer", "null"]}, "12", 12),
+        ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "True", True),
+        ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "null", None),
+        ({"oneOf": "nonsense", "type": 7}, "12", "12"),
+        ("nonsense", "12", "12"),
+    ],
+)
+def test_a_parameter_has_one_of_the_types_of_its_schema(schema: Any, written: str, expected: Any) -> None:
+    tool = Spec(name="find", description="", parameters={"type": "object", "properties": {"what": schema}})
+    (call,) = read(
+        f"<tool_call><function=find><parameter=what>{written}</parameter></function></tool_call>", [tool]
+    ).calls
+    assert call.arguments == {"what": expected}
+
+
+def test_a_schema_without_properties_is_no_obstacle() -> None:
+    tool = Spec(name="find", description="", parameters={"type": "object", "properties": ["nonsense"]})
+    (call,) = read("<tool_call><function=find><parameter=what>12</parameter></function></tool_call>", [tool]).calls
+    assert call.arguments == {"what": "12"}

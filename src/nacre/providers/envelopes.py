@@ -253,9 +253,26 @@ def _trimmed(value: str) -> str:
 
 def _typed(value: str, tool: Spec | None, name: str) -> Any:
     """A parameter in the type that the tool's schema wants of it; text where it does not say."""
-    schema = tool.parameters.get("properties", {}).get(name, {}) if tool else {}
-    wanted = schema.get("type") if isinstance(schema, dict) else None
-    if wanted in {None, "string"}:
+    properties = tool.parameters.get("properties") if tool else None
+    kinds = _kinds(properties.get(name)) if isinstance(properties, dict) else frozenset()
+    text = value.strip()
+    if "null" in kinds and text == "null":
+        return None
+    if not kinds or "string" in kinds:
         return value
-    read = _strictly(value.strip().lower() if wanted == "boolean" else value.strip())
+    read = _strictly(text.lower() if "boolean" in kinds else text)
     return value if read is None else read
+
+
+def _kinds(schema: Any) -> frozenset[str]:
+    """The types that a schema lets through, by their names; none if it does not say, as a foreign one may not."""
+    if not isinstance(schema, dict):
+        return frozenset()
+    choices = [one for key in ("anyOf", "oneOf") for one in _list(schema.get(key))]
+    named = schema.get("type")
+    own = [kind for kind in ([named] if isinstance(named, str) else _list(named)) if isinstance(kind, str)]
+    return frozenset(own).union(*map(_kinds, choices))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
