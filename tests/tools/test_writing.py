@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from nacre.agent.ports import Tool
 from nacre.errors import ToolError
 from nacre.tools.workspace import Workspace
-from nacre.tools.writing import writing_tools
-from tests.tools.scenes import output, text
+from nacre.tools.writing import Writer, writing_tools
+from tests.growth import assert_linear
+from tests.tools.scenes import output, scene, text
 
 
 @pytest.fixture
@@ -110,3 +114,44 @@ def test_what_cannot_be_edited_is_refused(
     with pytest.raises(ToolError, match=complaint):
         output(edit, path="a", old_text=old, new_text=new)
     assert (tmp_path / "a").read_bytes() == data
+
+
+LINES = {
+    "code": "    value = compute(a, b, c)  # {}\n",
+    "one word": "a\n",
+    "one line": "ab",
+}
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+@pytest.mark.parametrize("ending", ["!", "! not there"])
+def test_time_grows_with_the_file_and_not_with_its_square(tmp_path: Path, line: str, ending: str) -> None:
+    writer = Writer(Workspace(tmp_path))
+
+    def work(content: str) -> None:
+        (tmp_path / "a").write_text(content)
+        with pytest.raises(ToolError):
+            writer.edit_file("a", content[: len(content) // 4] + ending, "x", scene())
+
+    assert_linear(work, "".join(line.format(at) for at in range(400_000 // len(line))))
+
+
+@given(
+    pieces=st.lists(st.sampled_from(["a", "b", "ab", "\n", "\r\n", "\r", "é"]), max_size=30).map("".join),
+    old=st.lists(st.sampled_from(["a", "b", "\n", "\r\n"]), min_size=1, max_size=3).map("".join),
+    new=st.sampled_from(["", "c", "\n", "c\r\nd"]),
+)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_every_place_is_edited_and_nothing_else(edit: Tool, tmp_path: Path, pieces: str, old: str, new: str) -> None:
+    assume(old != new)
+    (tmp_path / "a").write_bytes(pieces.encode())
+    wanted = re.escape(old.replace("\r\n", "\n")).replace("\\\n", "\r?\n")
+    windows = pieces.count("\r\n")
+    ending = "\r\n" if windows and windows * 2 >= pieces.count("\n") else "\n"
+    expected, count = re.subn(wanted, new.replace("\r\n", "\n").replace("\n", ending), pieces)
+    if count:
+        output(edit, path="a", old_text=old, new_text=new, all=True)
+    else:
+        with pytest.raises(ToolError, match="is not in"):
+            output(edit, path="a", old_text=old, new_text=new, all=True)
+    assert (tmp_path / "a").read_bytes().decode() == expected

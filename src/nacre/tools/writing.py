@@ -5,8 +5,12 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from heapq import nlargest
+from itertools import accumulate, islice
+from operator import itemgetter
 from typing import Any
 
 from nacre.agent.ports import Change, Scene
@@ -17,7 +21,9 @@ from nacre.tools.workspace import Workspace
 
 _MOST_EDITED = 10_000_000
 _MOST_LINES_COMPARED = 20_000
-_MOST_COMPARED = 2_000
+_MOST_COMPARED = 8
+_COMPARED_LENGTH = 400
+_WORD = re.compile(r"\w+")
 _LIKE = 0.6
 LARGEST_COPY = 20_000_000
 """The largest file, in bytes, of which a copy is kept before it is overwritten."""
@@ -127,22 +133,50 @@ def _encoded(text: str) -> bytes:
 
 
 def _edited(text: str, old: str, new: str, *, path: str, every: bool) -> tuple[str, list[int]]:
-    """The text after the edit, and the lines that it touched; line ends stay what they were."""
-    wanted = re.escape(_plain(old)).replace("\\\n", "\n").replace("\n", "\r?\n")
-    # Looked ahead for, so that places that overlap are seen for what they are.
-    places = [match.start() for match in re.finditer(f"(?={wanted})", text)]
+    """The text after the edit, and the lines that it touched; line ends stay what they were.
+
+    Time grows with the length of the text, not with that of both: a model may send any pair of them.
+    """
+    plain, wanted = _plain(text), _plain(old)
+    # Places that overlap are seen for what they are: more than one.
+    places = list(islice(_find(plain, wanted, step=1), _PLACES_SHOWN + 1))
     if not places:
-        raise ToolError(f"old_text is not in {path!r}. {_why(text, _plain(old))}")
-    lines = [text.count("\n", 0, place) + 1 for place in places]
+        raise ToolError(f"old_text is not in {path!r}. {_why(plain, wanted)}")
     if len(places) > 1 and not every:
+        more = "at least " if len(places) > _PLACES_SHOWN else ""
         raise ToolError(
-            f"old_text is in {path!r} {len(places)} times (lines {_numbers(lines)}): "
+            f"old_text is in {path!r} {more}{len(places)} times (lines {_numbers(_lines_at(plain, places))}): "
             "put more of the text around it in old_text, or set all"
         )
+    places = list(_find(plain, wanted, step=len(wanted)))
     put = _plain(new).replace("\n", _line_end(text))
-    pieces = list(re.finditer(wanted, text))
-    changed = re.sub(wanted, lambda _: put, text)
-    return changed, [text.count("\n", 0, piece.start()) + 1 for piece in pieces]
+    # Where in the plain text a line break was two characters: so many more stand before it in the file.
+    breaks = [match.start() - at for at, match in enumerate(re.finditer("\r\n", text))]
+    pieces: list[str] = []
+    end = 0
+    for place in places:
+        pieces += (text[end : place + bisect_left(breaks, place)], put)
+        end = place + len(wanted) + bisect_left(breaks, place + len(wanted))
+    return "".join((*pieces, text[end:])), _lines_at(plain, places)
+
+
+def _find(text: str, wanted: str, *, step: int) -> Iterator[int]:
+    """Where a text is in another, each place at least `step` after the one before it."""
+    at = text.find(wanted)
+    while at >= 0:
+        yield at
+        at = text.find(wanted, at + step)
+
+
+def _lines_at(text: str, places: Sequence[int]) -> list[int]:
+    """The numbers of the lines in which places are; the places are in order."""
+    found: list[int] = []
+    line, before = 1, 0
+    for place in places:
+        line += text.count("\n", before, place)
+        before = place
+        found.append(line)
+    return found
 
 
 def _plain(text: str) -> str:
@@ -162,28 +196,43 @@ def _numbers(lines: list[int]) -> str:
 
 def _why(text: str, old: str) -> str:
     """What is nearest to the text that was not found."""
-    lines = _plain(text).split("\n")[:_MOST_LINES_COMPARED]
-    wanted = old.strip("\n").split("\n")
-    windows = ["\n".join(lines[at : at + len(wanted)]) for at in range(max(len(lines) - len(wanted) + 1, 1))]
-    for at, window in enumerate(windows):
-        if _squeezed(window) == _squeezed(old):
-            return f"Line {at + 1} has it with different whitespace or line breaks; it reads:\n{window}"
-    score, at = _nearest(windows, old)
+    lines = text.split("\n")[:_MOST_LINES_COMPARED]
+    at = _with_other_whitespace(lines, old)
+    height = old.strip("\n").count("\n") + 1
+    if at is not None:
+        return f"Line {at + 1} has it with different whitespace or line breaks; it reads:\n{_block(lines, at, height)}"
+    score, at = _nearest(lines, old, height)
     if score < _LIKE:
         return "Nothing in the file is similar: read the file again."
-    return f"Line {at + 1} is the most similar; it reads:\n{windows[at]}"
+    return f"Line {at + 1} is the most similar; it reads:\n{_block(lines, at, height)}"
 
 
-def _nearest(windows: list[str], old: str) -> tuple[float, int]:
+def _block(lines: Sequence[str], at: int, height: int) -> str:
+    return "\n".join(lines[at : at + height])
+
+
+def _with_other_whitespace(lines: Sequence[str], old: str) -> int | None:
+    """The line where a text begins if white space is ignored but for its being there."""
+    words = [(word, at) for at, line in enumerate(lines) for word in line.split()]
+    wanted = " ".join(old.split())
+    place = f" {' '.join(word for word, _ in words)} ".find(f" {wanted} ") if wanted else -1
+    return None if place < 0 else words[" ".join(word for word, _ in words).count(" ", 0, place)][1]
+
+
+def _nearest(lines: Sequence[str], old: str, height: int) -> tuple[float, int]:
+    """How similar the most similar block of lines is, and where it begins.
+
+    Only the few blocks that share the most words with the text are compared with it letter by letter.
+    """
+    wanted = set(_WORD.findall(old))
+    shared = [len(wanted.intersection(_WORD.findall(line))) for line in lines]
+    sums = [0, *accumulate(shared)]
+    starts = range(max(len(lines) - height + 1, 1))
+    promising = nlargest(_MOST_COMPARED, starts, key=lambda at: sums[min(at + height, len(lines))] - sums[at])
     matcher = SequenceMatcher(autojunk=False)
-    matcher.set_seq2(old[:_MOST_COMPARED])
+    matcher.set_seq2(old[:_COMPARED_LENGTH])
     best = (0.0, 0)
-    for at, window in enumerate(windows):
-        matcher.set_seq1(window[:_MOST_COMPARED])
-        if matcher.real_quick_ratio() > best[0] and matcher.quick_ratio() > best[0]:
-            best = max(best, (matcher.ratio(), at), key=lambda found: found[0])
+    for at in sorted(promising):
+        matcher.set_seq1(_block(lines, at, height)[:_COMPARED_LENGTH])
+        best = max(best, (matcher.ratio(), at), key=itemgetter(0))
     return best
-
-
-def _squeezed(text: str) -> str:
-    return " ".join(text.split())
