@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Spec, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError
 from nacre.providers.http import Failure, Patience, Server, Wire, checked_key, events, is_nearby, refused
-from nacre.providers.listing import ModelInfo
+from nacre.providers.listing import ModelInfo, entries_of
 from nacre.providers.translation import (
     Pieces,
     arguments_of,
     fitting_id,
     image_data,
     image_url,
+    mapping_of,
     object_of,
     part_text,
     parts_of,
     reply,
+    storable,
     text_of,
     token_count,
 )
@@ -89,8 +90,7 @@ class Anthropic:
     async def list_models(self) -> list[ModelInfo]:
         """The server's models, with the windows of those we know."""
         listed = await self._wire.fetch("/v1/models?limit=1000")
-        entries = listed.get("data") if isinstance(listed, dict) else None
-        names = [str(entry["id"]) for entry in entries or [] if isinstance(entry, dict) and entry.get("id")]
+        names = (entry["id"] for entry in entries_of(listed, "data", name="id"))
         return [ModelInfo(name=name, context=known_window(name)) for name in names]
 
     async def close(self) -> None:
@@ -201,7 +201,46 @@ def _block(part: dict[str, Any]) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": data[0], "data": data[1]}}
 
 
-# ---- what is answered
+# ---- what is answered: the fields that an answer is made of must have their types, others may be anything
+
+
+class _Block(Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+
+
+class _Delta(Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Message(Struct):
+    id: Any = None
+    usage: Any = None
+
+
+class _Piece(Struct):
+    """One event; a server that does not stream sends a `message` with all its blocks."""
+
+    type: str = ""
+    index: int = 0
+    message: _Message | None = None
+    content_block: _Block | None = None
+    delta: _Delta | None = None
+    id: Any = None
+    content: list[_Block] | None = None
+    stop_reason: str | None = None
+    usage: Any = None
+    error: Any = None
 
 
 class _Answer:
@@ -209,7 +248,7 @@ class _Answer:
         self._model, self._emit = model, emit
         self._pieces = Pieces(emit)
         self._open: dict[int, dict[str, Any]] = {}
-        self._usage: dict[str, Any] = {}
+        self._usage: dict[str, int] = {}
         self._request = ""
         self._finish = ""
         self._over = False
@@ -219,47 +258,60 @@ class _Answer:
         return self._over
 
     def take(self, piece: dict[str, Any]) -> None:
-        match piece.get("type"):
+        read = convert(piece, _Piece)
+        match read.type:
             case "message_start":
-                self._begin(piece.get("message") or {})
+                self._begin(read.message or _Message())
             case "content_block_start":
-                self._start(piece["index"], piece.get("content_block") or {})
+                self._start(read.index, mapping_of(piece.get("content_block")))
             case "content_block_delta":
-                self._hear(self._open.setdefault(piece["index"], {}), piece.get("delta") or {})
+                self._hear(self._open.setdefault(read.index, {}), read.delta or _Delta())
             case "message_delta":
-                self._count(piece.get("usage"))
-                self._finish = (piece.get("delta") or {}).get("stop_reason") or self._finish
+                self._count(read.usage)
+                self._finish = (read.delta.stop_reason if read.delta else None) or self._finish
             case "message_stop":
                 self._over = True
+            case "message":
+                self._take_whole(piece, read)
             case _:
-                if piece.get("error"):
-                    raise _failed(piece)
+                if read.error:
+                    raise _failed(read.error)
 
-    def _begin(self, message: Mapping[str, Any]) -> None:
-        self._request = str(message.get("id") or "")
-        self._count(message.get("usage"))
+    def _take_whole(self, piece: dict[str, Any], read: _Piece) -> None:
+        self._begin(_Message(id=read.id, usage=read.usage))
+        for index, block in enumerate(piece.get("content") or ()):
+            self._start(index, block)
+        self._finish, self._over = read.stop_reason or "", True
 
-    def _count(self, usage: Mapping[str, Any] | None) -> None:
-        self._usage |= {key: token_count(count) for key, count in (usage or {}).items() if count is not None}
+    def _begin(self, message: _Message) -> None:
+        self._request = message.id if isinstance(message.id, str) else ""
+        self._count(message.usage)
 
-    def _start(self, index: int, block: Mapping[str, Any]) -> None:
+    def _count(self, usage: Any) -> None:
+        self._usage |= {key: token_count(count) for key, count in mapping_of(usage).items() if count is not None}
+
+    def _start(self, index: int, block: dict[str, Any]) -> None:
+        """Open a block; it is kept with fields that we do not know, for it may have to be returned as it was."""
         self._open[index] = dict(block)
         self._pieces.say(block.get("text"))
         self._pieces.think(block.get("thinking"))
 
-    def _hear(self, block: dict[str, Any], delta: Mapping[str, Any]) -> None:
-        match delta.get("type"):
+    def _hear(self, block: dict[str, Any], delta: _Delta) -> None:
+        match delta.type:
             case "text_delta":
-                self._pieces.say(delta["text"])
+                self._pieces.say(delta.text)
             case "thinking_delta":
-                self._pieces.think(delta["thinking"])
-                block["thinking"] = block.get("thinking", "") + delta["thinking"]
+                self._pieces.think(delta.thinking)
+                block["thinking"] = (block.get("thinking") or "") + (delta.thinking or "")
             case "signature_delta":
-                block["signature"] = delta["signature"]
+                block["signature"] = delta.signature
             case "input_json_delta":
-                block["json"] = block.get("json", "") + delta["partial_json"]
+                block["json"] = block.get("json", "") + (delta.partial_json or "")
             case _:  # citations, and what is not invented yet
                 pass
+
+    def end(self) -> None:
+        """An answer is complete when the server says so, and only then."""
 
     def result(self) -> Reply:
         if self._finish == "refusal":
@@ -267,20 +319,19 @@ class _Answer:
         blocks = [self._open[index] for index in sorted(self._open)]
         calls = [_called(block) for block in blocks if block.get("type") == "tool_use"]
         signed = [block for block in blocks if block.get("signature") or block.get("type") == "redacted_thinking"]
-        message = self._pieces.message(self._model, calls, {SIGNED: signed} if signed else None)
+        message = self._pieces.message(self._model, calls, storable({SIGNED: signed}, SIGNED) if signed else None)
         cut = self._finish in {"max_tokens", "model_context_window_exceeded"}
         return reply(message, usage=_usage(self._usage, self._request), cut=cut)
 
 
 def _called(block: Mapping[str, Any]) -> ToolCall:
-    raw = block["json"] if block.get("json") else json.dumps(block.get("input") or {})
-    return ToolCall(id=str(block.get("id") or ""), name=str(block.get("name") or ""), arguments=arguments_of(raw))
+    raw = block["json"] if block.get("json") else block.get("input") or {}
+    return ToolCall(id=block.get("id") or "", name=block.get("name") or "", arguments=arguments_of(raw))
 
 
-def _failed(piece: Mapping[str, Any]) -> Failure:
-    error = piece["error"]
-    kind = error.get("type") if isinstance(error, dict) else ""
-    return refused(piece, status=200, again=kind in _PASSING)
+def _failed(error: Any) -> Failure:
+    kind = mapping_of(error).get("type")
+    return refused({"error": error}, status=200, again=isinstance(kind, str) and kind in _PASSING)
 
 
 def _usage(counted: Mapping[str, int], request: str) -> Usage:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 import httpx2
-from msgspec import Struct
+from msgspec import Struct, ValidationError
 
 from nacre.agent.ports import Emit, Event, Notice, Text, Thought
 from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, ServerFailed
@@ -29,12 +29,15 @@ RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 TOO_LARGE = 413
 LONGEST_LINE = 64 * 1024 * 1024
 LONGEST_REASON = 600
+_LONGEST_PAGE = 10_000
 # Servers without keys are given words like "none", which are in every message.
 SHORTEST_SECRET = 8
 # After the last piece that matters: usage, the end of the body (without it the connection cannot be used again).
 GRACE = 2.0
 OVER: dict[str, Any] = {}
 """What OpenAI's `[DONE]` is taken as."""
+_BOM = b"\xef\xbb\xbf"
+_EVENT_FIELD = re.compile(rb"\s*+(?:data|event|id|retry|error)?(?::|\Z)")
 
 # How servers say that they were shown too much; each has its own words.
 _OVERFLOW = re.compile(
@@ -70,11 +73,20 @@ class Patience(Struct, frozen=True, kw_only=True):
 class Failure(Exception):
     """What a server answered instead of a completion; `again`: the same request may succeed later."""
 
-    def __init__(
-        self, message: str, *, status: int = 0, kind: str = "", again: bool = False, wait: float | None = None
+    def __init__(  # noqa: PLR0913 - each is one thing that servers say about a failure
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        kind: str = "",
+        again: bool = False,
+        wait: float | None = None,
+        generation: str = "",
     ) -> None:
+        """`generation` is what the model wrote, where the server refused to pass it on."""
         super().__init__(message)
         self.message, self.status, self.kind, self.again, self.wait = message, status, kind, again, wait
+        self.generation = generation
 
     @property
     def overflow(self) -> bool:
@@ -103,10 +115,16 @@ class Reading(Protocol[T_co]):
         """Whether all that must come has come."""
 
     def take(self, piece: dict[str, Any]) -> None:
-        """Take what came next; raises Failure if it says that the answer failed."""
+        """Take what came next.
+
+        Raises Failure if it says that the answer failed, and msgspec.ValidationError if it has a wrong type.
+        """
+
+    def end(self) -> None:
+        """Hear that nothing more comes; the answer may be complete for this alone."""
 
     def result(self) -> T_co:
-        """The whole answer."""
+        """The whole answer; raises Failure if it cannot be stored."""
 
 
 Judge = Callable[[Failure], ProviderError | None]
@@ -185,7 +203,7 @@ class Wire:
 
     async def _insist(self, send: Callable[[Emit], Awaitable[T]], *, emit: Emit, attempts: int) -> T:
         for attempt in itertools.count(1):
-            heard = _Heard(emit)
+            heard = Heard(emit)
             try:
                 return await send(heard)
             except Failure as failure:
@@ -221,7 +239,8 @@ class Wire:
                 return f"{self.where} answered {failure.status}: {said}{later}"
 
     def _clean(self, text: str) -> str:
-        text = " ".join(text.split())
+        # A terminal and a log take no half of a surrogate pair.
+        text = " ".join(text.encode("utf-8", "replace").decode().split())
         if len(self._secret) >= SHORTEST_SECRET:
             text = text.replace(self._secret, "…")
         return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
@@ -286,6 +305,8 @@ class Wire:
                 if reading.complete:
                     break
             if not reading.complete:
+                reading.end()
+            if not reading.complete:
                 raise Failure("ended its answer before it was complete", again=True)
             # Whatever goes wrong from here on, the answer is there.
             with anyio.move_on_after(GRACE), suppress(httpx2.HTTPError, Failure):
@@ -294,7 +315,7 @@ class Wire:
         return reading.result()
 
 
-class _Heard:
+class Heard:
     """Passes events on, and knows whether anything of the answer was among them."""
 
     def __init__(self, emit: Emit) -> None:
@@ -314,29 +335,56 @@ def _nobody(_: Event) -> None:
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Cut bytes into lines at LF alone: a character may be split between chunks, and U+2028 ends no line of JSON."""
-    rest = b""
+    """Cut bytes into lines at LF, CR or both; a byte order mark in front is left out.
+
+    A character may be split between chunks, and U+2028 ends no line of JSON: nothing is decoded here.
+    """
+    rest, is_first, is_behind_cr = b"", True, False
     async for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
+        # A line feed behind a carriage return of the chunk before is the rest of one line end.
+        new = chunk.removeprefix(b"\n") if is_behind_cr else chunk
+        is_behind_cr = chunk.endswith(b"\r") if chunk else is_behind_cr
+        if not new:
+            continue
+        *whole, rest = (rest + new).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         for line in whole:
-            yield line.rstrip(b"\r")
+            yield line.removeprefix(_BOM) if is_first else line
+            is_first = False
         if len(rest) > LONGEST_LINE:
             raise Failure(f"sent a line of more than {LONGEST_LINE} bytes")
     if rest:
-        yield rest
+        yield rest.removeprefix(_BOM) if is_first else rest
 
 
 async def documents(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """NDJSON: each line that is not empty is a document."""
+    """NDJSON: each line that is not empty is a document; what does not begin with one is given whole."""
+    async for line in whole:
+        if not line.strip():
+            continue
+        if not _is_json(line):
+            yield await _gather(line, whole)
+            return
+        yield line
+        break
     async for line in whole:
         if line.strip():
             yield line
 
 
 async def events(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Server-sent events: the data of each, and what llama.cpp sends as a field `error`."""
+    """Server-sent events: the data of each, and what llama.cpp sends as a field `error`.
+
+    A body that begins with something else is not a stream of events, and is given whole: it is the answer in
+    one piece, an error, or a page of some server in between.
+    """
     data: list[bytes] = []
+    has_begun = False
     async for line in whole:
+        if not has_begun and line.strip():
+            has_begun = True
+            if not _EVENT_FIELD.match(line):
+                yield await _gather(line, whole)
+                return
         field, _, value = line.partition(b":")
         if field == b"data":
             data.append(value.removeprefix(b" "))
@@ -349,25 +397,54 @@ async def events(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         yield b"\n".join(data)
 
 
+async def _gather(first: bytes, rest: AsyncIterator[bytes]) -> bytes:
+    """The lines of a body in one piece."""
+    found, size = [first], len(first)
+    async for line in rest:
+        found.append(line)
+        size += len(line)
+        if size > LONGEST_LINE:
+            raise Failure(f"sent more than {LONGEST_LINE} bytes that are not a stream")
+    return b"\n".join(found).strip()
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _take(reading: Reading[T], piece: bytes) -> None:
     """Take the next piece of an answer; one of a shape that no server should send is the server's failure."""
     value = _parsed(piece)
     try:
         reading.take(value)
-    except (AttributeError, KeyError, RecursionError, TypeError) as error:
-        raise Failure(f"sent something that is not a piece of an answer: {piece[:80]!r}") from error
+    except (ValidationError, UnicodeEncodeError) as error:
+        # The latter comes of half a surrogate pair where something else than text is due.
+        why = str(error) if isinstance(error, ValidationError) else "text that is not Unicode"
+        raise Failure(f"sent something that is not a piece of an answer: {why}: {piece[:80]!r}") from error
 
 
 def _parsed(piece: bytes) -> dict[str, Any]:
-    if piece == b"[DONE]":
+    if piece.strip() == b"[DONE]":
         return OVER
     try:
         value = json.loads(piece)
     except (ValueError, RecursionError) as error:
-        raise Failure(f"sent something that is not JSON: {piece[:80]!r}") from error
+        raise _not_json(piece) from error
     if not isinstance(value, dict):
         raise Failure(f"sent {piece[:80]!r} where an object was expected")
     return value
+
+
+def _not_json(body: bytes) -> Failure:
+    """The failure of a server that sends words or a page instead of JSON; most often it is another server."""
+    if not body.lstrip().startswith(b"<"):
+        return Failure(f"sent something that is not JSON: {body[:80]!r}")
+    said = " ".join(_page_text(body.decode(errors="replace")).split())
+    return Failure(f"sent a page instead of an answer: {said[:200]!r}; check the address")
 
 
 async def _json(response: httpx2.Response) -> Any:
@@ -375,7 +452,7 @@ async def _json(response: httpx2.Response) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Failure(f"sent something that is not JSON: {body[:80]!r}") from error
+        raise _not_json(body) from error
 
 
 # ---- failures
@@ -384,7 +461,10 @@ async def _json(response: httpx2.Response) -> Any:
 def refused(value: Any, *, status: int, again: bool = False, wait: float | None = None) -> Failure:
     """Read an error's JSON value, in any of the shapes that servers use."""
     kind, message = _reason(value)
-    return Failure(message, status=status, kind=kind, again=again, wait=wait)
+    error = value.get("error") if isinstance(value, dict) else None
+    generation = error.get("failed_generation") if isinstance(error, dict) else None
+    said = generation if isinstance(generation, str) else ""
+    return Failure(message, status=status, kind=kind, again=again, wait=wait, generation=said)
 
 
 def _refusal(response: httpx2.Response, body: bytes) -> Failure:
@@ -405,23 +485,46 @@ def _reason(value: Any) -> tuple[str, str]:
     if isinstance(value, str):
         return _reason_in_text(value)
     if not isinstance(value, dict):
-        return "", json.dumps(value)
+        return "", _json_text(value)
     for key in ("error", "detail"):
         if value.get(key):
             return _reason(value[key])
     kinds = (value.get(key) for key in ("code", "type"))
     kind = " ".join(text for text in kinds if isinstance(text, str))
-    message = str(value.get("message") or json.dumps(value))
+    message = value.get("message") or value
+    message = message if isinstance(message, str) else _json_text(message)
     # llama.cpp has the sizes of a context that is too long beside its message.
     sizes = ", ".join(f"{name}: {value[name]}" for name in ("n_prompt_tokens", "n_ctx") if name in value)
-    return kind, f"{message} ({sizes})" if sizes else message
+    return kind, f"{message} ({sizes})" if sizes else message + _cause(value.get("metadata"))
+
+
+def _cause(metadata: Any) -> str:
+    """What the server behind OpenRouter said, which its own message leaves out."""
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if not raw:
+        return ""
+    said, name = _reason(raw)[1], metadata.get("provider_name")
+    return f" ({name}: {said})" if isinstance(name, str) and name else f" ({said})"
 
 
 def _reason_in_text(text: str) -> tuple[str, str]:
     if text.lstrip().startswith("{"):
         with suppress(ValueError, RecursionError):
             return _reason(json.loads(text))
-    return "", re.sub(r"<[^>]*>", " ", text) if text.lstrip().startswith("<") else text
+    return "", _page_text(text) if text.lstrip().startswith("<") else text
+
+
+def _page_text(page: str) -> str:
+    """The words at the beginning of a page, without its tags, scripts and styles."""
+    tags = r"<(script|style)\b.*?</\1>|<[^>]*>"
+    return re.sub(tags, " ", page[:_LONGEST_PAGE], flags=re.DOTALL | re.IGNORECASE)
+
+
+def _json_text(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "an error that is nested too deep"
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 _NOT_FOR_CHAT = ("embed", "minilm", "bge-", "rerank", "whisper", "tts", "dall-e", "image", "moderation")
@@ -22,3 +24,10 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
             return "completion" in self.capabilities or "tools" in self.capabilities
         name = self.name.lower()
         return not any(word in name for word in _NOT_FOR_CHAT)
+
+
+def entries_of(listed: Any, key: str, *, name: str) -> list[dict[str, Any]]:
+    """The entries of a server's list that have a name; none if it is no list."""
+    entries = listed.get(key) if isinstance(listed, dict) else None
+    found = entries if isinstance(entries, list) else []
+    return [entry for entry in found if isinstance(entry, dict) and isinstance(entry.get(name), str) and entry[name]]

@@ -10,20 +10,21 @@ from difflib import get_close_matches
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
 from nacre.providers.http import Failure, Patience, Server, Wire, checked_key, documents, is_nearby, refused
-from nacre.providers.listing import ModelInfo
+from nacre.providers.listing import ModelInfo, entries_of
 from nacre.providers.translation import (
     Pieces,
     arguments_of,
     function,
     image_data,
     image_url,
+    mapping_of,
     object_of,
     parts_of,
     reply,
@@ -170,9 +171,8 @@ class Ollama:
         if not isinstance(entries, list):
             raise ModelUnavailable(f"{self._wire.where} does not answer like Ollama; is it another server?")
         return [
-            ModelInfo(name=str(entry["name"]), size=size if isinstance(size := entry.get("size"), int) else None)
-            for entry in entries
-            if isinstance(entry, dict) and entry.get("name")
+            ModelInfo(name=entry["name"], size=size if isinstance(size := entry.get("size"), int) else None)
+            for entry in entries_of(listed, "models", name="name")
         ]
 
     async def close(self) -> None:
@@ -195,8 +195,8 @@ class Ollama:
             shown = await self._wire.fetch("/api/show", {"model": self._settings.model}, attempts=3)
         except _NotFound:
             return None
-        able = shown.get("capabilities")
-        if able is None:
+        able = mapping_of(shown).get("capabilities")
+        if not isinstance(able, list):
             return None
         return Capabilities(
             tools="tools" in able,
@@ -223,8 +223,8 @@ class Ollama:
 
 def _context_length(shown: Any) -> int | None:
     """The window of a model from the answer of `/api/show`."""
-    info = shown.get("model_info") if isinstance(shown, dict) else None
-    lengths = (size for key, size in (info or {}).items() if key.endswith(".context_length"))
+    info = mapping_of(mapping_of(shown).get("model_info"))
+    lengths = (size for key, size in info.items() if key.endswith(".context_length"))
     return next((size for size in lengths if isinstance(size, int) and size > 0), None)
 
 
@@ -298,7 +298,29 @@ def _images(message: Message) -> list[str]:
     return [data for _, data in filter(None, found)]
 
 
-# ---- what is answered
+# ---- what is answered: the fields that an answer is made of must have their types, others may be anything
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallPiece(Struct):
+    id: Any = None
+    function: _Function | None = None
+
+
+class _Said(Struct):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[_CallPiece] | None = None
+
+
+class _Piece(Struct):
+    message: _Said | None = None
+    done: bool | None = None
+    error: Any = None
 
 
 class _Answer:
@@ -315,12 +337,16 @@ class _Answer:
     def take(self, piece: dict[str, Any]) -> None:
         if "error" in piece:
             raise refused(piece, status=200)
-        message = piece.get("message") or {}
-        self._pieces.think(message.get("thinking"))
-        self._pieces.say(message.get("content"))
-        self._calls.extend(_called(call) for call in message.get("tool_calls") or ())
-        if piece.get("done"):
+        read = convert(piece, _Piece)
+        message = read.message or _Said()
+        self._pieces.think(message.thinking)
+        self._pieces.say(message.content)
+        self._calls.extend(map(_called, message.tool_calls or ()))
+        if read.done:
             self._end = piece
+
+    def end(self) -> None:
+        """An answer is complete when the server says so, and only then."""
 
     def result(self) -> Reply:
         usage = Usage(
@@ -332,13 +358,10 @@ class _Answer:
         return reply(message, usage=usage, cut=self._end.get("done_reason") == "length")
 
 
-def _called(call: Mapping[str, Any]) -> ToolCall:
-    told = call.get("function") or {}
-    return ToolCall(
-        id=str(call.get("id") or ""),
-        name=str(told.get("name") or ""),
-        arguments=arguments_of(told.get("arguments") or {}),
-    )
+def _called(call: _CallPiece) -> ToolCall:
+    told = call.function or _Function()
+    id = call.id if isinstance(call.id, str) else ""
+    return ToolCall(id=id, name=told.name or "", arguments=arguments_of(told.arguments or {}))
 
 
 # ---- where it is

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError
+from nacre.providers.calls import read
+from nacre.providers.envelopes import Found
 from nacre.providers.http import (
     OVER,
     RETRIED,
     Failure,
+    Heard,
     Patience,
     Server,
     Wire,
@@ -25,15 +28,19 @@ from nacre.providers.http import (
     is_nearby,
     refused,
 )
-from nacre.providers.listing import ModelInfo
+from nacre.providers.listing import ModelInfo, entries_of
 from nacre.providers.translation import (
     Pieces,
     arguments_of,
     fitting_id,
     function,
+    ignore,
+    json_text,
+    mapping_of,
     object_of,
     parts_of,
     reply,
+    storable,
     system_first,
     text_of,
     token_count,
@@ -41,6 +48,10 @@ from nacre.providers.translation import (
 from nacre.providers.windows import known_window
 
 HOME = "https://api.openai.com/v1"
+EXTRA = "extra_content"
+"""Where a call's `extra` keeps what Gemini wants back with it: the signature of the thought that led to it."""
+DETAILS = "reasoning_details"
+"""Where a message's `extra` keeps OpenRouter's thoughts, which go back to the model that had them."""
 _ID = re.compile(r".{1,40}", re.DOTALL)
 
 
@@ -118,11 +129,26 @@ class OpenAI:
 
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
         """Answer; `schema` holds the text of the answer to a JSON schema."""
-        try:
-            return await self._chat(context, emit, schema)
-        except _NoUsage:
-            self._usage = False
-            return await self._chat(context, emit, schema)
+        heard, is_repeated = Heard(emit), False
+        while True:
+            try:
+                return await self._chat(context, heard, schema)
+            except _NoUsage:
+                self._usage = False
+            except _CallRefused as error:
+                calls = read(error.generation, context.tools).calls
+                if calls and all(isinstance(call.arguments, dict) for call in calls):
+                    return self._rescued(calls)
+                # The same request may well succeed, but words that were shown would come twice.
+                if is_repeated or heard.anything:
+                    raise
+                is_repeated = True
+                emit(Notice(f"{error}; asking again"))
+
+    def _rescued(self, calls: Sequence[Found]) -> Reply:
+        """The answer of which the server could not read the calls."""
+        made = [ToolCall(name=call.name, arguments=call.arguments) for call in calls]
+        return reply(Pieces(ignore).message(self.model, made), usage=None, cut=False)
 
     async def models(self) -> list[str]:
         """The names of the server's models."""
@@ -131,11 +157,9 @@ class OpenAI:
     async def list_models(self) -> list[ModelInfo]:
         """The server's models; the window where the server or our table knows it."""
         listed = await self._wire.fetch(self._paths[1])
-        entries = listed.get("data") if isinstance(listed, dict) else None
-        found = (entry for entry in entries or [] if isinstance(entry, dict) and entry.get("id"))
         return [
-            ModelInfo(name=str(entry["id"]), context=_reported(entry) or known_window(str(entry["id"])))
-            for entry in found
+            ModelInfo(name=entry["id"], context=_reported(entry) or known_window(entry["id"]))
+            for entry in entries_of(listed, "data", name="id")
         ]
 
     async def close(self) -> None:
@@ -149,6 +173,8 @@ class OpenAI:
         said = self._wire.sentence(failure)
         if failure.status in {400, 422} and self._usage and "stream_options" in failure.message:
             return _NoUsage(said)
+        if "tool_use_failed" in failure.kind:
+            return _CallRefused(f"{said}; the model wrote: {failure.generation[:200]!r}", failure.generation)
         if "insufficient_quota" in failure.kind:
             return ModelUnavailable(f"{said}; the account has no credit left")
         if failure.status == 404 and not failure.overflow:  # noqa: PLR2004 - not found
@@ -167,6 +193,14 @@ def _reported(entry: Mapping[str, Any]) -> int | None:
 
 class _NoUsage(ProviderError):
     """The server does not know how to count tokens in a stream."""
+
+
+class _CallRefused(ProviderError):
+    """The server did not pass on a tool call that it could not read; `generation` is what the model wrote."""
+
+    def __init__(self, message: str, generation: str) -> None:
+        super().__init__(message)
+        self.generation = generation
 
 
 def _azure_paths(deployment: str, version: str) -> tuple[str, str]:
@@ -211,10 +245,13 @@ def _message(message: Message, settings: Settings) -> dict[str, Any]:
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": _id(message.tool_call_id), "content": text_of(message)}
     found: dict[str, Any] = {"role": message.role, "content": _content(message)}
+    is_own = message.role == "assistant" and message.model == settings.model
     if message.role == "assistant" and settings.return_reasoning and message.reasoning:
         found["reasoning_content"] = message.reasoning
+    if is_own and DETAILS in message.extra:
+        found[DETAILS] = message.extra[DETAILS]
     if message.tool_calls:
-        found["tool_calls"] = [_call(call) for call in message.tool_calls]
+        found["tool_calls"] = [_call(call, is_own=is_own) for call in message.tool_calls]
         found["content"] = found["content"] or None
     return found
 
@@ -227,16 +264,64 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
     return parts
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: ToolCall, *, is_own: bool) -> dict[str, Any]:
+    """A call as the server is told of it; what it gave along with the call goes back to the same model alone."""
     told = {"name": call.name, "arguments": json.dumps(object_of(call.arguments), ensure_ascii=False)}
-    return {"id": _id(call.id), "type": "function", "function": told}
+    signed = {EXTRA: call.extra[EXTRA]} if is_own and EXTRA in call.extra else {}
+    return {"id": _id(call.id), "type": "function", "function": told, **signed}
 
 
 def _id(id: str | None) -> str:
     return fitting_id(id, _ID)
 
 
-# ---- what is answered
+# ---- what is answered: the fields that an answer is made of must have their types, others may be anything
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallPiece(Struct):
+    index: int | str | None = None
+    id: str | int | None = None
+    function: _Function | None = None
+    extra_content: Any = None
+
+
+class _Part(Struct):
+    """A part of the content; Mistral has its thoughts there."""
+
+    type: str = "text"
+    text: str | None = None
+    thinking: Any = None
+
+
+class _Delta(Struct):
+    """What comes next; `function_call` is how the first models called."""
+
+    content: str | list[_Part | str] | None = None
+    refusal: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    reasoning_details: Any = None
+    tool_calls: list[_CallPiece] | None = None
+    function_call: _Function | None = None
+
+
+class _Choice(Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+    error: Any = None
+
+
+class _Piece(Struct):
+    id: Any = None
+    choices: list[_Choice] | None = None
+    usage: Any = None
+    error: Any = None
 
 
 class _Answer:
@@ -244,9 +329,11 @@ class _Answer:
         self._model, self._emit = model, emit
         self._pieces = Pieces(emit)
         self._calls = _Calls()
+        self._details = _Details()
         self._usage: dict[str, Any] = {}
         self._request = ""
         self._finish = ""
+        self._is_left_open = False
         self._streams = False
         self._over = False
 
@@ -255,27 +342,49 @@ class _Answer:
         return bool(self._finish) or self._over
 
     def take(self, piece: dict[str, Any]) -> None:
-        if piece.get("error"):
-            raise _failed(piece)
         self._over = self._over or piece is OVER
-        self._request = self._request or str(piece.get("id") or "")
-        self._usage = piece.get("usage") or self._usage
-        for choice in piece.get("choices") or ():
-            self._streams = self._streams or "delta" in choice
-            self._hear(choice.get("delta" if self._streams else "message") or {})
-            self._finish = self._finish or choice.get("finish_reason") or ""
+        read = convert(piece, _Piece)
+        if read.error:
+            raise _failed(read.error)
+        self._request = self._request or (read.id if isinstance(read.id, str) else "")
+        self._usage = mapping_of(read.usage) or self._usage
+        for choice in read.choices or ():
+            if choice.error:
+                raise _failed(choice.error)
+            self._streams = self._streams or choice.delta is not None
+            self._hear((choice.delta if self._streams else choice.message) or _Delta())
+            self._finish = self._finish or choice.finish_reason or ""
+            self._is_left_open = choice.finish_reason == ""
+        if self._finish == "error":
+            raise Failure("ended its answer with an error, and did not say which", again=True)
 
-    def _hear(self, delta: Mapping[str, Any]) -> None:
-        self._pieces.think(_text(delta.get("reasoning_content") or delta.get("reasoning")))
-        self._pieces.say(_text(delta.get("content")))
-        self._pieces.say(_text(delta.get("refusal")))
-        for call in delta.get("tool_calls") or ():
+    def _hear(self, delta: _Delta) -> None:
+        thought = _text(delta.reasoning_content) or _text(delta.reasoning)
+        details = self._details.take(delta.reasoning_details)
+        self._pieces.think(thought or details)
+        for part in [delta.content] if isinstance(delta.content, str) else delta.content or ():
+            if isinstance(part, str):
+                self._pieces.say(part)
+            else:
+                self._pieces.think(_text(part.thinking))
+                self._pieces.say(part.text)
+        self._pieces.say(_text(delta.refusal))
+        for call in delta.tool_calls or ():
             self._calls.take(call)
+        if delta.function_call is not None:
+            self._calls.take(_CallPiece(index="function_call", function=delta.function_call))
+
+    def end(self) -> None:
+        """Take an answer as complete whose last piece gives an empty reason for its end, as some servers do."""
+        if self._is_left_open:
+            self._over = True
+            self._emit(Notice("the server did not say why its answer ended; it may be incomplete"))
 
     def result(self) -> Reply:
         if self._finish == "content_filter":
             self._emit(Notice("the server's content filter cut the answer"))
-        message = self._pieces.message(self._model, self._calls.whole())
+        extra = storable({DETAILS: self._details.parts}, DETAILS) if self._details.parts else {}
+        message = self._pieces.message(self._model, self._calls.whole(), extra)
         return reply(message, usage=_usage(self._usage, self._request), cut=self._finish == "length")
 
 
@@ -283,52 +392,88 @@ class _Calls:
     """Tool calls put together from pieces, which say by their index where they belong."""
 
     def __init__(self) -> None:
-        self._calls: list[dict[str, str]] = []
-        self._at: dict[int, dict[str, str]] = {}
+        self._calls: list[_Call] = []
+        self._at: dict[int | str, _Call] = {}
 
-    def take(self, piece: Mapping[str, Any]) -> None:
-        told = piece.get("function") or {}
-        call = self._place(piece, str(told.get("name") or ""))
-        arguments = told.get("arguments") or ""
-        call["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+    def take(self, piece: _CallPiece) -> None:
+        told = piece.function or _Function()
+        call = self._place(piece, told.name or "")
+        arguments = told.arguments or ""
+        call.arguments += arguments if isinstance(arguments, str) else json_text(arguments)
+        if isinstance(piece.extra_content, dict):
+            call.extra |= storable({EXTRA: piece.extra_content}, EXTRA)
 
-    def _place(self, piece: Mapping[str, Any], name: str) -> dict[str, str]:
+    def _place(self, piece: _CallPiece, name: str) -> _Call:
         """Find the call that a piece belongs to; some servers give all their calls the same index, or none."""
-        index, id = piece.get("index"), str(piece.get("id") or "")
+        index, id = piece.index, str(piece.id or "")
         if index is None:
             index = len(self._at) - (not name and bool(self._at))
         call = self._at.get(index)
-        if call is None or (id and call["id"] and id != call["id"]):
-            call = self._at[index] = {"id": "", "name": "", "arguments": ""}
+        if call is None or (id and call.id and id != call.id):
+            call = self._at[index] = _Call()
             self._calls.append(call)
-        call["id"], call["name"] = call["id"] or id, call["name"] or name
+        call.id, call.name = call.id or id, call.name or name
         return call
 
     def whole(self) -> list[ToolCall]:
         return [
-            ToolCall(id=call["id"], name=call["name"], arguments=arguments_of(call["arguments"]))
+            ToolCall(id=call.id, name=call.name, arguments=arguments_of(call.arguments), extra=call.extra)
             for call in self._calls
         ]
+
+
+class _Call(Struct):
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    extra: dict[str, Any] = {}
+
+
+class _Details:
+    """OpenRouter's thoughts, which it wants back as they came; what came in pieces is put together."""
+
+    def __init__(self) -> None:
+        self.parts: list[dict[str, Any]] = []
+
+    def take(self, details: Any) -> str:
+        """Take the next ones; gives what can be shown of them."""
+        shown = ""
+        for part in details if isinstance(details, list) else ():
+            if isinstance(part, dict):
+                shown += _text(part.get("text")) or _text(part.get("summary"))
+                self._keep(part)
+        return shown
+
+    def _keep(self, part: dict[str, Any]) -> None:
+        last = self.parts[-1] if self.parts else {}
+        is_same = last.get("index") is not None and all(last.get(key) == part.get(key) for key in ("index", "type"))
+        if not is_same:
+            self.parts.append(dict(part))
+            return
+        for key, value in part.items():
+            before = last.get(key)
+            is_text = key in {"text", "summary", "data"} and isinstance(before, str) and isinstance(value, str)
+            last[key] = f"{before}{value}" if is_text else before if value is None else value
 
 
 def _text(content: Any) -> str:
     """The text of a piece, which some servers send in parts."""
     if isinstance(content, list):
-        return "".join(_text(part.get("text")) for part in content if isinstance(part, dict))
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "".join(text for text in texts if isinstance(text, str))
     return content if isinstance(content, str) else ""
 
 
-def _failed(piece: Mapping[str, Any]) -> Failure:
+def _failed(error: Any) -> Failure:
     """Read an error that came where a piece of the answer was due; its status, if any, is in its code."""
-    error = piece["error"]
-    code = error.get("code") if isinstance(error, dict) else None
-    return refused(piece, status=200, again=code in RETRIED)
+    code = mapping_of(error).get("code")
+    return refused({"error": error}, status=200, again=isinstance(code, int) and code in RETRIED)
 
 
 def _usage(counted: Mapping[str, Any], request: str) -> Usage | None:
     if not counted:
         return None
-    details = counted.get("prompt_tokens_details") or {}
+    details = mapping_of(counted.get("prompt_tokens_details"))
     return Usage(
         prompt=token_count(counted.get("prompt_tokens")),
         completion=token_count(counted.get("completion_tokens")),

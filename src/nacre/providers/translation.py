@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
-from nacre.agent.ports import Context, Emit, Reply, Spec, Text, Thought, Usage
+from msgspec.structs import replace
+
+from nacre.agent.ports import Context, Emit, Event, Reply, Spec, Text, Thought, Usage
 from nacre.entries import Message, ToolCall, plain
 from nacre.errors import InvalidMessage
 
@@ -35,7 +37,7 @@ def arguments_of(raw: Any) -> dict[str, Any] | str:
         stored = plain(value, "arguments") if isinstance(value, dict) else None
     except InvalidMessage:
         stored = None
-    return stored if isinstance(stored, dict) else _text(raw)
+    return stored if isinstance(stored, dict) else json_text(raw)
 
 
 def object_of(arguments: Any) -> dict[str, Any]:
@@ -66,8 +68,22 @@ def function(spec: Spec) -> dict[str, Any]:
     return {"type": "function", "function": told}
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def storable(value: dict[str, Any], what: str) -> dict[str, Any]:
+    """What a server gave to be returned to it later, in a form that the log takes; empty if it takes none of it."""
+    try:
+        return dict(plain(value, what))
+    except InvalidMessage:
+        return {}
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON, a text as it is."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "…"
 
 
 # ---- content
@@ -79,7 +95,7 @@ def parts_of(message: Message) -> list[dict[str, Any]]:
         return []
     if isinstance(message.content, str):
         return [{"type": "text", "text": message.content}]
-    return [part if isinstance(part, dict) else {"type": "text", "text": _text(part)} for part in message.content]
+    return [part if isinstance(part, dict) else {"type": "text", "text": json_text(part)} for part in message.content]
 
 
 def text_of(message: Message) -> str:
@@ -109,9 +125,18 @@ def image_data(url: str) -> tuple[str, str] | None:
 # ---- answers
 
 
+def mapping_of(value: object) -> dict[str, Any]:
+    """A JSON object of which nothing in an answer depends; empty if it is something else."""
+    return value if isinstance(value, dict) else {}
+
+
 def token_count(value: object) -> int:
     """A number of tokens that a server reported; 0 if it is not a number that makes sense."""
     return int(value) if isinstance(value, int | float) and 0 <= value < _MOST_TOKENS else 0
+
+
+def ignore(_: Event) -> None:
+    """Nobody watches."""
 
 
 class Pieces:
@@ -140,6 +165,11 @@ class Pieces:
         )
 
 
+def without_halves(text: str) -> str:
+    """A text in which surrogate pairs are characters; half of one, which cannot be sent or shown, is replaced."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 class _Joined:
     """Text put together from pieces; a surrogate pair that was cut in two becomes one character again."""
 
@@ -151,7 +181,7 @@ class _Joined:
         text = self._half + piece
         self._half = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
         text = text.removesuffix(self._half) if self._half else text
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        text = without_halves(text)
         self._pieces.append(text)
         return text
 
@@ -163,8 +193,11 @@ def _distinct(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     """Calls with an id each: some servers give none, or the same to several."""
     seen: dict[str, ToolCall] = {}
     for call in calls:
-        id = new_id() if not call.id or call.id in seen else call.id
-        seen[id] = ToolCall(id=id, name=call.name, arguments=call.arguments)
+        id = without_halves(call.id)
+        id = new_id() if not id or id in seen else id
+        given = call.arguments
+        arguments = without_halves(given) if isinstance(given, str) else given
+        seen[id] = replace(call, id=id, name=without_halves(call.name), arguments=arguments)
     return tuple(seen.values())
 
 
