@@ -15,7 +15,7 @@ from nacre.agent.ports import Ask, Called, Guard, Notice, Output, Returned, Scen
 from nacre.entries import ToolCall
 from nacre.errors import ContextOverflow, ProviderError, ToolError
 from nacre.history.tokens import cost
-from nacre.providers.scripted import Call, Scripted, Stops
+from nacre.providers.scripted import Call, Scripted, Stops, Thinks
 from nacre.sessions import Sessions
 from tests.agent.scene import Echo, Watching, agent, call, converse, lines, said, words
 
@@ -204,6 +204,68 @@ def test_a_turn_without_an_end_is_ended(sessions: Sessions) -> None:
     model = Scripted([call()] * 3)
     anyio.run(said, sessions, agent(model, Echo(), steps=3), "go")
     assert lines(sessions)[-1] == "assistant: [stopped after 3 steps]"
+
+
+class Fails(Echo):
+    """A tool that fails, but for the arguments that it likes."""
+
+    async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
+        done = await super().run(arguments, scene)
+        if arguments["x"] != "good":
+            raise ToolError("there is no such file")
+        return done
+
+
+@pytest.mark.parametrize(
+    ("steps", "requests"),
+    [
+        ([call()] * 9, 3),
+        ([[call(x="1"), call(x="2")]] * 9, 3),
+        ([Call("nothing", {})] * 9, 3),
+        ([Call("echo", "{")] * 9, 3),
+        ([call(), call(), call(x="other"), *[call()] * 9], 6),
+        ([call(), call(), call(x="good"), *[call()] * 9], 6),
+    ],
+    ids=["alone", "two", "unknown tool", "broken arguments", "another in between", "a success in between"],
+)
+def test_a_call_that_fails_again_and_again_ends_the_turn(sessions: Sessions, steps: list[Any], requests: int) -> None:
+    model = converse(sessions, steps, "go", tools=[Fails()])
+    end = sessions.get_history("k")[-1]
+    assert len(model.contexts) == requests
+    assert end.extra == {"stopped": "repeated"}
+    assert str(end.content).endswith("failed 3 times in a row with the same arguments]")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [[call(x="good")], [call(), call(x="good")], [call(x="good"), call()]],
+    ids=["good", "bad first", "bad last"],
+)
+def test_a_step_in_which_something_succeeds_is_no_repetition(sessions: Sessions, step: list[Any]) -> None:
+    model = converse(sessions, [*[step] * 5, "done"], "go", tools=[Fails()])
+    assert len(model.contexts) == 6
+    assert lines(sessions)[-1] == "assistant: done"
+
+
+@pytest.mark.parametrize("nothing", ["", "  \n", Thinks("Hm.")], ids=["empty", "blank", "only thought"])
+def test_an_empty_answer_is_asked_for_once_more(sessions: Sessions, nothing: Any) -> None:
+    model = converse(sessions, [nothing, "hello"], "hi")
+    assert len(model.contexts) == 2
+    assert lines(sessions) == ["user: hi", "assistant: hello"]
+    assert [entry.data["request"] for entry in sessions.records("k", "use")] == ["request_1", "request_2"]
+
+
+@pytest.mark.parametrize("nothing", ["", Thinks("Hm.")], ids=["empty", "only thought"])
+def test_a_second_empty_answer_is_the_answer(sessions: Sessions, nothing: Any) -> None:
+    model = converse(sessions, [nothing, nothing, "never"], "hi")
+    assert len(model.contexts) == 2
+    assert lines(sessions) == ["user: hi", "assistant: "]
+
+
+def test_an_empty_answer_that_was_cut_is_not_asked_for_again(sessions: Sessions) -> None:
+    model = converse(sessions, [[Thinks("Hm."), Stops()], "never"], "hi")
+    assert len(model.contexts) == 1
+    assert sessions.get_history("k")[-1].extra == {"stopped": "length"}
 
 
 # What is seen meanwhile

@@ -138,6 +138,14 @@ def test_too_many_steps_are_exit_11(person: Person, model: Model) -> None:
     assert "maximum number of steps" in done.err
 
 
+def test_a_call_that_fails_again_and_again_is_exit_11(person: Person, model: Model) -> None:
+    model.answer = lambda request: [Call("read_file", {"path": "missing"})] if request.tools else "nothing"
+    done = person.nacre("chat", "--json", "look")
+    assert (done.code, done.json["error"]["type"], done.json["answer"]) == (11, "limit_reached", "")
+    assert done.json["error"]["message"].endswith("the model repeated a call of read_file that fails")
+    assert len(done.json["calls"]) == 3
+
+
 def test_piped_input_follows_the_prompt(person: Person, model: Model) -> None:
     done = person.nacre("chat", "-p", "explain this", stdin="+ a line\n- another\n")
     assert (done.code, done.out) == (0, "You said: - another\n")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Called, Commit, Emit, Guard, Look, Notice, Output, Provider, Reply, Returned, Scene, Tool
 from nacre.entries import Message, Note, ToolCall
 from nacre.errors import ContextOverflow, ToolError
+from nacre.history.text import text_of
 from nacre.history.tokens import cost
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ _TOO_LONG = (
     "The smallest request of this session was rejected too; it has about {size} tokens.\n"
     "Give the server a larger context, use another model, or write a shorter message."
 )
+_REPEATS = 3
+_STUCK = "[stopped: {name} failed {times} times in a row with the same arguments]"
 _CUT = "the answer was cut off before this call was complete; nothing was run: do it in smaller pieces"
 
 
@@ -42,29 +45,58 @@ async def run_turn(turn: Turn) -> Message:
     """Run the model and its tools until it answers without calling any; returns that answer.
 
     Every step is committed before the next begins, so that a crash at any point leaves a log from
-    which the turn can go on.
+    which the turn can go on. A model that repeats what has failed, and does nothing else, is stopped.
     """
+    failed: list[ToolCall] = []
+    times = 0
     for _ in range(turn.steps):
         reply = await _said(turn)
         if not (calls := reply.message.tool_calls):
             return reply.message
-        for call in calls:
-            await _called(turn, call, is_cut=reply.finish == "length" and call is calls[-1])
+        outputs = [await _called(turn, call, is_cut=reply.finish == "length" and call is calls[-1]) for call in calls]
+        wanted = [replace(call, id="", extra={}) for call in calls]
+        if all(output.failed for output in outputs):
+            times = times + 1 if wanted == failed else 1
+            failed = wanted
+        else:
+            failed = []
+        if failed and times == _REPEATS:
+            return await _stop(turn, "repeated", _STUCK.format(name=calls[0].name, times=times))
         await turn.hear()
-    end = Message(role="assistant", content=f"[stopped after {turn.steps} steps]", extra={"stopped": "steps"})
+    return await _stop(turn, "steps", f"[stopped after {turn.steps} steps]")
+
+
+async def _stop(turn: Turn, why: str, text: str) -> Message:
+    """End a turn that has no answer, with a mark in the log."""
+    end = Message(role="assistant", content=text, extra={"stopped": why})
     await turn.commit([end])
     return end
 
 
 async def _said(turn: Turn) -> Reply:
-    """Let the model speak, and commit what it said with what it cost."""
+    """Let the model speak, and commit what it said with what it cost; an empty answer is asked for once more."""
     reply = await _ask_model(turn)
+    if _is_empty(reply):
+        turn.emit(Notice("the model gave no answer; asking again"))
+        # Only what it cost: an empty answer in the log would be the end of the turn.
+        if spent := _use(reply):
+            await turn.commit(spent)
+        reply = await _ask_model(turn)
     if reply.finish == "length":
         turn.emit(Notice("the answer was cut off: it reached the model's maximum number of tokens"))
         reply = replace(reply, message=replace(reply.message, extra={**reply.message.extra, "stopped": "length"}))
-    use = [] if reply.usage is None else [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
-    await turn.commit([reply.message, *use])
+    await turn.commit([reply.message, *_use(reply)])
     return reply
+
+
+def _use(reply: Reply) -> list[Note]:
+    """The record of what a request cost; none if the server did not say."""
+    return [] if reply.usage is None else [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
+
+
+def _is_empty(reply: Reply) -> bool:
+    """Tell whether a model said nothing and called nothing, whatever it thought."""
+    return reply.finish == "stop" and not reply.message.tool_calls and not text_of(reply.message).strip()
 
 
 async def _ask_model(turn: Turn) -> Reply:
@@ -89,7 +121,7 @@ async def _ask_model(turn: Turn) -> Reply:
     raise ContextOverflow(f"{refusal}\n{_TOO_LONG.format(size=below)}") from refusal
 
 
-async def _called(turn: Turn, call: ToolCall, *, is_cut: bool) -> None:
+async def _called(turn: Turn, call: ToolCall, *, is_cut: bool) -> Output:
     """Run one call; that it was started is durable before it runs, its result before anything else."""
     tool = turn.tools.get(call.name)
     refusal, is_refused = (_CUT if is_cut else _fault(call, turn.tools)), False
@@ -104,6 +136,7 @@ async def _called(turn: Turn, call: ToolCall, *, is_cut: bool) -> None:
         output = await _run(turn, tool, call)
     await turn.commit([result(call, output)])
     turn.emit(Returned(call, output))
+    return output
 
 
 async def _run(turn: Turn, tool: Tool, call: ToolCall) -> Output:

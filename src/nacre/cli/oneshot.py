@@ -99,8 +99,8 @@ async def _ask_about_remote(app: App, out: Out, key: str) -> None:
 def _finish(out: Out, turn: _Turn, outcome: Outcome) -> int:
     """Print the end of the JSON output, or what was wrong with the answer; returns the exit code."""
     stopped = outcome.answer.extra.get("stopped") if outcome.answer is not None else None
-    # What ends a turn after too many steps is a mark in the log, not something that the model said.
-    text = text_of(outcome.answer) if outcome.answer is not None and stopped != "steps" else ""
+    # What ends a turn without an answer is a mark in the log, not something that the model said.
+    text = text_of(outcome.answer) if outcome.answer is not None and stopped not in {"steps", "repeated"} else ""
     failure = _fault(turn, outcome, text)
     if failure is None:
         head = {"schema_version": 1, **({"type": "done"} if out.jsonl else {}), "ok": True}
@@ -119,20 +119,31 @@ def _fault(turn: _Turn, outcome: Outcome, text: str) -> Failure | None:
         name = signal.Signals(outcome.signal).name
         left = "" if outcome.signal == signal.SIGINT else "; the turn is not finished and can be resumed"
         return Failure("interrupted", f"stopped by {name}{left}", code=SIGNALLED + outcome.signal)
-    match outcome.answer.extra.get("stopped") if outcome.answer is not None else None:
+    stopped = outcome.answer.extra.get("stopped") if outcome.answer is not None else None
+    if limit := _limit(turn, stopped):
+        return limit
+    if not text.strip():
+        hint = "ask again, or ask another model (-m)"
+        return Failure("empty_answer", "the model gave no answer" + turn.only_thought, hint=hint)
+    return Failure("tool_refused", turn.refusals[0]) if turn.refusals else None
+
+
+def _limit(turn: _Turn, stopped: object) -> Failure | None:
+    """The limit that a turn has reached; None if it has reached none."""
+    match stopped:
         case "steps":
+            problem = "the turn was stopped: it reached the maximum number of steps"
             hint = "agent.max_steps is the limit; resume the session to continue"
-            return Failure("limit_reached", "the turn was stopped: it reached the maximum number of steps", hint=hint)
+        case "repeated":
+            name = turn.calls[-1]["name"] if turn.calls else "a tool"
+            problem = f"the turn was stopped: the model repeated a call of {name} that fails"
+            hint = "change what makes it fail, or ask in other words; resume the session to continue"
         case "length":
+            problem = "the answer was cut: it reached the model's maximum length"
             hint = "ask for a shorter answer, or resume the session to continue"
-            return Failure("limit_reached", "the answer was cut: it reached the model's maximum length", hint=hint)
-        case _ if not text.strip():
-            hint = "ask again, or ask another model (-m)"
-            return Failure("empty_answer", "the model gave no answer" + turn.only_thought, hint=hint)
-        case _ if turn.refusals:
-            return Failure("tool_refused", turn.refusals[0])
         case _:
             return None
+    return Failure("limit_reached", problem, hint=hint)
 
 
 class _Turn:

@@ -11,10 +11,11 @@ from nacre.errors import ToolError
 from nacre.tools.functions import Function
 from nacre.tools.output import bounded
 
-Status = Literal["done", "steps", "tokens", "length", "failed", "interrupted"]
+Status = Literal["done", "steps", "repeated", "tokens", "length", "failed", "interrupted"]
 _STATUS = {
     "done": "done",
     "steps": "stopped: it used all its steps",
+    "repeated": "stopped: it repeated a call that fails",
     "tokens": "stopped: it used all its tokens",
     "length": "its answer was cut off",
     "failed": "failed",
