@@ -341,17 +341,30 @@ def test_no_odd_list_or_error_raises_anything_but_a_provider_error(campaign: boo
     async def run() -> list[str]:
         raw: list[str] = []
         async with replayed(*answers) as server:
+            made = {kind: make(server.host) for kind, make in MAKERS.items()}
             for _ in answers:
-                kind = rng.choice(list(MAKERS))
-                provider = MAKERS[kind](server.host)
                 try:
-                    await rng.choice([provider.list_models, getattr(provider, "capabilities", provider.models)])()
+                    await made[rng.choice(list(MAKERS))].list_models()
                 except ProviderError as error:
                     str(error).encode()
                 except Exception as error:  # noqa: BLE001 - what must not happen is counted
                     raw.append(f"{type(error).__name__}: {error}")
-                finally:
-                    await provider.close()
+            for provider in made.values():
+                await provider.close()
         return raw
 
     assert anyio.run(run) == []
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_an_odd_description_of_a_model_is_none(odd: Any) -> None:
+    shown = json.dumps({"capabilities": odd, "model_info": odd}).encode()
+
+    async def run() -> None:
+        async with replayed(Answer(chunks=[shown])) as server:
+            provider = MAKERS["ollama"](server.host)
+            found = await provider.capabilities()
+            assert found is None or found == ollama.Capabilities()
+            await provider.close()
+
+    anyio.run(run)
