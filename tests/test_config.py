@@ -201,3 +201,78 @@ def test_settings_are_the_same_if_all_they_say_is() -> None:
 def test_agents_that_cannot_work_are_said(tables: Any, said: str) -> None:
     with pytest.raises(nacre.ConfigError, match=said):
         Settings(tables, {})
+
+
+# ---- settings of one model
+
+
+def models(table: str, name: str = "openai/gpt-4.1") -> dict[str, Any]:
+    return tomllib.loads(f'[models."{name}"]\n{table}')
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("ollama/qwen3:8b", "temperature = 0.2\nthink = false\noptions = {top_k = 40}\nmax_tokens = 100"),
+        ("ollama/gpt-oss:20b", 'think = "high"'),
+        ("openai/gpt-4.1", 'top_p = 1\nreasoning_effort = "low"\nprompt_cache_key = "k"\nreturn_reasoning = true'),
+        ("anthropic/claude-sonnet-4-5", "thinking_budget = 2048\nread_timeout = 30\nbody = {service_tier = 'auto'}"),
+    ],
+)
+def test_a_model_may_have_settings_of_its_own(name: str, table: str) -> None:
+    found = models(table, name)
+    assert config.complaints(found, {}) == []
+    assert Settings(found, {}).table("models")[name] == found["models"][name]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "problem"),
+    [
+        ("openai/m", "temperature = 3", "models.openai/m.temperature is a number from 0 to 2, not 3"),
+        ("openai/m", 'temperature = "hot"', "models.openai/m.temperature is a number from 0 to 2, not 'hot'"),
+        ("openai/m", "temperature = true", "models.openai/m.temperature is a number from 0 to 2, not True"),
+        ("openai/m", "temperature = nan", "models.openai/m.temperature is a number from 0 to 2, not nan"),
+        ("openai/m", "max_tokens = 0", "models.openai/m.max_tokens is a whole number above 0, not 0"),
+        (
+            "openai/m",
+            'reasoning_effort = "huge"',
+            "models.openai/m.reasoning_effort is none, minimal, low, medium, high or xhigh, not 'huge'",
+        ),
+        ("openai/m", "read_timeout = 0", "models.openai/m.read_timeout is a number of seconds above 0, not 0"),
+        (
+            "ollama/m",
+            "options = {num_ctx = 5}",
+            "models.ollama/m.options is a table without num_ctx, which follows agent.max_context_tokens, not {",
+        ),
+        (
+            "openai/m",
+            "body = {messages = []}",
+            "models.openai/m.body is a table without model, messages, tools, system and stream, not {'messages': []}",
+        ),
+        ("anthropic/m", "thinking_budget = 5", "models.anthropic/m.thinking_budget is a whole number of at least 1024"),
+        (
+            "openai/m",
+            "think = true",
+            "models.openai/m.think is not a setting of models of openai; there are temp",
+        ),
+        ("gpt-5", "temperature = 1", 'models.gpt-5: a model is named by its provider, as [models."ollama/qwen3:8b"]'),
+        ("openai/", "temperature = 1", "models.openai/: a model is named by its provider"),
+        ("embedded/x", "temperature = 1", "models.embedded/x: a model is named by its provider"),
+    ],
+)
+def test_a_wrong_setting_of_a_model_is_said(name: str, table: str, problem: str) -> None:
+    (text,) = config.complaints(models(table, name), {})
+    assert text.startswith(problem)
+
+
+def test_a_wrong_setting_of_a_model_names_its_line_and_its_agent(file: Path) -> None:
+    text = '[agents.clerk.models."openai/gpt-4.1"]\ntop_p = 0.5\ntemperature = 3\n'
+    (problem,) = config.complaints(tomllib.loads(text), {}, text=text)
+    assert problem.startswith("[agents.clerk] models.openai/gpt-4.1.temperature is a number from 0 to 2, not 3")
+    assert problem.endswith(f"({file}:3)")
+
+
+def test_settings_of_models_are_tables(file: Path) -> None:
+    (problem,) = config.complaints({"models": {"temperature": 1}}, {})
+    assert "models.temperature is a table: settings of one model" in problem
+    assert config.complaints({"models": 5}, {}) != []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nacre.cli import verbs
-from nacre.config import SETTINGS, to_toml
+from nacre.config import MODEL_SETTINGS, SETTINGS, to_toml
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
@@ -65,6 +65,14 @@ def test_every_setting_is_in_the_page_on_the_command_line_with_its_default() -> 
     rows = re.findall(r"^\| `(\w+\.\w+)` \|.*\| (.*?) ?\|$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
     defaults = {setting.key: to_toml(setting.default).strip('"') for setting in SETTINGS}
     assert {key: text.strip("`") for key, text in rows} == defaults
+
+
+def test_every_setting_of_a_model_is_in_the_page_on_chats() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", (ROOT / "docs" / "chat.md").read_text(), re.MULTILINE)
+    for setting in MODEL_SETTINGS:
+        assert (setting.key, setting.meaning, ", ".join(setting.providers)) in [
+            (key, meaning.replace("`", ""), providers) for key, meaning, providers in rows
+        ]
 
 
 def test_every_test_that_shows_a_guarantee_is_there() -> None:

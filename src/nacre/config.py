@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from nacre.errors import ConfigError
@@ -103,10 +103,95 @@ SETTINGS = (
 )
 RULES = ("ask", "allow", "deny")
 
+
+class ModelSetting(NamedTuple):
+    """One key of `[models."provider/model"]`, which requests to that model carry; `wanted` says what is valid."""
+
+    key: str
+    meaning: str
+    wanted: str
+    is_valid: Callable[[Any], bool]
+    providers: tuple[str, ...] = ("ollama", "openai", "anthropic")
+
+
+def _is_number(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: type(value) in (int, float) and least <= value <= most
+
+
+def _is_whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= _LARGEST
+
+
+def _is_table_without(*names: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and not set(names) & set(value)
+
+
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+_THINK = ("low", "medium", "high", "max")
+_SECONDS = "a number of seconds above 0"
+MODEL_SETTINGS = (
+    ModelSetting("temperature", "randomness of the answers", "a number from 0 to 2", _is_number(0, 2)),
+    ModelSetting("top_p", "part of the likely words to choose from", "a number from 0 to 1", _is_number(0, 1)),
+    ModelSetting("max_tokens", "maximum length of an answer, in tokens", "a whole number above 0", _is_whole(1)),
+    ModelSetting(
+        "reasoning_effort",
+        "how much the model reasons",
+        f"{', '.join(_EFFORTS[:-1])} or {_EFFORTS[-1]}",
+        lambda value: value in _EFFORTS,
+        ("openai",),
+    ),
+    ModelSetting(
+        "thinking_budget",
+        "how many tokens the model may think for; less than max_tokens",
+        "a whole number of at least 1024",
+        _is_whole(1024),
+        ("anthropic",),
+    ),
+    ModelSetting(
+        "think",
+        "whether the model thinks, or how much",
+        f"true, false, {', '.join(_THINK[:-1])} or {_THINK[-1]}",
+        lambda value: type(value) is bool or value in _THINK,
+        ("ollama",),
+    ),
+    ModelSetting(
+        "options",
+        "Ollama's options, as {top_k = 40, seed = 1}",
+        "a table without num_ctx, which follows agent.max_context_tokens",
+        _is_table_without("num_ctx"),
+        ("ollama",),
+    ),
+    ModelSetting(
+        "prompt_cache_key",
+        "name under which the server caches the beginning of requests",
+        "text",
+        lambda value: isinstance(value, str),
+        ("openai",),
+    ),
+    ModelSetting(
+        "return_reasoning",
+        "send the thoughts before a tool call back with it; default: for DeepSeek and Kimi",
+        "true or false",
+        lambda value: type(value) is bool,
+        ("openai",),
+    ),
+    ModelSetting("connect_timeout", "maximum time to connect", _SECONDS, _is_number(0.001, 86_400)),
+    ModelSetting("read_timeout", "maximum time without a byte of the answer", _SECONDS, _is_number(0.001, 86_400)),
+    ModelSetting("total_timeout", "maximum time for a whole answer", _SECONDS, _is_number(0.001, 86_400)),
+    ModelSetting(
+        "body",
+        'fields that are put into every request as they are, as {service_tier = "flex"}',
+        "a table without model, messages, tools, system and stream",
+        _is_table_without("model", "messages", "tools", "system", "stream"),
+    ),
+)
+_PROVIDERS = ("ollama", "openai", "anthropic")
+
 _TABLES = {
     "agents": "an agent, with the settings that differ from the main one",
     "channels": "a chat channel",
     "mcp": "a server, with a command or a url",
+    "models": "settings of one model, as {temperature = 0.2}",
     "prices": "the price of a model, as {input = 3.0, output = 15.0, cached = 0.3} for a million tokens",
     "schedule": "a text, and when it is sent",
 }
@@ -317,6 +402,7 @@ def problems(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[Prob
     agents = found if isinstance(found := tables.get("agents"), dict) else {}
     for name, table in agents.items():
         wrong += _problems_of(name, table) if isinstance(table, dict) else []
+    wrong += _problems_of_models(tables.get("models"))
     return wrong + [fault for section in _ROUTED for fault in _astray(section, tables.get(section), [MAIN, *agents])]
 
 
@@ -358,6 +444,28 @@ def _problems_of(name: str, table: Mapping[str, Any]) -> list[Problem]:
     return [
         Problem(f"{place}.{key.removeprefix('agent.')}", f"[{place}] {text}", source) for key, text, source in wrong
     ]
+
+
+def _problems_of_models(models: Any) -> list[Problem]:
+    """Every problem with the settings of single models."""
+    wrong: list[Problem] = []
+    tables = (
+        {name: table for name, table in models.items() if isinstance(table, dict)} if isinstance(models, dict) else {}
+    )
+    for name, table in tables.items():
+        place, provider = f"models.{name}", name.partition("/")[0]
+        if provider not in _PROVIDERS or not name.partition("/")[2]:
+            rule = f'a model is named by its provider, as [models."ollama/qwen3:8b"]; with {", ".join(_PROVIDERS)}'
+            wrong.append(Problem(place, f"{place}: {rule}"))
+            continue
+        known = {setting.key: setting for setting in MODEL_SETTINGS if provider in setting.providers}
+        for key, value in table.items():
+            if key not in known:
+                text = f"{place}.{key} is not a setting of models of {provider}; there are {', '.join(known)}"
+                wrong.append(Problem(f"{place}.{key}", text))
+            elif not known[key].is_valid(value):
+                wrong.append(Problem(f"{place}.{key}", f"{place}.{key} is {known[key].wanted}, not {value!r}"))
+    return wrong
 
 
 def _sections(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

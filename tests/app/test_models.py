@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import anyio
 import pytest
 
@@ -13,7 +16,7 @@ from nacre.app.origin import last_local_model
 from nacre.app.running import App
 from nacre.config import Settings
 from nacre.entries import Message
-from nacre.errors import ModelNotAllowed, ModelUnavailable, ProviderError
+from nacre.errors import ConfigError, ModelNotAllowed, ModelUnavailable, ProviderError
 from nacre.providers.embedded import ALL_CORES, count_threads
 from nacre.providers.http import is_nearby
 from nacre.providers.scripted import Scripted
@@ -249,3 +252,80 @@ def test_two_requests_that_fail_at_once_are_both_answered_by_the_fallback() -> N
         return said
 
     assert anyio.run(run) == ["hello", "hello"]
+
+
+# ---- settings of one model
+
+
+class Anything(OllamaServer):
+    """A server that answers whatever the path, and whatever the wire."""
+
+    def answer(self, path: str, body: object) -> Answer:
+        return self.next()
+
+
+STOP = b'data: {"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}\n\n'
+OVER = b'data: {"type": "message_stop"}\n\n'
+SHARED = {"temperature": 0.2, "top_p": 0.5, "max_tokens": 2000, "body": {"seed": 7}}
+
+
+@pytest.mark.parametrize(
+    ("model", "own", "answer", "sent"),
+    [
+        (
+            "openai/m",
+            {**SHARED, "reasoning_effort": "low", "prompt_cache_key": "k"},
+            STOP,
+            {"temperature": 0.2, "top_p": 0.5, "max_tokens": 2000, "seed": 7, "reasoning_effort": "low",
+             "prompt_cache_key": "k"},
+        ),
+        (
+            "anthropic/m",
+            {**SHARED, "thinking_budget": 1024},
+            OVER,
+            {"temperature": 0.2, "top_p": 0.5, "max_tokens": 2000, "seed": 7,
+             "thinking": {"type": "enabled", "budget_tokens": 1024}},
+        ),
+        (
+            "ollama/m",
+            {**SHARED, "think": "low", "options": {"top_k": 4}},
+            said("Hi.") + done(),
+            {"think": "low", "seed": 7,
+             "options": {"top_k": 4, "temperature": 0.2, "top_p": 0.5, "num_predict": 2000, "num_ctx": 32_000}},
+        ),
+    ],
+    ids=["openai", "anthropic", "ollama"],
+)  # fmt: skip
+def test_requests_carry_the_settings_of_their_model(
+    model: str, own: dict[str, Any], answer: bytes, sent: dict[str, Any]
+) -> None:
+    async def run(name: str) -> dict[str, Any]:
+        async with serving(Anything([Answer(chunks=(answer,))], {})) as server:
+            places = {"openai": {"base_url": server.host}, "anthropic": {"base_url": server.host}}
+            tables = {**places, "ollama": {"host": server.host}, "models": {model: own}}
+            provider = (await choose(Settings(tables, {}), name)).provider
+            await provider.complete(Context(messages=[Message(role="user", content="Hello")]), emit=lambda _: None)
+            await provider.close()
+            return server.requests[-1][1]
+
+    assert {field: anyio.run(run, model).get(field) for field in sent} == sent
+    assert "temperature" not in json.dumps(anyio.run(run, f"{model}2"))
+
+
+def test_a_model_has_the_timeouts_that_were_set() -> None:
+    async def run() -> None:
+        async with serving(Anything([Answer(end="hang")], {})) as server:
+            own = {"openai/m": {"read_timeout": 0.05, "connect_timeout": 1, "total_timeout": 60}}
+            settings = Settings({"openai": {"base_url": server.host}, "models": own}, {})
+            provider = (await choose(settings, "openai/m")).provider
+            with pytest.raises(ProviderError, match=r"did not begin to answer within 0.05 seconds"):
+                await provider.complete(Context(messages=[]), emit=lambda _: None)
+            await provider.close()
+
+    anyio.run(run)
+
+
+def test_a_budget_for_thinking_that_leaves_no_room_for_an_answer_is_refused() -> None:
+    tables = {"anthropic": {"base_url": "http://127.0.0.1"}, "models": {"anthropic/m": {"thinking_budget": 8192}}}
+    with pytest.raises(ConfigError, match=r"thinking_budget is 8192, and the whole answer may have 8192 tokens"):
+        anyio.run(choose, Settings(tables, {}), "anthropic/m")

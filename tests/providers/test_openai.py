@@ -94,14 +94,41 @@ def test_images_stay_parts_and_text_alone_is_text() -> None:
     assert [message["content"] for message in found] == [[text, image], "What is this?"]
 
 
-def test_thoughts_are_sent_back_only_to_servers_that_want_them() -> None:
-    thought = Message(role="assistant", content="Yes.", reasoning="Hm.")
+def test_thoughts_are_sent_back_with_calls_and_only_to_servers_that_want_them() -> None:
+    call = Message(role="assistant", reasoning="Hm.", tool_calls=(ToolCall(id="c", name="weather", arguments={}),))
+    answer = Message(role="assistant", content="Yes.", reasoning="Ah.")
     plain, wanted = (
-        body(Context(messages=[thought]), Settings(model="m", return_reasoning=wish))["messages"][0]
+        body(Context(messages=[call, answer]), Settings(model="m", return_reasoning=wish))["messages"]
         for wish in (False, True)
     )
-    assert plain == {"role": "assistant", "content": "Yes."}
-    assert wanted["reasoning_content"] == "Hm."
+    assert [message.get("reasoning_content") for message in plain] == [None, None]
+    assert [message.get("reasoning_content") for message in wanted] == ["Hm.", None]
+
+
+@pytest.mark.parametrize(
+    ("model", "wish", "wanted"),
+    [
+        ("deepseek-chat", None, True),
+        ("moonshotai/Kimi-K2-Thinking", None, True),
+        ("gpt-5", None, False),
+        ("deepseek-chat", False, False),
+        ("gpt-5", True, True),
+    ],
+)
+def test_models_that_demand_their_thoughts_get_them_without_being_told(
+    model: str, wish: bool | None, wanted: bool
+) -> None:
+    call = ToolCall(id="c", name="weather", arguments={})
+    thought = Message(role="assistant", reasoning="Hm.", tool_calls=(call,))
+
+    async def run() -> dict[str, Any]:
+        async with replayed(Answer(chunks=(sse(STOP),))) as server:
+            provider = OpenAI(model, base_url=server.host, return_reasoning=wish)
+            await provider.complete(Context(messages=[thought]), emit=Listener())
+            await provider.close()
+            return server.requests[0][1]
+
+    assert ("reasoning_content" in anyio.run(run)["messages"][0]) is wanted
 
 
 def test_ids_that_are_too_long_are_shortened_alike() -> None:

@@ -16,6 +16,7 @@ from nacre.errors import ConfigError, ModelUnavailable, NoModel, ProviderError
 
 if TYPE_CHECKING:
     from nacre.app.fallback import ModelChain
+    from nacre.providers.http import Patience
     from nacre.providers.listing import ModelInfo
     from nacre.providers.ollama import Ollama
 
@@ -177,12 +178,19 @@ async def _default_model(settings: Settings, kind: str) -> str:
 def make_ollama(settings: Settings, model: str) -> Ollama:
     from nacre.providers.ollama import Ollama  # noqa: PLC0415 - each brings its client along
 
+    model = model or DEFAULT_OLLAMA
+    own = _settings_of(settings, "ollama", model)
+    named = {"temperature": "temperature", "top_p": "top_p", "num_predict": "max_tokens"}
     return Ollama(
-        model or DEFAULT_OLLAMA,
+        model,
         num_ctx=settings.number("agent.max_context_tokens"),
         host=settings.text("ollama.host") or None,
         keep_alive=settings.text("ollama.keep_alive"),
+        think=own.get("think"),
         tools=cast("Any", settings.text("agent.tools")),
+        options={**own.get("options", {}), **{option: own[key] for option, key in named.items() if key in own}},
+        extra=own.get("body", {}),
+        patience=_patience(own),
     )
 
 
@@ -190,16 +198,57 @@ def _openai(settings: Settings, model: str) -> Provider:
     from nacre.providers.openai import OpenAI  # noqa: PLC0415
 
     key = _needed_key(settings, "openai", model)
-    url, azure = settings.text("openai.base_url"), settings.text("openai.azure_version") or None
-    return _prompted(OpenAI(model or DEFAULTS["openai"][0], base_url=url, key=key, azure=azure), settings)
+    model = model or DEFAULTS["openai"][0]
+    own = _settings_of(settings, "openai", model)
+    fields = ("temperature", "top_p", "reasoning_effort", "prompt_cache_key")
+    provider = OpenAI(
+        model,
+        base_url=settings.text("openai.base_url"),
+        key=key,
+        azure=settings.text("openai.azure_version") or None,
+        max_tokens=own.get("max_tokens"),
+        return_reasoning=own.get("return_reasoning"),
+        options={**{field: own[field] for field in fields if field in own}, **own.get("body", {})},
+        patience=_patience(own),
+    )
+    return _prompted(provider, settings)
 
 
 def _anthropic(settings: Settings, model: str) -> Provider:
     from nacre.providers.anthropic import Anthropic  # noqa: PLC0415
 
     key = _needed_key(settings, "anthropic", model)
-    url, limit = settings.text("anthropic.base_url"), settings.number("anthropic.max_tokens")
-    return _prompted(Anthropic(model or DEFAULTS["anthropic"][0], base_url=url, key=key, max_tokens=limit), settings)
+    model = model or DEFAULTS["anthropic"][0]
+    own = _settings_of(settings, "anthropic", model)
+    limit, budget = own.get("max_tokens", settings.number("anthropic.max_tokens")), own.get("thinking_budget")
+    if budget is not None and budget >= limit:
+        raise ConfigError(
+            f"models.anthropic/{model}.thinking_budget is {budget}, and the whole answer may have {limit} tokens; "
+            f"set max_tokens of the model to more"
+        )
+    provider = Anthropic(
+        model,
+        base_url=settings.text("anthropic.base_url"),
+        key=key,
+        max_tokens=limit,
+        thinking=budget,
+        options={**{field: own[field] for field in ("temperature", "top_p") if field in own}, **own.get("body", {})},
+        patience=_patience(own),
+    )
+    return _prompted(provider, settings)
+
+
+def _settings_of(settings: Settings, kind: str, model: str) -> Mapping[str, Any]:
+    """What `[models."provider/model"]` sets for a model."""
+    found: Mapping[str, Any] = settings.table("models").get(f"{kind}/{model}", {})
+    return found
+
+
+def _patience(own: Mapping[str, Any]) -> Patience:
+    from nacre.providers.http import Patience  # noqa: PLC0415 - it brings the client along
+
+    named = {"connect": "connect_timeout", "read": "read_timeout", "whole": "total_timeout"}
+    return Patience(**{field: own[key] for field, key in named.items() if key in own})
 
 
 def _embedded(settings: Settings, model: str) -> Provider:

@@ -53,7 +53,7 @@ class Ollama:
 
     `num_ctx` is the window that the server is asked to use; a model with a smaller one gets that.
     `tools="auto"` lets the model call tools natively if it can, else by its prompt. `host` is read
-    as OLLAMA_HOST, which it replaces.
+    as OLLAMA_HOST, which it replaces. `options` are Ollama's own; `extra` is put into every request as it is.
     """
 
     def __init__(  # noqa: PLR0913 - each is one setting of the request
@@ -67,10 +67,16 @@ class Ollama:
         think: Think | None = None,
         tools: Literal["auto", "native", "prompted"] = "auto",
         options: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
         patience: Patience | None = None,
     ) -> None:
         self._settings = Settings(
-            model=model, num_ctx=num_ctx, keep_alive=keep_alive, think=think, options=dict(options or {})
+            model=model,
+            num_ctx=num_ctx,
+            keep_alive=keep_alive,
+            think=think,
+            options=dict(options or {}),
+            extra=dict(extra or {}),
         )
         self._native: bool | None = {"auto": None, "native": True, "prompted": False}[tools]
         self._may_fall_back = tools == "auto"
@@ -252,6 +258,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     keep_alive: str | int | None = None
     think: Think | None = None
     options: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
 
 
 def body(context: Context, settings: Settings, *, schema: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -269,7 +276,7 @@ def body(context: Context, settings: Settings, *, schema: dict[str, Any] | None 
     if context.tools:
         found["tools"] = [function(spec) for spec in context.tools]
     wanted = {"keep_alive": settings.keep_alive, "think": settings.think, "format": schema}
-    return found | {key: value for key, value in wanted.items() if value is not None}
+    return found | {key: value for key, value in wanted.items() if value is not None} | settings.extra
 
 
 def _message(message: Message, names: Mapping[str, str]) -> dict[str, Any]:

@@ -53,14 +53,16 @@ EXTRA = "extra_content"
 DETAILS = "reasoning_details"
 """Where a message's `extra` keeps OpenRouter's thoughts, which go back to the model that had them."""
 _ID = re.compile(r".{1,40}", re.DOTALL)
+_DEMANDING = re.compile(r"deepseek|kimi", re.IGNORECASE)
 
 
 class OpenAI:
     """A model of a server that speaks OpenAI's chat completions.
 
     `azure` is the version of Azure's interface; the model is then the name of
-    a deployment and `base_url` the resource's address. `options` are put into
-    every request as they are.
+    a deployment and `base_url` the resource's address. `return_reasoning` sends
+    the thoughts before a tool call back with it, which DeepSeek and Kimi demand;
+    None: to models with these names. `options` are put into every request as they are.
     """
 
     def __init__(  # noqa: PLR0913 - each is one setting of the request
@@ -71,7 +73,7 @@ class OpenAI:
         key: str | None = None,
         azure: str | None = None,
         max_tokens: int | None = None,
-        return_reasoning: bool = False,
+        return_reasoning: bool | None = None,
         options: Mapping[str, Any] | None = None,
         patience: Patience | None = None,
     ) -> None:
@@ -80,7 +82,7 @@ class OpenAI:
             model=model,
             max_tokens=max_tokens,
             limit="max_completion_tokens" if modern else "max_tokens",
-            return_reasoning=return_reasoning,
+            return_reasoning=bool(_DEMANDING.search(model)) if return_reasoning is None else return_reasoning,
             options=dict(options or {}),
         )
         self._usage = True
@@ -246,7 +248,7 @@ def _message(message: Message, settings: Settings) -> dict[str, Any]:
         return {"role": "tool", "tool_call_id": _id(message.tool_call_id), "content": text_of(message)}
     found: dict[str, Any] = {"role": message.role, "content": _content(message)}
     is_own = message.role == "assistant" and message.model == settings.model
-    if message.role == "assistant" and settings.return_reasoning and message.reasoning:
+    if message.tool_calls and settings.return_reasoning and message.reasoning:
         found["reasoning_content"] = message.reasoning
     if is_own and DETAILS in message.extra:
         found[DETAILS] = message.extra[DETAILS]
