@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nacre.agent.ports import Spec, Text, Thought
 from nacre.entries import Message, ToolCall, say
-from nacre.providers.calls import Answer, read
+from nacre.providers.calls import Answer, read, read_native
 from nacre.providers.envelopes import Found
 from nacre.providers.prompted import call_text
 from nacre.providers.sieve import Sieve
@@ -83,6 +83,15 @@ FRAGMENTS = st.sampled_from(
             "<tool_response>",
             " word ",
         ),
+        *("<|tool_call_start|>", "[read_file(", 'path="a")]', "<|tool_call_end|>", "[THINK]", "[/THINK]", "<|end|>"),
+        *(
+            "<\uff5ctool\u2581calls\u2581begin\uff5c>",
+            "<\uff5ctool\u2581call\u2581begin\uff5c>",
+            "<\uff5ctool\u2581sep\uff5c>",
+            "<\uff5ctool\u2581call\u2581end\uff5c>",
+            "<\uff5cDSML\uff5cinvoke name=",
+        ),
+        *("<|channel|>", "commentary to=", "analysis", "<|message|>", "<|call|>", "<|START_ACTION|>", "functools["),
     ]
 )
 JUMBLES = st.lists(FRAGMENTS | st.text(max_size=4), max_size=24).map("".join)
@@ -98,9 +107,9 @@ def in_pieces(text: str, sizes: Sequence[int]) -> list[str]:
     return pieces
 
 
-def shown_of(text: str, sizes: Sequence[int], tools: Sequence[Spec] = TOOLS) -> str:
+def shown_of(text: str, sizes: Sequence[int], tools: Sequence[Spec] = TOOLS, *, native: bool = False) -> str:
     """What a sieve shows of a text that comes in pieces."""
-    sieve = Sieve(tools)
+    sieve = Sieve(tools, native=native)
     given = [event for piece in in_pieces(text, sizes) for event in sieve.feed(piece)]
     shown = "".join(event.text for event in given if isinstance(event, Text))
     assert shown == sieve.shown
@@ -121,7 +130,8 @@ def test_what_models_write_is_read_as_it_was_meant(case: dict[str, Any]) -> None
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 def test_while_it_comes_only_text_is_shown(case: dict[str, Any], size: int) -> None:
     shown = shown_of(case["text"], [size])
-    if case["name"] != "thinking without its opening tag":
+    # Before the end of a thought that was opened in the prompt nobody can know that it is one.
+    if "</think>" not in case["text"] or "<think>" in case["text"]:
         assert case["content"].startswith(shown)
 
 
@@ -163,13 +173,93 @@ def test_what_is_rendered_is_read_back_equal(
 
 
 @given(JUMBLES, st.booleans(), SIZES)
+@example(text="<tool_call>" + "word " * 30 + "{</tool_call>", cut=False, sizes=[1])
+@example(text="<tool_call>" + "word " * 900 + "{</tool_call>", cut=False, sizes=[1])
 @settings(deadline=None, max_examples=200)
 def test_no_text_raises_and_whatever_is_found_can_be_stored(text: str, cut: bool, sizes: list[int]) -> None:
     found = read(text, TOOLS, cut=cut)
     calls = tuple(ToolCall(id="c", name=call.name, arguments=call.arguments) for call in found.calls)
     say(Message(role="assistant", content=found.content, tool_calls=calls, reasoning=found.reasoning))
     shown = shown_of(text, sizes)
-    assert "</think" in text or "<channel" in text or found.content.startswith(shown)
+    closes = ("</think", "<channel", "[/THINK]", "<|END_THINKING|>")
+    assert any(mark in text for mark in closes) or found.content.startswith(shown)
+
+
+@given(JUMBLES, st.booleans(), SIZES)
+@settings(deadline=None, max_examples=200)
+def test_no_text_of_a_model_with_native_calls_raises_or_is_lost(text: str, cut: bool, sizes: list[int]) -> None:
+    found = read_native(text, TOOLS, cut=cut)
+    calls = tuple(ToolCall(id="c", name=call.name, arguments=call.arguments) for call in found.calls)
+    say(Message(role="assistant", content=found.content, tool_calls=calls, reasoning=found.reasoning))
+    assert all(call.name in {tool.name for tool in TOOLS} for call in found.calls)
+    shown = shown_of(text, sizes, native=True)
+    if not found.calls:
+        assert text.endswith(found.content)
+        assert found.content.lstrip().startswith(shown)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case["calls"]], ids=lambda case: case["name"])
+def test_a_model_with_native_calls_calls_nothing_where_others_do_not(case: dict[str, Any]) -> None:
+    assert read_native(case["text"], TOOLS, cut=case["cut"]).calls == ()
+
+
+CALL = '{"name": "read_file", "arguments": {"path": "notes.txt"}}'
+TAGGED = f"<tool_call>{CALL}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "reasoning"),
+    [
+        (TAGGED, "", ""),
+        (f"I will look.\n{TAGGED}\n", "I will look.", ""),
+        (f"{CALL}\n", "", ""),
+        (f"<think>Hm.</think>{CALL}", "", "Hm."),
+        (f"Hm.</think>\n{TAGGED}", "", "Hm."),
+        (f"[THINK]Hm.[/THINK]{TAGGED}<|im_end|>", "", "Hm."),
+        ('[TOOL_CALLS]read_file[ARGS]{"path": "notes.txt"}', "", ""),
+        ("<function=read_file><parameter=path>notes.txt</parameter></function>", "", ""),
+        ('[read_file(path="notes.txt")]', "", ""),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_a_call_written_as_text_is_one_where_it_is_clear(text: str, content: str, reasoning: str, size: int) -> None:
+    call = Found(name="read_file", arguments={"path": "notes.txt"})
+    assert read_native(text, TOOLS) == Answer(content=content, reasoning=reasoning, calls=(call,))
+    if "</think>" not in text or "<think>" in text:
+        assert content.startswith(shown_of(text, [size], native=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"So it is called:\n```json\n{CALL}\n```",
+        f"```json\n{CALL}\n```",
+        f"```tool_call\n{CALL}\n```",
+        f"```xml\n{TAGGED}\n```",
+        f"```\n{TAGGED}\n```\nThat is how.",
+        f"So it is called: `{TAGGED}`",
+        f"{TAGGED} is how it is called.",
+        f"One writes\n{CALL}\nto read a file.",
+        f"One writes\n{CALL}",
+        f"{CALL}\nThat is how.",
+        '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>',
+        f'{TAGGED}<tool_call>{{"name": "get_weather", "arguments": {{}}}}</tool_call>',
+        '[get_weather(city="Oslo")]',
+        "The end of a thought is </think> in most models.",
+        "A thought:\n<think>Hm.</think>\nwas that.",
+        "  Text with space around it. \n",
+        '{"name": "shell", "version": "1.0.0"}',
+    ],
+)
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_what_only_shows_a_call_stays_text_to_the_letter(text: str, size: int) -> None:
+    assert read_native(text, TOOLS) == Answer(content=text)
+    assert text.lstrip().startswith(shown_of(text, [size], native=True))
+
+
+def test_a_call_inside_a_thought_is_not_run_and_the_thought_is_apart() -> None:
+    text = f"<think>Maybe {TAGGED}?</think>\nNo."
+    assert read_native(text, TOOLS) == Answer(content="\nNo.", reasoning=f"Maybe {TAGGED}?")
 
 
 @given(ARGUMENTS, st.integers(0, 2000))
@@ -203,12 +293,26 @@ HOSTILE = {
     "comments": "<tool_call>{/*" * 75_000,
     "verbatim": '<tool_call>{"a": """' * 50_000,
     "gemma": '<|tool_call>call:a{b:<|"|>' * 40_000,
+    "python calls": "<|tool_call_start|>[shell(" * 40_000,
+    "python calls that end": '<|tool_call_start|>[shell(command="ls")]<|tool_call_end|>' * 20_000,
+    "python calls with nothing around them": "\n[shell(" * 120_000,
+    "python brackets": "<|tool_call_start|>[shell(a=" + "[" * 1_000_000,
+    "python signs": "<|tool_call_start|>[shell(a=" + "-" * 1_000_000,
+    "names of python calls": "\n[" + "a." * 500_000,
+    "kimi": "<|tool_call_begin|>functions.shell:0<|tool_call_argument_begin|>{" * 15_000,
+    "deepseek": "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>" * 25_000,
+    "deepseek's tags": "<\uff5cDSML\uff5cinvoke name=shell><\uff5cDSML\uff5cparameter name=a>" * 20_000,
+    "channels": "<|start|>assistant<|channel|>commentary to=shell<|message|>{" * 15_000,
+    "answers": "<|start|>assistant<|channel|>final<|message|>" * 22_000,
+    "thoughts of mistral": "\n[THINK]" * 120_000,
+    "functools": "\nfunctools[{" * 90_000,
 }
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_megabyte_costs_time_in_proportion_to_its_length(text: str) -> None:
     assert_linear(lambda part: (read(part, TOOLS), shown_of(part, [997])), text)
+    assert_linear(lambda part: (read_native(part, TOOLS), shown_of(part, [997], native=True)), text)
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,59 @@ def test_a_call_that_nobody_can_read_is_asked_for_once_more_and_then_told(status
     assert len(server.requests) == 2
 
 
+# ---- calls written as text by models that could have made them
+
+
+def spoken(kind: Kind, text: str) -> Answer:
+    """An answer with a text, in pieces of three characters."""
+    parts = [text[at : at + 3] for at in range(0, len(text), 3)]
+    pieces: list[dict[str, Any]]
+    match kind:
+        case "openai":
+            pieces = [{"choices": [{"delta": {"content": part}}]} for part in parts]
+            pieces.append({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+        case "anthropic":
+            block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+            deltas = [{"type": "text_delta", "text": part} for part in parts]
+            pieces = [block, *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas)]
+            pieces.append({"type": "message_stop"})
+        case "ollama":
+            pieces = [{"message": {"content": part}, "done": False} for part in parts]
+            pieces.append({"message": {"content": ""}, "done": True, "done_reason": "stop"})
+    return Answer(chunks=[framed(kind, [json.dumps(piece).encode() for piece in pieces])])
+
+
+WRITTEN = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_call_written_as_text_is_a_call_and_is_not_shown(kind: Kind) -> None:
+    listener = Listener()
+    (reply,) = replies(kind, spoken(kind, f"I look.\n{WRITTEN}"), listener=listener)
+    assert (reply.message.content, reply.finish, listener.text) == ("I look.", "calls", "I look.")
+    (call,) = reply.message.tool_calls
+    assert (call.name, call.arguments, bool(call.id)) == ("weather", {"city": "Oslo"}, True)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize(
+    "text", [f"So:\n```\n{WRITTEN}\n```", f"{WRITTEN} is how.", "  Plain, with <tags> and {braces}.\n"]
+)
+def test_text_that_shows_a_call_is_shown_and_kept_to_the_letter(kind: Kind, text: str) -> None:
+    listener = Listener()
+    (reply,) = replies(kind, spoken(kind, text), listener=listener)
+    assert (reply.message.content, reply.message.tool_calls, reply.finish) == (text, (), "stop")
+    assert listener.text == text.lstrip()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_thought_that_the_server_left_in_the_text_is_a_thought(kind: Kind) -> None:
+    listener = Listener()
+    (reply,) = replies(kind, spoken(kind, f"<think>Maybe {WRITTEN}?</think>No."), listener=listener)
+    assert (reply.message.content, reply.message.reasoning) == ("No.", f"Maybe {WRITTEN}?")
+    assert (listener.text, listener.thoughts) == ("No.", f"Maybe {WRITTEN}?")
+
+
 # ---- pieces with something wrong anywhere in them
 
 ODD: list[Any] = [

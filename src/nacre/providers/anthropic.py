@@ -30,6 +30,7 @@ from nacre.providers.translation import (
     token_count,
 )
 from nacre.providers.windows import known_window
+from nacre.providers.written import with_written_calls
 
 HOME = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -81,7 +82,13 @@ class Anthropic:
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         request = body(context, self._settings)
-        return await self._wire.ask("/v1/messages", request, begin=lambda heard: _Answer(self.model, heard), emit=emit)
+
+        async def ask(emit: Emit) -> Reply:
+            return await self._wire.ask(
+                "/v1/messages", request, begin=lambda heard: _Answer(self.model, heard), emit=emit
+            )
+
+        return await with_written_calls(ask, context.tools, emit)
 
     async def models(self) -> list[str]:
         """The names of the server's models."""

@@ -12,35 +12,74 @@ from nacre.agent.ports import Spec
 from nacre.entries import plain
 from nacre.errors import InvalidMessage
 from nacre.providers import envelopes, tolerant
-from nacre.providers.envelopes import Found
+from nacre.providers.envelopes import DSML, SEPARATOR, Found
 
 UNREADABLE = "tool_call"
 """The name of a call whose name could not be read; every provider takes it."""
 
-_TAG = r"(?:tool[_-]?calls?|function[_-]?calls?|tools)"
-_OPEN = rf"<{_TAG}>|<\|tool_call\|?>"
-_CLOSE = re.compile(rf"</{_TAG}>|<tool_call\|>|<\|/tool_call\|>", re.IGNORECASE)
+_TAG = r"(?:(?:seed:|minimax:)?tool[_-]?calls?|tool_use|function[_-]?calls?|tools)"
+_SECTION = r"<[\uff5c|]tool[\u2581_]calls(?:[\u2581_]section)?[\u2581_](?:begin|end)[\uff5c|]>"
+_BEGIN = r"<[\uff5c|]tool[\u2581_]call[\u2581_]"
+# The marks of each family around one call or several; what is inside is read by `envelopes`.
+_OPENINGS = (
+    rf"<{DSML}{_TAG}>",  # Hermes, Qwen, Granite, GLM, DeepSeek V3.2, MiniMax, Seed and many others
+    r"<\|tool_call\|?>",  # Gemma 4, Phi-4
+    rf"{_BEGIN}begin[\uff5c|]>\s*(?:function<[\uff5c|]tool[\u2581_]sep[\uff5c|]>)?",  # DeepSeek, Kimi
+    r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(?:commentary|analysis)\s+to=|<\|start\|>assistant\s+to=",  # gpt-oss
+    r"<\|START_ACTION\|>",  # Command R and A
+    r"<\|tool_call_start\|>",  # LFM2
+)
+_CLOSINGS = (
+    rf"</{DSML}{_TAG}>",
+    r"<tool_call\|>|<\|/tool_call\|>",
+    rf"{_BEGIN}end[\uff5c|]>(?:\s*{_SECTION})?",
+    r"<\|call\|>",
+    r"<\|END_ACTION\|>",
+    r"<\|python_end\|>",
+)
+# Marks without an end, or with one that other marks have too: Mistral, Llama, Phi-4-mini.
+_STARTS = r"\[TOOL_CALLS\]|<\|python_tag\|>|<\|python_start\|>|(?<=\n)functools(?=\[\s*\{)"
+_OPEN = "|".join(_OPENINGS)
+_CLOSED = "|".join(_CLOSINGS)
+_CLOSE = re.compile(_CLOSED, re.IGNORECASE)
+_THINK = (
+    r"<(?:think|thinking|thought)>|<\|channel>thought\b|(?-i:\[THINK\])|<\|START_THINKING\|>"
+    r"|(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>"
+)
+_THOUGHT = r"</(?:think|thinking|thought)>|(?-i:\[/THINK\])|<\|END_THINKING\|>"
+_ANSWER = r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|(?:START|END)_RESPONSE\|>"
+# Where a line begins, also one right behind the end of a thought.
+_LINE = (
+    r"(?:(?<=\n)|(?<=</think>)|(?<=</thinking>)|(?<=</thought>)|(?<=\[/THINK\])|(?<=<channel\|>)"
+    r"|(?<=<\|END_THINKING\|>)|(?<=<\|end\|>))"
+)
 _MARK = re.compile(
     rf"""
-    (?P<open>(?<!`)(?:{_OPEN}|\[TOOL_CALLS\]|<\|python_tag\|>))
-  | (?P<markup>(?<!`)<(?:function=|function\ name=|invoke\ name=))
-  | (?P<think>(?<=\n)[ \t]*(?:<(?:think|thinking|thought)>|<\|channel>thought\b))
-  | (?P<thought></(?:think|thinking|thought)>)
+    (?P<open>(?<!`)(?:{_OPEN}|{_STARTS}))
+  | (?P<markup>(?<!`)<{DSML}(?:function=|function\ name=|invoke\ name=))
+  | (?P<think>{_LINE}[ \t]*(?:{_THINK}))
+  | (?P<thought>{_THOUGHT})
   | (?P<result>(?<=\n)[ \t]*<tool_response)
-  | (?P<stray></{_TAG}>|<tool_call\|>|<\|/tool_call\|>|<\|(?:eom_id|eot_id|im_end)\|>)
-  | (?P<fence>(?<=\n)[ \t]*(?:```|~~~))
-  | (?P<bare>(?<=\n)[ \t]*(?:\{{|\[(?=\s*(?:\{{|\Z))))
+  | (?P<token>(?<!`)(?:{_SECTION}|{_ANSWER}))
+  | (?P<stray>{_CLOSED}|<\|(?:eom_id|eot_id|im_end|end|return)\|>)
+  | (?P<fence>{_LINE}[ \t]*(?:```|~~~))
+  | (?P<bare>{_LINE}[ \t]*(?:\{{|\[(?=\s*(?:\{{|[A-Za-z_][\w.]{{0,63}}(?:\(|\Z)|\Z))))
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-AFTER_THOUGHT = re.compile(r"</(?:think|thinking|thought)>|<channel\|>", re.IGNORECASE)
+AFTER_THOUGHT = re.compile(rf"{_THOUGHT}|<channel\|>|<\|end\|>", re.IGNORECASE)
 FENCE_END = re.compile(r"\n[ \t]*(?:```|~~~)[ \t]*(?=\n|\Z)|(?<=[}\]>])[ \t]*```[ \t]*(?=\n|\Z)")
+_FENCE_BEFORE_MARK = re.compile(r"\n[ \t]*```(?=<)")
 _LANGUAGE = re.compile(r"[ \t]*(?:```|~~~)`*~*[ \t]*([\w+.-]*)[^\S\n]*\s*")
 _CALLING = frozenset(("tool_call", "tool_calls", "tool-call", "toolcall", "function_call", "tool"))
 _NEUTRAL = frozenset(("", "json", "json5", "jsonc", "xml", "text", "plaintext", "plain"))
 _BODY = re.compile(
-    r"\s*+(?:```[\w-]*\s*+)?(?:[{\[]|<function|<invoke|call:|[\w.-]{1,64}\s*+(?:<arg_key>|\[ARGS\]|\(?\s*+\{))"
+    rf"\s*+(?:```[\w-]*\s*+)?(?:[{{\[]|<{DSML}function|<{DSML}invoke|call:"
+    rf"|(?:<name>\s*+)?[\w.:-]{{1,64}}\s*+(?:<arg_key>|{SEPARATOR}|\(\s*+(?:\)|[\w]{{1,64}}\s*+=)|\(?\s*+\{{))"
 )
+_PYTHON = re.compile(r"\[?\s*+[A-Za-z_][\w.]{0,63}\(")
+_PYTHON_BEGUN = re.compile(r"\[\s*+(?:[A-Za-z_]\w{0,63}\.){0,3}+([A-Za-z_]\w{0,63})\Z")
+_PYTHON_FENCE = "tool_code"
 _TRIED = re.compile(r"[{}:=(]")
 _KEYED = re.compile(
     r"""[\[{\s]{0,60}+["']?(?:name|tool|tool_name|tool_calls?|function|function_calls?|function_name|action|call|calls|type|id"""
@@ -49,12 +88,15 @@ _KEYED = re.compile(
 _BETWEEN = re.compile(r"[\s,;]*")
 _INNER_FENCE = re.compile(r"\s*```[\w-]*\s*")
 _LEFTOVER = re.compile(
-    rf"(?:[}}\]]*\s*(?:</{_TAG}>|<tool_call\|>|<\|/tool_call\|>|</(?:function|invoke)>"
-    rf"|<\|(?:eom_id|eot_id|im_end)\|>|(?:{_OPEN})(?=\s*\Z)))+|\s*[}}\]]+(?=\s*(?:\Z|```))",
+    rf"(?:[}}\]]*\s*(?:{_CLOSED}|</{DSML}(?:function|invoke)>"
+    rf"|<\|(?:eom_id|eot_id|im_end|end|return)\|>|(?:{_OPEN})(?=\s*\Z)))+|\s*[}}\]]+(?=\s*(?:\Z|```))",
     re.IGNORECASE,
 )
+_LEFT_BEHIND = re.compile(r"(?:\s|<\|[\w/]{1,20}\|>){1,40}\Z")
+_LONGEST_PYTHON = 50_000
 _NEVER = re.compile(r"(?!)")
 _PEEK = 80
+_LONGEST_UNLIKELY = 2_000
 _MARK_COST, _FAILURE_COST = 64, 256
 
 
@@ -109,8 +151,35 @@ def read(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
     Never raises: a call that cannot be read is given with its raw text as arguments. A call that ends
     before it is complete is never completed.
     """
+    return _sort(Scan("\n" + text, tools, cut=cut)).answer()
+
+
+def read_native(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
+    """Take an answer apart of a model that can call tools without writing them as text, and may have done so anyway.
+
+    What is not clearly a call stays text, to the letter: all calls are of tools that there are, the answer ends with
+    them, and a code block has none. JSON without marks is a call only if it is the whole answer. A thought is
+    taken out only where the answer begins with it.
+    """
+    found = _sort(Scan("\n" + text, tools, cut=cut, native=True))
+    names = {tool.name for tool in tools}
+    is_over = not any("".join(part).strip() for part in found.parts[1:])
+    if found.calls and is_over and all(call.name in names for call in found.calls):
+        return found.answer()
+    thoughts: list[str] = []
+    scan, begin = Scan("\n" + text, tools, cut=cut, native=True), 1
+    for at, step in scan.steps(1):
+        if isinstance(step, Mused):
+            thoughts += [step.text] if step.text else []
+            begin = step.end
+        elif not isinstance(step, Said) or scan.text[at : step.end].strip():
+            break
+    return Answer(content=scan.text[begin:], reasoning="\n".join(thoughts))
+
+
+def _sort(scan: Scan) -> _Sorted:
+    """Go through a text that begins with a newline, to its end."""
     found = _Sorted()
-    scan = Scan("\n" + text, tools, cut=cut)
     for at, step in scan.steps(1):
         match step:
             case Said(end):
@@ -124,7 +193,7 @@ def read(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
                 found = _Sorted(scan.text[1:at].strip())
             case Wait():
                 break
-    return found.answer()
+    return found
 
 
 class _Sorted:
@@ -164,8 +233,13 @@ class Scan:
     length of the text in all, after which the rest is taken as text.
     """
 
-    def __init__(self, text: str, tools: Sequence[Spec], *, cut: bool = False, final: bool = True) -> None:
+    def __init__(
+        self, text: str, tools: Sequence[Spec], *, cut: bool = False, final: bool = True, native: bool = False
+    ) -> None:
+        """`native`: the model has another way to call, so that text is a call only where it can be nothing else."""
         self.text = text
+        self._is_native = native
+        self.has_said = False
         self._source = tolerant.Source(text)
         self._thought_open = True
         self.called = False
@@ -177,9 +251,10 @@ class Scan:
         self._reading: dict[str, Callable[[re.Match[str]], Step]] = {
             "open": lambda mark: self._marked(mark.start(), mark.end()),
             "markup": lambda mark: self._marked(mark.start(), mark.start()),
-            "think": lambda mark: self._thinking(mark.end()),
+            "think": self._thinking,
             "thought": self._thought,
             "result": self._imagined,
+            "token": lambda mark: Mused("", mark.end()),
             "stray": lambda mark: Mused("", mark.end()) if self.called else Said(mark.end()),
             "fence": lambda mark: self._fenced(mark.start()),
             "bare": lambda mark: self._bare(mark.end() - 1),
@@ -193,6 +268,7 @@ class Scan:
             if isinstance(step, Wait):
                 return
             self.called = self.called or isinstance(step, Calls)
+            self.has_said = self.has_said or (isinstance(step, Said) and not self.text[at : step.end].isspace())
             at = max(step.end, at + 1)
 
     def _step(self, at: int) -> Step:
@@ -215,7 +291,10 @@ class Scan:
 
     # ---- thinking
 
-    def _thinking(self, at: int) -> Step:
+    def _thinking(self, mark: re.Match[str]) -> Step:
+        at = mark.end()
+        if self._is_native and self.has_said:
+            return Said(at)
         closing = self._search(AFTER_THOUGHT, at)
         self._thought_open = False
         if closing is not None:
@@ -258,8 +337,8 @@ class Scan:
 
     def _unlikely(self, start: int, at: int, closing: re.Match[str] | None) -> Step:
         """Meet a mark that no call follows: mostly somebody speaks of it."""
-        if closing is None:
-            if not self._final and len(self.text) - at < _PEEK:
+        if closing is None or closing.end() - at > _LONGEST_UNLIKELY:
+            if not self._final and len(self.text) - at <= _LONGEST_UNLIKELY:
                 return Wait(_CLOSE)
             return Said(at if at > start else at + 1)
         body = self.text[at : closing.start()]
@@ -268,13 +347,23 @@ class Scan:
         return Said(closing.end())
 
     def _read_body(self, at: int, closing: re.Match[str] | None) -> Calls | None:
+        bound = closing.start() if closing else None
+        if _PYTHON.match(self.text, at) and (bound is not None or not self._cut):
+            found = self._python(at, len(self.text) if bound is None else bound)
+            if found is not None:
+                return found
         if self.text[at : at + 1] in {"{", "["}:
             return self._values(at, closing, trusted=True)
-        bound = closing.start() if closing else None
-        found, end = envelopes.read_markup(
+        calls, end = envelopes.read_markup(
             self._source, at, bound, self._tools, whole=not self._cut or bound is not None
         )
-        self._left -= end - at + _FAILURE_COST if found is None else 0
+        self._left -= end - at + _FAILURE_COST if calls is None else 0
+        return None if calls is None else Calls(tuple(settled(call, self._tools) for call in calls), end)
+
+    def _python(self, at: int, end: int) -> Calls | None:
+        """Calls as Python code that fills a stretch of the text; None if it is something else."""
+        self._left -= min(end - at, _LONGEST_PYTHON) + _FAILURE_COST
+        found = envelopes.read_python(_LEFT_BEHIND.sub("", self.text[at:end])) if end - at < _LONGEST_PYTHON else None
         return None if found is None else Calls(tuple(settled(call, self._tools) for call in found), end)
 
     def _unreadable(self, at: int, closing: re.Match[str] | None) -> Calls:
@@ -292,7 +381,7 @@ class Scan:
 
     def _behind(self, at: int, closing: re.Match[str] | None) -> int:
         """Where a call's leftovers end: its closing mark, brackets too many, the mark of its fence."""
-        fence = FENCE_END.match(self.text, at)
+        fence = FENCE_END.match(self.text, at) or _FENCE_BEFORE_MARK.match(self.text, at)
         at = fence.end() if fence else at
         if closing is not None and closing.start() >= at:
             following = self._search(_MARK, at)
@@ -354,7 +443,9 @@ class Scan:
         language = found[1].lower() if found else ""
         if not self._final and len(self.text) - body < 1:
             return Wait(_NEVER)
-        if language in _CALLING:
+        if self._is_native:
+            return self._block(body)
+        if language in _CALLING or language == _PYTHON_FENCE:
             return self._called_by_fence(body)
         if language in _NEUTRAL and self._may_call(body):
             step = self._shown_or_called(body)
@@ -391,7 +482,9 @@ class Scan:
         closing = self._search(FENCE_END, body)
         if not self._final and closing is None:
             return Wait(FENCE_END)
-        if self.text[body : body + 1] in {"{", "["}:
+        if trusted and _PYTHON.match(self.text, body):
+            found = self._python(body, closing.start() if closing else len(self.text))
+        elif self.text[body : body + 1] in {"{", "["}:
             found = self._values(body, closing, trusted=trusted)
         else:
             found = self._marked_inside(body)
@@ -414,14 +507,33 @@ class Scan:
         return Calls(tuple(calls), body) if calls else None
 
     def _bare(self, at: int) -> Step:
-        if not self._may_call(at):
+        if self._is_native and self.has_said:
             return Said(at + 1)
+        begun = None if self._final else _PYTHON_BEGUN.match(self.text, at)
+        if begun is not None and any(name.startswith(begun[1]) for name in self._tools):
+            return Wait(_NEVER)
+        if _PYTHON.match(self.text, at):
+            return self._bare_python(at)
+        return self._bare_json(at) if self._may_call(at) else Said(at + 1)
+
+    def _bare_json(self, at: int) -> Step:
         found = self._values(at, None, trusted=False)
         if found is not None:
             return Calls(found.calls, self._behind(found.end, None))
         if not self._final:
             return Wait(_NEVER)
         return self._half(at, None) or Said(at + 1)
+
+    def _bare_python(self, at: int) -> Step:
+        """Python calls in a list that the answer ends with, of tools that there are; anything else is text."""
+        name = proper(self.text[at : at + 80].lstrip("[ \t\n").partition("(")[0], self._tools)
+        if name not in self._tools:
+            return Said(at + 1)
+        if not self._final:
+            return Wait(_NEVER)
+        found = self._python(at, len(self.text))
+        is_call = found is not None and all(call.name in self._tools for call in found.calls)
+        return found if found is not None and is_call else Said(at + 1)
 
     def _half(self, at: int, closing: re.Match[str] | None) -> Step | None:
         """The half of a call of a tool that there is, kept as its raw text; None if it is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping
@@ -20,20 +21,44 @@ _WRAPPERS = ("tool_call", "function_call", "call", "function", "tool")
 _BESIDE = frozenset(("id", "type", "index", "call_id", "tool_call_id", "thought", "reasoning"))
 _DEEPEST_WRAP = 4
 
+DSML = r"(?:[\uff5c|]DSML[\uff5c|])?"
+"""What DeepSeek's newer models put into each of their tags."""
+CALL_PARTS = (
+    r"\[ARGS\]",  # Mistral
+    r"\[CALL_ID\][\w-]{1,64}\[ARGS\]",  # Mistral Small 3.2
+    r"<[\uff5c|]tool[\u2581_]sep[\uff5c|]>",  # DeepSeek V3.1
+    r"```(?:json)?\s*+(?=\{)",  # DeepSeek R1 and V3
+    r"<\|tool_call_argument_begin\|>",  # Kimi
+    r"(?:<\|channel\|>\s*+\w+\s*+)?(?:(?:<\|constrain\|>)?\s*+json\s*+)?<\|message\|>",  # gpt-oss
+    r"</name>\s*+<(?:arguments|parameters|input)>",  # a tag each for name and arguments
+)
+"""What stands between the name of a call and its arguments, by family."""
+SEPARATOR = rf"(?:{'|'.join(CALL_PARTS)})"
+
 _NAME = re.compile(
     r"""["']?\b(?:name|tool|tool_name|function|function_name|action)["']?\s*[:=]\s*["']?([\w.:-]{1,64})"""
-    r"""|call:([\w.-]{1,64})|\A\s*([\w.-]{1,64})\s*(?:<arg_key>|\[ARGS\]|\(?\{)"""
+    rf"""|call:([\w.-]{{1,64}})|\A\s*(?:<name>\s*)?([\w.-]{{1,64}})(?::\d{{1,4}})?\s*(?:<arg_key>|{SEPARATOR}|\(?\{{)"""
 )
-_FUNCTION = re.compile(r"""<(?:function=|function\s+name=|invoke\s+name=)["']?([^"'>\s]{1,64})["']?\s*>\s*""")
-_PARAMETER = re.compile(r"""<parameter(?:=|\s+name=)["']?([^"'>]{1,64}?)["']?\s*>""")
-_PARAMETER_END = re.compile(r"</parameter>(?=\s*(?:<parameter|</function|</invoke|</tool_call|\Z))")
-_PARAMETER_LOST = re.compile(r"\n(?=<parameter[=\s]|</function>|</invoke>)")
-_FUNCTION_END = re.compile(r"\s*</(?:function|invoke)>")
+_FUNCTION = re.compile(rf"""<{DSML}(?:function=|function\s+name=|invoke\s+name=)["']?([^"'>\s]{{1,64}})["']?\s*>\s*""")
+_PARAMETER = re.compile(
+    rf"""<{DSML}param(?:eter)?(?:=|\s+name=)["']?([^"'>]{{1,64}}?)["']?(?:\s+string=["'](true|false)["'])?\s*>"""
+)
+_PARAMETER_END = re.compile(
+    rf"</{DSML}param(?:eter)?>(?=\s*(?:<{DSML}param|</{DSML}function|</{DSML}invoke|</tool_call|\Z))"
+)
+_PARAMETER_LOST = re.compile(rf"\n(?=<{DSML}param(?:eter)?[=\s]|</{DSML}function>|</{DSML}invoke>)")
+_FUNCTION_END = re.compile(rf"\s*</{DSML}(?:function|invoke)>")
 _PAIR = re.compile(r"\s*<arg_key>([^<]{1,200})</arg_key>\s*<arg_value>")
 _PAIR_END = re.compile(r"</arg_value>(?=\s*(?:<arg_key>|</tool_call>|\Z))")
-_NAMED = re.compile(r"\s*+(?:call:)?([\w.:-]{1,64})\s*+(?:\[ARGS\]\s*+)?\(?\s*+(?=\{|<arg_key>)")
+# Kimi numbers its calls: functions.read_file:0.
+_NAMED = re.compile(
+    rf"\s*+(?:<name>\s*+)?(?:call:)?([\w.:-]{{1,64}}?)(?::\d{{1,4}})?\s*+(?:{SEPARATOR}\s*+)?\(?\s*+(?=\{{|<arg_key>)"
+)
 _SPACE = re.compile(r"\s*")
-_ANOTHER = re.compile(r"\s*(?=<function|<invoke|call:)")
+_ANOTHER = re.compile(rf"\s*(?=<{DSML}function|<{DSML}invoke|call:)")
+_LONGEST_PYTHON = 50_000
+_DEEPEST_PYTHON = 50
+_REPEATED_SIGNS = re.compile(r"[-+~]{20}|(?:not\s+){20}|(?:lambda\s*:\s*){20}")
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -220,7 +245,8 @@ def _function(
         if ending is None:
             return None, len(text)
         value = _trimmed(text[parameter.end() : ending.start()])
-        arguments[parameter[1]] = _typed(value, tools.get(function[1]), parameter[1])
+        is_text = parameter[2] == "true"
+        arguments[parameter[1]] = value if is_text else _typed(value, tools.get(function[1]), parameter[1])
         at = _behind(_SPACE, text, ending.end())
     ending = _FUNCTION_END.match(text, at)
     if ending is None and not (whole and arguments):
@@ -239,6 +265,44 @@ def _pairs(text: str, named: re.Match[str], tools: Mapping[str, Spec], *, whole:
         arguments[pair[1].strip()] = _typed(text[pair.end() : ending.start()], tools.get(named[1]), pair[1].strip())
         at = ending.end()
     return (Found(name=named[1], arguments=arguments), at) if whole else (None, at)
+
+
+def read_python(text: str) -> list[Found] | None:
+    """Read calls that are written as Python, `name(path="a")` or several in a list; None if the text is none.
+
+    It is parsed and never run. Arguments have names and are literals.
+    """
+    text = text.strip()
+    if len(text) > _LONGEST_PYTHON or _is_deep(text) or _REPEATED_SIGNS.search(text):
+        return None
+    try:
+        body = ast.parse(text, mode="eval").body
+        calls = [_python_call(node) for node in (body.elts if isinstance(body, ast.List | ast.Tuple) else [body])]
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return None
+    return calls or None
+
+
+def _is_deep(text: str) -> bool:
+    """Tell whether brackets are nested so deep that Python's parser might not come back from it."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[(\[{)\]}]", text):
+        depth += 1 if bracket in "([{" else -1
+        deepest = max(deepest, depth)
+    return deepest > _DEEPEST_PYTHON
+
+
+def _python_call(node: ast.expr) -> Found:
+    """One call; Gemma puts its calls into `print`. Raises TypeError or ValueError if it is something else."""
+    if not isinstance(node, ast.Call):
+        raise TypeError("not a call")
+    if ast.unparse(node.func) == "print" and len(node.args) == 1 and not node.keywords:
+        return _python_call(node.args[0])
+    names = [keyword.arg for keyword in node.keywords]
+    if node.args or None in names or not isinstance(node.func, ast.Name | ast.Attribute):
+        raise ValueError("arguments without names")
+    values = (ast.literal_eval(keyword.value) for keyword in node.keywords)
+    return Found(name=ast.unparse(node.func), arguments=dict(zip(map(str, names), values, strict=True)))
 
 
 def _behind(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -33,6 +33,7 @@ from nacre.providers.translation import (
     token_count,
     tool_names,
 )
+from nacre.providers.written import with_written_calls
 
 PORT = 11434
 _NAMED = 8
@@ -111,7 +112,7 @@ class Ollama:
             self._native = await self._has_tools()
         if self._native:
             try:
-                return await self._chat(context, emit, schema)
+                return await with_written_calls(lambda heard: self._chat(context, heard, schema), context.tools, emit)
             except _NoTools:
                 if not self._may_fall_back:
                     raise

@@ -46,6 +46,7 @@ from nacre.providers.translation import (
     token_count,
 )
 from nacre.providers.windows import known_window
+from nacre.providers.written import with_written_calls
 
 HOME = "https://api.openai.com/v1"
 EXTRA = "extra_content"
@@ -131,6 +132,10 @@ class OpenAI:
 
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
         """Answer; `schema` holds the text of the answer to a JSON schema."""
+        return await with_written_calls(lambda heard: self._answer(context, heard, schema), context.tools, emit)
+
+    async def _answer(self, context: Context, emit: Emit, schema: dict[str, Any] | None) -> Reply:
+        """Answer; a request that the server refused for no lasting reason is repeated."""
         heard, is_repeated = Heard(emit), False
         while True:
             try:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
-from msgspec.structs import replace
 
-from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Spec, Text
-from nacre.entries import Message, ToolCall
+from nacre.agent.ports import Context, Emit, Provider, Reply, Spec, Text
+from nacre.entries import Message
 from nacre.errors import ProviderError
 from nacre.history.text import text_of
 from nacre.providers.calls import Answer, read
 from nacre.providers.held import Said, read_held, schema_of
-from nacre.providers.sieve import Sieve
+from nacre.providers.sieve import Sieve, sift
+from nacre.providers.written import with_answer
 
 _HOW = """\
 # Tools
@@ -91,10 +90,10 @@ class Prompted:
         if self._is_strict and context.tools:
             return await self._held(context, emit)
         sieve = Sieve(context.tools)
-        reply = await self._inner.complete(rendered(context, brief=self._is_brief), emit=_through(sieve, emit))
+        reply = await self._inner.complete(rendered(context, brief=self._is_brief), emit=sift(sieve, emit))
         answer = read(text_of(reply.message), context.tools, cut=reply.finish == "length")
         _emit_rest(answer, sieve.shown, emit)
-        return _reply(reply, answer)
+        return with_answer(reply, answer)
 
     async def _held(self, context: Context, emit: Emit) -> Reply:
         inner: Any = self._inner
@@ -102,7 +101,7 @@ class Prompted:
         said = Said()
         shown = rendered(context, held=True, brief=self._is_brief)
         try:
-            reply = await holding.complete(shown, emit=_through(said, emit), schema=schema_of(context.tools))
+            reply = await holding.complete(shown, emit=sift(said, emit), schema=schema_of(context.tools))
         except TypeError as error:
             if "schema" not in str(error):
                 raise
@@ -112,31 +111,12 @@ class Prompted:
             raise ProviderError(problem) from error
         answer = read_held(text_of(reply.message), context.tools, cut=reply.finish == "length")
         _emit_rest(answer, said.shown, emit)
-        return _reply(reply, answer)
-
-
-def _through(sieve: Sieve | Said, emit: Emit) -> Emit:
-    """Let text through a sieve, and everything else as it is."""
-
-    def sifted(event: Event) -> None:
-        for piece in sieve.feed(event.text) if isinstance(event, Text) else (event,):
-            emit(piece)
-
-    return sifted
+        return with_answer(reply, answer)
 
 
 def _emit_rest(answer: Answer, shown: str, emit: Emit) -> None:
     if answer.content.startswith(shown) and len(answer.content) > len(shown):
         emit(Text(answer.content[len(shown) :]))
-
-
-def _reply(reply: Reply, answer: Answer) -> Reply:
-    message = reply.message
-    found = (ToolCall(id=f"call_{secrets.token_hex(6)}", name=c.name, arguments=c.arguments) for c in answer.calls)
-    calls = (*message.tool_calls, *found)
-    reasoning = "\n".join(filter(None, (message.reasoning, answer.reasoning)))
-    message = replace(message, content=answer.content, tool_calls=calls, reasoning=reasoning or None)
-    return replace(reply, message=message, finish="calls" if calls else reply.finish)
 
 
 # ---- what the model is shown

@@ -4,39 +4,79 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Protocol
 
-from nacre.agent.ports import Spec, Text, Thought
-from nacre.providers.calls import AFTER_THOUGHT, FENCE_END, Calls, Closed, Mused, Said, Scan, Wait
+from nacre.agent.ports import Emit, Event, Spec, Text, Thought
+from nacre.providers.calls import AFTER_THOUGHT, FENCE_END, Calls, Closed, Mused, Said, Scan, Step, Wait
 
 _TAGS = (
     *("tool_call", "tool_calls", "toolcall", "toolcalls", "tool-call", "tool-calls", "tools"),
     *("function_call", "function_calls", "function-call", "function-calls", "functioncall", "functioncalls"),
-    *("think", "thinking", "thought"),
+    *("think", "thinking", "thought", "seed:tool_call", "minimax:tool_call", "tool_use"),
 )
+_CHANNELS = ("commentary to=", "analysis to=", "analysis<|message|>", "final<|message|>")
+
+
+def _sections(line: str) -> tuple[str, ...]:
+    """What may follow in the marks of DeepSeek and Kimi, whose words are joined by a line of either kind."""
+    ends = [f"{line}begin", f"{line}end"]
+    return (*ends, *(f"s{end}" for end in ends), *(f"s{line}section{end}" for end in ends))
+
+
 _MARKS = (
     *(f"<{tag}>" for tag in _TAGS),
     *(f"</{tag}>" for tag in _TAGS),
     *("<|tool_call|>", "<|tool_call>", "<tool_call|>", "<|/tool_call|>", "[tool_calls]", "<|python_tag|>"),
     *("<function=", "<function name=", "<invoke name=", "<tool_response", "<|channel>thought", "```", "~~~"),
-    *("<|eom_id|>", "<|eot_id|>", "<|im_end|>"),
+    *("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "[think]", "[/think]", "functools[{"),
+    *("<|start_action|>", "<|end_action|>", "<|start_thinking|>", "<|end_thinking|>", "<|start_response|>"),
+    *("<|end_response|>", "<|tool_call_start|>", "<|python_start|>", "<|python_end|>", "<|call|>"),
+    *(f"<{bar}tool{line}call{rest}{bar}>" for bar in "\uff5c|" for line in "\u2581_" for rest in _sections(line)),
+    *(
+        f"<{slash}\uff5cdsml\uff5c{tag}"
+        for slash in ("", "/")
+        for tag in ("function_calls>", "tool_calls>", "invoke name=")
+    ),
+    *(f"{start}<|channel|>{channel}" for start in ("", "<|start|>assistant") for channel in _CHANNELS),
+    "<|start|>assistant to=",
 )
 _BEGINNINGS = frozenset(mark[:length] for mark in _MARKS for length in range(1, len(mark) + 1))
 _LONGEST = max(map(len, _MARKS))
-_ENDINGS = ("</thinking>", "</thought>", "<channel|>")
+_ENDINGS = ("</thinking>", "</thought>", "<channel|>", "[/think]", "<|end_thinking|>", "<|end|>")
 _ENDINGS_BEGUN = frozenset(mark[:length] for mark in _ENDINGS for length in range(1, len(mark)))
 _MAYBE_FENCE = re.compile(r"\n[ \t]*[`~]{0,3}[ \t]*\Z|(?<=[}\]>])[ \t]*`{1,3}[ \t]*\Z")
 _TRIM = 4096
+_LOOKED_BACK = 32
+
+
+class Sifts(Protocol):
+    """Something that text goes through before it is shown."""
+
+    def feed(self, piece: str) -> Sequence[Event]:
+        """Take the next piece; gives what may be shown now."""
+
+
+def sift(sieve: Sifts, emit: Emit) -> Emit:
+    """Let text through a sieve, and everything else as it is."""
+
+    def sifted(event: Event) -> None:
+        for piece in sieve.feed(event.text) if isinstance(event, Text) else (event,):
+            emit(piece)
+
+    return sifted
 
 
 class Sieve:
     """Takes pieces of an answer and gives what of them may be shown.
 
     Shown text is always a beginning of the content that `calls.read` finds in the whole answer, but for
-    answers that close a thought that they never opened.
+    answers that close a thought that they never opened. Where it is `native`, `calls.read_native` reads the
+    answer, and nothing is shown behind what may be a call: it may turn out to be text.
     """
 
-    def __init__(self, tools: Sequence[Spec]) -> None:
+    def __init__(self, tools: Sequence[Spec], *, native: bool = False) -> None:
         self._tools = tools
+        self._is_native = native
         self._text = "\n"
         self._at = 1
         self._mode = "text"
@@ -64,7 +104,8 @@ class Sieve:
         while self._advance(given):
             pass
         if self._at > _TRIM:
-            self._text, self._at = self._text[self._at - 1 :], 1
+            # What stands before is looked back at: where a line begins, where a thought ends.
+            self._text, self._at = self._text[self._at - _LOOKED_BACK :], _LOOKED_BACK
         return given
 
     def _is_ripe(self, piece: str) -> bool:
@@ -91,9 +132,12 @@ class Sieve:
 
     def _scan(self, given: list[Text | Thought]) -> bool:
         self._mode = "text"
-        scan = Scan(self._text, self._tools, final=False)
-        scan.called = self._called
+        scan = Scan(self._text, self._tools, final=False, native=self._is_native)
+        scan.called, scan.has_said = self._called, bool(self._shown)
         for at, step in scan.steps(self._at):
+            if self._is_native and self._ends_with(step):
+                self._mode = "over"
+                return False
             match step:
                 case Said(end):
                     self._say(self._text[at : self._safe(end)], given)
@@ -112,6 +156,10 @@ class Sieve:
                     self._called = True
                     self._is_behind_calls, self._space = True, ""
         return False
+
+    def _ends_with(self, step: Step) -> bool:
+        """Tell whether what follows can be shown only when the whole answer is there."""
+        return isinstance(step, Calls | Closed) or (isinstance(step, Mused) and bool(self._shown))
 
     def _wait(self, until: re.Pattern[str], kind: str, start: int, given: list[Text | Thought]) -> bool:
         self._mode, self._until = kind, until
