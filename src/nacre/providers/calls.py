@@ -53,17 +53,22 @@ _LINE = (
     r"(?:(?<=\n)|(?<=</think>)|(?<=</thinking>)|(?<=</thought>)|(?<=\[/THINK\])|(?<=<channel\|>)"
     r"|(?<=<\|END_THINKING\|>)|(?<=<\|end\|>))"
 )
+# Most characters begin no mark: the first look spares them all the others.
 _MARK = re.compile(
     rf"""
-    (?P<open>(?<!`)(?:{_OPEN}|{_STARTS}))
+    (?=[<\[{{`~f\ \t])
+  (?: (?P<open>(?<!`)(?:{_OPEN}|{_STARTS}))
   | (?P<markup>(?<!`)<{DSML}(?:function=|function\ name=|invoke\ name=))
-  | (?P<think>{_LINE}[ \t]*(?:{_THINK}))
   | (?P<thought>{_THOUGHT})
-  | (?P<result>(?<=\n)[ \t]*<tool_response)
   | (?P<token>(?<!`)(?:{_SECTION}|{_ANSWER}))
   | (?P<stray>{_CLOSED}|<\|(?:eom_id|eot_id|im_end|end|return)\|>)
-  | (?P<fence>{_LINE}[ \t]*(?:```|~~~))
-  | (?P<bare>{_LINE}[ \t]*(?:\{{|\[(?=\s*(?:\{{|[A-Za-z_][\w.]{{0,63}}(?:\(|\Z)|\Z))))
+  | {_LINE}[ \t]*(?:
+      (?P<think>{_THINK})
+    | (?P<result><tool_response)
+    | (?P<fence>```|~~~)
+    | (?P<bare>\{{|\[(?=\s*(?:\{{|[A-Za-z_][\w.]{{0,63}}(?:\(|\Z)|\Z)))
+    )
+  )
     """,
     re.IGNORECASE | re.VERBOSE,
 )
