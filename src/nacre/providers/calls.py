@@ -48,6 +48,7 @@ _THINK = (
 )
 _THOUGHT = r"</(?:think|thinking|thought)>|(?-i:\[/THINK\])|<\|END_THINKING\|>"
 _ANSWER = r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|(?:START|END)_RESPONSE\|>"
+_ENDED = r"<\|(?:eom_id|eot_id|im_end|end|return)\|>|<[\uff5c|]end[\u2581_]of[\u2581_]sentence[\uff5c|]>"
 # Where a line begins, also one right behind the end of a thought.
 _LINE = (
     r"(?:(?<=\n)|(?<=</think>)|(?<=</thinking>)|(?<=</thought>)|(?<=\[/THINK\])|(?<=<channel\|>)"
@@ -61,7 +62,7 @@ _MARK = re.compile(
   | (?P<markup>(?<!`)<{DSML}(?:function=|function\ name=|invoke\ name=))
   | (?P<thought>{_THOUGHT})
   | (?P<token>(?<!`)(?:{_SECTION}|{_ANSWER}))
-  | (?P<stray>{_CLOSED}|<\|(?:eom_id|eot_id|im_end|end|return)\|>)
+  | (?P<stray>{_CLOSED}|{_ENDED})
   | {_LINE}[ \t]*(?:
       (?P<think>{_THINK})
     | (?P<result><tool_response)
@@ -94,7 +95,7 @@ _BETWEEN = re.compile(r"[\s,;]*")
 _INNER_FENCE = re.compile(r"\s*```[\w-]*\s*")
 _LEFTOVER = re.compile(
     rf"(?:[}}\]]*\s*(?:{_CLOSED}|</{DSML}(?:function|invoke)>"
-    rf"|<\|(?:eom_id|eot_id|im_end|end|return)\|>|(?:{_OPEN})(?=\s*\Z)))+|\s*[}}\]]+(?=\s*(?:\Z|```))",
+    rf"|{_ENDED}|(?:{_OPEN})(?=\s*\Z)))+|\s*[}}\]]+(?=\s*(?:\Z|```))",
     re.IGNORECASE,
 )
 _LEFT_BEHIND = re.compile(r"(?:\s|<\|[\w/]{1,20}\|>){1,40}\Z")

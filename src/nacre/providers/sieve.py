@@ -38,7 +38,7 @@ _MARKS = (
         for tag in ("function_calls>", "tool_calls>", "invoke name=")
     ),
     *(f"{start}<|channel|>{channel}" for start in ("", "<|start|>assistant") for channel in _CHANNELS),
-    "<|start|>assistant to=",
+    *("<|start|>assistant to=", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
 )
 _BEGINNINGS = frozenset(mark[:length] for mark in _MARKS for length in range(1, len(mark) + 1))
 _LONGEST = max(map(len, _MARKS))
