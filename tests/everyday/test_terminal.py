@@ -294,6 +294,14 @@ def test_an_empty_answer_is_reported(person: Person, model: Model, reply: Reply)
         assert screen.leave() == 0
 
 
+def test_a_call_that_fails_again_and_again_ends_the_turn_and_is_reported(person: Person, model: Model) -> None:
+    model.answer = lambda request: [Call("read_file", {"path": "missing"})] if request.tools else "nothing"
+    with chat(person) as screen:
+        screen.say("look")
+        screen.until("stopped: read_file failed 3 times in a row")
+        assert screen.leave() == 0
+
+
 def test_undo_brings_back_a_message_with_what_was_attached_to_it(person: Person, model: Model) -> None:
     folder = person.folder("project", **{"notes.txt": "the secret is 42\n"})
     with chat(person, at=folder) as screen:

@@ -209,6 +209,10 @@ class Talk:
             if answer is not None and not text_of(answer).strip():
                 self.hint("the model gave no answer: ask again, or let another model answer (/model)")
                 self.show("")
+            elif answer is not None and answer.extra.get("stopped") in {"steps", "repeated"}:
+                # Nobody said this: it is in the log alone.
+                self.hint(text_of(answer).strip("[]"))
+                self.show("")
             if answer is not None and self.key in self._plain_titles and self.tasks is not None:
                 self.tasks.start_soon(self._improve_title, self.key, self._plain_titles.pop(self.key))
         except Stopped:
