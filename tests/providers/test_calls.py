@@ -226,7 +226,11 @@ def test_a_call_written_as_text_is_one_where_it_is_clear(text: str, content: str
     call = Found(name="read_file", arguments={"path": "notes.txt"})
     assert read_native(text, TOOLS) == Answer(content=content, reasoning=reasoning, calls=(call,))
     if "</think>" not in text or "<think>" in text:
-        assert content.startswith(shown_of(text, [size], native=True))
+        assert content.startswith(shown_of(text, [size], native=True).rstrip())
+
+
+def test_a_line_of_a_model_with_native_calls_is_shown_with_its_end() -> None:
+    assert shown_of("\n One line\n", [1], native=True) == "One line\n"
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ WRITTEN = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_c
 def test_a_call_written_as_text_is_a_call_and_is_not_shown(kind: Kind) -> None:
     listener = Listener()
     (reply,) = replies(kind, spoken(kind, f"I look.\n{WRITTEN}"), listener=listener)
-    assert (reply.message.content, reply.finish, listener.text) == ("I look.", "calls", "I look.")
+    assert (reply.message.content, reply.finish, listener.text) == ("I look.", "calls", "I look.\n")
     (call,) = reply.message.tool_calls
     assert (call.name, call.arguments, bool(call.id)) == ("weather", {"city": "Oslo"}, True)
 

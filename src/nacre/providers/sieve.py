@@ -177,12 +177,15 @@ class Sieve:
             return self._at
         tail = self._text[max(self._at, end - _LONGEST) : end].lower()
         partial = next((len(tail) - i for i in range(len(tail)) if tail[i:] in _BEGINNINGS), 0)
+        if self._is_native:
+            # Most answers are text: a line is whole when its end has come.
+            return end - partial
         shown = len(self._text[self._at : end - partial].rstrip())
         return max(self._at + shown, end - partial - _TRIM)
 
     def _say(self, text: str, given: list[Text | Thought]) -> None:
         """Show text, with the space before it; at the end of an answer or before a call there is none."""
-        body = text.rstrip()
+        body = text if self._is_native and (self._shown or not text.isspace()) else text.rstrip()
         if body:
             start = f"{self._space}{body}"
             if not self._shown:
