@@ -15,7 +15,9 @@ import pytest
 
 from nacre.agent.ports import Reply
 from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, ServerFailed
-from nacre.providers.http import Failure, Patience, events, is_local, lines
+from nacre.providers.failures import Failure
+from nacre.providers.frames import events, lines
+from nacre.providers.http import Patience, is_local
 from nacre.providers.openai import OpenAI
 from nacre.providers.translation import token_count
 from nacre.testing.ollama_server import Answer, OllamaServer, refusal

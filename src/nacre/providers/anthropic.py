@@ -12,7 +12,9 @@ from msgspec import Struct, convert
 from nacre.agent.ports import Context, Emit, Notice, Reply, Spec, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError
-from nacre.providers.http import Failure, Patience, Server, Wire, checked_key, events, is_nearby, refused
+from nacre.providers.failures import Failure, refused
+from nacre.providers.frames import events
+from nacre.providers.http import Patience, Server, Wire, checked_key, is_nearby
 from nacre.providers.listing import ModelInfo, entries_of
 from nacre.providers.translation import (
     Pieces,

@@ -1,4 +1,4 @@
-"""Requests to a model's server: patience, retries, streams in pieces, and failures as sentences."""
+"""Requests to a model's server: patience, retries, answers in pieces, and failures as sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ipaddress
 import itertools
 import json
 import random
-import re
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -20,35 +19,19 @@ import httpx2
 from msgspec import Struct, ValidationError
 
 from nacre.agent.ports import Emit, Event, Notice, Text, Thought
-from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, ServerFailed
+from nacre.errors import ConfigError, ContextOverflow, ProviderError
+from nacre.providers.failures import Failure, not_json, refused
+from nacre.providers.frames import lines, parse_piece
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
-TOO_LARGE = 413
-LONGEST_LINE = 64 * 1024 * 1024
 LONGEST_REASON = 600
-_LONGEST_PAGE = 10_000
 # Servers without keys are given words like "none", which are in every message.
 SHORTEST_SECRET = 8
 # After the last piece that matters: usage, the end of the body (without it the connection cannot be used again).
 GRACE = 2.0
-OVER: dict[str, Any] = {}
-"""What OpenAI's `[DONE]` is taken as."""
-_BOM = b"\xef\xbb\xbf"
-_EVENT_FIELD = re.compile(rb"\s*+(?:data|event|id|retry|error)?(?::|\Z)")
-
-# How servers say that they were shown too much; each has its own words.
-_OVERFLOW = re.compile(
-    r"context_length_exceeded|exceed_context_size|request_too_large"  # OpenAI, llama.cpp, Anthropic: by name
-    r"|maximum context length|maximum model length|too long to fit into the model"  # OpenAI, vLLM
-    r"|exceeds the (available )?context (size|window|length)|context[ _]length[ _]exceeded"  # llama.cpp, OpenAI, Ollama
-    r"|prompt (is )?too long|input is too long for|input token count.*exceeds the maximum"  # Anthropic, Bedrock, Gemini
-    r"|maximum prompt length is|reduce the length of the messages|greater than the context length",  # xAI, Groq, …
-    re.IGNORECASE,
-)
-
 
 # What the libraries below say in their own words.
 _REASONS: dict[type[BaseException], str] = {
@@ -68,43 +51,6 @@ class Patience(Struct, frozen=True, kw_only=True):
     attempts: int = 4
     longest_wait: float = 60.0
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
-
-
-class Failure(Exception):
-    """What a server answered instead of a completion; `again`: the same request may succeed later."""
-
-    def __init__(  # noqa: PLR0913 - each is one thing that servers say about a failure
-        self,
-        message: str,
-        *,
-        status: int = 0,
-        kind: str = "",
-        again: bool = False,
-        wait: float | None = None,
-        generation: str = "",
-    ) -> None:
-        """`generation` is what the model wrote, where the server refused to pass it on."""
-        super().__init__(message)
-        self.message, self.status, self.kind, self.again, self.wait = message, status, kind, again, wait
-        self.generation = generation
-
-    @property
-    def overflow(self) -> bool:
-        """Whether the server was shown more than its model can take."""
-        return self.status == TOO_LARGE or bool(_OVERFLOW.search(f"{self.kind} {self.message}"))
-
-    @property
-    def unavailable(self) -> bool:
-        """Whether no request would be answered now: server down or overloaded, key refused, model not there."""
-        return not self.overflow and (self.again or self.status in {0, 401, 402, 403, 404})
-
-    @property
-    def error(self) -> type[ProviderError]:
-        """The error that it is for the caller."""
-        if not self.unavailable:
-            return ProviderError
-        is_answer = self.kind != "unreachable" and self.status not in {401, 402, 403, 404}
-        return ServerFailed if is_answer else ModelUnavailable
 
 
 class Reading(Protocol[T_co]):
@@ -185,7 +131,7 @@ class Wire:
                     raise _refusal(response, await response.aread())
                 async with aclosing(lines(response.aiter_bytes())) as whole, aclosing(self._frames(whole)) as pieces:
                     async for piece in pieces:
-                        yield _parsed(piece)
+                        yield parse_piece(piece)
             except httpx2.HTTPError as error:
                 raise Failure(f"stopped in the middle of its answer{_why(error)}", again=True) from error
             finally:
@@ -334,91 +280,9 @@ def _nobody(_: Event) -> None:
 # ---- streams
 
 
-async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Cut bytes into lines at LF, CR or both; a byte order mark in front is left out.
-
-    A character may be split between chunks, and U+2028 ends no line of JSON: nothing is decoded here.
-    """
-    rest, is_first, is_behind_cr = b"", True, False
-    async for chunk in chunks:
-        # A line feed behind a carriage return of the chunk before is the rest of one line end.
-        new = chunk.removeprefix(b"\n") if is_behind_cr else chunk
-        is_behind_cr = chunk.endswith(b"\r") if chunk else is_behind_cr
-        if not new:
-            continue
-        *whole, rest = (rest + new).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        for line in whole:
-            yield line.removeprefix(_BOM) if is_first else line
-            is_first = False
-        if len(rest) > LONGEST_LINE:
-            raise Failure(f"sent a line of more than {LONGEST_LINE} bytes")
-    if rest:
-        yield rest.removeprefix(_BOM) if is_first else rest
-
-
-async def documents(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """NDJSON: each line that is not empty is a document; what does not begin with one is given whole."""
-    async for line in whole:
-        if not line.strip():
-            continue
-        if not _is_json(line):
-            yield await _gather(line, whole)
-            return
-        yield line
-        break
-    async for line in whole:
-        if line.strip():
-            yield line
-
-
-async def events(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Server-sent events: the data of each, and what llama.cpp sends as a field `error`.
-
-    A body that begins with something else is not a stream of events, and is given whole: it is the answer in
-    one piece, an error, or a page of some server in between.
-    """
-    data: list[bytes] = []
-    has_begun = False
-    async for line in whole:
-        if not has_begun and line.strip():
-            has_begun = True
-            if not _EVENT_FIELD.match(line):
-                yield await _gather(line, whole)
-                return
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            data.append(value.removeprefix(b" "))
-        elif field == b"error":
-            yield b'{"error":%b}' % value
-        elif not line and data:
-            yield b"\n".join(data)
-            data = []
-    if data:
-        yield b"\n".join(data)
-
-
-async def _gather(first: bytes, rest: AsyncIterator[bytes]) -> bytes:
-    """The lines of a body in one piece."""
-    found, size = [first], len(first)
-    async for line in rest:
-        found.append(line)
-        size += len(line)
-        if size > LONGEST_LINE:
-            raise Failure(f"sent more than {LONGEST_LINE} bytes that are not a stream")
-    return b"\n".join(found).strip()
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def _take(reading: Reading[T], piece: bytes) -> None:
     """Take the next piece of an answer; one of a shape that no server should send is the server's failure."""
-    value = _parsed(piece)
+    value = parse_piece(piece)
     try:
         reading.take(value)
     except (ValidationError, UnicodeEncodeError) as error:
@@ -427,44 +291,15 @@ def _take(reading: Reading[T], piece: bytes) -> None:
         raise Failure(f"sent something that is not a piece of an answer: {why}: {piece[:80]!r}") from error
 
 
-def _parsed(piece: bytes) -> dict[str, Any]:
-    if piece.strip() == b"[DONE]":
-        return OVER
-    try:
-        value = json.loads(piece)
-    except (ValueError, RecursionError) as error:
-        raise _not_json(piece) from error
-    if not isinstance(value, dict):
-        raise Failure(f"sent {piece[:80]!r} where an object was expected")
-    return value
-
-
-def _not_json(body: bytes) -> Failure:
-    """The failure of a server that sends words or a page instead of JSON; most often it is another server."""
-    if not body.lstrip().startswith(b"<"):
-        return Failure(f"sent something that is not JSON: {body[:80]!r}")
-    said = " ".join(_page_text(body.decode(errors="replace")).split())
-    return Failure(f"sent a page instead of an answer: {said[:200]!r}; check the address")
-
-
 async def _json(response: httpx2.Response) -> Any:
     body = await response.aread()
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise _not_json(body) from error
+        raise not_json(body) from error
 
 
 # ---- failures
-
-
-def refused(value: Any, *, status: int, again: bool = False, wait: float | None = None) -> Failure:
-    """Read an error's JSON value, in any of the shapes that servers use."""
-    kind, message = _reason(value)
-    error = value.get("error") if isinstance(value, dict) else None
-    generation = error.get("failed_generation") if isinstance(error, dict) else None
-    said = generation if isinstance(generation, str) else ""
-    return Failure(message, status=status, kind=kind, again=again, wait=wait, generation=said)
 
 
 def _refusal(response: httpx2.Response, body: bytes) -> Failure:
@@ -478,53 +313,6 @@ def _refusal(response: httpx2.Response, body: bytes) -> Failure:
         value = body.decode(errors="replace")
     again, wait = status in RETRIED, _retry_after(response.headers)
     return refused(value or response.reason_phrase, status=status, again=again, wait=wait)
-
-
-def _reason(value: Any) -> tuple[str, str]:
-    """Find kind and words of an error: `error` or `detail` may hold text, an object, or JSON once more as text."""
-    if isinstance(value, str):
-        return _reason_in_text(value)
-    if not isinstance(value, dict):
-        return "", _json_text(value)
-    for key in ("error", "detail"):
-        if value.get(key):
-            return _reason(value[key])
-    kinds = (value.get(key) for key in ("code", "type"))
-    kind = " ".join(text for text in kinds if isinstance(text, str))
-    message = value.get("message") or value
-    message = message if isinstance(message, str) else _json_text(message)
-    # llama.cpp has the sizes of a context that is too long beside its message.
-    sizes = ", ".join(f"{name}: {value[name]}" for name in ("n_prompt_tokens", "n_ctx") if name in value)
-    return kind, f"{message} ({sizes})" if sizes else message + _cause(value.get("metadata"))
-
-
-def _cause(metadata: Any) -> str:
-    """What the server behind OpenRouter said, which its own message leaves out."""
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None
-    if not raw:
-        return ""
-    said, name = _reason(raw)[1], metadata.get("provider_name")
-    return f" ({name}: {said})" if isinstance(name, str) and name else f" ({said})"
-
-
-def _reason_in_text(text: str) -> tuple[str, str]:
-    if text.lstrip().startswith("{"):
-        with suppress(ValueError, RecursionError):
-            return _reason(json.loads(text))
-    return "", _page_text(text) if text.lstrip().startswith("<") else text
-
-
-def _page_text(page: str) -> str:
-    """The words at the beginning of a page, without its tags, scripts and styles."""
-    tags = r"<(script|style)\b.*?</\1>|<[^>]*>"
-    return re.sub(tags, " ", page[:_LONGEST_PAGE], flags=re.DOTALL | re.IGNORECASE)
-
-
-def _json_text(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except RecursionError:
-        return "an error that is nested too deep"
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

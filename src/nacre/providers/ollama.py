@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
-from nacre.providers.http import Failure, Patience, Server, Wire, checked_key, documents, is_nearby, refused
+from nacre.providers.failures import Failure, refused
+from nacre.providers.frames import documents
+from nacre.providers.http import Patience, Server, Wire, checked_key, is_nearby
 from nacre.providers.listing import ModelInfo, entries_of
 from nacre.providers.translation import (
     Pieces,

@@ -15,19 +15,9 @@ from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError
 from nacre.providers.calls import read
 from nacre.providers.envelopes import Found
-from nacre.providers.http import (
-    OVER,
-    RETRIED,
-    Failure,
-    Heard,
-    Patience,
-    Server,
-    Wire,
-    checked_key,
-    events,
-    is_nearby,
-    refused,
-)
+from nacre.providers.failures import Failure, refused
+from nacre.providers.frames import OVER, events
+from nacre.providers.http import RETRIED, Heard, Patience, Server, Wire, checked_key, is_nearby
 from nacre.providers.listing import ModelInfo, entries_of
 from nacre.providers.translation import (
     Pieces,
