@@ -192,6 +192,23 @@ def test_the_reason_of_the_server_behind_openrouter_is_told(metadata: Any, reaso
     assert str(caught.value).endswith(f"answered 400: {reason}")
 
 
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("nothing", [None, "", "{}", {}, []], ids=repr)
+def test_a_call_without_arguments_may_have_none_of_any_kind(kind: Kind, nothing: Any) -> None:
+    function = {"name": "weather", "arguments": nothing}
+    pieces: dict[Kind, list[dict[str, Any]]] = {
+        "openai": [{"choices": [{"delta": {"tool_calls": [{"function": function}]}, "finish_reason": "tool_calls"}]}],
+        "anthropic": [
+            {"type": "content_block_start", "content_block": {"type": "tool_use", "name": "weather", "input": nothing}},
+            {"type": "message_stop"},
+        ],
+        "ollama": [{"message": {"tool_calls": [{"function": function}]}, "done": True}],
+    }
+    raw = framed(kind, [json.dumps(piece).encode() for piece in pieces[kind]])
+    (reply,) = replies(kind, Answer(chunks=[raw]))
+    assert [(call.name, call.arguments) for call in reply.message.tool_calls] == [("weather", {})]
+
+
 # ---- Groq, which reads calls itself and refuses those that it cannot read
 
 

@@ -220,7 +220,7 @@ class _Block(Struct):
     signature: str | None = None
     id: str | None = None
     name: str | None = None
-    input: dict[str, Any] | None = None
+    input: str | dict[str, Any] | list[Any] | None = None
 
 
 class _Delta(Struct):

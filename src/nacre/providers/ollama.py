@@ -313,7 +313,7 @@ def _images(message: Message) -> list[str]:
 
 class _Function(Struct):
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
 
 
 class _CallPiece(Struct):

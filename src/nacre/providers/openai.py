@@ -277,7 +277,7 @@ def _id(id: str | None) -> str:
 
 class _Function(Struct):
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
 
 
 class _CallPiece(Struct):
@@ -290,7 +290,6 @@ class _CallPiece(Struct):
 class _Part(Struct):
     """A part of the content; Mistral has its thoughts there."""
 
-    type: str = "text"
     text: str | None = None
     thinking: Any = None
 
