@@ -92,6 +92,8 @@ FRAGMENTS = st.sampled_from(
             "<\uff5cDSML\uff5cinvoke name=",
         ),
         *("<|channel|>", "commentary to=", "analysis", "<|message|>", "<|call|>", "<|START_ACTION|>", "functools["),
+        *("]<]minimax[>[", '<invoke name="shell">', "<a>", "</a>", "</invoke>", "<mm:think>", "</mm:think>"),
+        *("<|open|>", "<|close|>", "<|sep|>", "tools", 'call tool="shell"', 'argument key="a"', "\n to=functions."),
     ]
 )
 JUMBLES = st.lists(FRAGMENTS | st.text(max_size=4), max_size=24).map("".join)
@@ -181,7 +183,7 @@ def test_no_text_raises_and_whatever_is_found_can_be_stored(text: str, cut: bool
     calls = tuple(ToolCall(id="c", name=call.name, arguments=call.arguments) for call in found.calls)
     say(Message(role="assistant", content=found.content, tool_calls=calls, reasoning=found.reasoning))
     shown = shown_of(text, sizes)
-    closes = ("</think", "<channel", "[/THINK]", "<|END_THINKING|>")
+    closes = ("</think", "</mm:think", "<channel", "[/THINK]", "<|END_THINKING|>", "<|close|>think")
     assert any(mark in text for mark in closes) or found.content.startswith(shown)
 
 
@@ -310,6 +312,11 @@ HOSTILE = {
     "answers": "<|start|>assistant<|channel|>final<|message|>" * 22_000,
     "thoughts of mistral": "\n[THINK]" * 120_000,
     "functools": "\nfunctools[{" * 90_000,
+    "lines and nothing else": "\n" * 1_000_000,
+    "receivers": "\n to=functions.shell" * 50_000,
+    "minimax M3": ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="shell">]<]minimax[>[<a>' * 13_000,
+    "minimax M3, nested": ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="shell">' + "]<]minimax[>[<a>" * 60_000,
+    "kimi K3": '<|open|>tools<|sep|><|open|>call tool="shell"<|sep|><|open|>argument key="a"<|sep|>' * 12_000,
 }
 
 

@@ -12,7 +12,7 @@ from nacre.agent.ports import Spec
 from nacre.entries import plain
 from nacre.errors import InvalidMessage
 from nacre.providers import envelopes, tolerant
-from nacre.providers.envelopes import DSML, SEPARATOR, Found
+from nacre.providers.envelopes import DSML, NAMESPACE, SEPARATOR, Found
 
 UNREADABLE = "tool_call"
 """The name of a call whose name could not be read; every provider takes it."""
@@ -20,14 +20,21 @@ UNREADABLE = "tool_call"
 _TAG = r"(?:(?:seed:|minimax:)?tool[_-]?calls?|tool_use|function[_-]?calls?|tools)"
 _SECTION = r"<[\uff5c|]tool[\u2581_]calls(?:[\u2581_]section)?[\u2581_](?:begin|end)[\uff5c|]>"
 _BEGIN = r"<[\uff5c|]tool[\u2581_]call[\u2581_]"
+_HARMONY = (
+    r"(?:(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(?:commentary|analysis)\s+|<\|start\|>assistant\s+|(?<=\n)[ ]?)"
+    r"to=(?=functions\.)"
+)
 # The marks of each family around one call or several; what is inside is read by `envelopes`.
 _OPENINGS = (
     rf"<{DSML}{_TAG}>",  # Hermes, Qwen, Granite, GLM, DeepSeek V3.2, MiniMax, Seed and many others
     r"<\|tool_call\|?>",  # Gemma 4, Phi-4
     rf"{_BEGIN}begin[\uff5c|]>\s*(?:function<[\uff5c|]tool[\u2581_]sep[\uff5c|]>)?",  # DeepSeek, Kimi
-    r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(?:commentary|analysis)\s+to=|<\|start\|>assistant\s+to=",  # gpt-oss
+    _HARMONY,  # gpt-oss
     r"<\|START_ACTION\|>",  # Command R and A
     r"<\|tool_call_start\|>",  # LFM2
+    r"<\|tools_prefix\|>",  # Apertus
+    rf"{NAMESPACE}<tool_call>",  # MiniMax M3
+    r"<\|open\|>tools<\|sep\|>",  # Kimi K3
 )
 _CLOSINGS = (
     rf"</{DSML}{_TAG}>",
@@ -36,28 +43,35 @@ _CLOSINGS = (
     r"<\|call\|>",
     r"<\|END_ACTION\|>",
     r"<\|python_end\|>",
+    r"<\|tools_suffix\|>",
+    rf"{NAMESPACE}</tool_call>",
+    r"<\|close\|>tools<\|sep\|>(?:<\|close\|>message<\|sep\|>)?",
 )
-# Marks without an end, or with one that other marks have too: Mistral, Llama, Phi-4-mini.
-_STARTS = r"\[TOOL_CALLS\]|<\|python_tag\|>|<\|python_start\|>|(?<=\n)functools(?=\[\s*\{)"
+# Marks without an end, or with one that other marks have too: Mistral, Llama, GigaChat, Phi-4-mini and firefunction.
+_STARTS = r"\[TOOL_CALLS\]|<\|python_tag\|>|<\|python_start\|>|<\|function_call\|>|(?<=\n)[ ]?functools(?=\[\s*\{)"
 _OPEN = "|".join(_OPENINGS)
 _CLOSED = "|".join(_CLOSINGS)
 _CLOSE = re.compile(_CLOSED, re.IGNORECASE)
 _THINK = (
-    r"<(?:think|thinking|thought)>|<\|channel>thought\b|(?-i:\[THINK\])|<\|START_THINKING\|>"
+    r"<(?:mm:)?(?:think|thinking|thought)>|<\|channel>thought\b|(?-i:\[THINK\])|<\|START_THINKING\|>"
+    r"|<\|open\|>think<\|sep\|>"
     r"|(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>"
 )
-_THOUGHT = r"</(?:think|thinking|thought)>|(?-i:\[/THINK\])|<\|END_THINKING\|>"
-_ANSWER = r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|(?:START|END)_RESPONSE\|>"
+_THOUGHT = r"</(?:mm:)?(?:think|thinking|thought)>|(?-i:\[/THINK\])|<\|END_THINKING\|>|<\|close\|>think<\|sep\|>"
+_ANSWER = (
+    r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|(?:START|END)_RESPONSE\|>"
+    r"|<\|(?:open|close)\|>(?:response|message)<\|sep\|>"
+)
 _ENDED = r"<\|(?:eom_id|eot_id|im_end|end|return)\|>|<[\uff5c|]end[\u2581_]of[\u2581_]sentence[\uff5c|]>"
 # Where a line begins, also one right behind the end of a thought.
 _LINE = (
-    r"(?:(?<=\n)|(?<=</think>)|(?<=</thinking>)|(?<=</thought>)|(?<=\[/THINK\])|(?<=<channel\|>)"
+    r"(?:(?<=\n)|(?<=</think>)|(?<=</thinking>)|(?<=</thought>)|(?<=</mm:think>)|(?<=\[/THINK\])|(?<=<channel\|>)"
     r"|(?<=<\|END_THINKING\|>)|(?<=<\|end\|>))"
 )
 # Most characters begin no mark: the first look spares them all the others.
 _MARK = re.compile(
     rf"""
-    (?=[<\[{{`~f\ \t])
+    (?=[<\[\]{{`~ft\ \t])
   (?: (?P<open>(?<!`)(?:{_OPEN}|{_STARTS}))
   | (?P<markup>(?<!`)<{DSML}(?:function=|function\ name=|invoke\ name=))
   | (?P<thought>{_THOUGHT})
@@ -80,7 +94,7 @@ _LANGUAGE = re.compile(r"[ \t]*(?:```|~~~)`*~*[ \t]*([\w+.-]*)[^\S\n]*\s*")
 _CALLING = frozenset(("tool_call", "tool_calls", "tool-call", "toolcall", "function_call", "tool"))
 _NEUTRAL = frozenset(("", "json", "json5", "jsonc", "xml", "text", "plaintext", "plain"))
 _BODY = re.compile(
-    rf"\s*+(?:```[\w-]*\s*+)?(?:[{{\[]|<{DSML}function|<{DSML}invoke|call:"
+    rf"\s*+(?:```[\w-]*\s*+)?(?:[{{\[]|<{DSML}function|<{DSML}invoke|call:|{NAMESPACE}<invoke|<\|open\|>call"
     rf"|(?:<name>\s*+)?[\w.:-]{{1,64}}\s*+(?:<arg_key>|{SEPARATOR}|\(\s*+(?:\)|[\w]{{1,64}}\s*+=)|\(?\s*+\{{))"
 )
 _PYTHON = re.compile(r"\[?\s*+[A-Za-z_][\w.]{0,63}\(")

@@ -23,6 +23,8 @@ _DEEPEST_WRAP = 4
 
 DSML = r"(?:[\uff5c|]DSML[\uff5c|])?"
 """What DeepSeek's newer models put into each of their tags."""
+NAMESPACE = r"\]<\]minimax\[>\["
+"""What MiniMax M3 puts before each of its tags."""
 CALL_PARTS = (
     r"\[ARGS\]",  # Mistral
     r"\[CALL_ID\][\w-]{1,64}\[ARGS\]",  # Mistral Small 3.2
@@ -55,7 +57,14 @@ _NAMED = re.compile(
     rf"\s*+(?:<name>\s*+)?(?:call:)?([\w.:-]{{1,64}}?)(?::\d{{1,4}})?\s*+(?:{SEPARATOR}\s*+)?\(?\s*+(?=\{{|<arg_key>)"
 )
 _SPACE = re.compile(r"\s*")
-_ANOTHER = re.compile(rf"\s*(?=<{DSML}function|<{DSML}invoke|call:)")
+_ANOTHER = re.compile(rf"\s*(?=<{DSML}function|<{DSML}invoke|call:|{NAMESPACE}<invoke|<\|open\|>call)")
+_SPACED_CALL = re.compile(rf"\s*{NAMESPACE}<invoke\s+name=\"([^\">]{{1,64}})\">")
+_SPACED_END = re.compile(rf"{NAMESPACE}</invoke>")
+_SPACED_TAG = re.compile(rf"\s*{NAMESPACE}<(/?)([\w.-]{{1,64}})>")
+_K3_CALL = re.compile(r"""\s*<\|open\|>call\s+tool="([^"]{1,64})"[^<]{0,80}<\|sep\|>""")
+_K3_ARGUMENT = re.compile(r"""\s*<\|open\|>argument\s+key="([^"]{1,200})"(?:\s+type="(\w+)")?[^<]{0,80}<\|sep\|>""")
+_K3_ARGUMENT_END = re.compile(r"<\|close\|>argument<\|sep\|>")
+_K3_END = re.compile(r"\s*<\|close\|>call<\|sep\|>")
 _LONGEST_PYTHON = 50_000
 _DEEPEST_PYTHON = 50
 _REPEATED_SIGNS = re.compile(r"[-+~]{20}|(?:not\s+){20}|(?:lambda\s*:\s*){20}")
@@ -203,6 +212,12 @@ def _one(
     function = _FUNCTION.match(text, at)
     if function is not None:
         return _function(source, function, tools, whole=whole)
+    spaced = _SPACED_CALL.match(text, at)
+    if spaced is not None:
+        return _spaced(text, spaced, tools)
+    k3 = _K3_CALL.match(text, at)
+    if k3 is not None:
+        return _k3(text, k3, tools)
     named = _NAMED.match(text, at)
     if named is None:
         return None, at
@@ -267,6 +282,67 @@ def _pairs(text: str, named: re.Match[str], tools: Mapping[str, Spec], *, whole:
     return (Found(name=named[1], arguments=arguments), at) if whole else (None, at)
 
 
+def _spaced(text: str, call: re.Match[str], tools: Mapping[str, Spec]) -> tuple[Found | None, int]:
+    """Read MiniMax M3's tags, which are named like the parameters and may be nested."""
+    ending = _SPACED_END.search(text, call.end())
+    if ending is None:
+        return None, len(text)
+    tool = tools.get(call[1])
+    root: dict[str, Any] = {"schema": tool.parameters if tool else {}, "inner": [], "name": ""}
+    path, at = [root], call.end()
+    while (tag := _SPACED_TAG.search(text, at, ending.start())) is not None:
+        if tag[1]:
+            if len(path) == 1 or path[-1]["name"] != tag[2]:
+                return None, tag.end()
+            value = _spaced_value(path.pop(), text[at : tag.start()])
+            path[-1]["inner"].append((tag[2], value))
+        elif len(path) > tolerant.DEEPEST:
+            return None, tag.end()
+        else:
+            path.append({"schema": _inside(path[-1]["schema"], tag[2]), "inner": [], "name": tag[2]})
+        at = tag.end()
+    return (Found(name=call[1], arguments=dict(root["inner"])), ending.end()) if len(path) == 1 else (None, at)
+
+
+def _spaced_value(tag: dict[str, Any], text: str) -> Any:
+    """The value of a tag that has ended: a list of items, an object, or what stands in it."""
+    if not tag["inner"]:
+        return _typed_by(text, tag["schema"])
+    if all(name == "item" for name, _ in tag["inner"]):
+        return [value for _, value in tag["inner"]]
+    return dict(tag["inner"])
+
+
+def _inside(schema: Any, name: str) -> Any:
+    """The schema of a property, or of the items of an array; of the first choice that has it."""
+    if not isinstance(schema, dict):
+        return None
+    choices = [schema, *(one for key in ("anyOf", "oneOf") for one in _list(schema.get(key)) if isinstance(one, dict))]
+    for one in choices:
+        properties = one.get("properties")
+        if isinstance(properties, dict) and name in properties:
+            return properties[name]
+        if name == "item" and "items" in one:
+            return one["items"]
+    return None
+
+
+def _k3(text: str, call: re.Match[str], tools: Mapping[str, Spec]) -> tuple[Found | None, int]:
+    """Read Kimi K3's arguments, each of which says its type."""
+    at = call.end()
+    arguments: dict[str, Any] = {}
+    while (argument := _K3_ARGUMENT.match(text, at)) is not None:
+        ending = _K3_ARGUMENT_END.search(text, argument.end())
+        if ending is None:
+            return None, len(text)
+        value = text[argument.end() : ending.start()]
+        is_text = argument[2] == "string"
+        arguments[argument[1]] = value if is_text else _typed(value, tools.get(call[1]), argument[1])
+        at = ending.end()
+    ending = _K3_END.match(text, at)
+    return (Found(name=call[1], arguments=arguments), ending.end()) if ending else (None, at)
+
+
 def read_python(text: str) -> list[Found] | None:
     """Read calls that are written as Python, `name(path="a")` or several in a list; None if the text is none.
 
@@ -301,8 +377,16 @@ def _python_call(node: ast.expr) -> Found:
     names = [keyword.arg for keyword in node.keywords]
     if node.args or None in names or not isinstance(node.func, ast.Name | ast.Attribute):
         raise ValueError("arguments without names")
-    values = (ast.literal_eval(keyword.value) for keyword in node.keywords)
+    values = (ast.literal_eval(_Literals().visit(keyword.value)) for keyword in node.keywords)
     return Found(name=ast.unparse(node.func), arguments=dict(zip(map(str, names), values, strict=True)))
+
+
+class _Literals(ast.NodeTransformer):
+    """Takes JSON's words for Python's: models mix them."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        words = {"true": True, "false": False, "null": None}
+        return ast.Constant(words[node.id]) if node.id in words else node
 
 
 def _behind(pattern: re.Pattern[str], text: str, at: int) -> int:
@@ -318,7 +402,11 @@ def _trimmed(value: str) -> str:
 def _typed(value: str, tool: Spec | None, name: str) -> Any:
     """A parameter in the type that the tool's schema wants of it; text where it does not say."""
     properties = tool.parameters.get("properties") if tool else None
-    kinds = _kinds(properties.get(name)) if isinstance(properties, dict) else frozenset()
+    return _typed_by(value, properties.get(name) if isinstance(properties, dict) else None)
+
+
+def _typed_by(value: str, schema: Any) -> Any:
+    kinds = _kinds(schema)
     text = value.strip()
     if "null" in kinds and text == "null":
         return None

@@ -14,7 +14,7 @@ _TAGS = (
     *("function_call", "function_calls", "function-call", "function-calls", "functioncall", "functioncalls"),
     *("think", "thinking", "thought", "seed:tool_call", "minimax:tool_call", "tool_use"),
 )
-_CHANNELS = ("commentary to=", "analysis to=", "analysis<|message|>", "final<|message|>")
+_CHANNELS = ("commentary to=functions.", "analysis to=functions.", "analysis<|message|>", "final<|message|>")
 
 
 def _sections(line: str) -> tuple[str, ...]:
@@ -38,11 +38,24 @@ _MARKS = (
         for tag in ("function_calls>", "tool_calls>", "invoke name=")
     ),
     *(f"{start}<|channel|>{channel}" for start in ("", "<|start|>assistant") for channel in _CHANNELS),
-    *("<|start|>assistant to=", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+    *("]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>", "<mm:think>", "</mm:think>", "<|function_call|>"),
+    *("<|tools_prefix|>", "<|tools_suffix|>", "to=functions.", "<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
+    *("<|open|>think<|sep|>", "<|close|>think<|sep|>", "<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+    *("<|close|>message<|sep|>", "<|open|>message<|sep|>"),
+    *("<|start|>assistant to=functions.", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
 )
 _BEGINNINGS = frozenset(mark[:length] for mark in _MARKS for length in range(1, len(mark) + 1))
 _LONGEST = max(map(len, _MARKS))
-_ENDINGS = ("</thinking>", "</thought>", "<channel|>", "[/think]", "<|end_thinking|>", "<|end|>")
+_ENDINGS = (
+    "</thinking>",
+    "</thought>",
+    "<channel|>",
+    "[/think]",
+    "<|end_thinking|>",
+    "<|end|>",
+    "</mm:think>",
+    "<|close|>think<|sep|>",
+)
 _ENDINGS_BEGUN = frozenset(mark[:length] for mark in _ENDINGS for length in range(1, len(mark)))
 _MAYBE_FENCE = re.compile(r"\n[ \t]*[`~]{0,3}[ \t]*\Z|(?<=[}\]>])[ \t]*`{1,3}[ \t]*\Z")
 _TRIM = 4096
