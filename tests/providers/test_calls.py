@@ -231,6 +231,11 @@ def test_a_call_written_as_text_is_one_where_it_is_clear(text: str, content: str
         assert content.startswith(shown_of(text, [size], native=True).rstrip())
 
 
+@pytest.mark.parametrize("text", ["half of", "it is what it", "to", "f)", "Let us see [1]."])
+def test_ordinary_words_are_shown_at_once(text: str) -> None:
+    assert shown_of(f"Well, {text}", [1], native=True) == f"Well, {text}"
+
+
 def test_a_line_of_a_model_with_native_calls_is_shown_with_its_end() -> None:
     assert shown_of("\n One line\n", [1], native=True) == "One line\n"
 

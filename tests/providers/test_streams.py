@@ -307,6 +307,17 @@ def test_a_thought_that_the_server_left_in_the_text_is_a_thought(kind: Kind) -> 
     assert (listener.text, listener.thoughts) == ("No.", f"Maybe {WRITTEN}?")
 
 
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("text", ["half of it", "a < b and <", "See [", "One\nf", "Two\n to", "```py\nx = 1\n``"])
+def test_an_answer_that_breaks_off_is_shown_as_far_as_it_came(kind: Kind, text: str) -> None:
+    listener = Listener()
+    whole = b"".join(spoken(kind, text).chunks).rstrip(b"\n")
+    broken = Answer(chunks=[whole[: whole.rindex(b"\n") + 1], framed(kind, [b'{"error": "on fire"}'])])
+    with pytest.raises(ProviderError, match="on fire"):
+        replies(kind, broken, listener=listener)
+    assert listener.text == text
+
+
 # ---- pieces with something wrong anywhere in them
 
 ODD: list[Any] = [

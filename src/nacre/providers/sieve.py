@@ -28,7 +28,7 @@ _MARKS = (
     *(f"</{tag}>" for tag in _TAGS),
     *("<|tool_call|>", "<|tool_call>", "<tool_call|>", "<|/tool_call|>", "[tool_calls]", "<|python_tag|>"),
     *("<function=", "<function name=", "<invoke name=", "<tool_response", "<|channel>thought", "```", "~~~"),
-    *("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "[think]", "[/think]", "functools[{"),
+    *("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "[think]", "[/think]"),
     *("<|start_action|>", "<|end_action|>", "<|start_thinking|>", "<|end_thinking|>", "<|start_response|>"),
     *("<|end_response|>", "<|tool_call_start|>", "<|python_start|>", "<|python_end|>", "<|call|>"),
     *(f"<{bar}tool{line}call{rest}{bar}>" for bar in "\uff5c|" for line in "\u2581_" for rest in _sections(line)),
@@ -39,10 +39,15 @@ _MARKS = (
     ),
     *(f"{start}<|channel|>{channel}" for start in ("", "<|start|>assistant") for channel in _CHANNELS),
     *("]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>", "<mm:think>", "</mm:think>", "<|function_call|>"),
-    *("<|tools_prefix|>", "<|tools_suffix|>", "to=functions.", "<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
+    *("<|tools_prefix|>", "<|tools_suffix|>", "<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
     *("<|open|>think<|sep|>", "<|close|>think<|sep|>", "<|open|>response<|sep|>", "<|close|>response<|sep|>"),
     *("<|close|>message<|sep|>", "<|open|>message<|sep|>"),
     *("<|start|>assistant to=functions.", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+)
+_WORDS = ("functools[{", "to=functions.")
+"""Marks that look like any word: only the first one of a line is held back."""
+_WORD_BEGUN = re.compile(
+    r"\n ?(?:" + "|".join(re.escape(word[:length]) for word in _WORDS for length in range(1, len(word))) + r")\Z"
 )
 _BEGINNINGS = frozenset(mark[:length] for mark in _MARKS for length in range(1, len(mark) + 1))
 _LONGEST = max(map(len, _MARKS))
@@ -105,6 +110,11 @@ class Sieve:
     def shown(self) -> str:
         """All the text that was given so far."""
         return "".join(self._shown)
+
+    @property
+    def tail(self) -> str:
+        """What was held back only because it could begin a mark; nothing where a call seems to have begun."""
+        return self._text[self._at :] if self._mode in {"text", "block"} else ""
 
     def feed(self, piece: str) -> list[Text | Thought]:
         """Take the next piece; gives what may be shown now."""
@@ -190,6 +200,8 @@ class Sieve:
             return self._at
         tail = self._text[max(self._at, end - _LONGEST) : end].lower()
         partial = next((len(tail) - i for i in range(len(tail)) if tail[i:] in _BEGINNINGS), 0)
+        word = _WORD_BEGUN.search(self._text, max(self._at - 1, end - _LONGEST), end)
+        partial = max(partial, end - word.start() - 1) if word else partial
         if self._is_native:
             # Most answers are text: a line is whole when its end has come.
             return end - partial

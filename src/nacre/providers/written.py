@@ -19,7 +19,13 @@ async def with_written_calls(ask: Callable[[Emit], Awaitable[Reply]], tools: Seq
     if not tools:
         return await ask(emit)
     sieve = Sieve(tools, native=True)
-    reply = await ask(sift(sieve, emit))
+    try:
+        reply = await ask(sift(sieve, emit))
+    except BaseException:
+        # An answer that breaks off is shown as far as it came.
+        if sieve.tail:
+            emit(Text(sieve.tail))
+        raise
     text = text_of(reply.message)
     # A model that made a call natively means what it wrote beside it as text.
     has_called = bool(reply.message.tool_calls)
