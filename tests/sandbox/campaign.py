@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 import anyio
 
-from nacre.agent.ports import Sandbox
+from nacre.agent.sandbox import Sandbox
 from nacre.sandbox import Kind, Limits, find
 from tests.sandbox.attempts import ALONE
 

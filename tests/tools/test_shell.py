@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nacre.agent.ports import Finished, Sandbox
+from nacre.agent.sandbox import Finished, Sandbox
 from nacre.tools.shell import shell_tool
 from tests.tools.scenes import output, text
 

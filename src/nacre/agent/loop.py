@@ -47,7 +47,7 @@ async def run_turn(turn: Turn) -> Message:
     Every step is committed before the next begins, so that a crash at any point leaves a log from
     which the turn can go on. A model that repeats what has failed, and does nothing else, is stopped.
     """
-    failed: list[ToolCall] = []
+    before: list[ToolCall] = []
     times = 0
     for _ in range(turn.steps):
         reply = await _said(turn)
@@ -55,19 +55,15 @@ async def run_turn(turn: Turn) -> Message:
             return reply.message
         outputs = [await _called(turn, call, is_cut=reply.finish == "length" and call is calls[-1]) for call in calls]
         wanted = [replace(call, id="", extra={}) for call in calls]
-        if all(output.failed for output in outputs):
-            times = times + 1 if wanted == failed else 1
-            failed = wanted
-        else:
-            failed = []
-        if failed and times == _REPEATS:
+        is_failed = all(output.failed for output in outputs)
+        times, before = (times + 1 if is_failed and wanted == before else int(is_failed)), wanted
+        if times == _REPEATS:
             return await _stop(turn, "repeated", _STUCK.format(name=calls[0].name, times=times))
         await turn.hear()
     return await _stop(turn, "steps", f"[stopped after {turn.steps} steps]")
 
 
 async def _stop(turn: Turn, why: str, text: str) -> Message:
-    """End a turn that has no answer, with a mark in the log."""
     end = Message(role="assistant", content=text, extra={"stopped": why})
     await turn.commit([end])
     return end
@@ -90,12 +86,10 @@ async def _said(turn: Turn) -> Reply:
 
 
 def _use(reply: Reply) -> list[Note]:
-    """The record of what a request cost; none if the server did not say."""
     return [] if reply.usage is None else [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
 
 
 def _is_empty(reply: Reply) -> bool:
-    """Tell whether a model said nothing and called nothing, whatever it thought."""
     return reply.finish == "stop" and not reply.message.tool_calls and not text_of(reply.message).strip()
 
 

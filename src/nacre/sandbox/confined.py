@@ -7,7 +7,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 
-from nacre.agent.ports import Finished
+from nacre.agent.sandbox import Finished
 from nacre.errors import ConfigError, ToolError
 from nacre.sandbox.policy import Policy, fingerprint
 from nacre.sandbox.process import Cell, Plan, follow

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nacre.agent.ports import Sandbox
+from nacre.agent.sandbox import Sandbox
 from nacre.errors import NacreError
 from nacre.sandbox import bubblewrap, landlock
 from nacre.sandbox.confined import Confined

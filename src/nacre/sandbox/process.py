@@ -18,7 +18,7 @@ from typing import Protocol
 import anyio
 from msgspec import Struct
 
-from nacre.agent.ports import Finished
+from nacre.agent.sandbox import Finished
 from nacre.errors import ToolError
 from nacre.sandbox import counting
 

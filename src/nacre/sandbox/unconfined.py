@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from nacre.agent.ports import Finished
+from nacre.agent.sandbox import Finished
 from nacre.errors import ToolError
 from nacre.sandbox.policy import environment
 from nacre.sandbox.process import follow

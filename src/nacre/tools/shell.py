@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from nacre.agent.ports import Finished, Notice, Output, Sandbox, Scene
+from nacre.agent.ports import Notice, Output, Scene
+from nacre.agent.sandbox import Finished, Sandbox
 from nacre.tools.functions import Function
 from nacre.tools.output import bounded, printed
 
