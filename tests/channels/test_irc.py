@@ -103,6 +103,7 @@ def test_a_private_message_is_accepted_once_and_its_answer_arrives_as_it_is(serv
                 id=arrived.id,
                 text="grüß dich fett rot",
                 shown="Bob",
+                handle="Bob",
             )
             await channel.send(arrived, "erste Zeile\n\n    zweite 🦪\nQUIT :x", id="a")
             assert await bob.hears(3) == ["erste Zeile", "    zweite 🦪", "QUIT :x"]

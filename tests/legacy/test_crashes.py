@@ -72,7 +72,7 @@ def _renamed_first(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "seed"), [(_unsettled, 0), (_taken_for_damage, 7), (_forgetful, 0), (_renamed_first, 0)]
+    ("plant", "seed"), [(_unsettled, 0), (_taken_for_damage, 1), (_forgetful, 0), (_renamed_first, 0)]
 )
 def test_planted_bugs_are_caught(
     plant: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch

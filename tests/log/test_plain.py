@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -418,3 +419,16 @@ def test_where_a_log_is_now(root: Path) -> None:
     assert path_now(Ops(), place) == place.log
     assert path_now(Ops(), Place.of(str(root), "other")) == ""
     assert path_now(Ops(), Place.of(str(root), "Other")) == ""
+
+
+@pytest.mark.parametrize("leftover", ["k.jsonl", "k.tmp"])
+def test_a_deletion_takes_along_what_an_earlier_version_left_meanwhile(root: Path, leftover: str) -> None:
+    with nacre.open(root.with_name("elsewhere")) as other:
+        other.add_message("k", "user", "of an earlier version")
+    (log,) = (root.with_name("elsewhere") / "sessions").iterdir()
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+        shutil.copy(log, root / "sessions" / leftover)
+        sessions.delete("k")
+        assert not sessions.exists("k")
+        assert [path for path in root.rglob("*") if path.is_file() and b"earlier version" in path.read_bytes()] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
@@ -559,7 +560,7 @@ def test_a_quarantine_file_that_goes_or_cannot_be_read(error: type[OSError]) -> 
 
         def stat(self, path: str) -> os.stat_result:
             if "/quarantine/" in path:
-                raise error(path)
+                raise error(errno.EACCES, "not now", path)
             return process.stat(path)
 
     process = disk.process()
@@ -567,8 +568,9 @@ def test_a_quarantine_file_that_goes_or_cannot_be_read(error: type[OSError]) -> 
     if error is FileNotFoundError:
         assert sessions.quarantine("k") == []
     else:
+        assert [entry.kind for entry in sessions.quarantine("k")] == ["unreadable"]
         with pytest.raises(nacre.StoreError, match="cannot be read"):
-            sessions.quarantine("k")
+            sessions.discard("k")
 
 
 # ---- what it costs, and what it leaves
@@ -706,3 +708,23 @@ def test_records_whose_times_are_none_are_shown_and_restored(time: str) -> None:
     assert [record.n for entry in sessions.quarantine("k") for record in entry.records]
     sessions.restore("k")
     assert said(sessions)[-1] == "member 3"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["a pipe", "a folder"])
+def test_a_quarantine_file_that_is_none_hides_nothing_of_others(root: Path, make: Callable[[Path], None]) -> None:
+    with nacre.open(root) as sessions:
+        for key in ("a", "b"):
+            sessions.add_message(key, "user", "one")
+            sessions.add_message(key, "user", "two")
+        log = log_of(root, "b")
+        log.write_bytes(flip(b"one")(log.read_bytes()))
+        sessions.repair("b")
+        generation = {info.key: info.generation for info in sessions.list()}["a"]
+        make(root / "quarantine" / f"a.{generation}.jsonl")
+        assert [(entry.key, entry.kind) for entry in sessions.quarantine()] == [
+            ("a", "unreadable"),
+            ("b", "torn or rotten"),
+        ]
+        assert {finding.key for finding in sessions.verify().findings} == {"a", "b"}
+        with pytest.raises(nacre.StoreError):
+            sessions.restore("a")

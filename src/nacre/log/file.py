@@ -258,6 +258,8 @@ class LogFile(Writer):
         The younger of both is active. Killed at any point it leaves both, and is done by doing it again. Only with the
         key's lock.
         """
+        if not self._place.plain:
+            return
         with self._locked(create=False) as held:
             is_younger = held and archive_second(self._ops, self._place, self.uid)
         if is_younger and (self.archive() or self.makes_way()):

@@ -62,6 +62,11 @@ class Place(NamedTuple):
         return f"{self._base}.tmp"
 
     @property
+    def scratches(self) -> tuple[str, ...]:
+        """Where a rewrite that was cut short may have left a part of the session; also one of an earlier version."""
+        return (self.scratch, f"{self.plain.removesuffix('.jsonl')}.tmp") if self.plain else (self.scratch,)
+
+    @property
     def birth(self) -> str:
         """An empty file that is there from before the log is made until its first record is in it.
 

@@ -8,7 +8,9 @@ with its own checksum; one that is not what was written is an entry of its own, 
 from __future__ import annotations
 
 import base64
+import errno
 import os
+import stat as modes
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -140,7 +142,7 @@ def settle(ops: Ops, place: Place, uid: str, numbers: Sequence[int], how: str) -
 @contextmanager
 def _appending(ops: Ops, path: str, flags: int) -> Iterator[tuple[int, list[_Part], dict[int, str]]]:
     """The file, locked, and what is in it; the next line will have a line of its own, even behind a torn one."""
-    fd = ops.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | flags, 0o600)
+    fd = ops.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
     try:
         ops.flock(fd, wait=True)
         data = _content(ops, fd)
@@ -213,10 +215,13 @@ def _regions(parts: Sequence[_Part]) -> tuple[bytes, ...]:
 
 def _read(ops: Ops, path: str) -> bytes:
     try:
-        fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        # A pipe of that name must not make anybody wait.
+        fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return b""
     try:
+        if not modes.S_ISREG(ops.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
         return _content(ops, fd)
     finally:
         ops.close(fd)

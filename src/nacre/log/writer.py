@@ -661,7 +661,8 @@ class Writer:
         return Known(self._inode, self._end, found.st_mtime_ns, self.header, self.n, self.state, ids)
 
     def _remove_log(self) -> None:
-        unlink_if_there(self._ops, self._place.scratch)
+        for leftover in self._place.scratches:
+            unlink_if_there(self._ops, leftover)
         unlink_if_there(self._ops, self._place.log)
         unlink_if_there(self._ops, self._place.birth)
         settle_names(self._ops, self._place.folder)

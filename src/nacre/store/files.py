@@ -157,6 +157,8 @@ class Files:
 
         def work(writer: Writer) -> None:
             with KeyLock(self._ops, place):
+                # A second log, of an earlier version that was used meanwhile, goes too.
+                writer.log.take_in()
                 originals = self._originals(key)
                 self._mark_archived(place)
                 self._erase(place, writer.log)
@@ -344,7 +346,11 @@ class Files:
 
     def _settled(self, key: str, n: int | None, work: Callable[[str, Sequence[int]], Settlement]) -> Settlement:
         """Settle the entries of a session, or one, generation by generation; what is settled already stays so."""
-        known = [entry for entry in self.quarantine(key) if n in (None, entry.n)]
+        everything = self.quarantine(key)
+        for entry in everything:
+            if not entry.n:
+                raise StoreError(f"session {key!r}: {entry.reason}")
+        known = [entry for entry in everything if n in (None, entry.n)]
         if n is not None and not known:
             raise SessionNotFound(f"session {key!r} has no quarantine entry {n}")
         numbers: dict[str, list[int]] = {}

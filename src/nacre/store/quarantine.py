@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from nacre.entries import QuarantineEntry, QuarantineRecord, Record, parse_time
+from nacre.entries import EPOCH, QuarantineEntry, QuarantineRecord, Record, parse_time
 from nacre.errors import StoreError
 from nacre.log.names import key_of, stem
-from nacre.log.ops import Ops
+from nacre.log.ops import Ops, is_from_system
 from nacre.log.place import Place
 from nacre.log.quarantine import EMPTIED, IN_PLACE, MISSING, ROTTEN, TORN, UNREADABLE, UNSURE, Aside, entries
 
@@ -67,12 +67,23 @@ class Quarantine:
             # Erased meanwhile.
             return ()
         except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error}") from error
+            if not is_from_system(error):
+                raise
+            # What one session has in quarantine must not hide what others have.
+            self._known.pop(path, None)
+            return [_unreadable(place, self._key_of(place), f"{path} cannot be read: {error}")]
         return self._known[path][1]
 
     def _key_of(self, place: Place) -> str:
         """The key of a session whose entries do not name it, as those of earlier versions."""
         return key_of(place.name) or self._key_in(place) or self._key_in(place._replace(archived="")) or place.name
+
+
+def _unreadable(place: Place, key: str, reason: str) -> QuarantineEntry:
+    """An entry for a quarantine file that cannot be read."""
+    return QuarantineEntry(
+        key=key, n=0, generation=place.archived, ts=EPOCH, kind=UNREADABLE, reason=reason, bytes=0, records=(), text=""
+    )
 
 
 def _entry(aside: Aside, key: str) -> QuarantineEntry:
