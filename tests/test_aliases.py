@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre import Conflict, InvalidKey, SessionNotFound, Sessions, StoreError
+from nacre import Conflict, InvalidKey, SessionBusy, SessionNotFound, Sessions, StoreError
 from nacre.history import other_names
 from nacre.history.live import RULES
 from nacre.store.files import Files
@@ -80,6 +80,43 @@ def test_a_key_is_nobodys_other_name(sessions: Sessions) -> None:
     assert not sessions.exists(other_names.KEY)
 
 
+@pytest.mark.parametrize("name", ["nacre:inbox", "nacre:memory", "nacre:new"])
+def test_a_reserved_name_is_nobodys(sessions: Sessions, name: str) -> None:
+    with pytest.raises(InvalidKey, match="reserved"):
+        sessions.add_alias("one", name)
+    assert not sessions.exists(other_names.KEY)
+
+
+def test_a_reserved_name_in_the_table_leads_nowhere(sessions: Sessions) -> None:
+    own = sessions.with_internal_keys()
+    own.append(other_names.KEY, "x.alias", {"alias": "nacre:inbox", "key": "one"})
+    assert (sessions.exists("nacre:inbox"), sessions.resolve("nacre:inbox")) == (False, "nacre:inbox")
+    own.add_message("nacre:inbox", "user", "for nacre")
+    assert said(sessions, "one") == ["hello"]
+
+
+def test_a_turn_is_held_under_every_name(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as here, nacre.open(tmp_path) as there:
+        here.add_message("one", "user", "hello")
+        assert not there.exists("uno")
+        here.add_alias("one", "uno")
+        hold = here.hold("one")
+        hold.take()
+        with pytest.raises(SessionBusy, match="'one'"):
+            there.hold("uno").take()
+        hold.close()
+        there.hold("uno").take()
+
+
+def test_a_session_is_followed_under_its_other_name(sessions: Sessions) -> None:
+    sessions.add_alias("one", "uno")
+    followed = sessions.follow("uno")
+    assert [next(followed).kind for _ in range(3)] == ["open", "msg", "meta"]
+    sessions.add_message("uno", "user", "more")
+    assert next(followed).data["content"] == "more"
+    followed.close()
+
+
 def test_a_session_that_has_the_name_as_its_key_comes_first(sessions: Sessions) -> None:
     sessions.add_alias("one", "uno")
     sessions.archive("one")
@@ -148,3 +185,4 @@ def test_names_that_cannot_be_read_keep_nothing_from_being_stored(tmp_path: Path
         assert said(sessions, "one") == ["hello", "more"]
         with pytest.raises(StoreError):
             sessions.exists("uno")
+        sessions.hold("uno").take()

@@ -236,6 +236,25 @@ def test_wrong_arguments_are_refused_without_a_trace_and_later_writes_are_intact
     assert_all_is_kept(place, sessions, [f"k{number}" for number in range(len(cases))])
 
 
+KEYS = {"key", "new_key", "name", "alias"}
+
+
+@pytest.mark.parametrize("value", [[], {}, 5, b"x", object(), "", "\ud800", "a\0b"], ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize(
+    ("name", "parameter"), [(name, parameter) for name in METHODS for parameter in sorted(KEYS & parameters_of(name))]
+)
+def test_what_cannot_be_a_key_is_refused_as_one(place: str, name: str, parameter: str, value: Any) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_messages("k", [USER] * 4)
+        sessions.set_summary("k", "s")
+        if name == "follow":
+            with pytest.raises(nacre.InvalidArgument):
+                next(sessions.follow(value))
+            return
+        with pytest.raises(nacre.InvalidArgument):
+            call(sessions, name, "k", {parameter: value})
+
+
 @pytest.mark.parametrize("name", [name for name in METHODS if TAKE_MESSAGES & parameters_of(name)])
 def test_messages_with_wrong_parts_are_refused_without_a_trace_and_later_writes_are_intact(
     name: str, place: str

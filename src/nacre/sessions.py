@@ -259,8 +259,8 @@ class Sessions:
         return self._read(key, get, None)
 
     def hold(self, key: str) -> Hold:
-        """An advisory lock for a turn of a session; it does not block writes."""
-        return self._store.hold(_key(key))
+        """An advisory lock for a turn of a session; it does not block writes. All names of a session share it."""
+        return self._store.hold(self._meant(_key(key)))
 
     def transcript(self, key: str) -> builtins.list[Stored]:
         """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
@@ -412,14 +412,18 @@ class Sessions:
 
         A name without a session, or one that several have, stands for itself.
         """
+        name = _key(name)
         return name if self._has(name) else self._target(name) or name
 
     def add_alias(self, key: str, alias: str) -> None:
         """Give a session another name: whoever reads or appends under it, and has no session there, means this one.
 
-        Raises SessionNotFound if there is no such session, Conflict if the name is the key of another.
+        Raises SessionNotFound if there is no such session, Conflict if the name is the key of another, InvalidKey if
+        it is reserved.
         """
-        check_key(alias)
+        key, alias = _key(key), check_key(alias)
+        if is_internal(alias):
+            raise InvalidKey(f"names that begin with 'nacre:' are reserved: give {key!r} another one than {alias!r}")
         if not self._has(key):
             raise SessionNotFound(f"there is no session {key!r} to give a name to")
         if self._has(alias):
@@ -436,7 +440,7 @@ class Sessions:
 
     def aliases(self, key: str) -> Sequence[str]:
         """The other names of a session, oldest first."""
-        return self._table().aliases.get(key, ())
+        return self._table().aliases.get(check_key(key), ())
 
     def archive(self, key: str) -> None:
         """Close the active session; it can still be read, and a write to its key starts a new one.
@@ -475,7 +479,7 @@ class Sessions:
         and begun anew, its new generation follows.
         """
         # Not a generator itself: wrong arguments are refused here, not when the first record is asked for.
-        return self._entries(_key(key), check_int(after, "after"))
+        return self._entries(self._meant(_key(key)), check_int(after, "after"))
 
     def _entries(self, key: str, after: int) -> Generator[Entry, None, None]:
         yield from (_entry(uid, record) for uid, record in self._store.follow(key, after))
@@ -566,9 +570,21 @@ class Sessions:
     # ---- other names
 
     def _target(self, name: str) -> str | None:
-        """The one session that has a name as an alias; None if there is none, or more than one."""
+        """The one session that has a name as an alias; None if there is none, or more than one.
+
+        A reserved name is nobody's alias, whatever the table says: what nacre writes under it is not for a session.
+        """
+        if is_internal(name):
+            return None
         found = [key for key in self._table().keys.get(name, ()) if self._has(key)]
         return found[0] if len(found) == 1 else None
+
+    def _meant(self, key: str) -> str:
+        """What a name stands for now; itself if that cannot be read, as `_goal` has it."""
+        try:
+            return self.resolve(key)
+        except StoreError:
+            return key
 
     def _goal(self, key: str) -> str:
         """Where what is written under a key goes; the names are those that were last read, since every write asks.

@@ -10,14 +10,14 @@ from nacre.legacy import migrate
 from tests.legacy.earlier import line, meta
 from tests.legacy.test_migration import files, put, said
 
-KEY, ALIAS, MAIN = "sk_v1_0a", "agent:main:telegram:direct:42", "agent:main:main"
+KEY, ALIAS, MAIN, RESERVED = "sk_v1_0a", "agent:main:telegram:direct:42", "agent:main:main", "nacre:memory"
 
 
 def migrated(tmp_path: Path) -> nacre.Sessions:
     put(
         tmp_path / "old",
         sk__jsonl=line("hello"),
-        sk__meta__json=meta(KEY, aliases=[MAIN, KEY, ALIAS, 7, ""], scope={"channel": "telegram"}),
+        sk__meta__json=meta(KEY, aliases=[MAIN, KEY, ALIAS, RESERVED, 7, ""], scope={"channel": "telegram"}),
     )
     store = files(tmp_path / "store")
     assert migrate(store, tmp_path / "old").ok
@@ -34,6 +34,12 @@ def test_a_migrated_session_is_found_by_its_alias(tmp_path: Path) -> None:
 
 def test_the_main_session_is_not_an_alias_of_every_other(tmp_path: Path) -> None:
     assert not migrated(tmp_path).exists(MAIN)
+
+
+def test_a_reserved_name_is_not_given(tmp_path: Path) -> None:
+    sessions = migrated(tmp_path)
+    assert sessions.resolve(RESERVED) == RESERVED
+    assert RESERVED not in sessions.aliases(KEY)
 
 
 def test_names_are_given_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nacre.entries import Unit
 from nacre.history import live, other_names
+from nacre.keys import is_internal
 from nacre.store.files import Files
 
 _MAIN = re.compile(r"agent:[^:]*:main\Z", re.IGNORECASE)
@@ -23,7 +24,7 @@ class GivenNames:
 
     def give(self, key: str, meta: Mapping[str, Any]) -> None:
         """Give a session the aliases that its meta lists, durably, unless it has them."""
-        wanted = [(name, key) for name in other_names.listed(meta) if name != key and not _MAIN.match(name)]
+        wanted = [(name, key) for name in other_names.listed(meta) if name != key and _may_be_given(name)]
         if not wanted:
             return
         if self._known is None:
@@ -44,3 +45,8 @@ class GivenNames:
             for found in self._store.each(archived=False):
                 if found.past.state.mp:
                     self.give(found.key, live.meta(found.past, found.past.state))
+
+
+def _may_be_given(name: str) -> bool:
+    """Tell whether a name can be one session's: not that of a main session, nor one that is reserved."""
+    return not _MAIN.match(name) and not is_internal(name)
