@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 import nacre
 from nacre import Conflict, InvalidKey, SessionBusy, SessionNotFound, Sessions, StoreError
+from nacre.entries import Hit, Page
 from nacre.history import other_names
 from nacre.history.live import RULES
-from nacre.store.files import Files
+from nacre.store.files import Durability, Files
+from nacre.testing import Disk, Fault, Killed, images
+from nacre.testing.faults import Mode
 from tests.paths import log_of
+from tests.simulated import ROOT, opened
 
 
 @pytest.fixture(params=["files", "memory"])
@@ -164,6 +174,105 @@ def test_deleting_a_session_erases_its_names_and_no_others(tmp_path: Path) -> No
         assert (sessions.exists("uno-secret"), sessions.exists("due")) == (False, True)
     left = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"uno-secret" not in left
+
+
+def filled(disk: Disk, *, durability: Durability) -> Sessions:
+    """A store in which three sessions have names, and the second table was in use before."""
+    sessions = opened(disk, durability=durability)
+    for key in ("zero", "one", "two", "three"):
+        sessions.add_message(key, "user", key)
+        sessions.add_alias(key, f"name-of-{key}")
+    sessions.delete("zero")
+    sessions.add_alias("two", "also-two")
+    return sessions
+
+
+NAMES = {"name-of-two": "two", "also-two": "two", "name-of-three": "three"}
+ERASED = (b"name-of-one", b"name-of-zero")
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed"])
+@pytest.mark.parametrize("mode", ["kill", "error"])
+def test_who_fails_to_delete_a_session_loses_no_other_name(mode: Mode, durability: Durability) -> None:
+    """Whatever call fails, or is the last one; then a power cut; then the session is deleted once more."""
+    for nth in count(1):
+        disk = Disk(nth)
+        sessions = filled(disk, durability=durability)
+        sessions.close()
+        sessions = opened(disk, durability=durability)
+        disk.fail(Fault(call="*", nth=nth, errno=errno.ENOSPC, mode=mode, count=None if mode == "error" else 1))
+        try:
+            sessions.delete("one")
+            is_done = True
+        except (StoreError, Killed):
+            is_done = False
+        disk.heal()
+        for image in (disk, *images(disk.snapshot(), random.Random(nth), 3)):
+            again = opened(image)
+            assert {name: again.resolve(name) for name in NAMES} == NAMES
+            again.delete("one")
+            assert {name: again.resolve(name) for name in NAMES} == NAMES
+            assert not again.exists("name-of-one")
+            again.close()
+            assert not any(text in data for text in ERASED for data in contents(image))
+        if is_done:
+            break
+    assert nth > 10
+
+
+def contents(disk: Disk) -> Iterator[bytes]:
+    """What is in every file of the store."""
+    calls = disk.process()
+    for folder in ("sessions", "archive"):
+        with suppress(FileNotFoundError):
+            for name in calls.listdir(f"{ROOT}/{folder}"):
+                fd = calls.open(f"{ROOT}/{folder}/{name}", os.O_RDONLY, 0)
+                yield calls.pread(fd, 1 << 20, 0)
+                calls.close(fd)
+
+
+def test_names_in_both_tables_are_erased(sessions: Sessions) -> None:
+    own = sessions.with_internal_keys()
+    sessions.add_message("two", "user", "x")
+    for table in other_names.TABLES:
+        for key in ("one", "two"):
+            own.append(table, "x.alias", {"alias": f"n-{key}", "key": key})
+    sessions.delete("one")
+    assert (sessions.resolve("n-two"), sessions.aliases("two")) == ("two", ("n-two",))
+    assert not any("n-one" in str(entry.data) for table in other_names.TABLES for entry in sessions.records(table))
+
+
+class NoIndex:
+    """An index that notes what it is told to let go of."""
+
+    def __init__(self) -> None:
+        self.gone: list[str] = []
+
+    def search(self, query: str, *, limit: int, internal: bool) -> list[Hit]:
+        return []
+
+    def page(self, wanted: object) -> Page:
+        return Page(items=[], total=0)
+
+    def forget(self, key: str) -> None:
+        self.gone.append(key)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_deleted_session_is_not_found_though_its_names_cannot_be_erased(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        sessions.add_message("one", "user", "hello")
+        sessions.add_alias("one", "uno")
+    log = log_of(tmp_path, other_names.KEY)
+    log.unlink()
+    log.mkdir()
+    index = NoIndex()
+    with Sessions(Files(str(tmp_path), rules=RULES), index=lambda: index) as sessions:
+        with pytest.raises(StoreError):
+            sessions.delete("one")
+        assert index.gone == ["one"]
 
 
 @pytest.mark.parametrize(

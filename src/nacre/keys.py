@@ -6,7 +6,15 @@ INTERNAL = "nacre:"
 """How the keys of internal sessions begin."""
 
 OWN_KEYS = frozenset(
-    ("nacre:aliases", "nacre:inbox", "nacre:inbox:2", "nacre:memory", "nacre:memory.lock", "nacre:memory.next")
+    (
+        "nacre:aliases",
+        "nacre:aliases:2",
+        "nacre:inbox",
+        "nacre:inbox:2",
+        "nacre:memory",
+        "nacre:memory.lock",
+        "nacre:memory.next",
+    )
 )
 """The internal sessions of this version. `doctor` names others: a caller made them before the prefix was reserved."""
 

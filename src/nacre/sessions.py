@@ -135,7 +135,8 @@ class Sessions:
         self._index = None if index is None else cache(index)
         self._makes_internal = False
         self._names: other_names.Names | None = None
-        self._names_at = ("", 0)
+        self._names_at: tuple[tuple[str, int], ...] = ()
+        self._tables: dict[str, tuple[other_names.Names, tuple[str, int]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -460,9 +461,9 @@ class Sessions:
         """Erase the session for good, archived generations too; no error if there is none."""
         key = _key(key)
         self._store.delete(key)
-        self._forget_aliases(key)
         if self._index is not None:
             self._index().forget(key)
+        self._forget_aliases(key)
 
     def set_meta(self, key: str, **fields: Any) -> None:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away."""
@@ -599,7 +600,15 @@ class Sessions:
 
     def _table(self) -> other_names.Names:
         """Every alias, read again if somebody has written one since."""
-        names, (uid, n) = self._names, self._names_at
+        found = [self._names_in(table) for table in other_names.TABLES]
+        at = tuple(at for _, at in found)
+        if self._names is None or self._names_at != at:
+            self._names, self._names_at = other_names.join(names for names, _ in found), at
+        return self._names
+
+    def _names_in(self, table: str) -> tuple[other_names.Names, tuple[str, int]]:
+        """The names in one table, and up to which record they were read."""
+        names, (uid, n) = self._tables.get(table, (None, ("", 0)))
 
         def get(past: Past) -> tuple[other_names.Names, tuple[str, int]]:
             if names is not None and (uid, n) == (past.uid, past.n):
@@ -607,19 +616,28 @@ class Sessions:
             known = names if uid == past.uid else None
             return other_names.read(past, known, after=n), (past.uid, past.n)
 
-        found = self._store.read(other_names.KEY, get)
-        self._names, self._names_at = found or (other_names.Names({}, {}), ("", 0))
-        return self._names
+        found = self._store.read(table, get) or (other_names.Names({}, {}), ("", 0))
+        self._tables[table] = found
+        return found
 
     def _forget_aliases(self, key: str) -> None:
-        """Erase the other names of a session that was deleted, by writing all others anew."""
-        table = self._table()
-        if key not in table.aliases:
-            return
-        rest = [(alias, other) for other, names in table.aliases.items() for alias in names if other != key]
-        self._store.delete(other_names.KEY)
-        if rest:
-            self._store.run(other_names.KEY, Unit(other_names.notes(rest)))
+        """Erase the other names of a session that was deleted.
+
+        A table that has them is deleted when all else that it says is in the other one, and durable: who is killed
+        on the way has lost no name, and another process that does the same for its session neither.
+        """
+        tables = other_names.TABLES
+        while table := next((each for each in tables if key in self._names_in(each)[0].aliases), None):
+            other = tables[1 - tables.index(table)]
+            there = set(other_names.pairs(self._names_in(other)[0]))
+            pairs = other_names.pairs(self._names_in(table)[0])
+            rest = [pair for pair in pairs if pair[1] != key and pair not in there]
+            if rest:
+                self._store.run(other, Unit(other_names.notes(rest)))
+            # Whoever wrote what is there may have been killed, or be a relaxed store that has not flushed it.
+            self._store.run(other, Unit(wishes=(), creates=False))
+            self.save(other)
+            self._store.delete(table)
 
 
 class Forgiving:

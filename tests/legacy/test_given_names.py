@@ -6,7 +6,9 @@ from pathlib import Path
 
 import nacre
 from nacre.history import other_names
+from nacre.history.live import RULES
 from nacre.legacy import migrate
+from nacre.store.files import Files
 from tests.legacy.earlier import line, meta
 from tests.legacy.test_migration import files, put, said
 
@@ -58,3 +60,33 @@ def test_a_table_that_is_lost_is_made_anew_from_the_sessions(tmp_path: Path) -> 
     assert not sessions.exists(ALIAS)
     assert migrate(files(tmp_path / "store"), tmp_path / "old").ok
     assert sessions.exists(ALIAS)
+
+
+def test_names_that_the_table_has_lost_come_back_from_active_and_archived_sessions(tmp_path: Path) -> None:
+    sessions = migrated(tmp_path)
+    for key in ("open", "closed"):
+        sessions.add_message(key, "user", "x")
+        sessions.add_alias(key, f"name-of-{key}")
+    sessions.archive("closed")
+    sessions.delete(other_names.KEY)
+    sessions.add_alias("open", "newer")
+    assert migrate(files(tmp_path / "store"), tmp_path / "old").ok
+    found = {name: sessions.resolve(name) for name in (ALIAS, "name-of-open", "name-of-closed", "newer")}
+    assert list(found.values()) == [KEY, "open", "closed", "open"]
+
+
+def test_a_fork_does_not_take_the_names_of_what_it_grew_from(tmp_path: Path) -> None:
+    store = Files(str(tmp_path / "store"), rules=RULES, compact_at=1)
+    sessions = nacre.Sessions(store)
+    sessions.add_message("one", "user", "x")
+    sessions.add_alias("one", "uno")
+    sessions.fork("one", "two")
+    sessions.add_alias("two", "due")
+    for _ in range(50):
+        sessions.add_message("two", "user", "y")
+    sessions.truncate_history("two", 1)
+    sessions.save("two")
+    sessions.delete(other_names.KEY)
+    (tmp_path / "old").mkdir()
+    assert migrate(store, tmp_path / "old").ok
+    assert (sessions.resolve("uno"), sessions.resolve("due")) == ("one", "two")

@@ -1,4 +1,4 @@
-"""Other names of sessions: what the records of `nacre:aliases` say."""
+"""Other names of sessions: what the records of `nacre:aliases` and `nacre:aliases:2` say."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from nacre.entries import Note, Past
 
 KEY = "nacre:aliases"
 """The session that has them. It is derived: the meta of each session lists its own under `aliases`."""
+TABLES = (KEY, "nacre:aliases:2")
+"""All that have them. What one must no longer have is erased with it, once the other has the rest."""
 _KIND = "x.alias"
 
 
@@ -35,6 +37,23 @@ def read(past: Past, known: Names | None = None, *, after: int = 0) -> Names:
             known.keys[alias] = tuple(dict.fromkeys((*known.keys.get(alias, ()), key)))
             known.aliases[key] = tuple(dict.fromkeys((*known.aliases.get(key, ()), alias)))
     return known
+
+
+def join(tables: Iterable[Names]) -> Names:
+    """The names of several tables as one."""
+    filled = [table for table in tables if table.keys]
+    if len(filled) == 1:
+        return filled[0]
+    known = Names({}, {})
+    for alias, key in dict.fromkeys(pair for table in filled for pair in pairs(table)):
+        known.keys[alias] = (*known.keys.get(alias, ()), key)
+        known.aliases[key] = (*known.aliases.get(key, ()), alias)
+    return known
+
+
+def pairs(table: Names) -> list[tuple[str, str]]:
+    """Every name in a table, with a key that it was given to."""
+    return [(alias, key) for key, names in table.aliases.items() for alias in names]
 
 
 def notes(pairs: Iterable[tuple[str, str]]) -> tuple[Note, ...]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from nacre.entries import Unit
+from nacre.entries import Past, Unit
 from nacre.history import live, other_names
 from nacre.keys import is_internal
 from nacre.store.files import Files
@@ -28,10 +28,7 @@ class GivenNames:
         if not wanted:
             return
         if self._known is None:
-            # Whoever wrote what is there may have been killed before its flush.
-            self._store.run(other_names.KEY, Unit(wishes=(), creates=False))
-            names = self._store.read(other_names.KEY, other_names.read) or other_names.Names({}, {})
-            self._known = {(name, key) for key, given in names.aliases.items() for name in given}
+            self._known = {pair for table in other_names.TABLES for pair in self._in(table)}
         new = [pair for pair in wanted if pair not in self._known]
         if new:
             self._store.run(other_names.KEY, Unit(other_names.notes(new)))
@@ -40,11 +37,26 @@ class GivenNames:
             self._known.update(new)
 
     def restore(self) -> None:
-        """Make the table anew from the meta of all sessions, if there is none."""
-        if self._store.read(other_names.KEY, lambda _: True) is None:
-            for found in self._store.each(archived=False):
+        """Give every session the names that its meta lists: the table may have lost some, or be lost itself."""
+        for archived in (False, True):
+            for found in self._store.each(archived=archived):
                 if found.past.state.mp:
-                    self.give(found.key, live.meta(found.past, found.past.state))
+                    self.give(found.key, {"aliases": _own(found.past)})
+
+    def _in(self, table: str) -> list[tuple[str, str]]:
+        # Whoever wrote what is there may have been killed before its flush.
+        self._store.run(table, Unit(wishes=(), creates=False))
+        names = self._store.read(table, other_names.read)
+        return other_names.pairs(names) if names is not None else []
+
+
+def _own(past: Past) -> list[str]:
+    """The names that a session's meta lists, without those that a fork has from what it grew from."""
+    names = other_names.listed(live.meta(past, past.state))
+    headers = (record for record in past.back(past.n) if record.t == "open" and record.base is not None)
+    header = next(headers, None) if names else None
+    inherited = other_names.listed(live.meta(past, header.st)) if header is not None else []
+    return [name for name in names if name not in inherited]
 
 
 def _may_be_given(name: str) -> bool:
