@@ -160,3 +160,39 @@ def test_a_store_whose_folders_are_files_has_no_logs(root: Path) -> None:
     root.unlink()
     with home(root) as sessions:
         assert said(sessions) == ["a"]
+
+
+@pytest.mark.parametrize("was", ["active", "archived", "forked"])
+def test_what_was_written_under_another_name_goes_to_the_session(root: Path, was: str) -> None:
+    """The store could not even be read, so that nobody knew whose name it is."""
+    with nacre.open(root) as sessions:
+        sessions.add_message("first" if was == "forked" else "old", "user", "a")
+        if was == "forked":
+            sessions.fork("first", "old")
+        sessions.add_alias("old", "tg:1")
+        if was == "archived":
+            sessions.archive("old")
+    away = root.rename(root.with_name("away"))
+    with anew(root) as sessions:
+        sessions.add_message("tg:1", "user", "b")
+        sessions.set_summary("tg:1", "S")
+    away.rename(root)
+    for _ in range(2):
+        with home(root) as sessions:
+            assert [stored.message.content for stored in sessions.transcript("old")] == ["a", "b"]
+            assert said(sessions, "tg:1") == (["b"] if was == "archived" else ["a", "b"])
+            assert sessions.resolve("tg:1") == "old"
+            assert [info.key for info in sessions.list(prefix="tg")] == []
+
+
+def test_a_name_that_two_have_gets_a_session_of_its_own(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        for key in ("one", "two"):
+            sessions.add_message(key, "user", "a")
+            sessions.add_alias(key, "tg:1")
+    away = root.rename(root.with_name("away"))
+    with anew(root) as sessions:
+        sessions.add_message("tg:1", "user", "b")
+    away.rename(root)
+    with home(root) as sessions:
+        assert (said(sessions, "tg:1"), said(sessions, "one"), said(sessions, "two")) == (["b"], ["a"], ["a"])

@@ -84,14 +84,22 @@ class Migration(Struct, frozen=True, kw_only=True):
 
 
 def migrate(
-    store: Files, directory: str | os.PathLike[str], *, dry_run: bool = False, progress: Progress | None = None
+    store: Files,
+    directory: str | os.PathLike[str],
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    follows_names: bool = False,
 ) -> Migration:
     """Bring every earlier session in a directory, or in its `sessions`, into the store.
+
+    With `follows_names`, one whose key is another name of a session in the store is appended to that.
 
     It may be killed at any point and run again: nothing is lost, and nothing comes twice. Raises Refused if the store
     cannot be written; what was not migrated by then is as it was.
     """
-    walk = _Walk(store, os.path.abspath(directory), progress)  # noqa: PTH100 - paths are text here
+    place = os.path.abspath(directory)  # noqa: PTH100 - paths are text here
+    walk = _Walk(store, place, progress, follows_names=follows_names)
     if dry_run:
         return walk.summed_up(tuple(walk.look()))
     with _alone(store, walk.directory):
@@ -124,7 +132,7 @@ def migrate_at_start(store: Files) -> Migration:
 class _Walk:
     """One walk over the files of a directory."""
 
-    def __init__(self, store: Files, directory: str, progress: Progress | None) -> None:
+    def __init__(self, store: Files, directory: str, progress: Progress | None, *, follows_names: bool = False) -> None:
         self.directory = directory
         self._store = store
         self._ops = ops_of(store)
@@ -132,7 +140,7 @@ class _Walk:
         self._own = f"{store.location}/sessions"
         self._progress = progress
         self._now = timestamp(self._ops.now())
-        self._planner = Planner(store, self._now)
+        self._planner = Planner(store, self._now, follows_names=follows_names)
         self._names = GivenNames(store)
         self._known: list[Source] = []
 

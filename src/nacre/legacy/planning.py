@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from nacre.entries import Past
 from nacre.errors import Conflict
 from nacre.legacy.continuation import Continuation, begins, continuation, knows, rests_in
-from nacre.legacy.documents import Legacy
+from nacre.legacy.documents import Base, Legacy
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.log.reader import reading
+from nacre.sessions import Sessions
 from nacre.store.files import Files
 
 Outcome = Literal["migrated", "separate", "appended", "finished", "empty", "unreadable", "failed"]
@@ -29,15 +32,21 @@ class Plan(NamedTuple):
 
 
 class Planner:
-    """Looks at the store and decides; changes nothing."""
+    """Looks at the store and decides; changes nothing.
 
-    def __init__(self, store: Files, now: str) -> None:
+    With `follows_names` a session whose key is another name of one in the store is that one gone on.
+    """
+
+    def __init__(self, store: Files, now: str, *, follows_names: bool = False) -> None:
         self._store = store
         self._now = now
+        self._names = Sessions(store) if follows_names else None
         self._planned: dict[str, Legacy] = {}
 
     def plan(self, legacy: Legacy, src: dict[str, Any]) -> Plan:
         """Decide what to do with a session that came from `src`."""
+        if self._names is not None and (key := self._names.resolve(legacy.key)) != legacy.key:
+            legacy = replace(legacy, key=key, base=self._store.read(key, _nothing_of))
         if legacy.is_empty and (legacy.base is None or not self._is_active(legacy.key)):
             # A document that goes on from a log, and has nothing, says that all of it was dropped.
             return Plan("empty", legacy.key)
@@ -85,6 +94,12 @@ class Planner:
     def _is_active(self, key: str) -> bool:
         with reading(ops_of(self._store), Place.of(self._store.location, key)) as found:
             return found.past is not None
+
+
+def _nothing_of(past: Past) -> Base | None:
+    """What a document goes on from that was written without knowing the session: everything in it is new."""
+    header = past.find(1)
+    return Base(uid=header.uid, h=-1, kept=0) if header is not None and header.uid else None
 
 
 def ops_of(store: Files) -> Ops:

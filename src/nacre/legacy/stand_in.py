@@ -106,7 +106,7 @@ def bring_home(store: Files) -> Iterator[Migration]:
         if fd is None:
             continue
         try:
-            yield migrate(store, place)
+            yield migrate(store, place, follows_names=True)
             # They are in the store, and read back from it; a copy would outlive the session if that is deleted.
             for name in os.listdir(place):  # noqa: PTH208 - the same
                 if name.endswith(".json.migrated"):
