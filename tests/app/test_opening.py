@@ -41,7 +41,7 @@ def test_what_cannot_be_brought_home_stays_and_is_said(home: Path) -> None:
     (place / "bad.json").write_text("{")
     (home / "store").unlink()
     again = open_sessions(str(home / "store"), incognito=False)
-    assert again.notes[0] == "1 messages that were written while the store could not be used are in it now"
+    assert again.notes[0] == "1 messages that were written while the store could not be used are in it now: k"
     assert "bad.json could not be brought into the store" in again.notes[1]
     assert [path.name for path in place.glob("*.json*")] == ["bad.json"]
     again.sessions.close()

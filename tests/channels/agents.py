@@ -52,6 +52,7 @@ class App:
         self.notes: list[str] = []
         self.prices = Prices({})
         self.folder = None
+        self.trouble = ""
         self.tokens, self.most = 32_000, 50
         self._guards: dict[str, Approvals] = {}
         agent = Agent(provider=lambda: provider, tools=self.tools, guard=self._guard, system=lambda: system)

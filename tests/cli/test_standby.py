@@ -64,10 +64,12 @@ def test_chat_goes_on_without_the_store_and_the_next_one_brings_all_into_it(room
     assert (first.returncode, first.stdout) == (0, "main heard one\n")
     assert "THE STORE CANNOT BE USED" in first.stderr
     assert f"JSON documents in {room}/state/nacre/standby/" in first.stderr
+    assert first.stderr.lower().count("the store cannot be used") == 1
     told = run(room, "doctor", "--json")
-    checks = {(check["name"], check["status"]) for check in json.loads(told.stdout)["checks"]}
+    checks = [(check["name"], check["status"]) for check in json.loads(told.stdout)["checks"]]
     assert ("standby", "warn") in checks
-    assert {("store", "fail"), ("writing", "fail")} & checks
+    assert {("store", "fail"), ("writing", "fail")} & set(checks)
+    assert [name for name, _ in checks].count("store") == 1
     broken()
     second = run(room, "chat", "two")
     assert (second.returncode, "CANNOT BE USED" in second.stderr) == (0, False)
@@ -75,6 +77,24 @@ def test_chat_goes_on_without_the_store_and_the_next_one_brings_all_into_it(room
     said = sorted(sessions_in(room).values())
     assert [texts for texts in said if texts[0] != "before"] == [["one", "main heard one"], ["two", "main heard two"]]
     assert not list((room / "state").rglob("*.json*"))
+
+
+def test_a_chat_that_began_without_the_store_can_be_resumed_there_and_in_it(room: Path, broken: Any) -> None:
+    assert run(room, "chat", "one").returncode == 0
+    place = next((room / "state").rglob("chat-*.json"))
+    key = json.loads(place.read_text())["key"]
+    assert run(room, "chat", "-c", "two").stdout == "main heard two\n"
+    assert run(room, "chat", "-r", key, "three").stdout == "main heard three\n"
+    assert run(room, "chat", "-r", key[:-2], "four").stdout == "main heard four\n"
+    missing = run(room, "chat", "-r", "nobody", "five")
+    assert (missing.returncode, "there is no session 'nobody'" in missing.stderr) == (3, True)
+    broken()
+    home = run(room, "chat", "-c", "six")
+    assert (home.stdout, key in home.stderr) == ("main heard six\n", True)
+    assert [said for said in sessions_in(room)[key] if "heard" not in said] == ["one", "two", "three", "four", "six"]
+    with nacre.open(room / "store") as sessions:
+        (info,) = (info for info in sessions.list() if info.key == key)
+        assert (info.title, info.cwd) == ("one", str(room))
 
 
 def test_a_daemon_without_its_store_answers_and_is_not_ready(room: Path) -> None:

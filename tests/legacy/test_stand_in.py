@@ -9,13 +9,14 @@ import pytest
 
 import nacre
 from nacre import DurabilityUnknown, Message, Sessions, StoreError
-from nacre.entries import Note
+from nacre.entries import Describe, Note
 from nacre.history.live import RULES
 from nacre.legacy.stand_in import StandIn, bring_home
 from nacre.state import has_standby, standby_places
 from nacre.store.files import Files
 
 REASON = StoreError("it is broken")
+USER = {"role": "user", "content": "x"}
 Act = Callable[[Sessions], object]
 
 
@@ -196,3 +197,37 @@ def test_a_name_that_two_have_gets_a_session_of_its_own(root: Path) -> None:
     away.rename(root)
     with home(root) as sessions:
         assert (said(sessions, "tg:1"), said(sessions, "one"), said(sessions, "two")) == (["b"], ["a"], ["a"])
+
+
+def test_titles_and_folders_are_kept_and_listed_and_brought_home(root: Path) -> None:
+    with anew(root) as sessions:
+        sessions.set_meta("early", title="nothing was said")
+        for key in ("one", "two"):
+            sessions.submit(key, [Describe({"title": f"T {key}", "cwd": "/c"}), USER]).result()
+        sessions.set_meta("one", title="T 1")
+        sessions.append("one", "x.note", 1)
+    with anew(root) as sessions:
+        assert [(info.key, info.title, info.cwd) for info in sessions.list(order="key")] == [
+            ("one", "T 1", "/c"),
+            ("two", "T two", "/c"),
+        ]
+        assert sessions.get_meta("one") == {"title": "T 1", "cwd": "/c"}
+        sessions.add_message("new", "user", "x")
+        assert {info.key for info in sessions.list()} == {"one", "two", "new"}
+        assert list(sessions.list(archived=True)) == []
+    with home(root) as sessions:
+        assert sessions.get_meta("one") == {"title": "T 1", "cwd": "/c"}
+        assert not sessions.exists("early")
+
+
+def test_a_session_of_the_store_has_its_meta_and_keeps_it(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+        sessions.set_meta("k", title="T", legacy={"a": 1})
+    with anew(root) as sessions:
+        assert sessions.get_meta("k") == {"title": "T", "legacy": {"a": 1}}
+        sessions.add_message("k", "user", "b")
+    with anew(root) as sessions:
+        assert sessions.get_meta("k") == {"title": "T"}
+    with home(root) as sessions:
+        assert (said(sessions), sessions.get_meta("k")) == (["a", "b"], {"title": "T", "legacy": {"a": 1}})

@@ -61,8 +61,8 @@ def _stand_in(root: str, error: StoreError) -> Opened:
 def _notice(store: StandIn) -> str:
     return (
         f"THE STORE CANNOT BE USED: {store.reason}. Messages are saved as JSON documents in {store.location}, "
-        "and the next start with a usable store brings them into it. Until then there is no search, archive, fork "
-        "or memory, and titles and settings of a session are not kept."
+        "and the next start with a usable store brings them into it, with the titles and folders of new sessions. "
+        "Until then there is no search, archive, fork or memory."
     )
 
 
@@ -83,6 +83,7 @@ def _brought_home(sessions: Sessions) -> list[str]:
     finally:
         store.close()
     bad = [f"{one.file} could not be brought into the store: {one.detail}" for one in found if one.detail]
-    count = sum(one.messages for one in found if one.outcome in {"migrated", "separate", "appended"})
-    good = [f"{count} messages that were written while the store could not be used are in it now"] if count else []
-    return good + bad
+    brought = [one for one in found if one.outcome in {"migrated", "separate", "appended"}]
+    count, keys = sum(one.messages for one in brought), ", ".join(sorted({one.key for one in brought}))
+    good = f"{count} messages that were written while the store could not be used are in it now: {keys}"
+    return [good, *bad] if count else bad

@@ -70,7 +70,12 @@ def _checks(args: Namespace, out: Out, root: str) -> Iterator[Check]:
     yield _index(root)
     yield from _state_files()
     # What is above says more about the store.
-    yield from (check for check in settings_checks(args, out) if check.name != "store" or check.status != "ok")
+    yield from (check for check in settings_checks(args, out) if not _is_told(check, root))
+
+
+def _is_told(check: Check, root: str) -> bool:
+    """Tell whether a check of the settings is about the store that was looked at, or finds nothing wrong with one."""
+    return check.name == "store" and (check.status == "ok" or check.detail == f"{root} cannot be written")
 
 
 def _state_files() -> Iterator[Check]:

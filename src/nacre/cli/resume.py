@@ -24,7 +24,7 @@ from nacre.cli.failures import Failure
 from nacre.cli.flags import default_place
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
-from nacre.cli.refs import find, refuse_internal
+from nacre.cli.refs import Choice, choose, find, refuse_internal
 from nacre.cli.show import backend
 from nacre.cli.text import clean, cut
 from nacre.entries import Past
@@ -69,16 +69,23 @@ async def session_key(app: App, args: Namespace, out: Out) -> str:
 
 def open_session(app: App, ref: str, out: Out, *, internal: bool = False) -> str:
     """Find a session by reference and return its key; an archived one is opened again."""
-    if app.sessions.location == ":memory:":
-        if not app.sessions.exists(ref):
-            raise Failure("not_found", f"there is no session {ref!r}")
-        return ref
+    if app.sessions.location == ":memory:" or app.trouble:
+        return _find_without_store(app.sessions, ref, internal=internal)
     key = find(app.sessions, ref).key
     refuse_internal(key, allowed=internal)
     if not is_active(app.sessions, key):
         app.sessions.unarchive(key)
         out.note(f"{clean(key)} was archived; it is open again")
     return key
+
+
+def _find_without_store(sessions: Sessions, ref: str, *, internal: bool) -> str:
+    """Find a session in RAM, or one of what stands in for a store that cannot be used: nothing can be unarchived."""
+    refuse_internal(ref, allowed=internal)
+    if sessions.exists(ref):
+        return sessions.resolve(ref)
+    known = (Choice(info.key, info.title, ()) for info in sessions.list())
+    return choose(ref, known, "session", hint="`nacre chat -r` lists the sessions")
 
 
 def newest_here(sessions: Sessions, folder: Path) -> str | None:

@@ -137,7 +137,7 @@ def read_document(data: bytes, name: str, *, changed: datetime | None = None) ->
         created=moment(document.get("created")),
         updated=moment(document.get("updated")),
         changed=changed,
-        meta=meta_from({"legacy": rest}) if rest else {},
+        meta=meta_from({**_own_meta(document), **({"legacy": rest} if rest else {})}),
         bad=bad,
         base=_base(document.get("base")),
         sha256=sha256(data).hexdigest(),
@@ -191,7 +191,9 @@ def describe(meta: bytes, name: str) -> tuple[str, str]:
     return key_from(about.get("key") if isinstance(about, dict) else None, name), sha256(meta).hexdigest()
 
 
-_DOCUMENT = frozenset(("key", "messages", "summary", "created", "updated", "base"))
+META = "nacre_meta"
+"""The field of a document that has the session's meta, if nacre wrote it."""
+_DOCUMENT = frozenset(("key", "messages", "summary", "created", "updated", "base", META))
 _META = frozenset(("key", "summary", "skip", "count", "created_at", "updated_at"))
 _CONTENT = frozenset(("content", "tool_calls"))
 _BAD = object()
@@ -315,6 +317,11 @@ def meta_from(fields: dict[str, Any]) -> dict[str, Any]:
         return dict(plain(fields, "meta"))
     except InvalidMessage:
         return {}
+
+
+def _own_meta(document: dict[str, Any]) -> dict[str, Any]:
+    meta = document.get(META)
+    return meta if isinstance(meta, dict) else {}
 
 
 def _base(value: Any) -> Base | None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from nacre.entries import Message, plain, say, timestamp
 from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError
-from nacre.legacy.documents import Base, Legacy, Unreadable, spelled
+from nacre.legacy.documents import META, Base, Legacy, Unreadable, spelled
 from nacre.legacy.messages import to_earlier
 from nacre.legacy.sources import Source, free_path, read, sources
 from nacre.log.names import stem
@@ -37,6 +37,7 @@ class Session(Struct, frozen=True, kw_only=True):
     summary: str = ""
     created: datetime
     updated: datetime
+    meta: dict[str, Any] = {}
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -68,6 +69,7 @@ class _Held:
         self.path = path
         self.base = base
         self.rest = rest or {}
+        self.meta = session.meta
         self.dropped = 0
 
     @property
@@ -78,6 +80,7 @@ class _Held:
             summary=self.summary,
             created=self.created,
             updated=self.updated,
+            meta=self.meta,
         )
 
     def drop(self, count: int) -> None:
@@ -96,6 +99,8 @@ class _Held:
             "created": spelled(self.created),
             "updated": spelled(self.updated),
         }
+        if self.meta:
+            fields[META] = self.meta
         if self.base is not None:
             fields["base"] = msgspec.to_builtins(self.base)
         return json.dumps(fields, indent=2, ensure_ascii=False).encode() + b"\n"
@@ -173,6 +178,21 @@ class SessionManager:
             dead = len(self._session(key).messages) - max(keep_last, 0)
             if dead > 0:
                 self._changed(key).drop(dead)
+
+    def sessions(self) -> list[Session]:
+        """Every session that is in memory; those that are only elsewhere are not."""
+        with self._lock:
+            return [held.session for held in self._held.values()]
+
+    def get_meta(self, key: str) -> dict[str, Any]:
+        """The session's meta."""
+        with self._lock:
+            return self._session(key).meta
+
+    def set_meta(self, key: str, meta: dict[str, Any]) -> None:
+        """Replace the session's meta."""
+        with self._lock:
+            self._changed(key).meta = _without_rest(meta)
 
     def save(self, key: str) -> None:
         """Write the session's document anew, durably; raises Refused if the one before it is all there is."""
@@ -301,4 +321,10 @@ def session_of(legacy: Legacy, now: datetime) -> Session:
         summary=legacy.summary,
         created=legacy.created or legacy.updated or legacy.changed or now,
         updated=legacy.updated or legacy.created or legacy.changed or now,
+        meta=_without_rest(legacy.meta),
     )
+
+
+def _without_rest(meta: dict[str, Any]) -> dict[str, Any]:
+    """A meta without the fields of an earlier document, which stand in the document itself."""
+    return {field: value for field, value in meta.items() if field != "legacy"}

@@ -11,10 +11,11 @@ from nacre.entries import Describe, Note, Past, Rules, Say, Summarise, Unit, Wis
 from nacre.errors import DurabilityUnknown, StoreError
 from nacre.history import live
 from nacre.keys import is_internal
+from nacre.legacy.documents import spelled
 from nacre.legacy.migration import Migration, migrate
-from nacre.legacy.standby import fallback
+from nacre.legacy.standby import documents
 from nacre.state import standby_folder, standby_places
-from nacre.store.base import Generation
+from nacre.store.base import Generation, Listed
 from nacre.store.files import Files
 from nacre.store.transient import Transient
 
@@ -23,7 +24,7 @@ _MOST_PLACES = 16
 
 
 class StandIn(Transient):
-    """Sessions in RAM that are read from documents and saved to them; what is not a message lasts as long as this does.
+    """Sessions in RAM that are read from documents and saved to them: messages, summary and meta; no other records.
 
     What needs a store (archive, delete, fork) is refused. `reason` says why the store cannot be used.
     """
@@ -32,7 +33,7 @@ class StandIn(Transient):
         super().__init__(rules=rules)
         self.reason = str(error)
         self._fd, self.location = _take_place(root, error)
-        self._manager = fallback(root, error, place=self.location)
+        self._manager = documents(root, place=self.location)
         self._brought: set[str] = set()
 
     def run(self, key: str, unit: Unit) -> int:
@@ -53,6 +54,20 @@ class StandIn(Transient):
         with self._lock:
             self._bring(key)
             return super().generations(key, get)
+
+    def each(self, *, archived: bool) -> Iterator[Listed]:
+        """The sessions that have a document, or were asked for."""
+        with self._lock:
+            known = {session.key: session for session in self._manager.sessions()}
+            for key in known:
+                self._bring(key)
+            found = list(super().each(archived=archived))
+        for one in found:
+            if (session := known.get(one.key)) is not None:
+                # Its records have the time at which they were read from the document.
+                yield one._replace(created=spelled(session.created), updated=spelled(session.updated))
+            else:
+                yield one
 
     def move(self, key: str, *, archive: bool) -> None:
         self._refuse(f"session {key!r} cannot be {'archived' if archive else 'taken from the archive'}")
@@ -78,6 +93,8 @@ class StandIn(Transient):
         wishes: list[Wish] = [say(message) for message in self._manager.get_history(key)]
         if summary := self._manager.get_summary(key):
             wishes.append(Summarise(summary))
+        if meta := self._manager.get_meta(key):
+            wishes.append(Describe(meta))
         if wishes:
             super().run(key, Unit(wishes))
         self._brought.add(key)
@@ -91,8 +108,10 @@ class StandIn(Transient):
         elif said:
             for message in (super().read(key, lambda past: live.history(past, len(said))) or ())[-len(said) :]:
                 manager.add_full_message(key, message)
-        else:
+        elif not any(isinstance(wish, Describe) for wish in unit.wishes) or not manager.get_history(key):
+            # A meta without a message is saved with the first one.
             return
+        manager.set_meta(key, super().read(key, lambda past: live.meta(past, past.state)) or {})
         try:
             manager.save(key)
         except StoreError as error:

@@ -31,6 +31,11 @@ def fallback(
         "the store cannot be used; until it can, sessions are stored as JSON documents",
         extra={"directory": place or os.fspath(directory), "error": str(error)},
     )
+    return documents(directory, place=place, ops=ops)
+
+
+def documents(directory: str | os.PathLike[str], *, place: str = "", ops: Ops | None = None) -> SessionManager:
+    """The same, for whoever says by themselves that the store cannot be used."""
     calls = ops or Ops()
     return SessionManager(place or directory, ops=calls, elsewhere=_logs(calls, os.fspath(directory)))
 
@@ -90,5 +95,6 @@ class Logs:
                 summary=live.summary(past, past.state),
                 created=parse_time(past.header.created or found.updated),
                 updated=parse_time(found.updated),
+                meta=live.meta(past, past.state),
             )
             return Seen(session=session, uid="" if place.archived else past.header.uid, h=past.state.h)

@@ -96,6 +96,10 @@ class App(Protocol):
         """The store."""
 
     @property
+    def trouble(self) -> str:
+        """Why something stands in for the store; "" if nothing does."""
+
+    @property
     def kernel(self) -> Kernel:
         """Who gives words to their session."""
 
