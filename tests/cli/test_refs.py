@@ -54,6 +54,30 @@ def test_a_title_names_its_session(store: Nacre) -> None:
     assert found(store, "Tax return").key == "matrix:1"
 
 
+def test_another_name_of_a_session_names_it(store: Nacre) -> None:
+    with store.sessions() as sessions:
+        for name in ("telegram", "tg", "Tax return"):
+            sessions.add_alias("irc:general", name)
+        sessions.archive("irc:general")
+    assert [found(store, ref) for ref in ("telegram", "tg", "tg@2", "Tax return")] == [
+        Target("irc:general"),
+        Target("irc:general"),
+        Target("irc:general", 2),
+        Target("matrix:1"),
+    ]
+    assert store("sessions", "show", "tg").code == 0
+
+
+def test_another_name_of_two_sessions_is_ambiguous_and_one_that_is_gone_is_none(store: Nacre) -> None:
+    with store.sessions() as sessions:
+        for key in ("telegram:42", "irc:general"):
+            sessions.add_alias(key, "both")
+        sessions.with_internal_keys().append("nacre:aliases", "x.alias", {"alias": "lost", "key": "nobody"})
+        sessions.with_internal_keys().append("nacre:aliases", "x.alias", {"alias": "nacre:x", "key": "irc:general"})
+    assert [key for key, _ in refused(store, "both").candidates] == ["irc:general", "telegram:42"]
+    assert (refused(store, "lost").code, refused(store, "nacre:x").code) == (3, 3)
+
+
 def test_two_sessions_of_one_title_are_ambiguous(store: Nacre) -> None:
     store.fill("matrix:2", title="Tax return")
     assert refused(store, "Tax return").code == 4

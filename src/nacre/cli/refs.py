@@ -1,4 +1,4 @@
-"""How people name a session: by key, uid, title, row or path, and a record of it by `@n`.
+"""How people name a session: by key, uid, title, alias, row or path, and a record of it by `@n`.
 
 Internal sessions (`nacre:…`) are found by their exact key or path only.
 """
@@ -17,6 +17,7 @@ from nacre.cli import rows
 from nacre.cli.background import talks
 from nacre.cli.failures import Failure
 from nacre.errors import InvalidKey
+from nacre.history import other_names
 from nacre.keys import is_internal
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
@@ -195,6 +196,8 @@ def _searched(sessions: Sessions, ref: str) -> str:
     infos = [*sessions.list(), *sessions.list(archived=True)]
     title = ref.casefold()
     found = [info for info in infos if info.title.casefold() == title]
+    if not found and (keys := _by_alias(sessions, ref)):
+        return _single(ref, [(key, "") for key in keys])
     if not found and len(ref) >= _SHORTEST:
         found = [info for info in infos if info.key.startswith(ref)]
         found += _by_uid(ref, infos)
@@ -206,6 +209,15 @@ def _searched(sessions: Sessions, ref: str) -> str:
 def _different(found: list[SessionInfo]) -> list[tuple[str, str]]:
     """Keys with titles, each key once: generations of a session are one session."""
     return list({info.key: (info.key, info.title) for info in found}.values())
+
+
+def _by_alias(sessions: Sessions, ref: str) -> list[str]:
+    """The keys of the sessions that have this other name; they are not opened, for `is_key`'s reason."""
+    if is_internal(ref):
+        return []
+    tables = (sessions.read(table, other_names.read) for table in other_names.TABLES)
+    keys = other_names.join(table for table in tables if table is not None).keys.get(ref, ())
+    return [key for key in keys if is_key(sessions, key)]
 
 
 def _by_uid(ref: str, infos: list[SessionInfo]) -> Iterator[SessionInfo]:
