@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.state import locked, state_folder, write_whole
+from nacre.state import has_standby, locked, standby_folder, standby_places, state_folder, write_whole
 
 
 def test_the_state_folder_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +31,13 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) ->
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path / "file", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_stray_file_among_the_places_of_standby_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = Path(standby_folder("/store"))
+    (folder / "0").mkdir(parents=True)
+    (folder / ".DS_Store").write_text("x")
+    assert (standby_places("/store"), has_standby("/store")) == ([str(folder / "0")], False)
+    (folder / "0" / "k.json").write_text("{}")
+    assert has_standby("/store")

@@ -1,7 +1,7 @@
 """The files that nacre keeps for a user beside the store: where they are, and how one is replaced."""
 
 # The command line uses this before anything else is loaded, and pathlib takes its time.
-# ruff: noqa: PTH103, PTH105, PTH108, PTH111, PTH118, PTH208
+# ruff: noqa: PTH103, PTH105, PTH108, PTH111, PTH112, PTH118, PTH208
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def standby_places(root: str) -> list[str]:
     """The folders in which they wait: one for each process that wrote at the same time."""
     folder = standby_folder(root)
     with suppress(FileNotFoundError, NotADirectoryError):
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        places = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
+        return [place for place in places if os.path.isdir(place)]
     return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,23 @@ def test_a_lock_that_cannot_be_had_is_said(home: Path) -> None:
     assert "is not in it yet" in again.notes[0]
     assert again.sessions.get_history("k") == []
     again.sessions.close()
+
+
+def test_a_store_that_can_only_be_read_is_closed_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[nacre.Sessions] = []
+    opening = nacre.open
+
+    def watched(place: str) -> nacre.Sessions:
+        made.append(opening(place))
+        return made[-1]
+
+    monkeypatch.setattr(nacre, "open", watched)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    opened = open_sessions(str(home / "store"), incognito=False)
+    assert "cannot be written" in opened.trouble
+    with pytest.raises(nacre.StoreError, match="closed"):
+        made[0].add_message("k", "user", "a")
+    opened.sessions.close()
 
 
 def test_an_error_that_is_not_about_the_place_is_not_hidden(home: Path) -> None:

@@ -35,8 +35,7 @@ def open_sessions(root: str, *, incognito: bool) -> Opened:
     if incognito:
         return Opened(nacre.open(":memory:"), [])
     try:
-        sessions = nacre.open(root)
-        _check_writable(root)
+        sessions = _open_to_write(root)
     except StoreError as error:
         if type(error) not in (StoreError, Refused):
             # Its version is newer, or it is damaged: that is not for another store to hide.
@@ -45,10 +44,13 @@ def open_sessions(root: str, *, incognito: bool) -> Opened:
     return Opened(sessions, _brought_home(sessions))
 
 
-def _check_writable(root: str) -> None:
-    """Raise Refused if nothing can be written: a store that may only be read can be opened."""
+def _open_to_write(root: str) -> Sessions:
+    """Open a store; raises Refused if nothing can be written, since one that may only be read can be opened."""
+    sessions = nacre.open(root)
     if not os.access(f"{root}/sessions", os.W_OK | os.X_OK):
+        sessions.close()
         raise Refused(f"{root} cannot be written; is its disk read-only?")
+    return sessions
 
 
 def _stand_in(root: str, error: StoreError) -> Opened:
