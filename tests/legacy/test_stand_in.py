@@ -231,3 +231,14 @@ def test_a_session_of_the_store_has_its_meta_and_keeps_it(root: Path) -> None:
         assert sessions.get_meta("k") == {"title": "T"}
     with home(root) as sessions:
         assert (said(sessions), sessions.get_meta("k")) == (["a", "b"], {"title": "T", "legacy": {"a": 1}})
+
+
+def test_other_names_are_known_where_the_store_can_be_read(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("old", "user", "a")
+        sessions.add_alias("old", "tg:1")
+    with anew(root) as sessions:
+        assert (said(sessions, "tg:1"), sessions.resolve("tg:1")) == (["a"], "old")
+        sessions.add_message("tg:1", "user", "b")
+    with home(root) as sessions:
+        assert (said(sessions, "old"), sessions.resolve("tg:1")) == (["a", "b"], "old")

@@ -9,11 +9,14 @@ from typing import NoReturn, TypeVar
 
 from nacre.entries import Describe, Note, Past, Rules, Say, Summarise, Unit, Wish, say
 from nacre.errors import DurabilityUnknown, StoreError
-from nacre.history import live
+from nacre.history import live, other_names
 from nacre.keys import is_internal
 from nacre.legacy.documents import spelled
 from nacre.legacy.migration import Migration, migrate
 from nacre.legacy.standby import documents
+from nacre.log.ops import Ops
+from nacre.log.place import Place
+from nacre.log.reader import reading
 from nacre.state import standby_folder, standby_places
 from nacre.store.base import Generation, Listed
 from nacre.store.files import Files
@@ -34,6 +37,7 @@ class StandIn(Transient):
         self.reason = str(error)
         self._fd, self.location = _take_place(root, error)
         self._manager = documents(root, place=self.location)
+        self._root = root
         self._brought: set[str] = set()
 
     def run(self, key: str, unit: Unit) -> int:
@@ -88,16 +92,23 @@ class StandIn(Transient):
 
     def _bring(self, key: str) -> None:
         """Read the document of a session, or its log, when it is first asked for."""
-        if key in self._brought or is_internal(key):
+        if key in self._brought or (is_internal(key) and key not in other_names.TABLES):
             return
+        if is_internal(key):
+            wishes: list[Wish] = [*other_names.notes(_names(self._root, key))]
+        else:
+            wishes = self._contents(key)
+        if wishes:
+            super().run(key, Unit(wishes))
+        self._brought.add(key)
+
+    def _contents(self, key: str) -> list[Wish]:
         wishes: list[Wish] = [say(message) for message in self._manager.get_history(key)]
         if summary := self._manager.get_summary(key):
             wishes.append(Summarise(summary))
         if meta := self._manager.get_meta(key):
             wishes.append(Describe(meta))
-        if wishes:
-            super().run(key, Unit(wishes))
-        self._brought.add(key)
+        return wishes
 
     def _save(self, key: str, unit: Unit) -> None:
         manager = self._manager
@@ -157,6 +168,15 @@ def _lock(place: str) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def _names(root: str, table: str) -> list[tuple[str, str]]:
+    """The other names of sessions in a table of the store; none if it cannot be read."""
+    try:
+        with reading(Ops(), Place.of(root, table)) as found:
+            return other_names.pairs(other_names.read(found.past)) if found.past is not None else []
+    except (OSError, StoreError):
+        return []
 
 
 def _n(past: Past) -> int:
