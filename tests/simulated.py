@@ -18,13 +18,13 @@ LOG = str(log_of(ROOT, "k"))
 SCRATCH = Place.of(ROOT, "k").scratch
 
 
-def store(ops: Ops, *, durability: Durability = "commit", max_open: int = 2) -> Files:
-    return Files(ROOT, rules=RULES, ops=ops, durability=durability, compact_at=1, max_open=max_open)
+def store(ops: Ops, *, durability: Durability = "commit", max_open: int = 2, marks: bool = False) -> Files:
+    return Files(ROOT, rules=RULES, ops=ops, durability=durability, compact_at=1, max_open=max_open, marks=marks)
 
 
-def opened(disk: Disk, *, durability: Durability = "commit", max_open: int = 2) -> nacre.Sessions:
-    """The store as a new process opens it."""
-    return nacre.Sessions(store(disk.process(), durability=durability, max_open=max_open))
+def opened(disk: Disk, *, durability: Durability = "commit", max_open: int = 2, marks: bool = False) -> nacre.Sessions:
+    """The store as a new process opens it; without marks, the calls that a test counts are those for the logs."""
+    return nacre.Sessions(store(disk.process(), durability=durability, max_open=max_open, marks=marks))
 
 
 def say(sessions: nacre.Sessions, *texts: str, key: str = "k") -> None:

@@ -15,7 +15,7 @@ from nacre.testing import Disk, Fault, Process, Snapshot, images
 
 
 def opened(process: Process) -> nacre.Sessions:
-    return nacre.Sessions(Files("/store", rules=RULES, ops=process, compact_at=1))
+    return nacre.Sessions(Files("/store", rules=RULES, ops=process, compact_at=1, marks=False))
 
 
 def texts(sessions: nacre.Sessions, key: str) -> list[object]:

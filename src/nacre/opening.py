@@ -32,13 +32,10 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
     if "://" in place:
         raise ConfigError(f"this version stores sessions in files or in memory, not at {place.split('://')[0]}://")
     from nacre.legacy.signs import is_due  # noqa: PLC0415 - the same
-    from nacre.log.marks import Marks  # noqa: PLC0415 - the same
-    from nacre.log.ops import Ops  # noqa: PLC0415 - the same
     from nacre.store.files import Files  # noqa: PLC0415 - the same
 
-    ops = Ops()
     root = os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111 - importing pathlib costs more than all this
-    store = Files(root, rules=RULES, ops=ops, durability=durability, marks=Marks(ops, root))
+    store = Files(root, rules=RULES, durability=durability)
     if is_due(store.ops, root):
         from nacre.legacy import migrate_at_start  # noqa: PLC0415 - once in the life of a store, if ever
 

@@ -209,7 +209,9 @@ class Work:
 
 
 def opened(process: Process, durability: Any = "commit") -> nacre.Sessions:
-    return nacre.Sessions(Files(ROOT, rules=RULES, ops=process, durability=durability, compact_at=1, max_open=2))
+    return nacre.Sessions(
+        Files(ROOT, rules=RULES, ops=process, durability=durability, compact_at=1, max_open=2, marks=False)
+    )
 
 
 def observed(sessions: nacre.Sessions) -> Life:

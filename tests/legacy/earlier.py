@@ -138,7 +138,7 @@ def planted(world: World, seed: int) -> Disk:
 
 
 def store(process: Process) -> Files:
-    return Files(ROOT, rules=RULES, ops=process, compact_at=1, max_open=2)
+    return Files(ROOT, rules=RULES, ops=process, compact_at=1, max_open=2, marks=False)
 
 
 def migrated(disk: Disk) -> Migration:

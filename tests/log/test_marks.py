@@ -238,7 +238,7 @@ def test_in_a_forked_child_marks_are_left_though_a_thread_was_at_them(folder: st
 def test_no_write_fails_for_a_mark(tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     ops = Ops()
-    sessions = Sessions(Files(root, rules=RULES, ops=ops, marks=Marks(ops, root)))
+    sessions = Sessions(Files(root, rules=RULES, ops=ops))
     (tmp_path / "store" / "marks").mkdir()
     assert sessions.add_message("k", "user", "hello") == 2
     sessions.close()
@@ -248,7 +248,7 @@ def test_what_each_kind_of_change_marks(tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     ops = Ops()
     marks = Marks(ops, root)
-    sessions = Sessions(Files(root, rules=RULES, ops=ops, marks=marks, compact_at=0))
+    sessions = Sessions(Files(root, rules=RULES, ops=ops, compact_at=0))
     position = marks.take(Position()).position
 
     def marked() -> list[str]:
@@ -378,7 +378,7 @@ def test_no_change_is_missed_however_writers_and_readers_take_turns(folder: str,
 @pytest.mark.parametrize("key", ["alice", "Alice B.", "telegram:alice"])
 def test_nothing_of_a_deleted_key_can_be_read_in_the_marks(folder: str, key: str) -> None:
     root = f"{folder}/store"
-    sessions = Sessions(Files(root, rules=RULES, marks=Marks(Ops(), root)))
+    sessions = Sessions(Files(root, rules=RULES))
     for _ in range(2):
         sessions.add_message(key, "user", "a")
         sessions.archive(key)

@@ -12,17 +12,17 @@ import pytest
 import nacre
 from nacre import sessions as door
 from nacre.errors import StoreError
-from nacre.log import batch, commit, ops, place, writer
+from nacre.log import batch, commit, keylock, marks, ops, place, plain, writer
 from nacre.store import files, transient, writers
 from nacre.testing import Disk
 from tests.simulated import opened
 from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
-MODULES = (door, batch, commit, ops, place, writer, files, transient, writers)
+MODULES = (door, batch, commit, keylock, marks, ops, place, plain, writer, files, transient, writers)
 Open = Callable[[], nacre.Sessions]
 
-STORES: dict[str, Open] = {"files": lambda: opened(Disk()), "memory": lambda: nacre.open(":memory:")}
+STORES: dict[str, Open] = {"files": lambda: opened(Disk(), marks=True), "memory": lambda: nacre.open(":memory:")}
 ERRORS: dict[str, Callable[[], BaseException]] = {
     "an interrupt": KeyboardInterrupt,
     "a timeout": lambda: TimeoutError("the turn took too long"),
@@ -83,9 +83,9 @@ def test_whoever_is_interrupted_gets_the_error_of_the_handler_and_nothing_is_hal
 def test_other_steps_that_a_timeout_interrupts_are_not_taken_for_a_failing_disk(act: str) -> None:
     def go_through(step: int) -> bool:
         disk, got = Disk(), list[BaseException]()
-        opened(disk).add_message("k", "user", "a")
+        opened(disk, marks=True).add_message("k", "user", "a")
         # Another process: what the first one wrote is flushed before anything is built on it.
-        sessions = opened(disk)
+        sessions = opened(disk, marks=True)
 
         def strike() -> None:
             raise TimeoutError("the turn took too long")
@@ -97,7 +97,7 @@ def test_other_steps_that_a_timeout_interrupts_are_not_taken_for_a_failing_disk(
                 got.append(raised)
                 raise
 
-        came = is_struck(step, work, ops, place, writer, handler=strike)
+        came = is_struck(step, work, keylock, marks, ops, place, plain, writer, handler=strike)
         assert {type(error) for error in got} <= {TimeoutError}, step
         sessions.add_message("k", "user", "c")
         assert [text for text in said(sessions, "k") if text != "b"] == ["a", "c"], step
@@ -109,7 +109,7 @@ def test_other_steps_that_a_timeout_interrupts_are_not_taken_for_a_failing_disk(
 
 def test_a_read_that_is_interrupted_gives_the_error_of_the_handler() -> None:
     def go_through(step: int) -> bool:
-        sessions, got = opened(Disk()), list[BaseException]()
+        sessions, got = opened(Disk(), marks=True), list[BaseException]()
         sessions.add_message("k", "user", "a")
 
         def strike() -> None:

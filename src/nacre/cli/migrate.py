@@ -13,8 +13,6 @@ from nacre.cli.output import Out
 from nacre.cli.place import root_of
 from nacre.cli.text import clean, several
 from nacre.history.live import RULES
-from nacre.log.marks import Marks
-from nacre.log.ops import Ops
 from nacre.store.files import Files
 
 if TYPE_CHECKING:
@@ -78,8 +76,7 @@ def _store(root: str, *, dry_run: bool) -> Iterator[Files]:
         with TemporaryDirectory() as empty:
             yield Files(empty, rules=RULES)
         return
-    ops = Ops()
-    store = Files(root, rules=RULES, ops=ops, marks=Marks(ops, root))
+    store = Files(root, rules=RULES)
     try:
         yield store
     finally:

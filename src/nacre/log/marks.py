@@ -15,9 +15,9 @@ Why no change is missed, as long as both are alive:
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as modes
-from contextlib import suppress
 from threading import RLock
 from typing import NamedTuple
 
@@ -55,8 +55,11 @@ class _File:
         self.fd = fd
 
     def __del__(self) -> None:
-        with suppress(OSError):
-            self._ops.close(self.fd)
+        # A signal may have struck before it had them.
+        ops, fd = getattr(self, "_ops", None), getattr(self, "fd", None)
+        if ops is not None and fd is not None:
+            with ignore_failure():
+                ops.close(fd)
 
 
 class _Seen(NamedTuple):
@@ -84,14 +87,12 @@ class Marks:
         if seen is not None and path in seen.paths and self._is_current(seen):
             return
         with self._lock:
-            try:
+            with ignore_failure():
                 if self._append(path):
                     return
-            except OSError:
-                pass
             # Readers that find no marks, or others than they know, scan the store.
             self._seen = None
-            with suppress(OSError):
+            with ignore_failure():
                 self._ops.unlink(self._path)
 
     def forget(self, *beginnings: str) -> None:
@@ -126,11 +127,10 @@ class Marks:
         self._seen = None
 
     def _is_current(self, seen: _Seen) -> bool:
-        try:
+        with ignore_failure():
             found = self._ops.fstat(seen.file.fd)
-        except OSError:
-            return False
-        return found.st_size == seen.size and found.st_nlink > 0
+            return found.st_size == seen.size and found.st_nlink > 0
+        return False
 
     def _append(self, path: str) -> bool:
         """Leave a mark that no reader has taken; False if that cannot be done."""
@@ -178,7 +178,7 @@ class Marks:
                 self._ops.write(file.fd, b"\n")
                 data = self._read(file.fd, 0)
             else:
-                raise OSError(f"{self._path} cannot be written")
+                raise OSError(errno.EIO, "marks cannot be written", self._path)
             is_known = position.file == name.decode(errors="replace") and position.offset <= end
             start = position.offset if is_known else 0
             if size <= _LARGEST:
@@ -198,7 +198,7 @@ class Marks:
         file = _File(self._ops, self._ops.open(self._path, flags, 0o600))
         found = self._ops.fstat(file.fd)
         if not modes.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise OSError(f"{self._path} is not a regular file of this user")
+            raise OSError(errno.EPERM, "not a regular file of this user", self._path)
         if found.st_size:
             return file, found.st_size
         self._ops.write(file.fd, b"#%b\n" % self._ops.random(8).hex().encode())

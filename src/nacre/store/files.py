@@ -55,7 +55,7 @@ class Files:
     """Sessions as files below one directory.
 
     At most `max_open` logs stay open between writes, and as many are written at once. Writers leave `marks` for the
-    index, if there are any.
+    index unless that is False: then the index finds their changes when it compares logs.
     """
 
     def __init__(  # noqa: PLR0913 - what a test or an operator may set
@@ -64,7 +64,7 @@ class Files:
         *,
         rules: Rules,
         ops: Ops | None = None,
-        marks: Marks | None = None,
+        marks: bool = True,
         durability: Durability = "commit",
         max_open: int = 64,
         compact_at: int = 256 * 1024,
@@ -72,7 +72,7 @@ class Files:
         self._root = root
         self._rules = rules
         self._ops = ops or Ops()
-        self._marks = marks
+        self._marks = Marks(self._ops, root) if marks else None
         self._relaxed = durability == "relaxed"
         self._compact_at = compact_at
         self._quarantine = Quarantine(self._ops, root, self._key_in)
