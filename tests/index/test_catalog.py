@@ -16,6 +16,9 @@ import pytest
 
 import nacre
 from nacre import Sessions
+from nacre.cli import discard
+from nacre.cli.failures import Failure
+from nacre.cli.place import is_active
 from nacre.entries import Page
 from nacre.history.live import RULES
 from nacre.history.paging import Wanted, parse_cursor
@@ -57,8 +60,7 @@ class Mortal(Ops):
 
 def opened(root: Path) -> Sessions:
     """The store as a new process opens it, with an index that trusts in marks alone."""
-    ops = Ops()
-    store = Files(str(root), rules=RULES, ops=ops, marks=Marks(ops, str(root)), durability="relaxed", compact_at=0)
+    store = Files(str(root), rules=RULES, durability="relaxed", compact_at=0)
     return Sessions(store).with_internal_keys()
 
 
@@ -116,8 +118,11 @@ def do_something(sessions: Sessions, chance: random.Random) -> None:
         lambda: [sessions.truncate_history(key, 1), sessions.save(key)],  # type: ignore[func-returns-value]
         lambda: sessions.clear(key),
         lambda: sessions.repair(key),
+        lambda: discard.discard(sessions, key, is_active=is_active(sessions, key)),
+        lambda: discard.restore(sessions.location, chance.choice(discard.items(sessions.location))),
+        lambda: discard.empty(sessions.location, chance.choice(discard.items(sessions.location))),
     ]
-    with suppress(nacre.StoreError):
+    with suppress(nacre.StoreError, Failure, IndexError):
         chance.choice([*work, work[0], work[0]])()
 
 
@@ -235,7 +240,7 @@ def test_a_session_that_was_forgotten_explains_it_too(root: Path, large: Index) 
 
 def grow_by_hand(root: Path, key: str) -> None:
     """Append to a log as a program does that leaves no marks."""
-    with Sessions(Files(str(root), rules=RULES)) as sessions:
+    with Sessions(Files(str(root), rules=RULES, marks=False)) as sessions:
         sessions.add_message(key, "user", "unmarked")
 
 

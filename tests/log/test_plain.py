@@ -408,7 +408,7 @@ def test_a_log_that_loses_its_plain_name_before_it_is_locked_is_not_renamed(root
     with nacre.Sessions(Files(str(root), rules=RULES)) as sessions:
         sessions.add_message("k", "user", "b")
     Path(place.plain).write_bytes(Path(place.log).read_bytes())
-    assert not archive_second(Gone(place), place, "~")
+    assert not archive_second(Gone(place), place, "~", None)
     assert not (root / "archive").exists()
 
 

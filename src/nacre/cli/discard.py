@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +18,7 @@ from nacre.errors import StoreError
 from nacre.history import live
 from nacre.log import blobs
 from nacre.log.keylock import KeyLock
+from nacre.log.marks import Marks
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
 from nacre.log.place import Place, make_folder, settle_names, uids_in, unlink_if_there
@@ -165,22 +165,23 @@ def _erase_followers(ops: Ops, place: Place, uid: str, stamp: str) -> None:
 
 def _discard(ops: Ops, place: Place, stamp: str, *, was_archived: bool) -> None:
     goal = f"{place.root}/trash/{place.name}.{place.archived}.{stamp}{'.archived' if was_archived else ''}.jsonl"
-    _locked(ops, place.log, lambda: ops.rename(place.log, goal))
+    _rename(ops, place, goal)
     settle_names(ops, f"{place.root}/trash")
     settle_names(ops, place.folder)
     for aside, home in _followers(place, place.archived, stamp):
         _move(ops, home, aside)
 
 
-def _locked(ops: Ops, path: str, act: Callable[[], None]) -> None:
-    """Do something with a log while nobody else does."""
-    fd = ops.open(path, os.O_RDWR | os.O_NOFOLLOW)
+def _rename(ops: Ops, place: Place, goal: str) -> None:
+    """Give a log its name in the trash while nobody else is at it, and mark that for the index."""
+    fd = ops.open(place.log, os.O_RDWR | os.O_NOFOLLOW)
     try:
         ops.flock(fd, wait=True)
-        held, named_ = ops.fstat(fd), ops.stat(path)
+        held, named_ = ops.fstat(fd), ops.stat(place.log)
         if (held.st_dev, held.st_ino) != (named_.st_dev, named_.st_ino):
-            raise Failure("locked", f"{path} was changed meanwhile", hint="try again")
-        act()
+            raise Failure("locked", f"{place.log} was changed meanwhile", hint="try again")
+        Marks(ops, place.root).leave(place.path)
+        ops.rename(place.log, goal)
     finally:
         ops.close(fd)
 
@@ -218,6 +219,8 @@ def _come_back(ops: Ops, path: str, place: Place) -> None:
     except FileExistsError:
         # An earlier try may have come this far.
         _refuse_taken(path, place)
+    # Behind the change: whoever takes the mark finds the log.
+    Marks(ops, place.root).leave(place.path)
     settle_names(ops, place.folder)
     ops.unlink(path)
     settle_names(ops, os.path.dirname(path))

@@ -212,6 +212,8 @@ class LogFile(Writer):
             make_folder(self._ops, goal.folder)
             self._leave_mark(goal)
             self._give_name(goal)
+            # Whoever took the mark before the log had that name has found nothing under it.
+            self._leave_mark(goal)
             with self._begun("archiving"):
                 self._close()
                 settle_names(self._ops, goal.folder)
@@ -246,6 +248,7 @@ class LogFile(Writer):
             if held:
                 self._leave_mark(goal)
                 self._ops.link(self._place.log, goal.log)
+                self._leave_mark(goal)
                 with self._begun("unarchiving"):
                     settle_names(self._ops, goal.folder)
                     self._ops.unlink(self._place.log)
@@ -261,7 +264,7 @@ class LogFile(Writer):
         if not self._place.plain:
             return
         with self._locked(create=False) as held:
-            is_younger = held and archive_second(self._ops, self._place, self.uid)
+            is_younger = held and archive_second(self._ops, self._place, self.uid, self._marks)
         if is_younger and (self.archive() or self.makes_way()):
             # Opening it gives it the name that is free now.
             self.exists()

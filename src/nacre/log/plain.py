@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 from nacre.errors import LogDamaged, SessionBusy
 from nacre.log.lines import Lines
+from nacre.log.marks import Marks
 from nacre.log.opening import open_log
 from nacre.log.ops import Ops
 from nacre.log.place import Place, make_folder, settle_names, unlink_if_there
@@ -85,7 +86,7 @@ def is_named(ops: Ops, place: Place, log: os.stat_result) -> bool:
     return _names(ops, place.log, log) or bool(place.plain and _names(ops, place.plain, log))
 
 
-def archive_second(ops: Ops, place: Place, uid: str) -> bool:
+def archive_second(ops: Ops, place: Place, uid: str, marks: Marks | None) -> bool:
     """Archive a second log, which has the plain name, if it is older than the active one, whose uid is given.
 
     Returns True if it is younger. One that has lost its uid, or has the same, stays where it is.
@@ -104,6 +105,9 @@ def archive_second(ops: Ops, place: Place, uid: str) -> bool:
             ops.unlink(place.plain)
         else:
             ops.rename(place.plain, goal.log)
+        if marks is not None:
+            marks.leave(place.plain[len(place.root) + 1 :])
+            marks.leave(goal.path)
         settle_names(ops, goal.folder)
         settle_names(ops, place.folder)
     finally:
