@@ -615,19 +615,21 @@ def time_of(record: Record) -> datetime:
 
 
 def parse_time(text: str) -> datetime:
-    """Read the time of a record; 1970 for one that is none, which `verify` reports and reading survives."""
+    """Read the time of a record, in UTC; 1970 for one that is none, which `verify` reports and reading survives."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        # Some times of the years 1 and 9999 are in no year of a calendar in UTC.
         return EPOCH
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def is_time(text: str) -> bool:
     """Tell whether a record's time is one, with its zone."""
     try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
+        moment = datetime.fromisoformat(text)
+        return moment.tzinfo is not None and moment.astimezone(UTC) is not None
+    except (ValueError, OverflowError):
         return False
 
 

@@ -16,6 +16,7 @@ import nacre
 from nacre import Message, Sessions, ToolCall
 from nacre.errors import StoreError
 from nacre.history.live import RULES
+from nacre.history.paging import Wanted
 from nacre.index import Index
 from nacre.log.ops import Ops
 from nacre.store.files import Files
@@ -424,14 +425,25 @@ def test_what_another_program_wrote_into_a_log_does_not_hide_the_others(
     assert "k" in [info.key for info in infos(index)]
 
 
-def test_a_session_whose_times_are_none_is_found_and_listed(root: Path, sessions: Sessions, index: Index) -> None:
+@pytest.mark.parametrize("time", ["yesterday, at noon     Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_session_whose_times_are_none_is_found_and_listed(
+    root: Path, sessions: Sessions, index: Index, time: str
+) -> None:
     sessions.add_message("k", "user", "word")
     sessions.close()
     lines = log_of(root, "k").read_bytes().splitlines()
-    changed = (re.sub(rb'"ts":"[^"]*"', b'"ts":"yesterday, at noon     Z"', line) for line in lines)
+    changed = (re.sub(rb'"ts":"[^"]*"', b'"ts":"%b"' % time.encode(), line) for line in lines)
     log_of(root, "k").write_bytes(b"".join(map(sealed, changed)))
     assert found(index, "word") == [("k", 2)]
     assert [(info.key, info.created.year) for info in infos(index)] == [("k", 1970)]
+    assert [info.created.year for info in Sessions(Files(str(root), rules=RULES)).page().items] == [1970]
+
+
+@pytest.mark.parametrize("limit", [2**62, 2**63 - 2, 2**63 - 1])
+def test_a_huge_limit_means_all(root: Path, index: Index, limit: int) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "word")
+    assert [info.key for info in index.page(Wanted(limit=limit)).items] == ["k"]
 
 
 def sealed(line: bytes) -> bytes:

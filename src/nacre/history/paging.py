@@ -17,6 +17,9 @@ from nacre.keys import is_internal
 Order = Literal["updated", "created", "bytes", "messages", "key"]
 Which = Literal["active", "archived", "all"]
 
+LARGEST = (1 << 63) - 1
+"""The largest number that an index can hold."""
+
 
 class Wanted(NamedTuple):
     """Which sessions are listed, and in which order.
@@ -96,14 +99,16 @@ def parse_cursor(cursor: str, *, order: str, reverse: bool) -> Place:
         place = msgspec.json.decode(urlsafe_b64decode(cursor.encode()), type=Place)
     except (ValueError, msgspec.MsgspecError):
         place = None
-    is_number = place is not None and isinstance(place.value, int)
-    if (
-        place is None
-        or (place.order, place.reverse) != (order, reverse)
-        or is_number != (order in ("bytes", "messages"))
-    ):
+    if place is None or (place.order, place.reverse) != (order, reverse) or not _has_value(place):
         raise InvalidArgument(f"cursor must be the cursor of an earlier page in the same order, not {cursor!r:.100}")
     return place
+
+
+def _has_value(place: Place) -> bool:
+    """Tell whether a place has a value that a list may be sorted by; numbers have 63 bits."""
+    if place.order in ("bytes", "messages"):
+        return isinstance(place.value, int) and abs(place.value) <= LARGEST
+    return isinstance(place.value, str)
 
 
 def sortable(moment: datetime) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from nacre.entries import Page, SessionInfo
 from nacre.history.labels import labels
-from nacre.history.paging import Wanted, cut, page_of
+from nacre.history.paging import LARGEST, Wanted, cut, page_of
 
 _COLUMNS = "log.key, title, live, created, updated, bytes, archived, uid, meta, pinned, cwd, role, model, last, state"
 _VALUES = {"updated": "updated", "created": "created", "bytes": "bytes", "messages": "live", "key": "key"}
@@ -81,7 +81,7 @@ class _Select:
                 where += [f"{value} {is_less}= ?", f"({value} {is_less} ? OR {tie})"]
                 values += [behind.value, behind.value, behind.key, behind.key, behind.generation]
         order = f"key {up}, uid {up}" if value == "key" else f"{value} {down}, key {up}, uid {up}"
-        limit = -1 if self._wanted.limit is None else self._wanted.limit + 1
+        limit = -1 if self._wanted.limit is None else min(self._wanted.limit + 1, LARGEST)
         select = f"SELECT {_COLUMNS} FROM {self._from} WHERE {' AND '.join(where)} ORDER BY {order} LIMIT {limit}"  # noqa: S608 - our own names
         return self._connection.execute(select, values).fetchall()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from datetime import UTC
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -14,6 +13,7 @@ from nacre.entries import parse_time
 from nacre.errors import LogDamaged, StoreError
 from nacre.history import live
 from nacre.history.overview import overview
+from nacre.history.paging import LARGEST, sortable
 from nacre.keys import is_internal
 from nacre.log.names import key_of, stem
 from nacre.log.opening import open_log
@@ -31,8 +31,6 @@ ACTIVE, ARCHIVED = "sessions", "archive"
 FOLDERS = (ACTIVE, ARCHIVED)
 SESSION, NOTHING, DELETED = "session", "nothing", "deleted"
 _ENDING = ".jsonl"
-# The largest number that SQLite takes.
-_LARGEST = (1 << 63) - 1
 
 Stat = tuple[int, int, int]
 """Inode, size and time of a log's file."""
@@ -207,7 +205,7 @@ def place_of(root: str, path: str) -> Place:
 
 def check(numbers: Iterable[int]) -> None:
     """Raise LogDamaged for what the index cannot hold: a number of more than 63 bits."""
-    if any(abs(number) > _LARGEST for number in numbers):
+    if any(abs(number) > LARGEST for number in numbers):
         raise LogDamaged("a record has a number of more than 63 bits")
 
 
@@ -246,8 +244,8 @@ def _seen(path: str, place: Place, found: Reading, file: os.stat_result) -> Seen
         uid=header.uid,
         title=it.title,
         live=live.count(found.past),
-        created=_sortable(created),
-        updated=_sortable(found.updated),
+        created=sortable(parse_time(created)),
+        updated=sortable(parse_time(found.updated)),
         cold=header.cold,
         bytes=file.st_size + header.cold,
         kind=SESSION,
@@ -262,11 +260,6 @@ def _seen(path: str, place: Place, found: Reading, file: os.stat_result) -> Seen
         counts=True,
         behind=True,
     )
-
-
-def _sortable(time: str) -> str:
-    """A time in the one form whose texts sort as the times do."""
-    return f"{parse_time(time).astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def _key(place: Place, sid: str) -> str:
