@@ -44,6 +44,37 @@ def test_jsonl_is_a_record_per_line(nacre: Nacre) -> None:
     assert {json.loads(line)["key"] for line in lines} == {"one", "two"}
 
 
+def test_a_person_is_given_the_cursor_and_told_no_wrong_number(nacre: Nacre) -> None:
+    nacre.fill("a", "b", "c", "d", "e")
+    first = nacre("s", "list", "-n", "2", "--sort", "key").err
+    assert first.startswith("3 more sessions; go on with --cursor ")
+    second = nacre("s", "list", "-n", "2", "--sort", "key", "--cursor", first.split()[-1])
+    assert "more sessions; go on with --cursor " in second.err
+    assert "3 more" not in second.err
+    third = nacre("s", "list", "-n", "2", "--sort", "key", "--cursor", second.err.split()[-1], "--json").json
+    assert [item["key"] for item in third["items"]] == ["e"]
+
+
+def test_a_huge_limit_lists_all(nacre: Nacre) -> None:
+    nacre.fill("a", "b")
+    document = nacre("s", "list", "-n", "9" * 23, "--json").json
+    assert (document["count"], document["has_more"]) == (2, False)
+
+
+def test_no_archived_sessions_are_not_no_sessions(nacre: Nacre) -> None:
+    nacre.fill("a")
+    assert "no archived sessions" in nacre("s", "list", "--archived").err
+
+
+def test_archived_sessions_of_another_prefix_are_not_hidden_ones(nacre: Nacre) -> None:
+    nacre.fill("cli:a", "irc:a", "irc:b")
+    assert nacre("s", "archive", "irc:a", "irc:b").code == 0
+    for _ in range(2):
+        assert "hidden" not in nacre("s", "list", "--prefix", "cli:").err
+        assert "2 archived sessions hidden" in nacre("s", "list", "--prefix", "irc:").err
+        assert "2 archived sessions hidden" in nacre("s", "list").err
+
+
 def test_a_cursor_goes_on_where_the_last_list_ended(nacre: Nacre) -> None:
     nacre.fill(*"abcde")
     keys: list[str] = []

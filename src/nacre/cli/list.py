@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from nacre.history.paging import Order
     from nacre.index.warm import Listed
     from nacre.render.quarantine import Notice
-    from nacre.sessions import Sessions
 
     Info = SessionInfo | Listed
 
@@ -52,7 +52,7 @@ _MOST_REPORTED = 5
 
 
 class _Page(NamedTuple):
-    """What is shown of the list, and how it goes on; `hidden` is the number of archived sessions."""
+    """What is shown of the list, and how it goes on; `hidden` is the number of archived sessions with that prefix."""
 
     infos: Sequence[Info]
     total: int
@@ -142,32 +142,38 @@ def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
 
 def _read(args: Namespace) -> _Page:
     """The list as the library gives it."""
-    from nacre.errors import InvalidArgument  # noqa: PLC0415 - a list that is up to date loads nothing of the library
-    from nacre.history.labels import tags_in  # noqa: PLC0415 - the same
+    from nacre.history.labels import tags_in  # noqa: PLC0415 - a list that is up to date loads nothing of the library
 
+    _check_cursor(args)
     with opened(args) as sessions:
-        try:
-            page = sessions.page(
-                which="all" if args.all else "archived" if args.archived else "active",
-                prefix=args.prefix,
-                tags=tags_in(",".join(args.tag)),
-                pinned=args.pinned,
-                folder=None if args.folder is None else os.path.realpath(os.path.expanduser(args.folder)),
-                internal=args.internal,
-                order=_SORTS[args.sort],
-                reverse=args.reverse,
-                limit=None if args.limit is None else _positive(args.limit),
-                cursor=args.cursor,
-            )
-        except InvalidArgument as error:
-            raise Failure(
-                "not_found", f"the cursor {args.cursor!r} is not in this list", hint="start again without --cursor"
-            ) from error
-        return _Page(page.items, page.total, page.cursor, _count_archived(sessions))
+        page = sessions.page(
+            which="all" if args.all else "archived" if args.archived else "active",
+            prefix=args.prefix,
+            tags=tags_in(",".join(args.tag)),
+            pinned=args.pinned,
+            folder=None if args.folder is None else os.path.realpath(os.path.expanduser(args.folder)),
+            internal=args.internal,
+            order=_SORTS[args.sort],
+            reverse=args.reverse,
+            limit=None if args.limit is None else min(_positive(args.limit), sys.maxsize),
+            cursor=args.cursor,
+        )
+        hidden = sessions.page(which="archived", prefix=args.prefix, internal=True, limit=0).total
+        return _Page(page.items, page.total, page.cursor, hidden)
 
 
-def _count_archived(sessions: Sessions) -> int:
-    return sessions.page(which="archived", internal=True, limit=0).total
+def _check_cursor(args: Namespace) -> None:
+    from nacre.errors import InvalidArgument  # noqa: PLC0415 - the same
+    from nacre.history.paging import parse_cursor  # noqa: PLC0415 - the same
+
+    if args.cursor is None:
+        return
+    try:
+        parse_cursor(args.cursor, order=_SORTS[args.sort], reverse=args.reverse)
+    except InvalidArgument as error:
+        raise Failure(
+            "not_found", f"the cursor {args.cursor!r} is not in this list", hint="start again without --cursor"
+        ) from error
 
 
 def _warm(root: str, args: Namespace) -> _Page | None:
@@ -193,6 +199,9 @@ def _warm(root: str, args: Namespace) -> _Page | None:
         hidden = sum(name.endswith(".jsonl") for name in os.listdir(f"{root}/archive"))
     except OSError:
         hidden = 0
+    if hidden and args.prefix:
+        # A file's name does not always tell how its key begins.
+        return None
     return _Page(infos, len(infos), None, hidden)
 
 
@@ -220,7 +229,9 @@ def _print(out: Out, page: _Page, args: Namespace, aside: Mapping[str, Notice]) 
     else:
         out.note(_nothing(args))
     if page.cursor is not None:
-        out.note(f"{several(page.total - len(page.infos), 'more session')}; use --limit or --cursor to see more")
+        # How many are behind a later page, no page tells.
+        more = several(page.total - len(page.infos), "more session") if args.cursor is None else "more sessions"
+        out.note(f"{more}; go on with --cursor {page.cursor}")
 
 
 def _nothing(args: Namespace) -> str:
@@ -228,6 +239,8 @@ def _nothing(args: Namespace) -> str:
         return f"no session was started in {clean(os.path.realpath(os.path.expanduser(args.folder)))} or below it"
     if args.tag or args.pinned:
         return "no session has these labels"
+    if args.archived and not args.prefix:
+        return "no archived sessions"
     return "no sessions yet" if not args.prefix else f"no key starts with {args.prefix!r}"
 
 

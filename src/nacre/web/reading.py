@@ -15,7 +15,7 @@ from nacre.agent.ports import Usage
 from nacre.entries import Describe, Hit, Message, Past, Record, SessionInfo, Unit, message_of, time_of
 from nacre.errors import Conflict, InvalidArgument, SessionNotFound
 from nacre.history import live
-from nacre.history.paging import Order
+from nacre.history.paging import Order, parse_cursor
 from nacre.log.tail import Header
 from nacre.render.quarantine import Notice, notices
 from nacre.render.usage import summed
@@ -85,17 +85,20 @@ def added(notes: Iterator[object] | Sequence[object]) -> Usage:
 
 def listed(sessions: Sessions, query: shapes.ListQuery) -> shapes.SessionList:
     """A page of the list."""
-    try:
-        page = sessions.page(
-            which=query.state,
-            prefix=query.prefix,
-            order=_SORTS[query.sort],
-            reverse=query.order == "reverse",
-            limit=query.limit,
-            cursor=query.cursor or None,
-        )
-    except InvalidArgument as error:
-        raise _lost(query.cursor) from error
+    order, is_reverse = _SORTS[query.sort], query.order == "reverse"
+    if query.cursor:
+        try:
+            parse_cursor(query.cursor, order=order, reverse=is_reverse)
+        except InvalidArgument as error:
+            raise _lost(query.cursor) from error
+    page = sessions.page(
+        which=query.state,
+        prefix=query.prefix,
+        order=order,
+        reverse=is_reverse,
+        limit=query.limit,
+        cursor=query.cursor or None,
+    )
     aside = notices(sessions.quarantine())
     return shapes.SessionList(
         count=len(page.items),
