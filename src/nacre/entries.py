@@ -151,6 +151,7 @@ class Hit(Struct, frozen=True, kw_only=True):
 class SessionInfo(Struct, frozen=True, kw_only=True, gc=False):
     """What a listing says of a session.
 
+    It was `updated` when something was last said or done in it; tags, pins, titles and repairs do not count.
     `tags`, `pinned` and `cwd`, the folder of a chat, are from its meta. `role`, `model` and `last`, the first words,
     are those of the last live message, and `state` tells by it how the session stands: "idle", "unanswered",
     "interrupted" in the middle of a turn, or "damaged" if it cannot be read.

@@ -56,7 +56,7 @@ from nacre.entries import (
 )
 from nacre.errors import Conflict, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import live, other_names
-from nacre.history.overview import overview
+from nacre.history.overview import overview, when_updated
 from nacre.history.paging import Order, Wanted, Which, page_of, parse_cursor
 from nacre.keys import is_internal
 from nacre.log.ids import fingerprint, note
@@ -397,7 +397,7 @@ class Sessions:
                 key=found.key,
                 messages=live.count(found.past),
                 created=parse_time(found.created or found.updated),
-                updated=parse_time(found.updated),
+                updated=parse_time(when_updated(found.past, found.updated)),
                 bytes=found.size,
                 archived=found.archived,
                 generation=found.past.uid,

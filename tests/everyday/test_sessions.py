@@ -7,11 +7,13 @@ import signal
 import threading
 
 import httpx
+import pytest
 
 from nacre.memory.ledger import KEY as MEMORY
 from tests.everyday.conftest import Person
 from tests.everyday.model import Model, Reply, Request, echo
 from tests.everyday.terminal import Screen
+from tests.paths import log_of
 
 TURNS = 30
 
@@ -31,6 +33,21 @@ def test_thirty_one_shot_turns_with_continue_are_one_conversation(person: Person
     assert [text for text in said if text.startswith("turn ")] == [f"turn {n}" for n in range(1, TURNS + 1)]
     with person.sessions() as sessions:
         assert sessions.exists(MEMORY)
+
+
+@pytest.mark.parametrize("act", [("tag", "done"), ("pin",), ("rename", "Topic A"), ("repair",)], ids=lambda act: act[0])
+def test_continue_takes_the_last_conversation_whatever_was_done_to_others(person: Person, act: tuple[str, ...]) -> None:
+    here = person.folder("work")
+    first, second = (person.ask(text, at=here)["session"] for text in ("topic A", "topic B"))
+    verb, *words = act
+    if verb == "repair":
+        log = log_of(person.store, first)
+        log.write_bytes(log.read_bytes().replace(b"topic A", b"topic X", 1))
+    done = person.nacre("sessions", verb, first, *words)
+    assert done.code == (7 if verb == "repair" else 0), done
+    assert keys(person) == [second, first]
+    assert person.nacre("sessions", "show", "@last", "--json").json["key"] == second
+    assert person.ask("-c", "go on", at=here)["session"] == second
 
 
 def test_continue_takes_the_chat_of_the_folder_it_is_in(person: Person) -> None:

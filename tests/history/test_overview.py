@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nacre.entries import Recalled, Record
-from nacre.history.overview import overview
+from nacre.history.overview import overview, when_updated
 
 
 class Broken(Recalled):
@@ -18,3 +18,7 @@ class Broken(Recalled):
 def test_a_session_whose_last_message_cannot_be_read_is_listed_as_damaged() -> None:
     found = overview(Broken([]))
     assert (found.state, found.title, found.tags, found.last) == ("damaged", "", (), "")
+
+
+def test_a_session_that_cannot_be_read_was_updated_with_its_last_record() -> None:
+    assert when_updated(Broken([]), "2026-11-17T00:00:00.000Z") == "2026-11-17T00:00:00.000Z"

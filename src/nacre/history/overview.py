@@ -11,6 +11,8 @@ from nacre.history.labels import labels
 from nacre.history.text import text_of
 
 _LONGEST = 160
+# Labels and titles, and what rewriting a log leaves at its end: nobody said anything.
+_ABOUT = frozenset(("meta", "mark", "ids"))
 
 
 class Overview(NamedTuple):
@@ -47,6 +49,17 @@ def overview(past: Past) -> Overview:
     if last is None:
         return found
     return found._replace(role=last.role, model=last.model or "", last=_words(last), state=_state(last))
+
+
+def when_updated(past: Past, last: str) -> str:
+    """When something was last said or done in a session; `last` is the time of its last record, whatever that is.
+
+    To tag, pin, rename or repair a session does not make it the one that a person was last in.
+    """
+    try:
+        return next((record.ts for record in past.back(past.n) if record.t not in _ABOUT), last)
+    except (OSError, StoreError):
+        return last
 
 
 def _state(last: Message) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from nacre.entries import parse_time
 from nacre.errors import LogDamaged, StoreError
 from nacre.history import live
-from nacre.history.overview import overview
+from nacre.history.overview import overview, when_updated
 from nacre.history.paging import LARGEST, sortable
 from nacre.keys import is_internal
 from nacre.log.names import key_of, stem
@@ -245,7 +245,7 @@ def _seen(path: str, place: Place, found: Reading, file: os.stat_result) -> Seen
         title=it.title,
         live=live.count(found.past),
         created=sortable(parse_time(created)),
-        updated=sortable(parse_time(found.updated)),
+        updated=sortable(parse_time(when_updated(found.past, found.updated))),
         cold=header.cold,
         bytes=file.st_size + header.cold,
         kind=SESSION,

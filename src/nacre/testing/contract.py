@@ -861,6 +861,17 @@ def list_gives_true_keys_and_counts(open_store: Open) -> None:
         _same([info.created <= info.updated for info in infos.values()], [True, True])
 
 
+def labels_do_not_make_a_session_newer(open_store: Open) -> None:
+    """A session was updated when something was last said or done in it, not when it was tagged or renamed."""
+    with open_store() as sessions:
+        _add(sessions, "a", "labelled")
+        before = sessions.page().items[0].updated
+        sessions.set_meta("labelled", title="A title", tags=["done"], pinned=True)
+        _same([info.updated for info in sessions.list()], [before])
+        _add(sessions, "b", "labelled")
+        _same([info.updated >= before for info in sessions.list()], [True])
+
+
 def list_filters_by_prefix(open_store: Open) -> None:
     """The prefix is one of the true key, whatever characters it has."""
     with open_store() as sessions:
@@ -1606,6 +1617,7 @@ STORE_CONTRACT: tuple[Check, ...] = (
     own_records_outlive_compaction,
     save_changes_nothing_that_can_be_seen,
     list_gives_true_keys_and_counts,
+    labels_do_not_make_a_session_newer,
     list_filters_by_prefix,
     list_gives_the_newest_first,
     a_page_is_followed_by_the_next_one,
