@@ -305,6 +305,32 @@ def test_a_log_that_a_writer_is_at_is_looked_at_again(root: Path, large: Index) 
     assert counts(large, limit=50) == {1, 2}
 
 
+@pytest.mark.parametrize("act", ["archive", "unarchive"])
+def test_a_log_that_is_looked_for_just_before_it_gets_its_name_is_found_later(
+    root: Path, large: Index, act: str
+) -> None:
+    def look() -> list[str]:
+        return [info.key for info in large.page(Wanted(which="all", limit=50)).items if info.archived]
+
+    class Looks(Ops):
+        def rename(self, old: str, new: str) -> None:
+            look()
+            super().rename(old, new)
+
+        def link(self, old: str, new: str) -> None:
+            look()
+            super().link(old, new)
+
+    if act == "unarchive":
+        with nacre.open(root) as sessions:
+            sessions.archive("k3")
+        assert look() == ["k3"]
+    with Sessions(Files(str(root), rules=RULES, ops=Looks())) as sessions:
+        getattr(sessions, act)("k3")
+    assert look() == (["k3"] if act == "archive" else [])
+    assert ("k3" in keys(large)) == (act == "unarchive")
+
+
 def test_a_log_that_cannot_be_read_is_left_out_until_it_can(root: Path, large: Index) -> None:
     log = log_of(root, "k6")
     data = log.read_bytes()
