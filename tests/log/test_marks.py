@@ -410,6 +410,14 @@ def test_what_writers_know_of_forgotten_marks_is_not_taken_for_a_mark(folder: st
     assert text(folder).endswith("\n\nsessions/k~0a.jsonl\n")
 
 
+def test_forgetting_leaves_the_marks_of_others_alone(folder: str) -> None:
+    marks = Marks(Ops(), folder)
+    marks.leave(A)
+    before = text(folder)
+    marks.forget("sessions/k~0a.jsonl")
+    assert text(folder) == before
+
+
 def test_forgetting_needs_no_marks(folder: str) -> None:
     Marks(Ops(), folder).forget("sessions/k~0a.jsonl")
     assert list(Path(folder).iterdir()) == []

@@ -18,6 +18,7 @@ import pytest
 import nacre
 from nacre.history.live import RULES
 from nacre.legacy import migrate_at_start
+from nacre.log.marks import Marks, Position
 from nacre.log.ops import Ops
 from nacre.log.place import Place, make_folder, settle_names
 from nacre.log.plain import archive_second, path_now, rename_plain
@@ -410,6 +411,15 @@ def test_a_log_that_loses_its_plain_name_before_it_is_locked_is_not_renamed(root
     Path(place.plain).write_bytes(Path(place.log).read_bytes())
     assert not archive_second(Gone(place), place, "~", None)
     assert not (root / "archive").exists()
+
+
+def test_a_second_log_that_is_archived_is_marked_under_both_names(root: Path) -> None:
+    place = plain_on_disk(root)
+    marks = Marks(Ops(), str(root))
+    position = marks.take(Position()).position
+    assert not archive_second(Ops(), place, "~", marks)
+    (archived,) = (root / "archive").iterdir()
+    assert marks.take(position).paths == {f"sessions/{Path(place.plain).name}", f"archive/{archived.name}"}
 
 
 def test_where_a_log_is_now(root: Path) -> None:
