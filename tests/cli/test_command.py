@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -171,3 +172,45 @@ def test_what_is_not_installed_is_one_clear_line(nacre: Nacre, line: tuple[str, 
 
 def test_any_other_missing_module_is_a_mistake_of_ours() -> None:
     assert failure_of(ModuleNotFoundError("No module named 'nacre.nope'", name="nacre.nope")) is None
+
+
+READERS = [
+    ("s", "list"),
+    ("s", "list", "--json"),
+    ("s", "verify"),
+    ("s", "stats"),
+    ("s", "du"),
+    ("s", "trash", "list"),
+    ("s", "quarantine"),
+    ("memory", "list"),
+]
+
+
+@pytest.mark.parametrize("line", READERS, ids=" ".join)
+@pytest.mark.parametrize("what", ["file", "below a file", "dangling link"])
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_place_that_cannot_be_a_store_does_not_look_like_an_empty_one(
+    nacre: Nacre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...], what: str, is_named: bool
+) -> None:
+    place = tmp_path / "place"
+    if what == "dangling link":
+        place.symlink_to(tmp_path / "nothing")
+    else:
+        place.write_text("not a store")
+    store = place / "inside" if what == "below a file" else place
+    monkeypatch.setenv("NACRE_HOME", str(store))
+    done = nacre(*line, *(("--store", str(store)) if is_named else ()))
+    assert done.code == 1
+    assert f"{place} is not a directory" in done.err + done.out
+
+
+@pytest.mark.parametrize("line", READERS, ids=" ".join)
+def test_a_store_that_is_not_there_yet_is_said_to_be_so(
+    nacre: Nacre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("NACRE_HOME", str(tmp_path / "later"))
+    done = nacre(*line)
+    assert done.code == 0
+    assert done.err.count(f"no store at {tmp_path}/later yet") == 1
+    assert "no store" not in done.out
+    assert "no store" not in nacre(*line, "--quiet").err

@@ -49,7 +49,7 @@ def run(program: str, verb: str, flags: Flags, words: list[str]) -> int:
         Out(flags).write(help_of(program, verb, module))
         return OK
     args = Namespace(words=words) if verb in verbs.HIDDEN else parser_of(program, module).parse_args(words)
-    args.store, args.agent = flags.store, flags.agent
+    args.store, args.agent, args.quiet = flags.store, flags.agent, flags.quiet
     return module.run(args, Out(flags))
 
 

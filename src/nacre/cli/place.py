@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import Failure
 from nacre.cli.flags import default_place
+from nacre.cli.text import clean
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
@@ -19,13 +22,16 @@ def root_of(args: Namespace) -> str:
 
 
 def opened(args: Namespace, *, create: bool = False) -> Sessions:
-    """Open the store; one that was named and is not there is an error, the default one is then just empty."""
+    """Open the store; one that was named and is not there is an error, the default one is then just empty.
+
+    Raises Failure for a place that cannot be a store: it must not look like a store without sessions.
+    """
     from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - a list that is up to date opens nothing
     from nacre.opening import open as open_sessions  # noqa: PLC0415 - the same
 
     tell_warnings()
     root = root_of(args)
-    if create or os.path.isdir(root):
+    if _is_folder(root) or create:
         return open_sessions(root)
     if args.store:
         raise Failure(
@@ -33,7 +39,30 @@ def opened(args: Namespace, *, create: bool = False) -> Sessions:
             f"there is no store at {root}",
             hint="the first message creates one; check --store and --agent",
         )
+    if not getattr(args, "quiet", True):
+        sys.stderr.write(f"no store at {clean(root)} yet; the first message creates it\n")
     return open_sessions(":memory:")
+
+
+def _is_folder(path: str) -> bool:
+    """Tell whether there is a folder; False if there is nothing. Raises Failure for anything else."""
+    hint = "move it away, or choose another store with --store"
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if not os.path.islink(path):
+            return False
+        mode = 0
+    except NotADirectoryError:
+        above = os.path.dirname(path)
+        while not os.path.lexists(above):
+            above = os.path.dirname(above)
+        raise Failure("failed", f"{above} is not a directory, so there is no store at {path}", hint=hint) from None
+    except OSError as error:
+        raise Failure("failed", f"the store at {path} cannot be read: {error.strerror or error}", hint=hint) from error
+    if not stat.S_ISDIR(mode):
+        raise Failure("failed", f"{path} is not a directory", hint=hint)
+    return True
 
 
 def is_active(sessions: Sessions, key: str) -> bool:
