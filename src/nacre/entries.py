@@ -360,6 +360,34 @@ class Envelope(Struct, frozen=True, kw_only=True):
     br: int | None = None
 
 
+class Losses(Struct, frozen=True):
+    """What a read has met and could not find: records and large payloads; `is_more` if there may be more records."""
+
+    records: int = 0
+    payloads: int = 0
+    is_more: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.records or self.payloads or self.is_more)
+
+    def __add__(self, other: Losses) -> Losses:
+        is_more = self.is_more or other.is_more
+        return Losses(self.records + other.records, self.payloads + other.payloads, is_more)
+
+    @property
+    def text(self) -> str:
+        """Say it in a sentence; "" if nothing was lost."""
+        records = _counted(self.records, "record")
+        if self.is_more:
+            records = f"at least {records}" if records else "some records"
+        found = [text for text in (records, _counted(self.payloads, "large payload")) if text]
+        return f"{' and '.join(found)} cannot be read" if found else ""
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}" if number else ""
+
+
 class Past(Protocol):
     """What may be read of one generation of a session."""
 

@@ -123,7 +123,7 @@ def test_a_lost_payload_is_told_and_the_rest_exported(large: Nacre, tmp_path: Pa
     path = tmp_path / "k.jsonl"
     result = large("sessions", "export", "k", "--format", "jsonl", "-o", str(path))
     assert result.code == 6
-    assert "session 'k' has lost 1 large payload" in result.err
+    assert "session 'k': 1 large payload cannot be read" in result.err
     last = json.loads(path.read_text().splitlines()[-1])
     assert last["data"] == {"note": LONG, "other": f"blob:{other}"}
     assert last["blobs"] == ["/data/note", "/data/other"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import nacre
+from nacre.log.blobs import LOST
 from nacre.testing import Disk
 from tests.damage.frames import frames_of, make_earlier
 from tests.paths import log_of
@@ -134,7 +135,7 @@ def facts(sessions: nacre.Sessions) -> Facts:
     """What is in every session, without what stands in for a lost payload."""
     said = {key: [str(stored.message.content) for stored in sessions.transcript(key)] for key in KEYS}
     noted = {key: [sessions.get_summary(key), str(sessions.get_meta(key).get("note", ""))] for key in KEYS}
-    return Facts({key: [text for text in texts if not text.startswith("blob:")] for key, texts in said.items()}, noted)
+    return Facts({key: [text for text in texts if text != LOST] for key, texts in said.items()}, noted)
 
 
 def lost(before: Facts, now: Facts) -> set[str]:

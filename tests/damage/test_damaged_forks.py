@@ -172,7 +172,7 @@ def test_damage_in_what_a_fork_shares_costs_its_line_and_is_logged(
     (base,) = (f"{ROOT}/base/{name}" for name in names(disk, "base"))
     disk.write_durable(base, disk.read(base).replace(b'"content":"b"', b'"content":"B"'))
     assert said(opened(disk), "fork") == ["a", "c"]
-    assert caplog.messages == ["the history that a fork shares is damaged; the damaged part was skipped"]
+    assert caplog.messages == ["session 'fork': some records cannot be read; `nacre sessions verify fork` shows where"]
 
 
 def test_a_session_that_lost_its_header_keeps_its_large_payloads() -> None:
@@ -192,7 +192,7 @@ def test_what_a_fork_shares_may_have_become_too_short_and_that_is_said(
     disk.write_durable(base, b"".join(lines[:-1]))
     sessions = opened(disk)
     assert said(sessions, "fork") == PAST[:-1]
-    assert "the history that a fork shares is damaged" in caplog.text
+    assert "session 'fork': some records cannot be read" in caplog.text
     (finding,) = sessions.verify("fork").findings
     assert (finding.kind, finding.detail) == ("damage", "the file ends before that")
 

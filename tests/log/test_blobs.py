@@ -202,8 +202,8 @@ def test_a_lost_payload_costs_that_text_alone_and_is_said(root: Path, caplog: py
                 path.unlink()
         with caplog.at_level(logging.WARNING):
             texts = [str(message.content) for message in sessions.get_history("k")]
-        assert (texts[0][:5], texts[1:]) == ("blob:", ["small", OTHER])
-        assert "a large payload is lost" in caplog.text
+        assert texts == ["[a large payload is lost]", "small", OTHER]
+        assert "session 'k': 1 large payload cannot be read" in caplog.text
         assert [finding.kind for finding in sessions.verify("k").findings] == ["blob"]
 
 

@@ -53,6 +53,26 @@ def test_a_list_is_what_the_command_line_prints(echo: Site) -> None:
     assert item["created"].endswith("Z")
 
 
+def test_a_reading_of_everything_that_is_not_whole_says_so_each_time(echo: Site) -> None:
+    fill(echo, "telegram:42", *(f"message {at} " * 9 for at in range(3000)))
+    echo.sessions.truncate_history("telegram:42", 1)
+    echo.sessions.save("telegram:42")
+    assert get(echo, "/api/sessions/telegram:42", scope="whole")["unreadable"] is None
+    (cold,) = (Path(echo.sessions.location) / "cold").iterdir()
+    data = bytearray(cold.read_bytes())
+    data[len(data) // 2] ^= 4
+    cold.write_bytes(data)
+    assert get(echo, "/api/sessions/telegram:42")["unreadable"] is None
+    for _ in range(2):
+        found = get(echo, "/api/sessions/telegram:42", scope="whole")["unreadable"]
+        assert found["records"] > 0
+        assert found["text"] == f"{found['records']:,} records cannot be read"
+        assert found["command"] == "nacre sessions verify telegram:42"
+        page = echo.client.get("/s/telegram:42", params={"all": "1", "at": 2}).text
+        assert found["text"] in page
+        assert found["command"] in page
+
+
 def test_a_session_with_something_in_quarantine_says_so_until_it_is_settled(echo: Site) -> None:
     fill(echo, "telegram:42", "hello")
     echo.sessions.add_messages("telegram:42", [{"role": "user", "content": f"part {i}"} for i in range(2)])

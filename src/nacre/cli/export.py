@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from nacre.cli.failures import DAMAGED, OK, Failure
+from nacre.cli.notices import hush_losses
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
 from nacre.cli.show import View, backend, live_view, whole_view, written
 from nacre.cli.text import clean, several, size
-from nacre.entries import Past, Record
+from nacre.entries import Losses, Past, Record
 from nacre.log import blobs
 from nacre.log.format import fields, sealed_fields
+from nacre.log.past import LogPast, losses_of
+from nacre.render.quarantine import unreadable
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
@@ -68,12 +70,10 @@ def run(args: Namespace, out: Out) -> int:
     path = Path(args.output)
     if not to_stdout and not args.force:
         refuse_existing(path)
-    with opened(args) as sessions:
+    with opened(args) as sessions, hush_losses():
         key = find(sessions, args.ref).key
-        is_json = chosen.startswith("json")
-        lives = _lives(sessions, key) if is_json else []
-        pieces = _records(key, lives, chosen) if is_json else _pages(sessions, key, chosen, args, out)
-    damage = _damage(key, lives)
+        pieces, losses = (_records if chosen.startswith("json") else _pages)(sessions, key, chosen, args, out)
+    damage = _damage(key, losses)
     if to_stdout and not args.dry_run:
         for block in _blocks(pieces):
             out.raw(block)
@@ -81,7 +81,7 @@ def run(args: Namespace, out: Out) -> int:
         count = sum(map(len, _blocks(pieces))) if args.dry_run else write(path, _blocks(pieces), force=args.force)
         _tell(out, args, _receipt(args, key=key, chosen=chosen, count=count, damage=damage))
     if damage is not None:
-        out.warn(f"nacre: {clean(damage.message)}\n  {damage.hint}")
+        out.warn(f"nacre: {clean(damage.message)}\n  {clean(damage.hint)}")
     return OK if damage is None else DAMAGED
 
 
@@ -137,51 +137,53 @@ def refuse_existing(path: Path) -> None:
 
 
 class _Life(NamedTuple):
-    """One generation of a session: a line for each record, and the names of large payloads that are lost."""
+    """One generation of a session: a line for each record, and what of it is lost."""
 
     uid: str
     lines: list[bytes]
-    lost: set[str]
+    losses: Losses
 
 
 def _lives(sessions: Sessions, key: str) -> list[_Life]:
     def get(generation: Generation) -> _Life:
-        found = [_whole(generation.past, record, line) for record, line in written(generation.past)]
-        return _Life(generation.uid, [line for line, _ in found], {name for _, lost in found for name in lost})
+        past = generation.past
+        lines = [_whole(past, record, line) for record, line in written(past)]
+        return _Life(generation.uid, lines, losses_of(past))
 
     return backend(sessions).generations(key, get)
 
 
-def _whole(past: Past, record: Record, line: bytes) -> tuple[bytes, set[str]]:
-    """The line of a record with the large payloads in it that the log only names; and those of them that are lost."""
-    if record.blobs is None:
-        return line, set()
-    whole = past.whole(record)
-    lost = set(blobs.names(record)).intersection(blobs.names(replace(whole, blobs=record.blobs)))
+def _whole(past: Past, record: Record, line: bytes) -> bytes:
+    """The line of a record with the large payloads in it that the log only names; one that is lost is still named."""
+    if record.blobs is None or not isinstance(past, LogPast):
+        return line
+    whole = blobs.whole(record, past.payload, lost=None)
     part = "m" if record.m is not None else "data"
     found = fields(line) | {part: getattr(whole, part)}
-    if not lost:
+    if all(past.payload(name) is not None for name in blobs.names(record)):
         del found["blobs"]
-    return sealed_fields(found, st=record.st), lost
+    return sealed_fields(found, st=record.st)
 
 
-def _damage(key: str, lives: Iterable[_Life]) -> Failure | None:
+def _damage(key: str, losses: Losses) -> Failure | None:
     """What an export lacks; None if that is nothing."""
-    lost = len(set().union(*(life.lost for life in lives)))
-    if not lost:
+    notice = unreadable(key, losses)
+    if notice is None:
         return None
-    what = f"session {key!r} has lost {several(lost, 'large payload')}, and the export has only their names"
-    return Failure("damaged", what, hint="`nacre sessions verify` shows where")
+    what = f"session {key!r}: {notice.text}, so the export is not whole"
+    return Failure("damaged", what, hint=f"`{notice.command}` shows where")
 
 
-def _records(key: str, lives: list[_Life], chosen: str) -> Iterator[bytes]:
-    return _json(key, lives) if chosen == "json" else (line for life in lives for line in life.lines)
+def _records(sessions: Sessions, key: str, chosen: str, _args: Namespace, _out: Out) -> tuple[Iterator[bytes], Losses]:
+    lives = _lives(sessions, key)
+    pieces = _json(key, lives) if chosen == "json" else (line for life in lives for line in life.lines)
+    return pieces, sum((life.losses for life in lives), Losses())
 
 
-def _pages(sessions: Sessions, key: str, chosen: str, args: Namespace, out: Out) -> Iterator[bytes]:
+def _pages(sessions: Sessions, key: str, chosen: str, args: Namespace, out: Out) -> tuple[Iterator[bytes], Losses]:
     view = whole_view(sessions, key) if args.all else live_view(sessions, key)
     _hint_at_hidden(out, view)
-    return (piece.encode() for piece in _readable(view, chosen))
+    return (piece.encode() for piece in _readable(view, chosen)), view.losses
 
 
 def _readable(view: View, chosen: str) -> Iterator[str]:

@@ -9,14 +9,15 @@ from contextlib import contextmanager
 
 from nacre.cli.text import clean
 
-_EXPECTED = frozenset(vars(logging.makeLogRecord({})))
+_EXPECTED = frozenset((*vars(logging.makeLogRecord({})), "message", "losses"))
+"""Fields that every record has, and what its sentence says already."""
 
 
 class _Warnings(logging.Handler):
     """Prints what the library warns of, with what it is about."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        extra = [str(value) for name, value in vars(record).items() if name not in _EXPECTED and name != "message"]
+        extra = [str(value) for name, value in vars(record).items() if name not in _EXPECTED]
         sys.stderr.write(f"nacre: {clean(': '.join(filter(None, [record.getMessage(), *extra])))}\n")
 
 
@@ -25,6 +26,23 @@ def tell_warnings(level: int = logging.WARNING) -> None:
     logger = logging.getLogger("nacre")
     if not any(isinstance(handler, _Warnings) for handler in logger.handlers):
         logger.addHandler(_Warnings(level))
+
+
+@contextmanager
+def hush_losses() -> Iterator[None]:
+    """While a verb tells by itself what of a session cannot be read."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return not hasattr(record, "losses")
+
+    handlers = [handler for handler in logging.getLogger("nacre").handlers if isinstance(handler, _Warnings)]
+    for handler in handlers:
+        handler.addFilter(is_other)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_other)
 
 
 @contextmanager

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec.structs import asdict, replace
 
 from nacre.cli.failures import OK, Failure
+from nacre.cli.notices import hush_losses
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import Target, add_ref, find
 from nacre.cli.text import clean
-from nacre.entries import Past, Record, Stored, message_of, time_of
+from nacre.entries import Losses, Past, Record, Stored, message_of, time_of
 from nacre.history import live
 from nacre.history.labels import Labels, labels
 from nacre.log.format import seal
-from nacre.log.past import LogPast
+from nacre.log.past import LogPast, losses_of
 from nacre.render.conversation import Cover, Cut, Part, parts
-from nacre.render.quarantine import Notice, notices
+from nacre.render.quarantine import Notice, notices, unreadable
 from nacre.render.usage import Usage, summed
 
 if TYPE_CHECKING:
@@ -52,13 +53,14 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     if args.last is not None and args.last < 1:
         raise Failure("usage", f"--last is 1 or more, not {args.last}")
-    with opened(args) as sessions:
+    with opened(args) as sessions, hush_losses():
         target = find(sessions, args.ref)
         if args.raw:
-            found = _raw(sessions, target.key, args)
+            found, losses = _raw(sessions, target.key, args)
             with out.pager():
                 for line in found:
                     out.raw(line)
+            tell_losses(out, target.key, losses)
             return OK
         view = _view(sessions, target, args)
         view = view._replace(aside=notices(sessions.quarantine(target.key)).get(target.key))
@@ -66,7 +68,15 @@ def run(args: Namespace, out: Out) -> int:
         _print_json(out, view)
     else:
         _print(out, view, is_full=args.full or args.entry is not None)
+    tell_losses(out, target.key, view.losses)
     return OK
+
+
+def tell_losses(out: Out, key: str, losses: Losses) -> None:
+    """Say on stderr what of a session could not be read."""
+    notice = unreadable(key, losses)
+    if notice is not None:
+        out.warn(f"nacre: session {clean(repr(key))}: {notice.text}\n  `{clean(notice.command)}` shows where")
 
 
 # ---- what is read
@@ -83,6 +93,7 @@ class View(NamedTuple):
     summary: str = ""
     labels: Labels = Labels()
     aside: Notice | None = None
+    losses: Losses = Losses()
 
     def parts(self) -> Iterator[Part]:
         return parts(self.stored, live=self.live, newest=self.newest, cut=self.cut)
@@ -114,6 +125,7 @@ def live_view(sessions: Sessions, key: str, *, last: int | None = None) -> View:
             cut=Cut(summary=text, hidden=hidden) if is_whole and (text or hidden) else None,
             summary=text,
             labels=_labels(past),
+            losses=losses_of(past),
         )
 
     return _found(backend(sessions).read(key, get), key)
@@ -129,15 +141,15 @@ def whole_view(sessions: Sessions, key: str) -> View:
         text = live.summary(past, past.state)
         cut = Cut(summary=text) if text or len(numbers) < past.state.i else None
         cover = _cover(past, key, messages=len(stored), counts=True)
-        labels = _labels(past)
-        return View(cover=cover, stored=stored, live=numbers, newest=uid, cut=cut, summary=text, labels=labels)
+        return View(cover, stored, numbers, uid, cut, text, _labels(past), losses=losses_of(past))
 
     lives = backend(sessions).generations(key, lambda generation: get(generation.past))
     newest = _found(lives[-1] if lives else None, key)
     stored = [one for view in lives for one in view.stored]
     usage = sum((view.cover.usage or Usage() for view in lives), Usage())
     cover = Cover(key=key, title=newest.cover.title, created=lives[0].cover.created, messages=len(stored), usage=usage)
-    return newest._replace(stored=stored, cover=cover)
+    losses = sum((view.losses for view in lives), Losses())
+    return newest._replace(stored=stored, cover=cover, losses=losses)
 
 
 def written(past: Past) -> Iterator[tuple[Record, bytes]]:
@@ -196,26 +208,27 @@ def _around(view: View, n: int) -> View:
     return view._replace(stored=nearby, cut=None)
 
 
-def _raw(sessions: Sessions, key: str, args: Namespace) -> list[bytes]:
-    """Lines of the newest generation, or of all of them."""
+def _raw(sessions: Sessions, key: str, args: Namespace) -> tuple[list[bytes], Losses]:
+    """Lines of the newest generation, or of all of them, and what could not be read."""
     if args.entry is not None:
-        return [_found(backend(sessions).read(key, lambda past: _line(past, key, args.entry)), key)]
+        return _found(backend(sessions).read(key, lambda past: _line(past, key, args.entry)), key)
     if args.all:
         lives = backend(sessions).generations(key, lambda generation: _lines(generation.past))
-        lines = [line for life in lives for line in life]
     else:
-        lines = _found(backend(sessions).read(key, _lines), key)
-    return lines if args.last is None else lines[-args.last :]
+        lives = [_found(backend(sessions).read(key, _lines), key)]
+    lines = [line for life, _ in lives for line in life]
+    losses = sum((losses for _, losses in lives), Losses())
+    return lines if args.last is None else lines[-args.last :], losses
 
 
-def _lines(past: Past) -> list[bytes]:
-    return [line for _, line in written(past)]
+def _lines(past: Past) -> tuple[list[bytes], Losses]:
+    return [line for _, line in written(past)], losses_of(past)
 
 
-def _line(past: Past, key: str, n: int) -> bytes:
+def _line(past: Past, key: str, n: int) -> tuple[list[bytes], Losses]:
     for record, line in written(past):
         if record.n == n:
-            return line
+            return [line], Losses()
     raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all records")
 
 
@@ -284,7 +297,7 @@ def _print_json(out: Out, view: View) -> None:
     head = {"schema_version": 1, "key": cover.key, "title": cover.title, "created": cover.created}
     head |= view.labels._asdict()
     found = list(items)
-    head |= {"quarantine": view.aside}
+    head |= {"quarantine": view.aside, "unreadable": unreadable(cover.key, view.losses)}
     out.document({**head, "summary": view.summary, "tokens": usage, "count": len(found), "items": found})
 
 

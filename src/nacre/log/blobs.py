@@ -21,6 +21,8 @@ from nacre.log.place import Place, make_folder, settle_names, unlink_if_there, w
 
 LARGEST = 64 * 1024
 _BLOCK = 1024 * 1024
+LOST = "[a large payload is lost]"
+"""What readers find where a payload was."""
 _MARK = "blob:"
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOENT, errno.EEXIST)
 _SHARED_NAME = 64
@@ -66,19 +68,16 @@ def names(record: Record) -> list[str]:
     return [name for _, name in _named(record, _parts(record))]
 
 
-def whole(record: Record, payload: Callable[[str], str | None]) -> Record:
-    """Put the payloads of a record back in; where one is lost its name stays."""
+def whole(record: Record, payload: Callable[[str], str | None], lost: str | None = LOST) -> Record:
+    """Put the payloads of a record back in; where one is lost there is `lost` instead, or with None still its name."""
     value = _parts(record)
-    for place in record.blobs or ():
-        text = _at(value, place)
-        if (
-            isinstance(text, str)
-            and text.startswith(_MARK)
-            and (found := payload(text.removeprefix(_MARK))) is not None
-        ):
+    for place, name in _named(record, value):
+        found = payload(name)
+        text = lost if found is None else found
+        if text is not None:
             above, _, last = place.rpartition("/")
             inside = _at(value, above)
-            inside[int(last) if isinstance(inside, list) else _unescaped(last)] = found
+            inside[int(last) if isinstance(inside, list) else _unescaped(last)] = text
     if record.m is None:
         return msgspec.structs.replace(record, data=value["data"], blobs=None)
     return msgspec.structs.replace(record, m=msgspec.convert(value["m"], Message), blobs=None)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from nacre.entries import Record, State
+from nacre.entries import Losses, Past, Record, State
 from nacre.log import blobs, cold
 from nacre.log.format import unseal
 from nacre.log.gaps import Gaps
@@ -64,19 +64,17 @@ class LogPast:
         return self.lines.damaged or self._is_cold_damaged
 
     @property
-    def misses_files(self) -> bool:
-        """True once a read has met that something beside the log is gone or damaged, as in a deletion."""
-        return self._is_cold_damaged or bool(self.lost_payloads) or self.is_base_damaged
+    def losses(self) -> Losses:
+        """What the reads so far have not found beside the log: moved out, shared by a fork, or a large payload.
 
-    @property
-    def lost_payloads(self) -> list[str]:
-        """The large payloads that a read has met and not found."""
-        return [name for name, text in self._payloads.items() if text is None]
-
-    @property
-    def is_base_damaged(self) -> bool:
-        """True once a read has met such bytes in what a fork shares, where they stay."""
-        return self._base is not None and (self._base.damaged or self._base.is_base_damaged)
+        No repair changes these files. In a deletion they go before the log.
+        """
+        payloads = sum(text is None for text in self._payloads.values())
+        # Older headers do not count what was moved out.
+        found = Losses(self.moved_lost, payloads, self._is_cold_damaged and not self.moved_lost)
+        if self._base is not None:
+            found += self._base.losses + Losses(is_more=self._base.lines.damaged)
+        return found
 
     @property
     def base(self) -> LogPast | None:
@@ -190,6 +188,11 @@ class LogPast:
     def _cold_path(self) -> str:
         uid = self.header.uid
         return self._place.cold(uid) if self._level is None else f"{self._place.base(uid, self._level)}.zst"
+
+
+def losses_of(past: Past) -> Losses:
+    """What the reads of a past so far have not found; in memory nothing is lost."""
+    return past.losses if isinstance(past, LogPast) else Losses()
 
 
 class _BaseLines(Lines):

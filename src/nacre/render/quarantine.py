@@ -1,4 +1,4 @@
-"""What is in quarantine, by session, as every front says it."""
+"""What is in quarantine, or cannot be read at all, by session, as every front says it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from nacre.entries import QuarantineEntry, describe_quarantine
+from nacre.entries import Losses, QuarantineEntry, describe_quarantine
 
 
 class Notice(Struct, frozen=True, kw_only=True):
@@ -33,3 +33,20 @@ def notices(entries: Iterable[QuarantineEntry]) -> Mapping[str, Notice]:
         )
         for key, of in found.items()
     }
+
+
+class Unreadable(Struct, frozen=True, kw_only=True):
+    """How much of a session could not be read: records, large payloads, a sentence, and the command that shows more."""
+
+    records: int
+    payloads: int
+    text: str
+    command: str
+
+
+def unreadable(key: str, losses: Losses) -> Unreadable | None:
+    """A notice of what a read could not find; None if it found everything."""
+    if not losses:
+        return None
+    command = f"nacre sessions verify {shlex.quote(key)}"
+    return Unreadable(records=losses.records, payloads=losses.payloads, text=losses.text, command=command)

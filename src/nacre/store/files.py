@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from nacre.entries import (
     Finding,
     Founding,
+    Losses,
     Past,
     QuarantineEntry,
     Receipt,
@@ -75,6 +76,7 @@ class Files:
         self._marks = Marks(self._ops, root) if marks else None
         self._relaxed = durability == "relaxed"
         self._compact_at = compact_at
+        self._warned: set[tuple[str, Losses]] = set()
         self._quarantine = Quarantine(self._ops, root, self._key_in)
         self._writers = Writers(
             lambda key: self._log(Place.of(root, key)), max_open=max_open, before=self._settle_place
@@ -578,14 +580,22 @@ class Files:
         is_damaged = found.past.damaged if found.past is not None else found.is_damaged
         if is_damaged and self._mend(place):
             found, value = self._read_once(place, get, opened)
-        if found.past is not None and found.past.is_base_damaged:
-            logger.warning(
-                "the history that a fork shares is damaged; the damaged part was skipped", extra={"file": place.log}
-            )
-        if found.past is not None and found.past.lost_payloads:
-            lost = {"file": place.log, "payloads": found.past.lost_payloads}
-            logger.warning("a large payload is lost", extra=lost)
+        if found.past is not None and found.past.losses:
+            self._warn_of_losses(place, found.past)
         return found, value
+
+    def _warn_of_losses(self, place: Place, past: LogPast) -> None:
+        """Log once what of a session cannot be read, unless a person has settled it."""
+        from shlex import quote  # noqa: PLC0415 - hardly ever needed
+
+        losses, key = past.losses, place.key
+        if (past.uid, losses) in self._warned:
+            return
+        self._warned.add((past.uid, losses))
+        is_reported = any(not entry.settled for entry in entries(self._ops, place, past.uid))
+        if is_reported or self._findings(place):
+            advice = f"`nacre sessions verify {quote(key)}` shows where"
+            logger.warning("session %r: %s; %s", key, losses.text, advice, extra={"losses": losses})
 
     def _read_once(self, place: Place, get: Callable[[LogPast], T], opened: type[reading]) -> tuple[Reading, T | None]:
         while True:
@@ -593,7 +603,7 @@ class Files:
             try:
                 with opened(self._ops, place) as found:
                     value = get(found.past) if found.past is not None else None
-                if not (found.past is not None and found.past.misses_files and self._is_over(place, found.past)):
+                if not (found.past is not None and found.past.losses and self._is_over(place, found.past)):
                     return found, value
             except OSError as error:
                 if not is_from_system(error):

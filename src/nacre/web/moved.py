@@ -26,7 +26,9 @@ def with_moved(past: Past) -> Past:
     name = tuple((level.header.uid, level.header.n, level.header.cold) for level in levels)
     with _lock:
         found = _kept.pop(name, None) or _Packed(piece for level in levels for piece in level.cold())
-        _kept[name] = found
+        # What is damaged is read again, so that each reader meets the damage.
+        if not past.losses:
+            _kept[name] = found
         while len(_kept) > _MOST:
             del _kept[next(iter(_kept))]
     return _Joined(past, found)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nacre.keys import is_internal
 from nacre.render.html import escaped
+from nacre.render.quarantine import unreadable
 from nacre.render.text import one_line
 from nacre.web import articles, asking, links, plot
 from nacre.web.asking import Question
@@ -84,11 +85,13 @@ def _head(shown: Transcript, *, is_new: bool, limit: int) -> str:
 
 
 def _aside(shown: Transcript) -> str:
-    """What of the session is in quarantine, until it is settled."""
-    if shown.aside is None:
-        return ""
-    text, command = escaped(one_line(shown.aside.text)), escaped(one_line(shown.aside.command))
-    return f'<p class="wrong" role="status">{text} <code>{command}</code></p>'
+    """What of the session is in quarantine, until it is settled, and what of this page cannot be read."""
+    found = (notice for notice in (shown.aside, unreadable(shown.key, shown.losses)) if notice is not None)
+    return "".join(
+        f'<p class="wrong" role="status">{escaped(one_line(notice.text))} '
+        f"<code>{escaped(one_line(notice.command))}</code></p>"
+        for notice in found
+    )
 
 
 def _beside(shown: Transcript) -> str:

@@ -12,12 +12,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nacre.agent.ports import Usage
-from nacre.entries import Describe, Hit, Message, Past, Record, SessionInfo, Unit, message_of, time_of
+from nacre.entries import Describe, Hit, Losses, Message, Past, Record, SessionInfo, Unit, message_of, time_of
 from nacre.errors import Conflict, InvalidArgument, SessionNotFound
 from nacre.history import live
 from nacre.history.paging import Order, parse_cursor
+from nacre.log.past import losses_of
 from nacre.log.tail import Header
-from nacre.render.quarantine import Notice, notices
+from nacre.render.quarantine import Notice, notices, unreadable
 from nacre.render.usage import summed
 from nacre.sessions import Sessions
 from nacre.store.base import Backend
@@ -139,6 +140,11 @@ def _aside(notice: Notice | None) -> shapes.Aside | None:
     return None if notice is None else shapes.Aside(**asdict(notice))
 
 
+def _unreadable(key: str, losses: Losses) -> shapes.Unreadable | None:
+    notice = unreadable(key, losses)
+    return None if notice is None else shapes.Unreadable(**asdict(notice))
+
+
 def _found(hit: Hit) -> shapes.Found:
     return shapes.Found(key=hit.key, n=hit.n, ts=rfc3339(hit.ts), role=hit.role, snippet=hit.snippet)
 
@@ -149,7 +155,7 @@ def _found(hit: Hit) -> shapes.Found:
 def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conversation:
     """A page of a session; raises SessionNotFound, and Fault for a cursor that leads nowhere."""
     page = _live_page if query.scope == "live" else _whole_page
-    items, total, has_more = page(sessions, key, query)
+    items, total, has_more, losses = page(sessions, key, query)
     aside = _aside(notices(sessions.quarantine(key)).get(key))
 
     def get(past: Past) -> shapes.Conversation:
@@ -162,6 +168,7 @@ def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conver
             summary=live.summary(past, past.state),
             tokens=_tokens(past) if query.tokens == "yes" else None,
             quarantine=aside,
+            unreadable=_unreadable(key, losses),
             count=len(items),
             total=total,
             has_more=has_more,
@@ -172,7 +179,7 @@ def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conver
     return existing(backend(sessions).read(key, get), key)
 
 
-_Page = tuple[list[shapes.Item], int, bool]
+_Page = tuple[list[shapes.Item], int, bool, Losses]
 
 
 def _live_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
@@ -185,7 +192,7 @@ def _live_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
         older = dropwhile(lambda record: bool(before) and record.n >= before, live.chain(past, past.state))
         records = list(islice(older, query.limit + 1))
         items = [_item(past, record, is_live=True) for record in reversed(records[: query.limit])]
-        return items, live.count(past), len(records) > query.limit
+        return items, live.count(past), len(records) > query.limit, losses_of(past)
 
     return existing(backend(sessions).read(key, get), key)
 
@@ -193,17 +200,18 @@ def _live_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
 def _whole_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
     """The newest messages that were ever said, or those before a cursor, through all generations."""
 
-    def get(past: Past) -> list[shapes.Item]:
+    def get(past: Past) -> tuple[list[shapes.Item], Losses]:
         numbers = frozenset(record.n for record in live.chain(past, past.state))
         said = (record for record in past.all() if record.t == "msg")
-        return [_item(past, record, is_live=record.n in numbers) for record in said]
+        return [_item(past, record, is_live=record.n in numbers) for record in said], losses_of(past)
 
-    lives = backend(sessions).generations(key, lambda generation: get(generation.past))
-    existing(lives[-1] if lives else None, key)
+    found = backend(sessions).generations(key, lambda generation: get(generation.past))
+    existing(found[-1] if found else None, key)
+    lives = [items for items, _ in found]
     items = [*(_past(item) for life in lives[:-1] for item in life), *lives[-1]]
     end = _end(items, query.cursor)
     start = max(0, end - query.limit)
-    return items[start:end], len(items), start > 0
+    return items[start:end], len(items), start > 0, sum((losses for _, losses in found), Losses())
 
 
 def _end(items: Sequence[shapes.Item], cursor: str) -> int:

@@ -217,6 +217,15 @@ class Aside(Struct, frozen=True, kw_only=True):
     command: str
 
 
+class Unreadable(Struct, frozen=True, kw_only=True):
+    """What of a session could not be read because it is damaged or lost, and the command that shows more."""
+
+    records: Count
+    payloads: Count
+    text: str
+    command: str
+
+
 class Session(Struct, frozen=True, kw_only=True):
     """A session in a list."""
 
@@ -274,6 +283,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
     summary: str
     tokens: Tokens | None
     quarantine: Aside | None = None
+    unreadable: Unreadable | None = None
     count: Count
     total: Count
     has_more: bool

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import Entry, Past, Record, State, Stored, message_of, time_of
+from nacre.entries import Entry, Losses, Past, Record, State, Stored, message_of, time_of
 from nacre.history import live
+from nacre.log.past import losses_of
 from nacre.render.quarantine import Notice, notices
 from nacre.sessions import Sessions
 from nacre.web import branch
@@ -75,6 +76,7 @@ class Transcript(Struct, frozen=True, kw_only=True):
     uses: Sequence[Entry] = ()
     is_archived: bool = False
     aside: Notice | None = None
+    losses: Losses = Losses()
 
     @property
     def title(self) -> str:
@@ -138,7 +140,7 @@ def _opened(key: str, past: Past, wanted: Wanted) -> Transcript:
     numbers = range(middle - _AROUND, middle + _AROUND + 1)
     found = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=numbers)
     anchor = wanted.at or (_number_at(found, wanted.place) if wanted.place else 0)
-    return replace(found, anchor=anchor, place=wanted.place, uses=_recent_uses(past))
+    return replace(found, anchor=anchor, place=wanted.place, uses=_recent_uses(past), losses=losses_of(past))
 
 
 def _number_at(shown: Transcript, place: int) -> int:
