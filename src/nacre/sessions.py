@@ -505,7 +505,8 @@ class Sessions:
         """Append the whole records of the session's quarantine, or of entry `n`, as one group, and settle the entries.
 
         Each has its own time and says where it was; a message becomes a live one, at the end. What is settled is
-        not restored again. Raises SessionNotFound if there is no entry `n`.
+        not restored again. If there is no whole record in them, nothing is restored and nothing settled: the answer
+        has no entries, and `discard` settles them. Raises SessionNotFound if there is no entry `n`.
         """
         return self._store.restore(check_key(key), check_optional_int(n, "n", least=1))
 

@@ -71,6 +71,26 @@ def test_a_reading_that_is_not_whole_says_so(nacre: Nacre, folder: str, words: t
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+def test_a_repair_of_what_cannot_be_repaired_says_that_and_nothing_else(nacre: Nacre, folder: str) -> None:
+    key = spoil(nacre.root, folder)
+    looked = nacre("s", "repair", key, "--dry-run").out
+    assert "noted in quarantine; what is lost cannot be restored" in looked
+    assert "moved to quarantine" not in looked
+    done = nacre("s", "repair", key)
+    assert done.code == 7
+    assert "noted in quarantine" in done.out
+    assert f"nacre sessions quarantine show {key}" in done.out
+    assert "moved to quarantine" not in done.out
+    assert "every byte" not in done.out
+    again = nacre("s", "repair", key)
+    assert again.code == 0
+    assert f"nacre sessions quarantine show {key}" in again.out
+    assert nacre("s", "quarantine", "discard", key, "--yes").code == 0
+    assert nacre("s", "verify", key).code == 0
+    assert nacre("s", "repair", key).out == f"{key}: no damage, nothing was done\n"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_a_reading_for_programs_says_so_too(nacre: Nacre, folder: str) -> None:
     key = spoil(nacre.root, folder)
     found = nacre("s", "show", key, "--all", "--json").json["unreadable"]

@@ -152,8 +152,12 @@ def test_every_line_that_was_damaged_or_not_is_somewhere_after_a_repair(nacre: N
     receipt = nacre("s", "repair", "one", "--json").json["results"][0]
     notes = [json.loads(line) for line in Path(receipt["quarantine"]).read_text().splitlines()]
     aside = [note["raw"].encode() if "raw" in note else base64.b64decode(note["b64"]) for note in notes]
-    there = {*log_of(nacre.root, "one").read_bytes().splitlines(), *(piece.rstrip(b"\n") for piece in aside)}
-    assert set(spoilt.splitlines()) <= there
+    header, *lines = log_of(nacre.root, "one").read_bytes().splitlines()
+    first, *others = spoilt.splitlines()
+    assert set(others) <= {*lines, *(piece.rstrip(b"\n") for piece in aside)}
+    # The header says from now on that records are missing.
+    before, after = json.loads(first), json.loads(header)
+    assert {**before, "crc": "", "holes": 1} == {**after, "crc": ""}
 
 
 def test_a_receipt_says_where_the_damaged_bytes_are_and_only_that(nacre: Nacre) -> None:

@@ -128,6 +128,36 @@ def test_an_emptied_log_is_said_by_verify_doctor_and_repair(nacre: Nacre) -> Non
     log_of(nacre.root, "one").write_bytes(b"")
     assert [found["kind"] for found in nacre("s", "verify", "--json").json["findings"]] == ["emptied"]
     assert "1 log empty (0 bytes)" in nacre("doctor").out
+    assert nacre("s", "quarantine", "list", "one").code == 0
+    shown = nacre("s", "show", "one")
+    assert (shown.code, shown.out) == (6, "")
+    assert "is empty (0 bytes)" in shown.err
+    assert "nacre sessions repair one" in shown.err
+    looked = nacre("s", "repair", "one", "--dry-run")
+    assert looked.code == 0
+    assert "noted in quarantine" in looked.out
+    repaired = nacre("s", "repair", "one")
+    assert repaired.code == 7
+    assert "every byte" not in repaired.out
+    assert "damaged piece" not in repaired.out
+    assert "1 loss that cannot be repaired noted in quarantine" in repaired.out
+    assert nacre("s", "verify").code == 6
+    assert nacre("s", "quarantine", "discard", "one", "--yes").code == 0
+    assert nacre("s", "verify").code == 0
+
+
+def test_an_entry_in_which_nothing_is_whole_is_not_settled_by_restoring_it(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre.damage("one")
+    nacre("s", "repair", "one")
+    for ref in ("one", "one#1"):
+        done = nacre("s", "quarantine", "restore", ref, "--yes")
+        assert done.code == 1
+        assert "nothing in it can be restored" in done.err
+        assert f"nacre sessions quarantine discard '{ref}'".replace("'one'", "one") in done.err
+        assert nacre("s", "quarantine", "restore", ref, "--dry-run").code == 1
+    assert "0 whole records" not in nacre("s", "quarantine", "show", "one").out
+    assert nacre("s", "verify").code == 6
 
 
 def test_what_is_in_the_trash_is_not_reported_and_comes_back_with_its_session(spoilt: Nacre) -> None:

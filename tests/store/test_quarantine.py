@@ -243,8 +243,11 @@ def test_nothing_is_begun_where_there_is_nothing_to_restore() -> None:
     read(disk)
     disk.process().unlink(LOG)
     sessions = opened(disk)
-    assert sessions.restore("k").numbers == ()
-    assert disk.process().listdir(f"{ROOT}/sessions") == []
+    for n in (None, 1):
+        assert sessions.restore("k", n) == nacre.entries.Settlement(key="k")
+        assert disk.process().listdir(f"{ROOT}/sessions") == []
+        assert not sessions.verify().ok
+    assert sessions.discard("k").entries == (1,)
     assert sessions.verify().ok
 
 

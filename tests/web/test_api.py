@@ -53,6 +53,17 @@ def test_a_list_is_what_the_command_line_prints(echo: Site) -> None:
     assert item["created"].endswith("Z")
 
 
+def test_a_log_that_was_found_empty_is_not_a_session_that_never_was(echo: Site) -> None:
+    fill(echo, "telegram:42", "hello")
+    echo.sessions.close()
+    log_of(echo.sessions.location, "telegram:42").write_bytes(b"")
+    for scope in ("live", "whole"):
+        answer = echo.client.get("/api/sessions/telegram:42", params={"scope": scope})
+        assert answer.status_code >= 500
+        assert "is empty (0 bytes)" in answer.json()["detail"]
+    assert echo.client.get("/api/sessions/telegram:43").status_code == 404
+
+
 def test_a_reading_of_everything_that_is_not_whole_says_so_each_time(echo: Site) -> None:
     fill(echo, "telegram:42", *(f"message {at} " * 9 for at in range(3000)))
     echo.sessions.truncate_history("telegram:42", 1)

@@ -132,7 +132,7 @@ def _quarantine(args: Namespace) -> Check:
     except (NacreError, Failure, OSError) as error:
         return Check("quarantine", "fail", str(error), "check the permissions of the store")
     if not found:
-        return Check("quarantine", "ok", "nothing was damaged, or all of it is settled")
+        return Check("quarantine", "ok", "nothing in quarantine; `nacre sessions verify` reads everything")
     named = "; ".join(f"{key}: {notice.text}" for key, notice in list(found.items())[:_MOST_NAMED])
     more = f" and {several(len(found) - _MOST_NAMED, 'more session')}" if len(found) > _MOST_NAMED else ""
     hint = "`nacre sessions quarantine` shows them; restore or discard settles them"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,7 +136,8 @@ def _show(found: list[QuarantineEntry], out: Out) -> None:
         for entry in found:
             state = f", {entry.settled}" if entry.settled else ""
             out.say(f"{out.bold(clean(entry.ref))}: {clean(entry.reason)}{state}")
-            out.say(f"  {size(entry.bytes)} since {out.when(entry.ts)}, {several(len(entry.records), 'whole record')}")
+            records = several(len(entry.records), "whole record") if entry.records else "nothing that can be restored"
+            out.say(f"  {size(entry.bytes)} since {out.when(entry.ts)}, {records}")
             for one in entry.records:
                 out.say(f"  {one.n} {out.dim(out.when(one.ts))} {clean(one.kind)}: {clean(one.text)}")
             if not entry.records and entry.text:
@@ -147,6 +149,9 @@ def _settle(sessions: Sessions, args: Namespace, out: Out) -> int:
         hint = "`nacre sessions quarantine` lists what there is"
         raise Failure("usage", f"{args.action} needs a session or an entry", hint=hint)
 
+    def can_settle(found: list[QuarantineEntry]) -> bool:
+        return args.action == "discard" or any(entry.records for entry in found)
+
     def look_up(ref: str) -> _Choice:
         choice = _choose(sessions, ref)
         refuse_internal(choice.key, allowed=args.internal)
@@ -155,12 +160,16 @@ def _settle(sessions: Sessions, args: Namespace, out: Out) -> int:
     chosen = meant(args.refs, look_up)
     choices = [choice for choice in chosen.values() if not isinstance(choice, Failure)]
     waiting = {choice: [entry for entry in sessions.quarantine(choice.key) if choice.has(entry)] for choice in choices}
-    if any(waiting.values()) and not args.dry_run:
-        out.confirm(_question(args.action, [entry for found in waiting.values() for entry in found]), yes=args.yes)
+    asked = [entry for found in waiting.values() for entry in found if can_settle(found)]
+    if asked and not args.dry_run:
+        out.confirm(_question(args.action, asked), yes=args.yes)
 
     def settle(choice: _Choice) -> Done:
         act = sessions.restore if args.action == "restore" else sessions.discard
         status = _STATUS[args.action]
+        if not can_settle(waiting[choice]) and waiting[choice]:
+            hint = f"`nacre sessions quarantine discard {shlex.quote(choice.ref)}` settles it"
+            raise Failure("failed", f"{choice.ref}: nothing in it can be restored", hint=hint)
         if args.dry_run:
             return Done(choice.ref, status, {"entries": [entry.n for entry in waiting[choice]]})
         receipt = act(choice.key, choice.n)
@@ -180,5 +189,7 @@ def _settle(sessions: Sessions, args: Namespace, out: Out) -> int:
 def _question(action: str, found: list[QuarantineEntry]) -> str:
     records = sum(len(entry.records) for entry in found)
     named = clean(", ".join(entry.ref for entry in found))
-    what = f"{several(records, 'whole record')} ({cut(named, _PREVIEW)})"
-    return f"Restore {what} at the end?" if action == "restore" else f"Settle {named} without {what}?"
+    if action == "restore":
+        return f"Restore {several(records, 'whole record')} ({cut(named, _PREVIEW)}) at the end?"
+    without = f" without {several(records, 'whole record')}" if records else ", of which nothing can be restored"
+    return f"Settle {named}{without}?"

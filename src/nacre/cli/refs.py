@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +22,7 @@ from nacre.history import other_names
 from nacre.keys import is_internal
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
-from nacre.log.place import Place, uids_in
+from nacre.log.place import Place, is_emptied, uids_in
 from nacre.log.plain import path_now
 
 if TYPE_CHECKING:
@@ -123,7 +124,19 @@ def is_key(sessions: Sessions, ref: str) -> bool:
         place = Place.of(sessions.location, ref)
     except InvalidKey:
         return False
-    return bool(path_now(Ops(), place)) or bool(uids_in(Ops(), f"{place.root}/archive", place.name))
+    return (
+        bool(path_now(Ops(), place))
+        or is_emptied(Ops(), place)
+        or bool(uids_in(Ops(), f"{place.root}/archive", place.name))
+    )
+
+
+def missing(sessions: Sessions, key: str) -> Failure:
+    """The error for a session that cannot be read: there is none, or its log has lost everything."""
+    if is_emptied(Ops(), Place.of(sessions.location, key)):
+        hint = f"restore it from a backup, or note the loss: `nacre sessions repair {shlex.quote(key)}`"
+        return Failure("damaged", f"the log of session {key!r} is empty (0 bytes); what was in it is gone", hint=hint)
+    return Failure("not_found", f"there is no session {key!r}", hint="`nacre sessions list --all` shows all sessions")
 
 
 def head_of(path: str) -> Head:

@@ -13,7 +13,7 @@ from nacre.cli.failures import OK, Failure
 from nacre.cli.notices import hush_losses
 from nacre.cli.output import Out
 from nacre.cli.place import opened
-from nacre.cli.refs import Target, add_ref, find
+from nacre.cli.refs import Target, add_ref, find, missing
 from nacre.cli.text import clean
 from nacre.entries import Losses, Past, Record, Stored, message_of, time_of
 from nacre.history import live
@@ -128,7 +128,7 @@ def live_view(sessions: Sessions, key: str, *, last: int | None = None) -> View:
             losses=losses_of(past),
         )
 
-    return _found(backend(sessions).read(key, get), key)
+    return _found(backend(sessions).read(key, get), key, sessions)
 
 
 def whole_view(sessions: Sessions, key: str) -> View:
@@ -144,7 +144,7 @@ def whole_view(sessions: Sessions, key: str) -> View:
         return View(cover, stored, numbers, uid, cut, text, _labels(past), losses=losses_of(past))
 
     lives = backend(sessions).generations(key, lambda generation: get(generation.past))
-    newest = _found(lives[-1] if lives else None, key)
+    newest = _found(lives[-1] if lives else None, key, sessions)
     stored = [one for view in lives for one in view.stored]
     usage = sum((view.cover.usage or Usage() for view in lives), Usage())
     cover = Cover(key=key, title=newest.cover.title, created=lives[0].cover.created, messages=len(stored), usage=usage)
@@ -186,7 +186,7 @@ def _entry(sessions: Sessions, key: str, n: int) -> View:
         cover = _cover(past, key, messages=live.count(past), counts=False)
         return View(cover=cover, stored=stored, live=numbers, newest=uid, labels=_labels(past))
 
-    return _found(backend(sessions).read(key, get), key)
+    return _found(backend(sessions).read(key, get), key, sessions)
 
 
 def _results(past: Past, record: Record) -> Iterator[Record]:
@@ -211,11 +211,11 @@ def _around(view: View, n: int) -> View:
 def _raw(sessions: Sessions, key: str, args: Namespace) -> tuple[list[bytes], Losses]:
     """Lines of the newest generation, or of all of them, and what could not be read."""
     if args.entry is not None:
-        return _found(backend(sessions).read(key, lambda past: _line(past, key, args.entry)), key)
+        return _found(backend(sessions).read(key, lambda past: _line(past, key, args.entry)), key, sessions)
     if args.all:
         lives = backend(sessions).generations(key, lambda generation: _lines(generation.past))
     else:
-        lives = [_found(backend(sessions).read(key, _lines), key)]
+        lives = [_found(backend(sessions).read(key, _lines), key, sessions)]
     lines = [line for life, _ in lives for line in life]
     losses = sum((losses for _, losses in lives), Losses())
     return lines if args.last is None else lines[-args.last :], losses
@@ -232,11 +232,9 @@ def _line(past: Past, key: str, n: int) -> tuple[list[bytes], Losses]:
     raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all records")
 
 
-def _found(value: T | None, key: str) -> T:
+def _found(value: T | None, key: str, sessions: Sessions) -> T:
     if value is None:
-        raise Failure(
-            "not_found", f"there is no session {key!r}", hint="`nacre sessions list --all` shows all sessions"
-        )
+        raise missing(sessions, key)
     return value
 
 

@@ -166,6 +166,19 @@ def is_being_born(ops: Ops, place: Place) -> bool:
     return True
 
 
+def is_emptied(ops: Ops, place: Place) -> bool:
+    """Tell whether a log has lost everything; one that is being created has nothing yet."""
+    try:
+        return not (
+            ops.stat(place.log).st_size
+            or is_being_born(ops, place)
+            # Its creation may have come to its end in between.
+            or ops.stat(place.log).st_size
+        )
+    except OSError:
+        return False
+
+
 def unlink_if_there(ops: Ops, path: str) -> None:
     with suppress(FileNotFoundError):
         ops.unlink(path)

@@ -36,7 +36,7 @@ from nacre.log.marks import Marks
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops, is_from_system
 from nacre.log.past import LogPast
-from nacre.log.place import Place, is_being_born, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.log.place import Place, is_emptied, make_folder, settle_names, uids_in, unlink_if_there
 from nacre.log.plain import beside
 from nacre.log.quarantine import IN_PLACE, entries, set_aside, settle
 from nacre.log.reader import Reading, reading, settled
@@ -335,7 +335,7 @@ class Files:
         return self._quarantine.entries(key)
 
     def restore(self, key: str, n: int | None) -> Settlement:
-        return self._settled(key, n, lambda uid, numbers: self._restored(key, uid, numbers))
+        return self._settled(key, n, lambda uid, numbers: self._restored(key, uid, numbers), is_restored=True)
 
     def discard(self, key: str, n: int | None) -> Settlement:
         place = Place.of(self._root, key)
@@ -346,8 +346,13 @@ class Files:
 
         return self._settled(key, n, work)
 
-    def _settled(self, key: str, n: int | None, work: Callable[[str, Sequence[int]], Settlement]) -> Settlement:
-        """Settle the entries of a session, or one, generation by generation; what is settled already stays so."""
+    def _settled(
+        self, key: str, n: int | None, work: Callable[[str, Sequence[int]], Settlement], *, is_restored: bool = False
+    ) -> Settlement:
+        """Settle the entries of a session, or one, generation by generation; what is settled already stays so.
+
+        If none of them has a whole record there is nothing to restore, and they stay reported.
+        """
         everything = self.quarantine(key)
         for entry in everything:
             if not entry.n:
@@ -355,6 +360,8 @@ class Files:
         known = [entry for entry in everything if n in (None, entry.n)]
         if n is not None and not known:
             raise SessionNotFound(f"session {key!r} has no quarantine entry {n}")
+        if is_restored and not any(entry.records for entry in known):
+            return Settlement(key=key)
         numbers: dict[str, list[int]] = {}
         for entry in known:
             if not entry.settled:
@@ -460,22 +467,10 @@ class Files:
         places = list(self._places(key).values())
         if not self._glance(active).is_deleted:
             logs = [*self._archived(active), active]
-            places = [place for place in logs if place in places or self._is_emptied(place)]
+            places = [place for place in logs if place in places or is_emptied(self._ops, place)]
         if not places and not self._reported(key):
             raise SessionNotFound(f"there is no session {key!r}")
         return places
-
-    def _is_emptied(self, place: Place) -> bool:
-        """Tell whether a log has lost everything; one that is being created has nothing yet."""
-        try:
-            return not (
-                self._ops.stat(place.log).st_size
-                or is_being_born(self._ops, place)
-                # Its creation may have come to its end in between.
-                or self._ops.stat(place.log).st_size
-            )
-        except OSError:
-            return False
 
     def _places(self, key: str) -> dict[str, Place]:
         """Where the generations of a session are, by uid and oldest first; the active one may have none yet."""
@@ -652,7 +647,7 @@ class Files:
                     noted = self._noted_in_place(place, past.uid)
                     here = findings(past, key=key, rules=self._rules)
                     wrong += (finding for finding in here if _describe(finding) not in noted)
-                if not found.size and self._is_emptied(place):
+                if not found.size and is_emptied(self._ops, place):
                     detail = "the log is empty (0 bytes); what was in it is gone"
                     wrong.append(Finding(key=key, kind="emptied", where=place.log, detail=detail))
                 end = past.lines.size if past is not None else found.end

@@ -13,10 +13,12 @@ from msgspec.structs import asdict
 
 from nacre.agent.ports import Usage
 from nacre.entries import Describe, Hit, Losses, Message, Past, Record, SessionInfo, Unit, message_of, time_of
-from nacre.errors import Conflict, InvalidArgument, SessionNotFound
+from nacre.errors import Conflict, InvalidArgument, LogDamaged, SessionNotFound
 from nacre.history import live
 from nacre.history.paging import Order, parse_cursor
+from nacre.log.ops import Ops
 from nacre.log.past import losses_of
+from nacre.log.place import Place, is_emptied
 from nacre.log.tail import Header
 from nacre.render.quarantine import Notice, notices, unreadable
 from nacre.render.usage import summed
@@ -176,7 +178,7 @@ def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conver
             items=items,
         )
 
-    return existing(backend(sessions).read(key, get), key)
+    return existing_in(sessions, backend(sessions).read(key, get), key)
 
 
 _Page = tuple[list[shapes.Item], int, bool, Losses]
@@ -194,7 +196,7 @@ def _live_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
         items = [_item(past, record, is_live=True) for record in reversed(records[: query.limit])]
         return items, live.count(past), len(records) > query.limit, losses_of(past)
 
-    return existing(backend(sessions).read(key, get), key)
+    return existing_in(sessions, backend(sessions).read(key, get), key)
 
 
 def _whole_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
@@ -206,7 +208,7 @@ def _whole_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
         return [_item(past, record, is_live=record.n in numbers) for record in said], losses_of(past)
 
     found = backend(sessions).generations(key, lambda generation: get(generation.past))
-    existing(found[-1] if found else None, key)
+    existing_in(sessions, found[-1] if found else None, key)
     lives = [items for items, _ in found]
     items = [*(_past(item) for life in lives[:-1] for item in life), *lives[-1]]
     end = _end(items, query.cursor)
@@ -322,6 +324,13 @@ def rfc3339(moment: datetime) -> str:
 def backend(sessions: Sessions) -> Backend:
     """The store below: pages, numbers and what was used are finer than what agent loops ask for."""
     return sessions._store  # noqa: SLF001 - there is no other way up
+
+
+def existing_in(sessions: Sessions, value: T | None, key: str) -> T:
+    """The same for what was read of a session; raises LogDamaged if its log has lost everything."""
+    if value is None and is_emptied(Ops(), Place.of(sessions.location, key)):
+        raise LogDamaged(f"the log of session {key!r} is empty (0 bytes); what was in it is gone")
+    return existing(value, key)
 
 
 def existing(value: T | None, key: str) -> T:

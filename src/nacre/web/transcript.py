@@ -15,7 +15,7 @@ from nacre.render.quarantine import Notice, notices
 from nacre.sessions import Sessions
 from nacre.web import branch
 from nacre.web.branch import Bar
-from nacre.web.reading import backend, existing
+from nacre.web.reading import backend, existing, existing_in
 
 T = TypeVar("T")
 CHUNK = 50
@@ -97,7 +97,7 @@ def opened(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
     lives = backend(sessions).generations(key, lambda life: life.uid)
     found = _read(sessions, key, lambda past: _opened(key, past, wanted), wanted.generation)
     aside = notices(sessions.quarantine(key)).get(key)
-    return replace(existing(found, key), generations=lives, aside=aside)
+    return replace(existing_in(sessions, found, key), generations=lives, aside=aside)
 
 
 def part(sessions: Sessions, key: str, number: int, wanted: Wanted) -> Transcript:
