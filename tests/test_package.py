@@ -43,3 +43,7 @@ def test_everything_that_the_package_has_is_in_its_wheel(tmp_path: Path) -> None
         packed = {name for name in archive.namelist() if name.startswith("nacre/")}
     assert packed == {name for name in ours if "__pycache__" not in name}
     assert {"nacre/web/static/nacre.js", "nacre/web/static/nacre.css", "nacre/py.typed"} <= packed
+
+
+def test_a_listing_of_the_package_is_what_it_offers() -> None:
+    assert dir(nacre) == sorted(nacre.__all__)

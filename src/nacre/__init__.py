@@ -108,5 +108,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def _loaded(module: str) -> Any:
     return import_module(f"{__name__}.{module}")

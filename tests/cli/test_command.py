@@ -214,3 +214,15 @@ def test_a_store_that_is_not_there_yet_is_said_to_be_so(
     assert done.err.count(f"no store at {tmp_path}/later yet") == 1
     assert "no store" not in done.out
     assert "no store" not in nacre(*line, "--quiet").err
+
+
+def test_a_file_of_an_earlier_agent_that_cannot_be_read_is_told_once_in_a_sentence(nacre: Nacre) -> None:
+    nacre.fill("one")
+    nacre("s", "repair", "one")
+    (nacre.root / "quarantine").mkdir(exist_ok=True)
+    (nacre.root / "sessions" / "old.json").write_text("{no session")
+    done = nacre("s", "list", "--all")
+    assert done.err.count("old.json") == 1
+    assert "old.json, a session of an earlier agent, cannot be read and was left as it is" in done.err
+    assert "move it out of the store" in done.err
+    assert "{'" not in done.err

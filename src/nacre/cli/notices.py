@@ -9,14 +9,23 @@ from contextlib import contextmanager
 
 from nacre.cli.text import clean
 
-_EXPECTED = frozenset((*vars(logging.makeLogRecord({})), "message", "losses"))
+_EXPECTED = frozenset((*vars(logging.makeLogRecord({})), "message", "losses", "migrated"))
 """Fields that every record has, and what its sentence says already."""
 
 
 class _Warnings(logging.Handler):
     """Prints what the library warns of, with what it is about."""
 
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._told: set[str] = set()
+
     def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, "migrated"):
+            # A verb may open the store more than once, and each time finds the same files.
+            if record.getMessage() in self._told:
+                return
+            self._told.add(record.getMessage())
         extra = [str(value) for name, value in vars(record).items() if name not in _EXPECTED]
         sys.stderr.write(f"nacre: {clean(': '.join(filter(None, [record.getMessage(), *extra])))}\n")
 

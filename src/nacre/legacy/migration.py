@@ -125,8 +125,22 @@ def migrate_at_start(store: Files) -> Migration:
         return Migration()
     for migrated in found.report:
         level = logging.WARNING if migrated.outcome in ("unreadable", "failed", "separate") else logging.INFO
-        logger.log(level, "an earlier session was found", extra={"migrated": msgspec.to_builtins(migrated)})
+        extra = {"migrated": msgspec.to_builtins(migrated)}
+        logger.log(level, "%s", _sentence(store.location, migrated), extra=extra)
     return found
+
+
+def _sentence(root: str, one: Migrated) -> str:
+    """Say for people what became of a file, and what they can do."""
+    path = one.file if one.file.startswith("/") else f"{root}/{one.file}"
+    what = f"{path}, a session of an earlier agent,"
+    if one.outcome == "unreadable":
+        return f"{what} cannot be read and was left as it is: {one.detail}; correct it, or move it out of the store"
+    if one.outcome == "failed":
+        return f"{what} could not be migrated and was left as it is: {one.detail}; the next start tries again"
+    if one.outcome == "separate":
+        return f"{what} is now session {one.key!r}, since another session has its key"
+    return f"{what} was found: {one.outcome}"
 
 
 class _Walk:

@@ -20,7 +20,7 @@ _REASONS = {
     TORN: "the end of a write that a crash cut short; it was never acknowledged",
     UNSURE: "damaged at the end of the log: torn by a crash or rotten, which cannot be told",
     ROTTEN: "damaged in the middle of the log",
-    MISSING: "records are missing: {detail}",
+    MISSING: "{detail}, and not a byte of what is missing is left",
     IN_PLACE: "damage that cannot be repaired: {detail}",
     EMPTIED: "the log was found empty (0 bytes); what was in it is gone",
     UNREADABLE: "a line of the quarantine file is damaged itself",
