@@ -128,6 +128,12 @@ def test_an_emptied_log_is_said_by_verify_doctor_and_repair(nacre: Nacre) -> Non
     log_of(nacre.root, "one").write_bytes(b"")
     assert [found["kind"] for found in nacre("s", "verify", "--json").json["findings"]] == ["emptied"]
     assert "1 log empty (0 bytes)" in nacre("doctor").out
+    nacre.fill("two")
+    for _ in range(2):
+        # The second list is read from the index alone.
+        listed = nacre("s", "list")
+        assert "one" not in listed.out
+        assert "1 log empty (0 bytes): sessions/one" in listed.err
     assert nacre("s", "quarantine", "list", "one").code == 0
     shown = nacre("s", "show", "one")
     assert (shown.code, shown.out) == (6, "")

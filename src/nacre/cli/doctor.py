@@ -8,14 +8,14 @@ import shlex
 import stat as modes
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from urllib.parse import quote
 
 from nacre.cli.checking import Check, print_checks, settings_checks
 from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.gc import leftovers
 from nacre.cli.output import Out
-from nacre.cli.place import opened, root_of
+from nacre.cli.place import emptied_logs, opened, root_of
 from nacre.cli.text import several, size
 from nacre.cli.usage import FOLDERS
 from nacre.errors import NacreError
@@ -140,15 +140,10 @@ def _quarantine(args: Namespace) -> Check:
 
 
 def _emptied(root: str) -> Iterator[Check]:
-    """Logs that have lost everything; one that is being created has a file beside it that says so."""
-    found: list[str] = []
-    for folder in ("sessions", "archive"):
-        with suppress(OSError), os.scandir(f"{root}/{folder}") as files:
-            empty = {file.name for file in files if file.name.endswith((".jsonl", ".new")) and not file.stat().st_size}
-            logs = (name for name in empty if name.endswith(".jsonl"))
-            found += [f"{folder}/{name}" for name in logs if f"{name.removesuffix('.jsonl')}.new" not in empty]
+    """Logs that have lost everything."""
+    found = emptied_logs(root)
     if found:
-        named = ", ".join(sorted(found)[:_MOST_NAMED]) + (" …" if len(found) > _MOST_NAMED else "")
+        named = ", ".join(found[:_MOST_NAMED]) + (" …" if len(found) > _MOST_NAMED else "")
         hint = "restore them from a backup, or note the loss with `nacre sessions repair KEY`"
         yield Check("logs", "warn", f"{several(len(found), 'log')} empty (0 bytes): {named}", hint)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nacre.cli import rows, table
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
-from nacre.cli.place import opened, root_of
+from nacre.cli.place import emptied_logs, opened, root_of
 from nacre.cli.table import Column
 from nacre.cli.text import clean, several, short_path, size
 from nacre.cli.times import rfc3339
@@ -52,12 +52,16 @@ _MOST_REPORTED = 5
 
 
 class _Page(NamedTuple):
-    """What is shown of the list, and how it goes on; `hidden` is the number of archived sessions with that prefix."""
+    """What is shown of the list, and how it goes on.
+
+    `hidden` is the number of archived sessions with that prefix, `active` that of all active ones.
+    """
 
     infos: Sequence[Info]
     total: int
     cursor: str | None
     hidden: int
+    active: int
 
 
 def add(parser: ArgumentParser) -> None:
@@ -99,6 +103,7 @@ def _run(args: Namespace, out: Out) -> int:
     rows.remember(location, [info.key for info in page.infos])
     _print(out, page, args, aside)
     _report(out, {key: aside[key] for key in aside if key.startswith(args.prefix)})
+    _report_emptied(out, location, page.active)
     if page.hidden and not (args.all or args.archived):
         out.note(f"{several(page.hidden, 'archived session')} hidden, use --all")
     return OK
@@ -130,6 +135,18 @@ def _report(out: Out, aside: Mapping[str, Notice]) -> None:
         out.note(f"{several(len(aside), 'session')} have something in quarantine: `nacre sessions quarantine`")
 
 
+def _report_emptied(out: Out, root: str, active: int) -> None:
+    """Say that logs have lost everything; each file is looked at only if there are more than sessions."""
+    try:
+        logs = sum(name.endswith(".jsonl") for name in os.listdir(f"{root}/sessions"))
+    except OSError:
+        return
+    found = emptied_logs(root) if logs > active else []
+    if found:
+        named = ", ".join(found[:_MOST_REPORTED]) + (" …" if len(found) > _MOST_REPORTED else "")
+        out.note(f"{several(len(found), 'log')} empty (0 bytes): {clean(named)}; `nacre sessions verify` shows more")
+
+
 def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
     """What is in quarantine, by session; most stores have none, and are not opened for it."""
     if not os.path.isdir(f"{root}/quarantine"):
@@ -159,7 +176,8 @@ def _read(args: Namespace) -> _Page:
             cursor=args.cursor,
         )
         hidden = sessions.page(which="archived", prefix=args.prefix, internal=True, limit=0).total
-        return _Page(page.items, page.total, page.cursor, hidden)
+        active = sessions.page(internal=True, limit=0).total
+        return _Page(page.items, page.total, page.cursor, hidden, active)
 
 
 def _check_cursor(args: Namespace) -> None:
@@ -202,7 +220,7 @@ def _warm(root: str, args: Namespace) -> _Page | None:
     if hidden and args.prefix:
         # A file's name does not always tell how its key begins.
         return None
-    return _Page(infos, len(infos), None, hidden)
+    return _Page(infos, len(infos), None, hidden, len(found))
 
 
 def _positive(limit: int) -> int:

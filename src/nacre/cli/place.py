@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import Failure
@@ -63,6 +64,17 @@ def _is_folder(path: str) -> bool:
     if not stat.S_ISDIR(mode):
         raise Failure("failed", f"{path} is not a directory", hint=hint)
     return True
+
+
+def emptied_logs(root: str) -> list[str]:
+    """Logs that have lost everything; one that is being created has a file beside it that says so."""
+    found: list[str] = []
+    for folder in ("sessions", "archive"):
+        with suppress(OSError), os.scandir(f"{root}/{folder}") as files:
+            empty = {file.name for file in files if file.name.endswith((".jsonl", ".new")) and not file.stat().st_size}
+            logs = (name for name in empty if name.endswith(".jsonl"))
+            found += [f"{folder}/{name}" for name in logs if f"{name.removesuffix('.jsonl')}.new" not in empty]
+    return sorted(found)
 
 
 def is_active(sessions: Sessions, key: str) -> bool:
