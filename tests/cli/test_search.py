@@ -59,6 +59,7 @@ def test_the_envelope_and_a_record_per_line(nacre: Nacre, asked: Asked) -> None:
 
 
 def test_nothing_found_is_exit_1_and_no_error(nacre: Nacre, asked: Asked) -> None:
+    nacre.fill("one")
     asked.hits = []
     result = nacre("s", "search", "x", "--json")
     assert (result.code, result.json["count"]) == (1, 0)
