@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Never
 
 import nacre
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.store.files import Durability, Files
-from nacre.testing import Disk, Fault, images
+from nacre.testing import Disk, Fault, Process, images
 from tests.paths import log_of
 
 ROOT = "/store"
@@ -56,3 +56,27 @@ def fail_after(disk: Disk, call: str, fault: Fault) -> None:
 
 def names(disk: Disk, folder: str) -> list[str]:
     return sorted(disk.process().listdir(f"{ROOT}/{folder}"))
+
+
+def interrupt(disk: Disk, *calls: str) -> None:
+    """Have a signal handler raise TimeoutError at the last of these changing calls, once the others were made."""
+    left = list(calls)
+
+    def watch(made: str, _: tuple[Any, ...]) -> None:
+        if made == left[0]:
+            del left[0]
+        if not left:
+            disk.before = None
+            raise TimeoutError("the turn took too long")
+
+    disk.before = watch
+
+
+def interrupt_once(process: Process, call: str) -> None:
+    """Have a signal handler raise TimeoutError at the next such call of a process, of whatever kind it is."""
+
+    def strike(*_: object, **__: object) -> Never:
+        delattr(process, call)
+        raise TimeoutError("the turn took too long")
+
+    setattr(process, call, strike)

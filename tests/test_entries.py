@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import nacre
-from nacre.entries import Message, Recalled, Record, ToolCall, message_of, plain, say
+from nacre.entries import (
+    Message,
+    QuarantineEntry,
+    QuarantineRecord,
+    Recalled,
+    Record,
+    ToolCall,
+    describe_quarantine,
+    message_of,
+    plain,
+    say,
+)
 from nacre.errors import InvalidMessage
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
@@ -338,3 +349,26 @@ def test_what_is_recalled_is_whole_already() -> None:
 def test_a_call_in_openais_shape_may_come_without_an_id() -> None:
     call = ToolCall.from_mapping({"type": "function", "function": {"name": "sh", "arguments": "{}"}})
     assert call == ToolCall(id="", name="sh", arguments="{}")
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        ([], ""),
+        ([(0, 0)], "records of this session are lost: why"),
+        ([(0, 1)], "1 byte of this session is in quarantine"),
+        ([(0, 1), (0, 1999)], "2,000 bytes of this session are in quarantine"),
+        ([(1, 90)], "1 record of this session is in quarantine"),
+        ([(1, 90), (2, 0)], "3 records of this session are in quarantine"),
+    ],
+)
+def test_how_much_is_in_quarantine_is_said_in_words(held: list[tuple[int, int]], expected: str) -> None:
+    time = datetime(2026, 11, 15, tzinfo=UTC)
+    record = QuarantineRecord(n=2, ts=time, kind="msg", text="a")
+    entries = [
+        QuarantineEntry(
+            key="k", n=n, generation="0", ts=time, kind="rotten", reason="why", bytes=size, records=(record,) * records
+        )
+        for n, (records, size) in enumerate(held, 1)
+    ]
+    assert describe_quarantine(entries) == expected

@@ -13,7 +13,7 @@ import pytest
 
 import nacre
 from nacre import Forgiving, Message, Sessions, SessionStore
-from nacre.entries import Hit, Page, Past, SessionInfo, Unit, say_plainly
+from nacre.entries import Describe, Hit, Page, Past, SessionInfo, Unit, say_plainly
 from nacre.history.live import RULES
 from nacre.history.paging import Wanted, page_of
 from nacre.log.ops import Ops
@@ -319,3 +319,11 @@ def test_an_index_is_told_of_deletions_and_closed() -> None:
 def test_without_an_index_there_is_no_search() -> None:
     with pytest.raises(nacre.StoreError, match=":memory: has no index to search"):
         nacre.open(":memory:").search("word")
+
+
+@pytest.mark.parametrize("fields", [7, None, "title", ["title"]])
+def test_meta_that_is_no_dict_is_refused(fields: Any) -> None:
+    sessions = nacre.open(":memory:")
+    with pytest.raises(nacre.InvalidMessage, match="meta must be a dict"):
+        sessions.submit("k", [user("a"), Describe(fields)])
+    assert not sessions.exists("k")

@@ -54,3 +54,7 @@ def conversation(key: str, texts: Sequence[str], *, uid: str = UID) -> list[byte
 def resealed(line: bytes, **changes: Any) -> bytes:
     """The same line with other values in it, and a checksum that fits."""
     return seal(fields_of(line) | changes)
+
+
+DELETED = [*conversation("k", ["a"]), seal({"v": 1, "n": 3, "t": "del", "ts": TIME, "st": [2, 1, 1, 0, 0, 2]})]
+"""The log of session k, whose deletion was written down and did not go on."""

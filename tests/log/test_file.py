@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import pytest
 
@@ -15,10 +15,24 @@ from nacre.history import live
 from nacre.log import writer
 from nacre.log.batch import Ticket
 from nacre.log.file import LogFile
+from nacre.log.keylock import KeyLock
 from nacre.log.place import Place
 from nacre.testing import Disk, Fault, Killed
-from tests.damage.lines import UID, conversation, header
-from tests.simulated import LOG, ROOT, SCRATCH, fail_after, names, opened, said, say, settled
+from tests.damage.lines import DELETED, UID, conversation, header
+from tests.simulated import (
+    LOG,
+    ROOT,
+    SCRATCH,
+    fail_after,
+    interrupt,
+    interrupt_once,
+    names,
+    opened,
+    said,
+    say,
+    settled,
+    store,
+)
 from tests.strikes import at_every_step, is_struck
 
 USER = {"role": "user"}
@@ -187,6 +201,50 @@ def test_an_error_from_a_signal_handler_at_any_step_does_not_cost_what_is_writte
     at_every_step(go_through)
 
 
+def test_whoever_is_interrupted_when_it_unlocks_a_log_leaves_it_unlocked(disk: Disk) -> None:
+    process = disk.process()
+    sessions = nacre.Sessions(store(process))
+    say(sessions, "a")
+    interrupt_once(process, "unlock")
+    with pytest.raises(TimeoutError):
+        say(sessions, "b")
+    say(opened(disk), "c")
+    say(sessions, "d")
+    assert settled(disk) == ["a", "b", "c", "d"]
+
+
+def test_a_failed_write_whose_removal_is_interrupted_is_removed_by_the_next(
+    disk: Disk, sessions: nacre.Sessions
+) -> None:
+    disk.fail(NO_ROOM)
+    interrupt(disk, "ftruncate")
+    with pytest.raises(TimeoutError):
+        say(sessions, "b")
+    disk.heal()
+    say(sessions, "c")
+    assert settled(disk) == ["a", "c"]
+    assert sessions.verify().ok
+
+
+def test_an_error_that_comes_when_a_unit_is_in_its_batch_stores_nothing_of_the_batch(disk: Disk) -> None:
+    class Late(Unit, frozen=True):
+        """Is interrupted at its fingerprint, which a batch asks for last."""
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "print":
+                raise TimeoutError("the turn took too long")
+            return super().__getattribute__(name)
+
+    opened(disk)
+    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=live.RULES)
+    tickets = [Ticket(kind((say_plainly("user", "a"),), id=kind.__name__)) for kind in (Unit, Late)]
+    with pytest.raises(TimeoutError):
+        log.commit(tickets)
+    assert [(ticket.number, ticket.error) for ticket in tickets] == [(None, None)] * 2
+    log.commit([Ticket(Unit((say_plainly("user", "c"),)))])
+    assert said(opened(disk)) == ["c"]
+
+
 # Relaxed
 
 
@@ -243,6 +301,20 @@ def test_going_back_to_what_is_still_at_hand_brings_nothing_back(disk: Disk, ses
     sessions.rewind("k", 5)
     assert said(sessions) == ["c"]
     assert disk.read(LOG).startswith(before)
+
+
+def test_what_could_not_be_brought_back_for_sure_is_brought_back_the_next_time(
+    disk: Disk, sessions: nacre.Sessions
+) -> None:
+    say(sessions, "b", "c")
+    sessions.truncate_history("k", 1)
+    sessions.save("k")
+    fail_after(disk, "rename", Fault(call="fsync"))
+    with pytest.raises(nacre.Refused, match="nothing was stored"):
+        sessions.rewind("k", 3)
+    assert said(sessions) == ["c"]
+    sessions.rewind("k", 3)
+    assert settled(disk) == ["a", "b"]
 
 
 # Archiving, bringing back, deleting
@@ -305,6 +377,31 @@ def test_deleting_says_so_when_it_may_not_survive(disk: Disk, sessions: nacre.Se
         sessions.delete("k")
     opened(disk).delete("k")
     assert settled(disk) == []
+
+
+# Forks and generations
+
+
+def test_a_fork_does_not_take_the_place_of_a_session(disk: Disk, sessions: nacre.Sessions) -> None:
+    say(sessions, "x", key="other")
+    process, goal = disk.process(), Place.of(ROOT, "other")
+    source, target = (LogFile(process, Place.of(ROOT, key), rules=live.RULES) for key in ("k", "other"))
+    uid = target.next_uid()
+    root = source.share(goal, uid=uid, unit=Unit(()))
+    with KeyLock(process, goal), pytest.raises(nacre.Conflict, match="'other' exists already"):
+        target.grow_from(root, uid=uid)
+    assert settled(disk, "other") == ["x"]
+
+
+def test_a_deletion_is_not_finished_while_another_process_has_the_key(disk: Disk) -> None:
+    disk.write_durable(LOG, b"".join(DELETED))
+    place = Place.of(ROOT, "k")
+    log = LogFile(disk.process(), place, rules=live.RULES)
+    with KeyLock(disk.process(), place), pytest.raises(nacre.SessionBusy):
+        log.exists(wait=False)
+    assert disk.read(LOG) == b"".join(DELETED)
+    assert not log.exists(wait=False)
+    assert names(disk, "sessions") == []
 
 
 # Others

@@ -9,7 +9,7 @@ import pytest
 import nacre
 from nacre.testing import Disk
 from tests.damage.lines import header, message, resealed
-from tests.simulated import LOG, opened, said, say
+from tests.simulated import LOG, ROOT, names, opened, said, say, store
 
 
 @pytest.fixture
@@ -63,3 +63,16 @@ def test_moved_out_records_are_read_where_the_log_lost_those_behind_them(disk: D
     assert [line[:12] for line in kept] == [b'{"v":1,"n":1', b'{"v":1,"n":2', b'{"v":1,"n":5', b'{"v":1,"n":6']
     disk.write_durable(LOG, b"".join(kept[:2]))
     assert numbers(opened(disk)) == [1, 2, 3, 4]
+
+
+def test_going_back_to_the_first_record_meets_each_once_though_a_log_below_a_fork_is_out_of_order(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a", "b", "c", "d")
+    sessions.fork("k", "fork")
+    sessions.fork("fork", "second")
+    # The log of `k`, which is the lowest; the one of `fork` is its header alone.
+    (base,) = (f"{ROOT}/base/{name}" for name in names(disk, "base") if name.endswith(".1.jsonl"))
+    header, *rest = disk.read(base).splitlines(keepends=True)
+    disk.write_durable(base, b"".join([header, *reversed(rest)]))
+    back = store(disk.process()).read("second", lambda past: [record.n for record in past.back(past.n)])
+    assert back == [7, 6, 5, 4, 3, 2, 1]

@@ -6,16 +6,20 @@ import errno
 import logging
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import nacre
 from nacre.entries import Founding, Unit, say_plainly
+from nacre.history.live import RULES
+from nacre.log.marks import Marks, Position
+from nacre.store.files import Files
 from nacre.testing import Disk, Fault, Process
-from tests.damage.lines import TIME, UID, conversation, seal
-from tests.simulated import LOG, ROOT, opened, said, say, settled, store
+from tests.damage.lines import DELETED, TIME, UID, conversation
+from tests.simulated import LOG, ROOT, interrupt, interrupt_once, opened, said, say, settled, store
 
-DELETED = [*conversation("k", ["a"]), seal({"v": 1, "n": 3, "t": "del", "ts": TIME, "st": [2, 1, 1, 0, 0, 2]})]
+WAIT = 30
 
 
 @pytest.fixture
@@ -76,6 +80,16 @@ def test_a_child_of_a_fork_can_write_where_its_parent_did(disk: Disk) -> None:
     assert found.run("k", Unit((say_plainly("user", "a"),))) == 2
     found.begin_in_child()
     assert found.run("k", Unit((say_plainly("user", "b"),))) == 3
+
+
+def test_a_child_of_a_fork_leaves_marks_though_a_thread_of_its_parent_was_at_them(disk: Disk) -> None:
+    process = disk.process()
+    marks = Marks(process, ROOT)
+    found = Files(ROOT, rules=RULES, ops=process, marks=marks)
+    with ThreadPoolExecutor(1) as pool, marks._lock:
+        found.begin_in_child()
+        assert pool.submit(found.run, "k", Unit((say_plainly("user", "a"),))).result(WAIT) == 2
+    assert marks.take(Position()).paths == {LOG.removeprefix(f"{ROOT}/")}
 
 
 # Logs
@@ -188,6 +202,77 @@ def test_a_deletion_that_cannot_be_finished_is_left_for_later(disk: Disk) -> Non
         sessions.delete("k")
     say(sessions, "new")
     assert [stored.message.content for stored in sessions.transcript("k")] == ["new"]
+
+
+def test_a_deletion_that_another_process_is_at_is_left_to_it(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    path = f"{ROOT}/archive/k.{UID}.jsonl"
+    disk.write_durable(path, b"".join(DELETED))
+    disk.write_durable(LOG, b"".join(conversation("k", ["new"], uid="f" * 32)))
+    process = disk.process()
+    process.flock(process.open(path, os.O_RDWR), wait=True)
+    with caplog.at_level(logging.DEBUG):
+        assert told(opened(disk)) == ["new"]
+    assert set(caplog.messages) == {"a deletion is being finished"}
+    assert disk.read(path) == b"".join(DELETED)
+
+
+# Interrupted
+
+
+def test_a_delete_that_a_timeout_interrupts_raises_it_and_is_finished_by_the_next(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    interrupt(disk, "unlink")
+    with pytest.raises(TimeoutError):
+        sessions.delete("k")
+    assert settled(disk) == []
+    sessions.delete("k")
+    assert disk.process().listdir(f"{ROOT}/sessions") == []
+
+
+def test_a_list_that_a_timeout_interrupts_raises_it(disk: Disk) -> None:
+    process = disk.process()
+    sessions = nacre.Sessions(store(process))
+    say(sessions, "a")
+    interrupt_once(process, "listdir")
+    with pytest.raises(TimeoutError):
+        list(sessions.list())
+    assert [info.key for info in sessions.list()] == ["k"]
+
+
+def test_a_fork_that_a_timeout_interrupts_raises_it_and_shares_nothing(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    interrupt(disk, "link")
+    with pytest.raises(TimeoutError):
+        sessions.fork("k", "new")
+    assert (said(sessions, "new"), disk.process().listdir(f"{ROOT}/base")) == ([], [])
+    sessions.fork("k", "new")
+    assert settled(disk, "new") == ["a"]
+
+
+def test_a_fork_that_a_timeout_interrupts_when_it_has_its_name_keeps_what_it_shares(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    interrupt(disk, "rename", "fsync")
+    with pytest.raises(TimeoutError):
+        sessions.fork("k", "new")
+    assert said(opened(disk), "new") == ["a"]
+    say(sessions, "b", key="new")
+    assert settled(disk, "new") == ["a", "b"]
+    assert sessions.verify().ok
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_a_session_from_elsewhere_that_a_timeout_interrupts_is_not_brought_in(disk: Disk, *, archived: bool) -> None:
+    files = store(disk.process())
+    records = [Founding(say_plainly("user", "a"), TIME)]
+    interrupt(disk, "rename")
+    with pytest.raises(TimeoutError):
+        files.found("k", records, src={}, archived=archived)
+    assert told(nacre.Sessions(files)) == []
+    assert files.found("k", records, src={}, archived=archived)
+    assert told(nacre.Sessions(files)) == ["a"]
 
 
 # Logs on their way from one name to another

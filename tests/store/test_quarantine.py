@@ -23,7 +23,7 @@ from nacre.log.quarantine import entries, set_aside, settle
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault, Killed, images
 from tests.paths import log_of
-from tests.simulated import LOG, ROOT, opened, said, say
+from tests.simulated import LOG, ROOT, interrupt, opened, said, say
 
 Damage = Callable[[bytes], bytes]
 GROUP = [{"role": "user", "content": f"member {i}"} for i in range(4)]
@@ -336,6 +336,35 @@ def test_settling_that_fails_is_refused_and_leaves_the_report(how: str) -> None:
     disk.heal()
     getattr(opened(disk), how)("k")
     assert not waits(disk)
+
+
+@pytest.mark.parametrize("how", ["restore", "discard"])
+def test_settling_that_a_timeout_interrupts_raises_it_and_is_done_the_next_time(how: str) -> None:
+    disk = damaged_twice()
+    sessions = opened(disk)
+    # A restore first writes the records, and then to the quarantine.
+    interrupt(disk, *["write"] * (2 if how == "restore" else 1))
+    with pytest.raises(TimeoutError):
+        getattr(sessions, how)("k")
+    assert waits(disk)
+    getattr(sessions, how)("k")
+    assert not waits(disk)
+    assert len(said(opened(disk))) == (7 if how == "restore" else 4)
+
+
+def test_an_entry_without_a_whole_record_that_cannot_be_settled_is_refused() -> None:
+    disk = Disk()
+    write(disk).close()
+    spoil(disk, flip(b"two"))
+    read(disk)
+    sessions = opened(disk)
+    before = said(sessions)
+    disk.fail(Fault(call="write"))
+    with pytest.raises(nacre.Refused, match="nothing was"):
+        sessions.restore("k")
+    assert waits(disk)
+    assert sessions.restore("k").numbers == ()
+    assert (said(sessions), waits(disk)) == (before, False)
 
 
 def test_mending_killed_at_any_call_reports_each_thing_once() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import nacre
-from nacre.entries import Unit, say_plainly
+from nacre.entries import Past, Record, Rules, Stamp, State, Unit, Wish, say_plainly
+from nacre.history import live
 from nacre.history.live import RULES
 from nacre.store.transient import Transient
 
@@ -63,3 +64,15 @@ def test_ram_has_nothing_in_quarantine() -> None:
             assert settle("k") == nacre.Settlement(key="k")
             with pytest.raises(nacre.SessionNotFound):
                 settle("k", 1)
+
+
+@pytest.mark.parametrize("way", ["run", "submit"])
+def test_a_write_in_the_middle_of_a_write_is_refused(way: str) -> None:
+    def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:
+        with pytest.raises(nacre.Refused, match="in the middle of another write"):
+            getattr(store, way)("other", Unit((say_plainly("user", "b"),)))
+        return live.advance(wish, stamp, state, past)
+
+    store = Transient(rules=Rules(advance=advance, redo=live.redo))
+    assert store.run("k", Unit((say_plainly("user", "a"),))) == 2
+    assert [listed.key for listed in store.each(archived=False)] == ["k"]

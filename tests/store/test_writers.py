@@ -292,6 +292,21 @@ def test_a_signal_handler_may_write_at_any_step() -> None:
     on_a_thread(lambda: at_every_step(go_through))
 
 
+def test_no_writer_is_given_to_whoever_interrupts_its_own_thread_while_one_is_made() -> None:
+    disk = Disk()
+    opened(disk)
+
+    def make(key: str) -> LogFile:
+        with pytest.raises(nacre.Refused, match="in the middle of another write"):
+            found.of("b")
+        return LogFile(process, Place.of(ROOT, key), rules=RULES)
+
+    process = disk.process()
+    found = Writers(make, max_open=1, before=lambda: None)
+    assert found.of("a").queue.run(HELLO) == 2
+    assert said(opened(disk), "a") == ["hello"]
+
+
 def test_a_store_is_not_closed_in_the_middle_of_a_write_by_the_same_thread() -> None:
     found = writers(Disk(), max_open=2)
 
