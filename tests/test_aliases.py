@@ -295,3 +295,24 @@ def test_names_that_cannot_be_read_keep_nothing_from_being_stored(tmp_path: Path
         with pytest.raises(StoreError):
             sessions.exists("uno")
         sessions.hold("uno").take()
+
+
+def test_a_process_that_has_written_before_learns_names_that_another_gives(root: Path) -> None:
+    with nacre.open(root) as one, nacre.open(root) as other:
+        one.add_message("k", "user", "a")
+        other.add_alias("k", "name")
+        one.add_message("name", "user", "b")
+        assert [message.content for message in one.get_history("k")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("data", [None, 3, [], {"alias": 1, "key": "k"}, {"alias": "x"}])
+def test_a_record_among_the_names_that_is_none_is_passed_over(root: Path, data: object) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+        sessions.add_alias("k", "name")
+        sessions.append("nacre:aliases", "x.alias", data)
+    with nacre.open(root) as sessions:
+        assert sessions.resolve("name") == "k"
+        sessions.add_message("new", "user", "b")
+        sessions.delete("k")
+        assert sessions.resolve("name") == "name"

@@ -72,6 +72,7 @@ AnyMessage = Message | Mapping[str, Any]
 AnyEntry = AnyMessage | Note | Describe
 _NOTES = ("use", "tool")
 _LONGEST_ID = 256
+_MOST_OWN = 4096
 
 
 @runtime_checkable
@@ -135,6 +136,7 @@ class Sessions:
         self._index = None if index is None else cache(index)
         self._makes_internal = False
         self._names: other_names.Names | None = None
+        self._own: set[str] = set()
         self._names_at: tuple[tuple[str, int], ...] = ()
         self._tables: dict[str, tuple[other_names.Names, tuple[str, int]]] = {}
 
@@ -589,15 +591,19 @@ class Sessions:
             return key
 
     def _goal(self, key: str) -> str:
-        """Where what is written under a key goes; the names are those that were last read, since every write asks.
+        """Where what is written under a key goes; other names are looked for at its first write.
 
         If they cannot be read, that is no reason to store nothing.
         """
+        if key in self._own:
+            return key
         try:
-            names = self._names or self._table()
+            goal = self.resolve(key) if key in self._table().keys else key
         except StoreError:
             return key
-        return self.resolve(key) if key in names.keys else key
+        if goal == key:
+            self._own = {key} if len(self._own) >= _MOST_OWN else self._own | {key}
+        return goal
 
     def _table(self) -> other_names.Names:
         """Every alias, read again if somebody has written one since."""

@@ -37,6 +37,20 @@ def standby_places(root: str) -> list[str]:
     return []
 
 
+def standby_documents(root: str, key: str) -> list[str]:
+    """The documents of a session that wait there, from which it would come back after a deletion."""
+    found: list[str] = []
+    for place in standby_places(root):
+        import json  # noqa: PLC0415 - most stores have none
+
+        for name in os.listdir(place):
+            path = os.path.join(place, name)
+            with suppress(OSError, ValueError, AttributeError), open(path, encoding="utf-8") as file:  # noqa: PTH123
+                if ".json" in name and json.load(file).get("key") == key:
+                    found.append(path)
+    return found
+
+
 @contextmanager
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Change files of a folder while other processes wait; the folder is made if it is not there."""

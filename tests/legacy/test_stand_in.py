@@ -242,3 +242,15 @@ def test_other_names_are_known_where_the_store_can_be_read(root: Path) -> None:
         sessions.add_message("tg:1", "user", "b")
     with home(root) as sessions:
         assert (said(sessions, "old"), sessions.resolve("tg:1")) == (["a", "b"], "old")
+
+
+def test_a_deletion_erases_what_waits_outside_the_store(stand_in: Sessions, root: Path) -> None:
+    for key in ("k", "other"):
+        stand_in.add_message(key, "user", "while it was broken")
+    stand_in.close()
+    with Sessions(Files(str(root), rules=RULES)) as sessions:
+        sessions.delete("k")
+    assert not any('"k"' in path.read_text() for place in standby_places(str(root)) for path in Path(place).iterdir())
+    with nacre.open(root) as sessions:
+        list(bring_home(Files(str(root), rules=RULES)))
+        assert (sessions.exists("k"), sessions.exists("other")) == (False, True)

@@ -421,3 +421,14 @@ def test_forgetting_leaves_the_marks_of_others_alone(folder: str) -> None:
 def test_forgetting_needs_no_marks(folder: str) -> None:
     Marks(Ops(), folder).forget("sessions/k~0a.jsonl")
     assert list(Path(folder).iterdir()) == []
+
+
+def test_what_a_power_cut_left_of_the_marks_is_no_path(folder: str) -> None:
+    marks = Marks(Ops(), folder)
+    marks.leave(A)
+    with (Path(folder) / "marks").open("ab") as file:
+        file.write(b"sessions/b" + b"\0" * 8)
+    writer = Marks(Ops(), folder)
+    writer.leave(B)
+    assert B in Marks(Ops(), folder).take(Position()).paths
+    assert all("\0" not in path for path in Marks(Ops(), folder).take(Position()).paths)

@@ -13,7 +13,7 @@ import pytest
 import nacre
 from nacre.entries import Founding, Unit, say_plainly
 from nacre.history.live import RULES
-from nacre.log.marks import Marks, Position
+from nacre.log.marks import Position
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault, Process
 from tests.damage.lines import DELETED, TIME, UID, conversation
@@ -66,12 +66,11 @@ def test_nothing_is_stored_where_the_place_itself_may_not_survive(disk: Disk) ->
 
 
 def test_a_directory_above_that_is_not_ours_is_not_ours_to_sync(disk: Disk) -> None:
-    sessions = opened(disk)
-    assert not sessions.exists("a")
+    found = store(disk.process())
     synced: list[str] = []
     disk.before = lambda call, arguments: synced.append(arguments[0]) if call == "fsync" else None
     disk.fail(Fault(call="open", nth=2, errno=errno.EACCES))
-    say(sessions, "a", "b")
+    found.run("a", Unit((say_plainly("user", "b"),)))
     assert synced == ["/store", "/store/sessions"]
 
 
@@ -84,8 +83,9 @@ def test_a_child_of_a_fork_can_write_where_its_parent_did(disk: Disk) -> None:
 
 def test_a_child_of_a_fork_leaves_marks_though_a_thread_of_its_parent_was_at_them(disk: Disk) -> None:
     process = disk.process()
-    marks = Marks(process, ROOT)
-    found = Files(ROOT, rules=RULES, ops=process, marks=marks)
+    found = Files(ROOT, rules=RULES, ops=process)
+    marks = found._marks
+    assert marks is not None
     with ThreadPoolExecutor(1) as pool, marks._lock:
         found.begin_in_child()
         assert pool.submit(found.run, "k", Unit((say_plainly("user", "a"),))).result(WAIT) == 2

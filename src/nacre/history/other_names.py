@@ -32,8 +32,9 @@ def read(past: Past, known: Names | None = None, *, after: int = 0) -> Names:
         # What compaction has moved out since is not among the newest.
         known, newest = Names({}, {}), list(past.all())
     for record in newest:
-        if record.t == _KIND:
-            alias, key = record.data["alias"], record.data["key"]
+        given = record.data if record.t == _KIND and isinstance(record.data, dict) else {}
+        alias, key = given.get("alias"), given.get("key")
+        if isinstance(alias, str) and isinstance(key, str):
             known.keys[alias] = tuple(dict.fromkeys((*known.keys.get(alias, ()), key)))
             known.aliases[key] = tuple(dict.fromkeys((*known.aliases.get(key, ()), alias)))
     return known

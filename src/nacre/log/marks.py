@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat as modes
 from threading import RLock
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from nacre.log.ops import Ops, ignore_failure
 from nacre.log.place import write_all
 
 _FILE = "marks"
+_PATH = re.compile(rb"(sessions|archive)/[a-z0-9_~.*-]+\.jsonl")
 _LARGEST = 256 * 1024
 """Bytes after which the file is begun anew; who has not read it by then scans the store."""
 _TRIES = 4
@@ -220,5 +222,5 @@ def _hide(line: bytes) -> bytes:
 
 
 def _paths(data: bytes) -> set[str]:
-    """The lines that name a log, or match a deleted one; others are the file's name, or what a full disk left."""
-    return {line.decode() for line in data.split(b"\n") if line.isascii() and line.endswith(b".jsonl")}
+    """The lines that name a log, or match a deleted one; a full disk or a power cut may leave others."""
+    return {line.decode() for line in data.split(b"\n") if _PATH.fullmatch(line)}

@@ -41,6 +41,7 @@ from nacre.log.plain import beside
 from nacre.log.quarantine import IN_PLACE, entries, set_aside, settle
 from nacre.log.reader import Reading, reading, settled
 from nacre.log.verify import findings
+from nacre.state import standby_documents
 from nacre.store.base import Generation, Hold, Listed
 from nacre.store.quarantine import Quarantine
 from nacre.store.writers import Load, Writer, Writers
@@ -159,8 +160,9 @@ class Files:
 
         def work(writer: Writer) -> None:
             with KeyLock(self._ops, place):
-                # A second log, of an earlier version that was used meanwhile, goes too.
-                writer.log.take_in()
+                with suppress(Conflict):
+                    # A second log, of an earlier version that was used meanwhile, goes too.
+                    writer.log.take_in()
                 originals = self._originals(key)
                 self._mark_archived(place)
                 self._erase(place, writer.log)
@@ -259,8 +261,11 @@ class Files:
         self._writers.alone(key, work)
 
     def _originals(self, key: str) -> Sequence[str]:
-        """The files of an earlier agent from which a session was migrated, and which are still there."""
-        found: list[str] = []
+        """The files from which a session was or would be brought in, and which are still there.
+
+        They are an earlier agent's, or were written while the store could not be used.
+        """
+        found = standby_documents(self._root, key)
         try:
             sources = self.source_of(key)
         except LogDamaged:
