@@ -303,18 +303,25 @@ def test_going_back_to_what_is_still_at_hand_brings_nothing_back(disk: Disk, ses
     assert disk.read(LOG).startswith(before)
 
 
-def test_what_could_not_be_brought_back_for_sure_is_brought_back_the_next_time(
+def test_a_log_that_is_in_doubt_since_records_were_brought_back_takes_nothing_of_the_batch(
     disk: Disk, sessions: nacre.Sessions
 ) -> None:
     say(sessions, "b", "c")
     sessions.truncate_history("k", 1)
     sessions.save("k")
+    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=live.RULES)
+    units = [
+        Unit((Rewind(3),), creates=False, reach=3, needs=lambda _: {2, 3}),
+        Unit((say_plainly("user", "d"),)),
+    ]
     fail_after(disk, "rename", Fault(call="fsync"))
+    tickets = [Ticket(unit) for unit in units]
     with pytest.raises(nacre.Refused, match="nothing was stored"):
-        sessions.rewind("k", 3)
-    assert said(sessions) == ["c"]
-    sessions.rewind("k", 3)
-    assert settled(disk) == ["a", "b"]
+        log.commit(tickets)
+    assert [(ticket.number, ticket.error) for ticket in tickets] == [(None, None)] * 2
+    assert said(opened(disk)) == ["c"]
+    log.commit([Ticket(unit) for unit in units])
+    assert settled(disk) == ["a", "b", "d"]
 
 
 # Archiving, bringing back, deleting
