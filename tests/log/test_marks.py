@@ -432,3 +432,12 @@ def test_what_a_power_cut_left_of_the_marks_is_no_path(folder: str) -> None:
     writer.leave(B)
     assert B in Marks(Ops(), folder).take(Position()).paths
     assert all("\0" not in path for path in Marks(Ops(), folder).take(Position()).paths)
+
+
+def test_forgetting_what_is_not_marked_writes_nothing(folder: str) -> None:
+    ops = Counting()
+    marks = Marks(ops, folder)
+    marks.leave(A)
+    before = ops.writes
+    marks.forget("sessions/k~0a.jsonl")
+    assert (ops.writes, text(folder)) == (before, f"{A}\n")
