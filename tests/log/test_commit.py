@@ -374,6 +374,30 @@ def test_a_signal_at_any_step_of_a_submission_does_not_keep_the_next_one_waiting
     at_every_step(go_through)
 
 
+def test_a_signal_at_any_step_of_a_refusal_leaves_nobody_waiting() -> None:
+    def go_through(step: int) -> bool:
+        later = Later()
+        queue = Committer(Log().commit, later)
+        waiting = [queue.submit(unit(text)) for text in "ab"]
+        came = is_struck(step, lambda: ACTS["refuse_waiting"](queue), commit, sys.modules[__name__])
+        later.run()
+        assert all(pending.done() for pending in waiting), step
+        return came
+
+    at_every_step(go_through)
+
+
+def test_a_unit_that_comes_after_a_refusal_is_stored_without_those_that_were_refused(
+    log: Log, later: Later, queue: Committer
+) -> None:
+    refused = queue.submit(unit("a"))
+    queue.refuse_waiting(Conflict("deleted"))
+    stored = queue.submit(unit("b"))
+    later.run()
+    assert isinstance(refused.exception(0), Conflict)
+    assert (stored.result(0), log.batches) == (1, [["b"]])
+
+
 # In the middle of a write
 
 

@@ -201,10 +201,12 @@ class Committer:
         return True
 
     def refuse_waiting(self, error: StoreError) -> None:
-        """Refuse every unit that has not been taken into a batch; whoever has the turn may do so."""
-        taken = self._take()
-        # Not here: a signal may strike this thread before everyone is told.
-        self._later(lambda: _resolve(taken, error))
+        """Refuse every unit that has not been taken into a batch; whoever has the turn may do so.
+
+        They stay in the queue, so that a signal cannot lose them; whoever drains it tells them.
+        """
+        for ticket, _ in self._waiting.copy():
+            ticket.error = error
 
     def refuse_nested(self) -> None:
         """Raise Refused if this thread is in the middle of work on the log; to wait for that would be for ever."""
@@ -254,7 +256,7 @@ class Committer:
                     # Only now: whoever came before is in the batch, and nobody else need wait for the turn.
                     self._is_called = False
                     taken = self._take()
-                    error = self._store([ticket for ticket, _ in taken])
+                    error = self._store([ticket for ticket, _ in taken if ticket.error is None])
                 # The log is free by now, so what is called back may write.
                 _resolve(taken, error)
                 if not self._waiting:
