@@ -36,6 +36,25 @@ def test_importing_it_loads_no_event_loop_network_or_database() -> None:
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
 
+@pytest.mark.parametrize("place", ["':memory:'", "sys.argv[1]"])
+def test_what_every_write_needs_is_loaded_when_a_store_is_opened(place: str, tmp_path: Path) -> None:
+    program = f"""
+import nacre, sys
+print("hashlib" in sys.modules)
+sessions = nacre.open({place})
+before = set(sys.modules)
+sessions.add_message("k", "user", "a" * 200_000)
+sessions.submit("k", [{{"role": "user", "content": "b"}}], id="1").result()
+sessions.fork("k", "new")
+sessions.archive("k")
+sessions.unarchive("k")
+sessions.get_history("k")
+print(set(sys.modules) - before)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    assert subprocess.check_output(command, text=True) == "False\nset()\n"
+
+
 def test_everything_that_the_package_has_is_in_its_wheel(tmp_path: Path) -> None:
     wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
     ours = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}

@@ -10,14 +10,17 @@ from threading import Thread
 import pytest
 
 import nacre
+from nacre.history.live import RULES
 from nacre.log.keylock import KeyLock
 from nacre.log.ops import Ops
 from nacre.log.place import Place
+from nacre.store.files import Files
 from nacre.testing import Disk, Fault
 from nacre.testing.faults import Killed
 from tests.simulated import ROOT, opened, said, say
 
 PLACE = Place.of(ROOT, "k")
+WAIT = 30
 
 
 @pytest.fixture
@@ -35,6 +38,15 @@ class WithoutByteLocks(Ops):
 
     def unlock_byte(self, fd: int, at: int) -> None:
         self.unlock(fd)
+
+
+class WithoutRoom(Ops):
+    """A disk that is too full for another file, so that there is no file of the keys."""
+
+    def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+        if path.endswith("keys.lock"):
+            raise OSError(errno.ENOSPC if flags & os.O_CREAT else errno.ENOENT, "no room")
+        return super().open(path, flags, mode)
 
 
 @pytest.fixture(params=[Ops, WithoutByteLocks])
@@ -143,3 +155,27 @@ def test_a_deletion_that_another_is_finishing_is_not_waited_for(disk: Disk) -> N
     with KeyLock(disk.process(), PLACE):
         assert (opened(disk).exists("k"), opened(disk).transcript("k")) == (False, [])
     assert opened(disk).transcript("k") == []
+
+
+@pytest.mark.parametrize("system", [Ops, WithoutByteLocks, WithoutRoom])
+def test_a_fork_of_what_is_half_deleted_does_not_wait_for_itself(root: Path, system: type[Ops]) -> None:
+    class Failing(system):  # type: ignore[misc, valid-type]
+        def unlink(self, path: str) -> None:
+            raise OSError(errno.EIO, path)
+
+    sessions = nacre.Sessions(Files(str(root), rules=RULES, ops=Failing()))
+    sessions.add_message("k", "user", "a")
+    with pytest.raises(nacre.DurabilityUnknown):
+        sessions.delete("k")
+    told: list[type[BaseException]] = []
+
+    def fork() -> None:
+        try:
+            nacre.Sessions(Files(str(root), rules=RULES, ops=system())).fork("k", "new")
+        except nacre.StoreError as error:
+            told.append(type(error))
+
+    thread = Thread(target=fork, daemon=True)
+    thread.start()
+    thread.join(WAIT)
+    assert told == [nacre.SessionNotFound]

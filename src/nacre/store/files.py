@@ -8,6 +8,10 @@ import stat as modes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+
+# For the log too, which loads it when it needs it: a signal handler that raises while a module is being loaded leaves
+# every thread that needs the module waiting. So it is loaded before there is anybody to wait.
+from hashlib import sha256
 from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
@@ -194,6 +198,8 @@ class Files:
 
         def work(writers: Sequence[Writer]) -> None:
             source, target = writers[0].log, writers[-1].log
+            # Before the other key is locked: a deletion that was not finished needs the key of its session.
+            source.exists()
             with KeyLock(self._ops, goal):
                 # This also finishes a deletion that was not, which would take what is shared now.
                 if target.exists():
@@ -727,8 +733,6 @@ def _whole(record: Record, past: LogPast) -> Record:
 
 
 def _digest(ops: Ops, path: str) -> str:
-    from hashlib import sha256  # noqa: PLC0415 - brings OpenSSL along
-
     fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         return sha256(Lines(ops, fd, 1 << 62).read(0, 1 << 62)).hexdigest()

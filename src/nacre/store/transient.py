@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib  # noqa: F401 - for names and payloads; loaded here for the reason given in nacre.store.files
 from collections.abc import Callable, Iterator, Sequence
 from threading import Condition, RLock
 from typing import TypeVar
@@ -187,7 +188,8 @@ class Transient:
         stem(key)
         uid = ""
         while True:
-            with self._written:
+            # Not `with self._written`, which a signal can strike between taking the lock and knowing it.
+            with self._lock:
                 while not self._has_more(key, uid, after):
                     self._written.wait()
                 life = self._active[key]
