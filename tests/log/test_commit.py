@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor, _base
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event, Semaphore, Thread
 
@@ -300,6 +302,41 @@ def test_what_callbacks_raise_is_no_concern_of_the_others(log: Log, later: Later
     assert [future.result(0) for future in pending] == [1, 1, 1]
 
 
+def test_a_callback_that_fails_is_logged_and_the_others_are_called(
+    later: Later, queue: Committer, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[int] = []
+    pending = queue.submit(unit("a"))
+    pending.add_done_callback(lambda _: called[7])
+    pending.add_done_callback(lambda done: called.append(done.result()))
+    later.run()
+    pending.add_done_callback(lambda done: called.append(done.result() + 1))
+    assert (called, caplog.messages) == ([1, 2], ["exception calling callback for <Pending finished>"])
+
+
+def test_what_was_submitted_is_neither_running_nor_cancelled(later: Later, queue: Committer) -> None:
+    pending = queue.submit(unit("a"))
+    assert (pending.done(), pending.running(), pending.cancelled()) == (False, False, False)
+    with pytest.raises(TimeoutError):
+        pending.result(0)
+    later.run()
+    assert (pending.done(), pending.running(), pending.cancelled()) == (True, False, False)
+
+
+@pytest.mark.parametrize("text", ["a", "refused"])
+@pytest.mark.parametrize("until", [futures.FIRST_COMPLETED, futures.ALL_COMPLETED])
+def test_the_waits_of_the_standard_library_know_it(later: Later, queue: Committer, text: str, until: str) -> None:
+    pending = [queue.submit(unit(each)) for each in (text, "b")]
+    assert futures.wait(pending, 0).done == set()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(futures.wait, pending, WAIT, until)
+        each = pool.submit(lambda: set(futures.as_completed(pending, WAIT)))
+        later.run()
+        assert waiting.result(WAIT).done
+        assert each.result(WAIT) == set(pending)
+    assert futures.wait(pending, 0).done == set(pending)
+
+
 @pytest.mark.parametrize("waiting", [Gate(), Pending()])
 def test_of_several_answers_the_first_counts(waiting: Gate | Pending) -> None:
     ticket = Ticket(unit("a"))
@@ -369,6 +406,40 @@ def test_a_signal_at_any_step_of_a_submission_does_not_keep_the_next_one_waiting
         pending = queue.submit(unit("b"))
         later.run()
         assert pending.done(), step
+        return came
+
+    at_every_step(go_through)
+
+
+QUESTIONS: dict[str, Callable[[Pending], object]] = {
+    "result": lambda pending: pending.result(0),
+    "exception": lambda pending: pending.exception(0),
+    "a callback": lambda pending: pending.add_done_callback(lambda _: None),
+    "done": lambda pending: pending.done(),
+    "running": lambda pending: pending.running(),
+    "cancelled": lambda pending: pending.cancelled(),
+    "repr": repr,
+}
+
+
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+def test_a_signal_at_any_step_of_a_thread_that_waits_does_not_hinder_who_resolves_it(
+    ask: Callable[[Pending], object],
+) -> None:
+    def go_through(step: int) -> bool:
+        pending, ticket = Pending(), Ticket(unit("a"))
+        ticket.number = 7
+
+        def wait() -> None:
+            with suppress(TimeoutError):
+                ask(pending)
+
+        came = is_struck(step, wait, commit, _base, threading)
+        resolver = Thread(target=pending.resolve, args=(ticket, None), daemon=True)
+        resolver.start()
+        resolver.join(WAIT)
+        assert not resolver.is_alive(), step
+        assert pending.result(WAIT) == 7, step
         return came
 
     at_every_step(go_through)

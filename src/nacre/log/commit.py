@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from concurrent.futures._base import FINISHED, PENDING
+from concurrent.futures._base import FINISHED, LOGGER, PENDING
 from contextlib import suppress
 from itertools import islice
 from threading import Condition, Lock, RLock
@@ -34,11 +34,14 @@ class Pending(Future[int]):
     """The number that a unit will have; a future that can be awaited too.
 
     Those who await it in one event loop are woken together, once per batch: waking them one by one
-    costs more than the commit. So does the condition that a future is made with; it is made when a
-    thread waits for it or a callback is added, which those who await do not need.
+    costs more than the commit. A thread waits at a lock of its own, which costs less than the condition that a future
+    is made with. And a signal may strike a thread that has just taken a condition and leave it taken; whoever resolves
+    the future would wait for it for ever, and everyone behind it. Only `wait` and `as_completed` of
+    `concurrent.futures` still need the condition; it is made for them.
     """
 
     waiters: Sequence[tuple[Any, Any]] = ()
+    sleepers: Sequence[Any] = ()
 
     def __init__(self) -> None:
         self._state = PENDING
@@ -53,6 +56,9 @@ class Pending(Future[int]):
         with _making:
             return self.__dict__.setdefault("_condition", Condition())
 
+    def __repr__(self) -> str:
+        return f"<Pending {self._state.lower()}>"
+
     def __await__(self) -> Generator[Any, None, int]:
         # Who awaits has asyncio loaded; who does not, need not.
         loop = sys.modules["asyncio"].get_running_loop()
@@ -61,30 +67,82 @@ class Pending(Future[int]):
         # Whoever resolves it looks for the waiters only afterwards, so one of us sees the other.
         if self._state != FINISHED:
             yield from woken
-        if self._exception is not None:
-            raise self._exception
-        return self._result or 0
+        return self._answer()
+
+    def result(self, timeout: float | None = None) -> int:
+        self._sleep(timeout)
+        return self._answer()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._sleep(timeout)
+        return self._exception
+
+    def done(self) -> bool:
+        return self._state == FINISHED
+
+    def running(self) -> bool:
+        return False
+
+    def cancelled(self) -> bool:
+        return False
 
     def cancel(self) -> bool:
         """False: what was submitted is written, whoever still waits for it."""
         return False
 
+    def add_done_callback(self, fn: Callable[[Future[int]], object]) -> None:
+        self._done_callbacks.append(fn)
+        # As in `__await__`. A callback is called by whoever takes it out of the list, and so once.
+        if self._state == FINISHED:
+            self._invoke_callbacks()
+
     def resolve(self, ticket: Ticket, error: StoreError | None) -> None:
         """Say what came of the unit; the first answer counts."""
         refused = ticket.error or (error if ticket.number is None else None)
         with _making:
-            if "_condition" not in self.__dict__:
-                if self._state != FINISHED:
-                    self._exception, self._result, self._state = refused, ticket.number or 0, FINISHED
-                return
-        with suppress(InvalidStateError):
-            if refused is not None:
-                self.set_exception(refused)
-            else:
-                self.set_result(ticket.number or 0)
-        # Again, in case that the one who said it first was interrupted before anybody was woken.
-        with self._condition:
-            self._condition.notify_all()
+            if "_condition" not in self.__dict__ and self._state != FINISHED:
+                self._exception, self._result, self._state = refused, ticket.number or 0, FINISHED
+        if self._state != FINISHED:
+            with suppress(InvalidStateError):
+                if refused is not None:
+                    self.set_exception(refused)
+                else:
+                    self.set_result(ticket.number or 0)
+        if self.sleepers:
+            for lock in list(self.sleepers):
+                if lock.locked():
+                    lock.release()
+        if self._done_callbacks:
+            self._invoke_callbacks()
+
+    def _answer(self) -> int:
+        if self._exception is not None:
+            raise self._exception
+        return self._result or 0
+
+    def _sleep(self, timeout: float | None) -> None:
+        """Wait until it is resolved; raises TimeoutError."""
+        if self._state == FINISHED:
+            return
+        lock = Lock()
+        lock.acquire()
+        sleepers = self.__dict__.setdefault("sleepers", [])
+        sleepers.append(lock)
+        # As in `__await__`.
+        if self._state != FINISHED and not lock.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+            sleepers.remove(lock)
+            raise TimeoutError
+
+    def _invoke_callbacks(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._invoke(self._done_callbacks.pop(0))
+
+    def _invoke(self, callback: Callable[[Future[int]], object]) -> None:
+        try:
+            callback(self)
+        except Exception:  # noqa: BLE001 - as every future does: it is not the concern of others
+            LOGGER.exception("exception calling callback for %r", self)
 
 
 class Gate:
