@@ -439,6 +439,7 @@ def test_a_signal_at_any_step_of_a_thread_that_waits_does_not_hinder_who_resolve
         resolver.start()
         resolver.join(WAIT)
         assert not resolver.is_alive(), step
+        pending.resolve(ticket, None)
         assert pending.result(WAIT) == 7, step
         return came
 

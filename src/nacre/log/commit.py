@@ -186,9 +186,13 @@ class Committer:
     someone who drains the queue. To do so twice is harmless.
     """
 
-    def __init__(self, commit: Callable[[Sequence[Ticket]], None], later: Later) -> None:
+    def __init__(
+        self, commit: Callable[[Sequence[Ticket]], None], later: Later, free: Callable[[], None] = lambda: None
+    ) -> None:
         self._commit = commit
         self._later = later
+        # Unlocks the log for others; called if anything was raised, since a signal may strike whoever unlocks it.
+        self._free = free
         # Re-entrant only for the sake of knowing its owner; the lock of `threading.Condition` is asked in the same way.
         self._turn = RLock()
         self._is_called = False
@@ -292,7 +296,11 @@ class Committer:
     def _let_go(self, failure: BaseException | None = None) -> None:
         """Give the turn back, if this thread has it, and leave what waits to another."""
         if self._has_turn():
-            self._turn.release()
+            try:
+                if failure is not None:
+                    self._free()
+            finally:
+                self._turn.release()
         if self._waiting:
             # Whoever was interrupted may have said that it calls, and not have done it.
             self._is_called = True

@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import get_ident, local
 from typing import Self
 
-from nacre.errors import Refused
+from nacre.errors import Refused, SessionBusy
 from nacre.log.hold import byte_of
 from nacre.log.ops import Ops, ignore_failure, is_from_system
 from nacre.log.place import Place
@@ -41,7 +41,8 @@ class KeyLock:
         self._at = byte_of(place.name)
 
     def __enter__(self) -> Self:
-        self.take(wait=True)
+        if not self.take(wait=True):
+            raise SessionBusy(f"session {self._key!r} is being changed, and this thread is changing another one")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,24 +54,27 @@ class KeyLock:
         return self._name in _held()
 
     def take(self, *, wait: bool) -> bool:
-        """Take it; False if another has it and `wait` is false. Raises Refused if it cannot be taken."""
+        """Take it; False if another has it and `wait` is false. Raises Refused if it cannot be taken.
+
+        A thread that has another key of the store does not wait: whoever has this one may wait for that one, and
+        where only whole files can be locked, it is the thread itself.
+        """
         held = _held()
         if self._name in held:
             fd, times = held[self._name]
             held[self._name] = (fd, times + 1)
             return True
         try:
-            fd = self._lock(wait=wait)
+            has_another = any(name[:2] == self._name[:2] for name in held)
+            fd = self._lock(wait=wait and not has_another)
             if fd >= 0:
                 held[self._name] = (fd, 1)
         except BaseException as error:
+            # Whoever is interrupted right after the lock was taken does not know it, and nobody else would let go.
+            self.abandon()
             if not is_from_system(error):
                 raise
             raise Refused(f"session {self._key!r} cannot be locked, nothing was done: {error}") from error
-        finally:
-            # Whoever is interrupted right after the lock was taken does not know it, and nobody else would let go.
-            if self._name not in held:
-                self._close_mine()
         return fd >= 0
 
     def _lock(self, *, wait: bool) -> int:
@@ -114,28 +118,39 @@ class KeyLock:
         if times > 1:
             held[self._name] = (fd, times - 1)
             return
+        # First: whoever is interrupted before the rest has let go.
+        self._unlock(fd)
         del held[self._name]
-        try:
-            with ignore_failure():
-                # A child that was forked meanwhile may have the descriptor still: closing ours would not be enough.
-                self._ops.unlock_byte(fd, self._at)
-        finally:
-            self._close(fd)
+        self._close(fd)
+
+    def abandon(self) -> None:
+        """Let go of it, however often this thread took it, and wherever it was interrupted while it did."""
+        for fd, (_, name, thread) in list(_descriptors.items()):
+            if name == self._name and thread == get_ident():
+                self._close(fd)
+        _held().pop(self._name, None)
 
     @property
     def _name(self) -> tuple[Ops, str, int]:
         return self._ops, self._path, self._at
 
-    def _close_mine(self) -> None:
-        """Close what this thread opened for the key."""
-        for fd, (_, name, thread) in list(_descriptors.items()):
-            if name == self._name and thread == get_ident():
-                self._close(fd)
-
     def _close(self, fd: int) -> None:
+        self._unlock(fd)
+        # A number may be another file's as soon as it is closed, so it is forgotten before. Whoever is interrupted in
+        # between leaves an open file, but no lock.
         _descriptors.pop(fd, None)
         with ignore_failure():
             self._ops.close(fd)
+
+    def _unlock(self, fd: int) -> None:
+        """Unlock a descriptor, whether it is one of the file or of the folder; it may be done again.
+
+        A child that was forked meanwhile may have the descriptor still: closing ours would not be enough.
+        """
+        with ignore_failure():
+            self._ops.unlock_byte(fd, self._at)
+        with ignore_failure():
+            self._ops.unlock(fd)
 
 
 def _held() -> dict[tuple[Ops, str, int], tuple[int, int]]:

@@ -156,3 +156,12 @@ class Ops:
 
     def random(self, size: int) -> bytes:
         return os.urandom(size)
+
+
+def let_go(ops: Ops, fd: int) -> None:
+    """Unlock a file and close it; whichever of the two a signal strikes, it does not stay locked."""
+    try:
+        with ignore_failure():
+            ops.unlock(fd)
+    finally:
+        ops.close(fd)

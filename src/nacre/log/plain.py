@@ -19,7 +19,7 @@ from nacre.errors import LogDamaged, SessionBusy
 from nacre.log.lines import Lines
 from nacre.log.marks import Marks
 from nacre.log.opening import open_log
-from nacre.log.ops import Ops
+from nacre.log.ops import Ops, let_go
 from nacre.log.place import Place, make_folder, settle_names, unlink_if_there
 from nacre.log.tail import glance
 
@@ -70,7 +70,7 @@ def rename_plain(ops: Ops, *places: Place, wait: bool = True) -> None:
             settle_names(ops, linked[0].folder)
     finally:
         for fd in locked:
-            ops.close(fd)
+            let_go(ops, fd)
 
 
 def drop_plain_name(ops: Ops, place: Place, log: os.stat_result) -> None:
@@ -111,7 +111,7 @@ def archive_second(ops: Ops, place: Place, uid: str, marks: Marks | None) -> boo
         settle_names(ops, goal.folder)
         settle_names(ops, place.folder)
     finally:
-        ops.close(opened.fd)
+        let_go(ops, opened.fd)
     return False
 
 

@@ -25,7 +25,7 @@ from nacre.entries import Record, timestamp
 from nacre.errors import FormatTooNew
 from nacre.log.format import escaped, salvage, unseal
 from nacre.log.lines import Lines, Piece
-from nacre.log.ops import Ops
+from nacre.log.ops import Ops, let_go
 from nacre.log.place import Place, make_folder, settle_names, uids_in, write_all
 
 TORN = "torn"
@@ -150,7 +150,7 @@ def _appending(ops: Ops, path: str, flags: int) -> Iterator[tuple[int, list[_Par
             write_all(ops, fd, b"\n")
         yield fd, *_parsed(data)
     finally:
-        ops.close(fd)
+        let_go(ops, fd)
 
 
 def _parts(lines: Lines, bad: Iterable[Piece]) -> Iterator[tuple[int, bytes]]:

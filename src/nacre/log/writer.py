@@ -115,7 +115,21 @@ class Writer:
 
     def drop(self) -> None:
         """Close the descriptor in a forked child, which shares the parent's lock and must not release it."""
-        self._close()
+        self._forget()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with ignore_failure():
+                self._ops.close(fd)
+        if self._took_key:
+            self._key.abandon()
+            self._took_key = False
+
+    def free(self) -> None:
+        """Let go of the locks of the log and its key, wherever whoever held them was interrupted."""
+        if self._fd >= 0:
+            self._unlock()
+        self._key.abandon()
+        self._took_key = False
 
     @property
     def _holds_session(self) -> bool:
@@ -207,9 +221,9 @@ class Writer:
                 self._unlock()
         finally:
             if self._took_key:
-                self._took_key = False
                 if self._key.is_held:
                     self._key.release()
+                self._took_key = False
         if error is not None and not isinstance(error, StoreError):
             # Interrupted somewhere between looking and flushing: the next writer looks again.
             self._end = -1
@@ -555,6 +569,9 @@ class Writer:
             for line in new.lines:
                 scratch.add(line)
             scratch.install()
+            # Whoever waits for the old one will see that it has lost its name.
+            with ignore_failure():
+                self._ops.unlock(self._fd)
         except BaseException:
             scratch.discard()
             raise
@@ -669,9 +686,12 @@ class Writer:
         self._close()
 
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1
         self._forget()
-        if fd >= 0:
+        if self._fd >= 0:
+            # First: whoever is interrupted between this and the end leaves an open file, but no lock.
+            with ignore_failure():
+                self._ops.unlock(self._fd)
+            fd, self._fd = self._fd, -1
             # What must be durable has been flushed by now; a failing close has nothing left to tell.
             with ignore_failure():
                 self._ops.close(fd)

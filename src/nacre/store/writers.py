@@ -42,7 +42,7 @@ class Writer:
 
     def __init__(self, log: LogFile, writers: Writers) -> None:
         self.log = log
-        self.queue = Committer(partial(writers.commit, self), writers.pool.run)
+        self.queue = Committer(partial(writers.commit, self), writers.pool.run, log.free)
         self.used = 0
         self.is_noted = False
 
