@@ -352,7 +352,7 @@ def test_settling_that_a_timeout_interrupts_raises_it_and_is_done_the_next_time(
     assert len(said(opened(disk))) == (7 if how == "restore" else 4)
 
 
-def test_an_entry_without_a_whole_record_that_cannot_be_settled_is_refused() -> None:
+def test_an_entry_that_cannot_be_settled_is_refused_and_waits() -> None:
     disk = Disk()
     write(disk).close()
     spoil(disk, flip(b"two"))
@@ -361,9 +361,9 @@ def test_an_entry_without_a_whole_record_that_cannot_be_settled_is_refused() -> 
     before = said(sessions)
     disk.fail(Fault(call="write"))
     with pytest.raises(nacre.Refused, match="nothing was"):
-        sessions.restore("k")
+        sessions.discard("k")
     assert waits(disk)
-    assert sessions.restore("k").numbers == ()
+    assert sessions.discard("k").numbers == ()
     assert (said(sessions), waits(disk)) == (before, False)
 
 

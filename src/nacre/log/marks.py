@@ -22,7 +22,7 @@ import stat as modes
 from threading import RLock
 from typing import NamedTuple
 
-from nacre.log.ops import Ops, ignore_failure
+from nacre.log.ops import Ops, ignore_failure, let_go
 from nacre.log.place import write_all
 
 _FILE = "marks"
@@ -116,7 +116,11 @@ class Marks:
                     file, _ = self._open()
                     self._ops.write(file.fd, b"\n")
             finally:
-                self._ops.close(fd)
+                # Twice: whichever of them a signal strikes, the other is done.
+                try:
+                    self._ops.unlock(fd)
+                finally:
+                    let_go(self._ops, fd)
 
     def close(self) -> None:
         """Let go of the file."""
