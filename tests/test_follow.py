@@ -173,9 +173,11 @@ def test_what_a_writer_may_yet_take_back_is_not_given(root: Path, monkeypatch: p
             file.write(conversation("k", ["a", "stored"])[-1])
             fcntl.flock(file, fcntl.LOCK_UN)
 
-        ops.after_lock = begin
         monkeypatch.setattr(Watch, "wait", end_otherwise)
-        assert contents(sessions.follow("k"), 2) == ["a", "stored"]
+        # Its names are looked up at once, its records when they are asked for.
+        followed = sessions.follow("k")
+        ops.after_lock = begin
+        assert contents(followed, 2) == ["a", "stored"]
 
 
 def test_a_log_that_lost_its_name_while_its_writer_was_waited_for_is_not_read(root: Path) -> None:

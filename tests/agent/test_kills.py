@@ -21,7 +21,7 @@ from nacre.store.files import Files
 from tests.agent.scene import Echo, agent, lines, words
 from tests.history.bodies import check
 
-MOST_CALLS = 200
+MOST_CALLS = 400
 
 
 class Strict:

@@ -88,7 +88,8 @@ class Guests:
         self._aliases = aliases
 
     def __call__(self, key: str) -> bool:
-        names = self._aliases(key)
+        # A request without a session has no key.
+        names = self._aliases(key) if key else ()
         continued = [name for name in names if is_of_sender(name)]
         return any(map(self._is_guests, continued or (key, *names)))
 

@@ -88,9 +88,11 @@ class Legacy(Struct, frozen=True, kw_only=True):
             found.append(Founding(Truncate(len(self.said) - self.dropped), end))
         if self.summary:
             found.append(Founding(Summarise(self.summary), end))
+        is_later = bool(found) and end > found[-1].ts
         if self.meta:
             found.append(Founding(Describe(self.meta), end))
-        if end > found[-1].ts:
+        if is_later:
+            # Labels are no update; this is one.
             found.append(Founding(Note(_CHANGED, None), end))
         return found
 

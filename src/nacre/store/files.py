@@ -164,7 +164,7 @@ class Files:
 
         def work(writer: Writer) -> None:
             with KeyLock(self._ops, place):
-                with suppress(Conflict):
+                with suppress(Conflict, LogDamaged):
                     # A second log, of an earlier version that was used meanwhile, goes too.
                     writer.log.take_in()
                 originals = self._originals(key)
