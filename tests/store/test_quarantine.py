@@ -7,6 +7,7 @@ import os
 import random
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -16,6 +17,8 @@ import pytest
 import nacre
 from nacre.entries import Note, Past, Record, Restore, Rules, Stamp, State, Wish, describe_quarantine
 from nacre.history.live import RULES
+from nacre.log.file import LogFile
+from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
 from nacre.log.place import Place
@@ -760,3 +763,50 @@ def test_a_quarantine_file_that_is_none_hides_nothing_of_others(root: Path, make
         assert {finding.key for finding in sessions.verify().findings} == {"a", "b"}
         with pytest.raises(nacre.StoreError):
             sessions.restore("a")
+
+
+def test_a_handlers_error_while_the_quarantine_is_looked_at_is_passed_on() -> None:
+    process = damaged_twice().process()
+
+    class Interrupted(Ops):
+        def __getattribute__(self, name: str) -> Any:
+            return object.__getattribute__(self, name) if name in {"stat", "__class__"} else getattr(process, name)
+
+        def stat(self, path: str) -> os.stat_result:
+            if "/quarantine/" in path:
+                raise TimeoutError("the turn took too long")
+            return process.stat(path)
+
+    sessions = nacre.Sessions(Files(ROOT, rules=RULES, ops=Interrupted()))
+    with pytest.raises(TimeoutError):
+        sessions.quarantine("k")
+
+
+def test_an_entry_without_records_makes_no_log(root: Path) -> None:
+    (root / "sessions").mkdir(parents=True)
+    place, uid = Place.of(str(root), "k"), "0" * 32
+    set_aside(Ops(), place, uid, None, (), reason="emptied")
+    log = LogFile(Ops(), place, rules=RULES)
+    assert log.restore(uid, [1], create=True) is not None
+    log.close()
+    assert list((root / "sessions").glob("*.jsonl")) == []
+
+
+def test_a_child_gives_up_the_key_that_its_parent_was_taking(root: Path) -> None:
+    (root / "sessions").mkdir(parents=True)
+    log = LogFile(Ops(), Place.of(str(root), "k"), rules=RULES)
+    assert log._key.take(wait=True)
+    log._took_key = True
+    log.drop()
+    assert not log._key.is_held
+
+
+def test_who_has_a_key_does_not_wait_for_another(root: Path) -> None:
+    (root / "sessions").mkdir(parents=True)
+    ops = Ops()
+    first, second = (KeyLock(ops, Place.of(str(root), key)) for key in ("a", "b"))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(second.take, wait=True).result()
+        with first, pytest.raises(nacre.SessionBusy):
+            second.__enter__()
+        pool.submit(second.release).result()

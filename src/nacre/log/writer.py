@@ -569,9 +569,10 @@ class Writer:
             for line in new.lines:
                 scratch.add(line)
             scratch.install()
-            # Whoever waits for the old one will see that it has lost its name.
-            with ignore_failure():
-                self._ops.unlock(self._fd)
+            if self._fd >= 0:
+                # Whoever waits for the old one will see that it has lost its name.
+                with ignore_failure():
+                    self._ops.unlock(self._fd)
         except BaseException:
             scratch.discard()
             raise
