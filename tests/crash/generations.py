@@ -163,7 +163,8 @@ def check(root: Path, account: Account, *, cycle: int, doomed: str) -> None:
         report = sessions.verify()
         assert report.ok, report.findings
         account.take(sessions, "delete", doomed, "")
-        assert (sessions.exists(doomed), sessions.transcript(doomed), left_of(root, doomed)) == (False, [], [])
+        found = sessions.exists(doomed), sessions.transcript(doomed), left_of(root, doomed)
+        assert found == (False, [], []), f"of {doomed}, which was deleted: {found}"
 
 
 def check_key(sessions: nacre.Sessions, account: Account, key: str) -> None:

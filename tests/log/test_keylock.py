@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread, Timer
 
 import pytest
 
@@ -179,3 +179,34 @@ def test_a_fork_of_what_is_half_deleted_does_not_wait_for_itself(root: Path, sys
     thread.start()
     thread.join(WAIT)
     assert told == [nacre.SessionNotFound]
+
+
+def test_a_fork_waits_for_whoever_finishes_the_deletion_of_its_source(root: Path) -> None:
+    """Its source begins to be deleted, and is being cleared away, just when the fork is about to lock its own key."""
+    begun, free = Event(), Event()
+
+    def clear_away() -> None:
+        with KeyLock(Ops(), Place.of(str(root), "k")):
+            begun.set()
+            free.wait(WAIT)
+
+    class Failing(Ops):
+        def unlink(self, path: str) -> None:
+            raise OSError(errno.EIO, path)
+
+    class Late(Ops):
+        def lock_byte(self, fd: int, at: int, wait: bool) -> bool:
+            if not begun.is_set():
+                with pytest.raises(nacre.DurabilityUnknown):
+                    nacre.Sessions(Files(str(root), rules=RULES, ops=Failing())).delete("k")
+                Thread(target=clear_away, daemon=True).start()
+                begun.wait(WAIT)
+                Timer(0.05, free.set).start()
+            return super().lock_byte(fd, at, wait)
+
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+    late = nacre.Sessions(Files(str(root), rules=RULES, ops=Late()))
+    with pytest.raises(nacre.SessionNotFound):
+        late.fork("k", "new")
+    assert (late.exists("k"), late.exists("new")) == (False, False)

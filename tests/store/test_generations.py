@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from zlib import crc32
 
@@ -125,6 +127,23 @@ def test_what_an_interrupted_rewrite_left_is_erased_with_archived_generations() 
     sessions.archive("k")
     opened(disk).delete("k")
     assert (names(disk, "sessions"), names(disk, "archive")) == ([], [])
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_a_creation_that_is_killed_at_any_call_leaves_nothing_behind_a_deletion(archived: bool) -> None:
+    for call, nth in product(("open", "write", "fdatasync", "close", "unlink"), range(1, 5)):
+        disk = Disk()
+        sessions = opened(disk)
+        if archived:
+            say(sessions, "a")
+            sessions.archive("k")
+        disk.fail(Fault(call=call, nth=nth, mode="kill"))
+        with suppress(Killed):
+            say(sessions, "b")
+        disk.heal()
+        opened(disk).delete("k")
+        left = [name for folder in ("sessions", *(["archive"] if archived else [])) for name in names(disk, folder)]
+        assert not left, (call, nth)
 
 
 def test_a_log_with_only_a_header_goes_with_its_archived_generations() -> None:

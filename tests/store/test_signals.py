@@ -180,7 +180,7 @@ def test_a_write_in_the_middle_of_a_write_is_refused_and_says_so(open_store: Ope
 
 # What begins, moves or ends a generation, on real files: nothing stays locked for other threads and processes.
 
-LOCKS = (commit, file, keylock, ops, plain, quarantine, scratch, writer, files, writers)
+LOCKS = (commit, file, keylock, marks, ops, plain, quarantine, scratch, writer, files, writers)
 CHANGES: dict[str, Callable[[nacre.Sessions], object]] = {
     "a new session": lambda sessions: sessions.add_message("new", "user", "b"),
     "archive": lambda sessions: sessions.archive("k"),
@@ -196,7 +196,7 @@ def test_whoever_is_interrupted_leaves_nothing_locked(root: Path, act: Callable[
     keys = ("k", "archived", "archived_and_active", "new")
 
     def start() -> nacre.Sessions:
-        return nacre.Sessions(files.Files(str(root), rules=RULES, durability="relaxed", marks=False))
+        return nacre.Sessions(files.Files(str(root), rules=RULES, durability="relaxed"))
 
     def change_all(sessions: nacre.Sessions) -> bool:
         for key in keys:

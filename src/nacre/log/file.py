@@ -310,5 +310,5 @@ class LogFile(Writer):
                     logger.warning("a session is being deleted without a deletion record")
             with self._begun("deleting"):
                 erase_rest(self._ops, self._place, upto=ALL)
-                if held:
-                    self._remove_log()
+                # Also without a log: a creation that was cut short before it may have left something beside it.
+                self._remove_log()

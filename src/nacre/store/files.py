@@ -213,8 +213,15 @@ class Files:
                     self._take_back(goal, uid, error)
                     raise
 
+        def work_until_free(writers: Sequence[Writer]) -> None:
+            # Where the source was being deleted by a process that was killed just now, finishing that needs its key,
+            # for which nobody waits with another one.
+            while True:
+                with suppress(SessionBusy):
+                    return work(writers)
+
         try:
-            self._writers.together((key, new_key), work)
+            self._writers.together((key, new_key), work_until_free)
         except OSError as error:
             if not is_from_system(error):
                 raise
@@ -693,7 +700,8 @@ class Files:
         if archived and not _is_there(log):
             # An interrupted rewrite or creation of an earlier generation may have left these.
             log.makes_way()
-            unlink_if_there(self._ops, place.scratch)
+            for leftover in (place.scratch, place.birth):
+                unlink_if_there(self._ops, leftover)
             # The record of the deletion goes into the newest log, which is then the last to go.
             with self._briefly(archived[-1]) as last:
                 last.erase()
