@@ -11,7 +11,7 @@ from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor, _base
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Event, Semaphore, Thread
+from threading import Event, Semaphore, Thread, Timer
 
 import pytest
 
@@ -23,6 +23,7 @@ from nacre.log.commit import Committer, Gate, Pending
 from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
+PAUSE = 0.02
 Come = Callable[[ThreadPoolExecutor, str], Future[int]]
 
 
@@ -374,6 +375,24 @@ def test_a_signal_at_any_step_leaves_nobody_waiting_and_the_log_to_others(
             assert pool.submit(queue.try_alone, lambda: None).result(WAIT), step
         written = [text for batch in log.batches for text in batch]
         assert len(written) == len(set(written)), step
+        return came
+
+    at_every_step(go_through)
+
+
+def test_a_signal_while_the_pool_is_busy_leaves_no_thread_waiting_for_its_result() -> None:
+    """What `r11` of the reproductions did: who wrote next told a waiting thread, and was struck before it was woken."""
+
+    def go_through(step: int) -> bool:
+        pool = Threads()
+        queue = Committer(Log().commit, lambda work: Timer(PAUSE, pool, [work]).start())
+        theirs = queue.submit(unit("theirs"))
+        with ThreadPoolExecutor(1) as threads:
+            told = threads.submit(theirs.exception, WAIT)
+            came = is_struck(step, lambda: queue.run(unit("struck")), commit, _base, threading)
+            queue.run(unit("later"))
+            assert told.result(WAIT) is None, step
+        pool.join()
         return came
 
     at_every_step(go_through)
