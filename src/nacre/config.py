@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from nacre.errors import ConfigError
 
 Plain = str | int | bool | tuple[str, ...]
+_IN_PATHS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 MAIN = "main"
 """The name of the agent that always exists."""
@@ -24,6 +25,9 @@ class Setting(NamedTuple):
     meaning: str
     default: Plain
     choices: tuple[str, ...] = ()
+    is_valid: Callable[[Any], bool] = lambda _: True
+    wanted: str = ""
+    """What `is_valid` demands, for people."""
 
     @property
     def variable(self) -> str:
@@ -52,6 +56,15 @@ class Problem(NamedTuple):
     key: str
     text: str
     source: str = "file"
+
+
+PREFIX = "a path such as /nacre, of letters, digits, - . _ and ~, that does not end with a slash"
+
+
+def is_prefix(text: str) -> bool:
+    """Tell whether a server can be below this path; the empty one is the root."""
+    parts = text.split("/")[1:]
+    return not text or (text.startswith("/") and all({*part} <= _IN_PATHS and part.strip(".") for part in parts))
 
 
 SETTINGS = (
@@ -99,6 +112,13 @@ SETTINGS = (
     Setting("retention.delete_after", "move it to the trash this long after that, as 1y; empty: never", ""),
     Setting("sandbox.kind", "sandbox for programs that tools run", "auto", ("auto", "bwrap", "landlock", "off")),
     Setting("sandbox.network", "programs that tools run may use the network", False),  # noqa: FBT003
+    Setting(
+        "serve.prefix",
+        "path on its host below which a proxy has `nacre serve`, as /nacre; empty: the root",
+        "",
+        is_valid=is_prefix,
+        wanted=PREFIX,
+    ),
     Setting("web.allow", "private hosts that web_fetch may read", ()),
 )
 RULES = ("ask", "allow", "deny")
@@ -197,7 +217,7 @@ _TABLES = {
 }
 """Sections of tables whose names users choose."""
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
-_SHARED = ("agents", "channels", "cli", "schedule")
+_SHARED = ("agents", "channels", "cli", "schedule", "serve")
 """Sections of the whole daemon: an agent cannot have its own."""
 _ROUTED = ("channels", "schedule")
 """Sections whose tables name the agent they belong to."""
@@ -575,6 +595,8 @@ def _fault(found: Value) -> Problem | None:
         wanted = f"a whole number of at most {_LARGEST}"
     elif choices and value not in choices:
         wanted = f"{', '.join(choices[:-1])} or {choices[-1]}"
+    elif not setting.is_valid(value):
+        wanted = setting.wanted
     else:
         return None
     return Problem(setting.key, f"{setting.key} is {wanted}, not {value!r}", source)

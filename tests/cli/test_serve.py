@@ -58,3 +58,37 @@ def test_elsewhere_than_on_loopback_it_wants_a_token_that_somebody_chose(environ
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "needs a token of your choice" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--prefix", "nacre/"), "--prefix is a path such as /nacre"),
+        (("--prefix", "/api"), "begins like a path of nacre's own"),
+    ],
+)
+def test_a_prefix_that_cannot_be_one_is_refused_before_anything_starts(
+    environment: dict[str, str], tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    command = [*PROGRAM, "serve", "--port", "0", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, told in done.stderr) == (2, True)
+    assert not (tmp_path / "store").exists()
+    checked = subprocess.run([*command, "--check"], env=environment, capture_output=True, text=True, check=False)
+    assert (checked.returncode, told in checked.stdout + checked.stderr) == (2, True)
+
+
+def test_the_prefix_of_the_configuration_is_in_the_address_that_is_told(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment["NACRE_SERVE_PREFIX"] = "/nacre"
+    with subprocess.Popen(
+        [*PROGRAM, "serve", "--port", "0", "--json"], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        url = json.loads(running.stdout.readline())["url"]
+        try:
+            assert url.endswith("/nacre/")
+            assert httpx.get(f"{url}healthz").status_code == 200
+        finally:
+            running.kill()

@@ -98,7 +98,26 @@ def serve_checks(args: Namespace, out: Out) -> Iterator[Check]:
         yield Check("token", "fail", f"a daemon on {args.host} needs a token that you chose", TOKEN_HINT)
     else:
         yield Check("token", "ok", f"in {VARIABLE}" if os.environ.get(VARIABLE) else "generated at each start")
+    yield from _prefix(args)
     yield from settings_checks(args, out, model=args.model)
+
+
+def _prefix(args: Namespace) -> Iterator[Check]:
+    """Whether a path below which a proxy has the daemon is one of its own; nothing if there is none."""
+    from nacre.cli.serve import prefix_of  # noqa: PLC0415 - it imports this module
+    from nacre.web.server import check_prefix  # noqa: PLC0415 - only for a daemon
+
+    try:
+        prefix = prefix_of(args)
+    except ConfigError:
+        return  # the checks of the configuration say why
+    try:
+        check_prefix(prefix)
+    except ConfigError as error:
+        yield Check("prefix", "fail", str(error), "nacre config set serve.prefix /nacre")
+    else:
+        if prefix:
+            yield Check("prefix", "ok", prefix)
 
 
 def settings_checks(args: Namespace, out: Out, *, model: str | None = None) -> Iterator[Check]:

@@ -15,6 +15,7 @@ from nacre.cli import systemd
 from nacre.cli.failures import OK, Failure, alone
 from nacre.cli.output import Out
 from nacre.cli.place import root_of
+from nacre.config import PREFIX, is_prefix
 from nacre.errors import install_command
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ EXAMPLES = (
     ("on loopback, with a generated token", "nacre serve"),
     ("on a fixed port, with your token", "NACRE_SERVE_TOKEN=$(cat token) nacre serve --port 8080"),
     ("for a network, behind a proxy with TLS", "NACRE_SERVE_TOKEN=… nacre serve --host 10.0.0.5 --name nacre.lan"),
+    ("at https://host/nacre/, behind a proxy", "NACRE_SERVE_TOKEN=… nacre serve --prefix /nacre --name host"),
     ("check that it can start", "nacre serve --check"),
     ("start it with the machine", "nacre serve --unit > ~/.config/systemd/user/nacre.service"),
 )
@@ -45,6 +47,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8080, metavar="N", help="port (default: 8080); 0: any free port")
     parser.add_argument("--name", action="append", default=[], help="another host name that requests may use")
+    parser.add_argument("--prefix", metavar="PATH", help="path below which a proxy has it, as /nacre")
     parser.add_argument("--model", help="model that answers, as `provider/model`")
     parser.add_argument("--check", action="store_true", help="check whether it can start, and change nothing")
     parser.add_argument("--unit", action="store_true", help="print a systemd unit")
@@ -67,6 +70,8 @@ def run(args: Namespace, out: Out) -> int:
         raise Failure("unavailable", f"`nacre serve` needs {error.name}", hint=install_command("serve")) from error
     if args.agent != "main":
         raise Failure("usage", "a daemon serves every agent of the configuration: remove --agent")
+    if not is_prefix(args.prefix or ""):
+        raise Failure("usage", f"--prefix is {PREFIX}, not {args.prefix!r}")
     if args.unit:
         out.write(systemd.unit(_command(args)))
         return OK
@@ -93,9 +98,17 @@ def needs_token(args: Namespace) -> bool:
     return not os.environ.get(VARIABLE) and args.host not in _LOOPBACK
 
 
+def prefix_of(args: Namespace) -> str:
+    """The path below which a proxy has the daemon; raises ConfigError if the configuration is not valid."""
+    from nacre.config import load  # noqa: PLC0415 - only for a daemon
+
+    return load().text("serve.prefix") if args.prefix is None else str(args.prefix)
+
+
 def _command(args: Namespace) -> list[str]:
     """The command line that starts the same daemon, wherever it is started."""
     given = {"--host": args.host, "--port": args.port, "--store": args.store and root_of(args), "--model": args.model}
+    given["--prefix"] = args.prefix
     if named := os.environ.get("NACRE_CONFIG"):
         given["--config"] = os.path.abspath(named)
     pairs = [*given.items(), *(("--name", name) for name in args.name)]
@@ -130,8 +143,10 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
     from nacre.app.retention import keep  # noqa: PLC0415
     from nacre.cli.discard import discard_archived  # noqa: PLC0415
     from nacre.config import MAIN, load  # noqa: PLC0415
-    from nacre.web.server import application, listening, serve  # noqa: PLC0415
+    from nacre.web.server import application, check_prefix, listening, serve  # noqa: PLC0415
 
+    prefix = prefix_of(args)
+    check_prefix(prefix)
     # Until it is up there is nothing to read anew, and that is no reason to end.
     signal.signal(signal.SIGHUP, lambda *_: None)
     for one in listening(args.host, args.port):
@@ -147,9 +162,10 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
             agents=agents.apps,
             gateways=agents.gateways,
             missing=agents.missing,
+            prefix=prefix,
         )
         async with anyio.create_task_group() as ending, anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=_told(args, out, token)))
+            tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=_told(args, out, token, prefix)))
             tasks.start_soon(keep, agents.apps, discard_archived)
             await _until_told(agents, tasks)
             _say(args, out, "shutting down")
@@ -207,21 +223,19 @@ async def _reload(agents: Agents) -> None:
     systemd.notify("READY=1")
 
 
-def _told(args: Namespace, out: Out, token: str) -> Callable[[int], None]:
+def _told(args: Namespace, out: Out, token: str, prefix: str) -> Callable[[int], None]:
     def ready(port: int) -> None:
         systemd.notify("READY=1")
-        where = f"[{args.host}]" if ":" in args.host else args.host
+        url = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{port}{prefix}/"
         if out.json:
-            out.document(
-                {"schema_version": 1, "ok": True, "url": f"http://{where}:{port}/", "port": port, "pid": os.getpid()}
-            )
+            out.document({"schema_version": 1, "ok": True, "url": url, "port": port, "pid": os.getpid()})
             # The program that started it waits for this line, the last for a long time.
             out.flush()
         elif os.environ.get(VARIABLE):
-            _say(args, out, f"serving on http://{where}:{port}/ with the token in {VARIABLE}; Ctrl-C stops it")
+            _say(args, out, f"serving on {url} with the token in {VARIABLE}; Ctrl-C stops it")
         elif args.log_format == "text":
             # The address is alone on its line, so that it can be selected whole.
-            out.note(f"serving; Ctrl-C stops it. Log in at\nhttp://{where}:{port}/login#token={token}")
+            out.note(f"serving; Ctrl-C stops it. Log in at\n{url}login#token={token}")
         else:
             logger.warning("serving; the token is not logged", extra={"port": port, "set": VARIABLE})
 

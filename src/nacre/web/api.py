@@ -63,9 +63,10 @@ async def follow(request: Request) -> Response:
     return EventStream(records(sessions, key, after=after, changes=changes))
 
 
-async def describe(_: Request) -> Response:
+async def describe(request: Request) -> Response:
     """The OpenAPI document."""
-    return Response(document(), media_type="application/json")
+    base: str = request.state.prefix + request.scope["root_path"]
+    return Response(document(base), media_type="application/json")
 
 
 # ---- what changes something

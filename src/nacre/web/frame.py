@@ -25,7 +25,8 @@ def framed(  # noqa: PLR0913 - what a page is made of
 ) -> Response:
     """A whole page; `twins` is its address without a suffix, for its Markdown and JSON."""
     html = (
-        f'<!doctype html>\n<html lang="en" data-base="{escaped(links.base())}"{_theme(request)}>\n<head>\n'
+        f'<!doctype html>\n<html lang="en" data-base="{links.base()}" data-prefix="{links.prefix()}"'
+        f"{_theme(request)}>\n<head>\n"
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{escaped(one_line(title))} · nacre</title>\n{_files(request)}{_alternates(twins)}"
         f'<link rel="icon" href="data:,">\n</head>\n<body class="{kind}">\n{body}\n{_help()}</body>\n</html>\n'

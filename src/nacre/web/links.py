@@ -6,17 +6,27 @@ from contextvars import ContextVar
 from urllib.parse import quote, urlencode
 
 _FOLDED_BY_BROWSERS = (".", "..", "")
-_base: ContextVar[str] = ContextVar("base", default="")
+_prefix: ContextVar[str] = ContextVar("prefix", default="")
+_agent: ContextVar[str] = ContextVar("agent", default="")
 
 
-def mount(root: str) -> None:
-    """Say where the application is that the request at hand has come to; "" is the root of its host."""
-    _base.set(quote(root.rstrip("/"), safe="/:@%"))
+def mount(prefix: str, agent: str) -> None:
+    """Say where the application is that the request at hand has come to.
+
+    `prefix` is where the server is on its host, and `agent` where the agent is on the server; "" is the root of each.
+    """
+    _prefix.set(prefix)
+    _agent.set(agent)
 
 
 def base() -> str:
-    """What all addresses begin with."""
-    return _base.get()
+    """What the addresses of this agent begin with."""
+    return f"{_prefix.get()}{_agent.get()}"
+
+
+def prefix() -> str:
+    """What the addresses of all agents begin with."""
+    return _prefix.get()
 
 
 def to(folder: str, key: str, suffix: str = "", /, **query: object) -> str:

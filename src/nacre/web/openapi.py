@@ -152,11 +152,12 @@ OPERATIONS = (
 
 
 @cache
-def document() -> bytes:
-    """The document, as JSON."""
+def document(base: str = "") -> bytes:
+    """The document, as JSON; `base` is the path on the host that all paths are below."""
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
+            "servers": [{"url": base or "/"}],
             "info": {"title": "nacre", "version": nacre.__version__, "summary": "Durable sessions for AI agents"},
             "security": [{"token": []}, {"cookie": []}],
             "paths": _paths(),

@@ -183,7 +183,7 @@ def _told(handler: Handler) -> Handler:
     """A handler whose errors are pages for people; programs are told in their own way."""
 
     async def told(request: Request) -> Response:
-        links.mount(request.scope.get("root_path", ""))
+        links.mount(request.state.prefix, request.scope["root_path"])
         try:
             return await handler(request)
         except NacreError as error:

@@ -126,8 +126,9 @@ class _Guesses:
 class Gate:
     """Stands before the application: lets in what may come in, and sends nothing out without its headers."""
 
-    def __init__(self, app: ASGIApp, *, keys: Keys, hosts: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Keys, hosts: Sequence[str], prefix: str = "") -> None:
         self._app = app
+        self._prefix = prefix
         self._keys = keys
         self._hosts = frozenset((f"[{host}]" if _is_ipv6(host) else host).lower() for host in hosts)
 
@@ -135,7 +136,7 @@ class Gate:
         if scope["type"] != "http":
             return
         nonce = secrets.token_urlsafe(18)
-        scope = _prepared(scope, nonce)
+        scope = _prepared(scope, nonce, self._prefix)
         sending = _Sending(send, nonce)
         try:
             self._check(scope)
@@ -243,13 +244,15 @@ def login_routes(keys: Keys) -> list[Route]:
     async def login(request: Request) -> Response:
         token, is_form = await _token_in(request)
         keys.check(token, _address(request.scope))
-        answer: Response = RedirectResponse("/", status_code=303) if is_form else Response(status_code=204)
+        home = f"{request.state.prefix}/"
+        answer: Response = RedirectResponse(home, status_code=303) if is_form else Response(status_code=204)
         _set_cookie(answer, keys.cookie, keys.new_cookie(time.time()), request)
         return answer
 
     async def logout(request: Request) -> Response:
         is_form = media_type(request.headers) == _FORM
-        answer = RedirectResponse("/login", status_code=303) if is_form else Response(status_code=204)
+        page = f"{request.state.prefix}/login"
+        answer = RedirectResponse(page, status_code=303) if is_form else Response(status_code=204)
         _set_cookie(answer, keys.cookie, "", request)
         return answer
 
@@ -261,6 +264,7 @@ def _set_cookie(answer: Response, name: str, value: str, request: Request) -> No
         name,
         value,
         max_age=_COOKIE_DAYS * _DAY if value else 0,
+        path=request.state.prefix or "/",
         httponly=True,
         samesite="strict",
         # Behind a proxy only the browser knows that it speaks TLS, and it says so.
@@ -308,13 +312,23 @@ def _address(scope: Scope) -> str:
     return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
 
 
-def _prepared(scope: Scope, nonce: str) -> Scope:
-    """A request whose path is behind its agent's, and in the APIs still escaped: a session's key may hold a slash."""
-    state = {**scope.get("state", {}), "nonce": nonce}
-    root, path = split(scope["path"])
+def _prepared(scope: Scope, nonce: str, prefix: str) -> Scope:
+    """A request whose path is below the server's prefix and its agent's folder.
+
+    In the APIs it is still escaped: a session's key may hold a slash. Some proxies remove the prefix and some do not;
+    no path of ours begins with it, so that both are understood.
+    """
+    state = {**scope.get("state", {}), "nonce": nonce, "prefix": prefix}
+    root, path = split(_below(prefix, scope["path"]))
     if path.startswith(_RAW):
-        path = _raw_path(scope).removeprefix(root)
+        path = _below(prefix, _raw_path(scope)).removeprefix(root)
     return {**scope, "path": path, "root_path": root, "state": state}
+
+
+def _below(prefix: str, path: str) -> str:
+    """A path without the prefix, if it begins with it."""
+    is_below = path == prefix or path.startswith(f"{prefix}/")
+    return (path.removeprefix(prefix) or "/") if is_below else path
 
 
 def _raw_path(scope: Scope) -> str:
@@ -392,5 +406,6 @@ def _is_page(scope: Scope) -> bool:
 
 def _to_login(scope: Scope) -> Response:
     query = scope["query_string"].decode("latin-1")
-    wanted = _raw_path(scope) + (f"?{query}" if query else "")
-    return RedirectResponse(f"/login?next={quote(wanted, safe='')}", status_code=303)
+    prefix: str = scope["state"]["prefix"]
+    wanted = prefix + _below(prefix, _raw_path(scope)) + (f"?{query}" if query else "")
+    return RedirectResponse(f"{prefix}/login?next={quote(wanted, safe='')}", status_code=303)

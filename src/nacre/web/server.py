@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nacre.app import App
@@ -31,7 +31,7 @@ from nacre.web.changes import Changes
 from nacre.web.metrics import Parts
 from nacre.web.problems import fault_of, response
 from nacre.web.security import LONGEST_HEAD, Gate, Keys, login_routes
-from nacre.web.several import Several, Sites
+from nacre.web.several import FOLDER, Several, Sites
 from nacre.web.turns import Turns
 
 _PAGES = "nacre.web.pages"
@@ -49,8 +49,11 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     agents: Mapping[str, App] | None = None,
     gateways: Sequence[Gateway] = (),
     missing: Collection[str] = (),
+    prefix: str = "",
 ) -> Starlette:
     """Everything that the web has of an agent; `hosts` are the names, without ports, that it goes by.
+
+    `prefix` is the path on these hosts below which a proxy has it, as `/nacre`; "" is the root.
 
     `agents` and `gateways` are all that run, this one among them, and `missing` names the agents that are to run and
     do not start; all of them may change. In its `state`, `agent` is the agent, `turns` what is under way, and
@@ -59,8 +62,8 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     """
     keys = Keys(token)
     made = Starlette(
-        routes=[*login_routes(keys), *api.routes, *completions.routes, *health.routes, *_pages()],
-        middleware=[Middleware(Gate, keys=keys, hosts=hosts), Middleware(Several)],
+        routes=[*login_routes(keys), *_routes()],
+        middleware=[Middleware(Gate, keys=keys, hosts=hosts, prefix=prefix), Middleware(Several)],
         exception_handlers={HTTPException: _refused},
     )
     made.router.redirect_slashes = False
@@ -110,6 +113,26 @@ def _config(application: Starlette) -> uvicorn.Config:
         timeout_graceful_shutdown=_GRACE,
         limit_concurrency=_MOST_CONNECTIONS,
     )
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise ConfigError if a prefix would be mistaken for one of the server's own paths.
+
+    A proxy may remove it from a path or leave it there, and what is below it must be known without asking.
+    """
+    ours = {FOLDER.strip("/"), "logout", *(_first(route.path) for route in _routes() if isinstance(route, Route))}
+    if prefix and _first(prefix) in ours:
+        taken = ", ".join(sorted(ours - {""}))
+        raise ConfigError(f"the prefix {prefix!r} begins like a path of nacre's own ({taken}); choose another")
+
+
+def _first(path: str) -> str:
+    """The first part of a path, without what makes it a file's name."""
+    return path.split("/")[1].partition(".")[0]
+
+
+def _routes() -> list[BaseRoute]:
+    return [*api.routes, *completions.routes, *health.routes, *_pages()]
 
 
 def _pages() -> list[BaseRoute]:

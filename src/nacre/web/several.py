@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nacre.app import App
 from nacre.config import MAIN, is_name
+from nacre.web import links
 from nacre.web.problems import Fault
 from nacre.web.turns import Turns
 
@@ -70,7 +71,8 @@ def switch(request: Request) -> str:
 
 def _link(name: str, *, is_here: bool) -> str:
     here = ' aria-current="page"' if is_here else ""
-    return f'<a href="{"/" if name == MAIN else f"{FOLDER}{name}/"}"{here}>{name}</a> '
+    folder = "/" if name == MAIN else f"{FOLDER}{name}/"
+    return f'<a href="{links.prefix()}{folder}"{here}>{name}</a> '
 
 
 def _beside(main: Starlette) -> Starlette:

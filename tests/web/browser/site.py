@@ -74,9 +74,9 @@ def posted(sessions: Sessions, path: str, steps: Iterable[Step] = (), **fields: 
 
 @contextmanager
 def served(
-    root: Path, steps: Iterable[Step] = (), *, tools: dict[str, Tool] | None = None, port: int = 0
+    root: Path, steps: Iterable[Step] = (), *, tools: dict[str, Tool] | None = None, port: int = 0, prefix: str = ""
 ) -> Iterator[str]:
-    """The address of a real server over a store."""
+    """The address of a real server over a store, with its prefix."""
     ready, found = threading.Event(), []
 
     def told(port: int) -> None:
@@ -87,7 +87,7 @@ def served(
         with nacre.open(str(root)) as sessions:
             app = made(sessions, steps, tools)
             async with app.kernel, anyio.create_task_group() as tasks:
-                web = application(app, token=TOKEN, hosts=HOSTS)
+                web = application(app, token=TOKEN, hosts=HOSTS, prefix=prefix)
                 tasks.start_soon(lambda: serve(web, host="127.0.0.1", port=port, ready=told))
                 await stopping.wait()
                 tasks.cancel_scope.cancel()
@@ -97,7 +97,7 @@ def served(
         serving = portal.start_task_soon(run, stopping)
         assert ready.wait(10), serving.exception(0)
         try:
-            yield f"http://127.0.0.1:{found[0]}"
+            yield f"http://127.0.0.1:{found[0]}{prefix}"
         finally:
             portal.call(stopping.set)
             serving.result(20)

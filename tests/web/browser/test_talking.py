@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import anyio
 
@@ -12,7 +13,7 @@ import nacre
 from nacre.agent.ports import Tool
 from nacre.providers.scripted import Call, Pause, Step
 from nacre.tools.functions import Function
-from tests.web.browser.site import called, returned, said, served
+from tests.web.browser.site import TOKEN, called, returned, said, served
 from tests.web.browser.test_browser import until
 
 if TYPE_CHECKING:
@@ -185,3 +186,26 @@ def test_the_second_click_of_two_does_not_answer_the_next_question(tmp_path: Pat
         page.wait_for_selector("#transcript article >> text=Both?")
         assert page.locator("#transcript summary", has_text="the user said no").count() == 1
         page.context.close()
+
+
+def test_below_a_prefix_a_session_is_begun_followed_and_forked(tmp_path: Path, visit: Visit) -> None:
+    """Whatever the page asks for is below the prefix: `visit` fails a page that asks for anything else."""
+    root = store(tmp_path)
+    with served(root, ["First.", "Second."], prefix="/apps/nacre") as url:
+        page = visit(url, "/apps/nacre/new")
+        write(page, "begin")
+        page.wait_for_selector("article >> text=First.")
+        page.wait_for_url("**/apps/nacre/s/web:*")
+        page.click("[data-act=theme]")
+        page.reload()
+        assert page.evaluate("document.documentElement.dataset.theme") in {"dark", "light"}
+        page.goto(f"{url}/s/web:k")
+        with nacre.open(str(root)) as sessions:
+            sessions.add_message("web:k", "assistant", "from another process")
+        page.wait_for_selector("article >> text=from another process")
+        write(page, "go on")
+        page.wait_for_selector("article >> text=Second.")
+        page.goto(url + "/login?next=" + quote("/elsewhere", safe=""))
+        page.fill("#login input", TOKEN)
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"{url}/")

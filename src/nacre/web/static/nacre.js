@@ -8,7 +8,8 @@ const main = $("#transcript");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const tell = words => { const status = $("#status"); if (status) status.textContent = words ? ` · ${words}` : ""; };
-const local = href => href && URL.canParse(href, origin) && new URL(href, origin).origin === origin ? href : `${base}/`;
+const isOurs = url => url.origin === origin && url.pathname.startsWith(`${base}/`);
+const local = href => href && URL.canParse(href, origin) && isOurs(new URL(href, origin)) ? href : `${base}/`;
 const at = (address, query) => `${address}${address.includes("?") ? "&" : "?"}${query}`;
 const parsed = html => { const holder = document.createElement("template"); holder.innerHTML = html; return holder.content; };
 
@@ -35,7 +36,7 @@ const acts = {
   theme() {
     const theme = isDark() ? "light" : "dark";
     document.documentElement.dataset.theme = theme;
-    document.cookie = `theme=${theme}; path=/; max-age=31536000; samesite=strict`;
+    document.cookie = `theme=${theme}; path=${document.documentElement.dataset.prefix || "/"}; max-age=31536000; samesite=strict`;
   },
   help() { const help = $("#help"); if (help.open) help.close(); else help.showModal(); },
 };
