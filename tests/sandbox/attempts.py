@@ -184,6 +184,11 @@ def write_to_etc(world: World) -> bool:
 
 
 @attempt()
+def list_what_others_have_installed(world: World) -> bool:
+    return any(Path("/opt").iterdir())
+
+
+@attempt()
 def list_the_home_of_root(world: World) -> bool:
     return bool(list(Path("/root").iterdir()))
 
@@ -489,6 +494,53 @@ def connect_to_a_unix_socket(world: World) -> bool:
 def connect_to_an_abstract_socket(world: World) -> bool:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect("\0" + world["abstract"])
+    return True
+
+
+@attempt(free=True)
+def connect_to_a_unix_socket_in_the_workspace(world: World) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect("agent.socket")
+    return True
+
+
+@attempt(free=True)
+def connect_to_a_unix_socket_through_a_link(world: World) -> bool:
+    link = Path("link-to-a-socket")
+    link.unlink(missing_ok=True)
+    link.symlink_to("agent.socket")
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(link))
+    return True
+
+
+@attempt(free=True)
+def send_to_a_unix_socket_in_the_workspace(world: World) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        return sender.sendto(b"x", "log.socket") == 1
+
+
+@attempt(free=True)
+def send_to_a_unix_socket_from_one_of_a_pair(world: World) -> bool:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with one, other:
+        one.connect("log.socket")
+        return one.send(b"x") == 1
+
+
+@attempt(free=True)
+def send_to_a_unix_socket_from_a_raw_pair(world: World) -> bool:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)
+    with one, other:
+        return one.sendto(b"x", "log.socket") == 1
+
+
+@attempt()
+def connect_one_of_a_pair_of_streams(world: World) -> bool:
+    one, other = socket.socketpair()
+    other.close()
+    with one:
+        one.connect("agent.socket")
     return True
 
 

@@ -100,7 +100,9 @@ def _servers(stack: contextlib.ExitStack, base: Path) -> dict[str, Any]:
     udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     udp.bind(("127.0.0.1", 0))
     path = str(base / "outside" / "socket")
-    for name in (path, "\0" + abstract):
+    datagrams = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    datagrams.bind(str(base / "workspace" / "log.socket"))
+    for name in (path, str(base / "workspace" / "agent.socket"), "\0" + abstract):
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(name)
         listener.listen(8)

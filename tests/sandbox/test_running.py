@@ -321,9 +321,16 @@ def test_the_network_is_there_if_allowed(kind: str, tmp_path: Path) -> None:
 
 
 @confined
-def test_with_the_network_no_unix_socket_can_be_reached(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", [True, False])
+def test_there_are_no_unix_sockets(kind: str, network: bool, tmp_path: Path) -> None:
     script = "import socket; socket.socket(socket.AF_UNIX)"
-    assert b"PermissionError" in ran(kind, tmp_path, "/usr/bin/python3", "-c", script, network=True).output
+    assert b"PermissionError" in ran(kind, tmp_path, "/usr/bin/python3", "-c", script, network=network).output
+
+
+@confined
+def test_pairs_of_sockets_work(kind: str, tmp_path: Path) -> None:
+    pair = "import asyncio, socket; a, b = socket.socketpair(); a.send(b'met'); print(b.recv(3).decode());"
+    assert ran(kind, tmp_path, "/usr/bin/python3", "-c", f"{pair} asyncio.run(asyncio.sleep(0))").output == b"met\n"
 
 
 @confined

@@ -200,6 +200,14 @@ def test_a_write_makes_directories_keeps_the_mode_and_leaves_nothing_behind(root
     assert [path.name for path in (root / "new/er").iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6711])
+def test_a_write_keeps_no_set_id_bit(root: Path, mode: int) -> None:
+    (root / "program").write_text("old")
+    (root / "program").chmod(mode)
+    Workspace(root).replace("program", b"new")
+    assert (root / "program").stat().st_mode & 0o7777 == mode & 0o777
+
+
 def test_a_write_through_a_link_inside_changes_what_it_points_to(root: Path) -> None:
     (root / "link").symlink_to("sub/b.txt")
     Workspace(root).replace("link", b"changed")

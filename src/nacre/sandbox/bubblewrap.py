@@ -15,7 +15,7 @@ _ROOM = "/tmp"  # noqa: S108 - the sandbox's own, seen from inside
 
 def plan(policy: Policy, scratch: str) -> Plan:
     """How to start a shell in there that waits for its script on stdin."""
-    rules = memory_file(filters.program(platform.machine(), unix=not policy.network, netlink=policy.network))
+    rules = memory_file(filters.program(platform.machine(), netlink=policy.network))
     reader, writer = os.pipe()
     settings, files = _settings()
     words = [*_namespaces(policy, rules, writer), *settings, *_view(policy, scratch), *_environment()]

@@ -17,7 +17,8 @@ _MAKES_A_FILE = 0o100 | 0o20000000
 _SET_ID = 0o6000
 _KIND_OF_FILE, _CHARACTER, _BLOCK = 0o170000, 0o020000, 0o060000
 _PUSHES_INPUT = (0x5412, 0x541C)
-_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_INET, _INET6, _NETLINK = 2, 10, 16
+_KIND_OF_SOCKET, _STREAM, _PACKETS = 0xF, 1, 5
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COLUMN = {"x86_64": 0, "aarch64": 1}
@@ -52,10 +53,13 @@ _REFUSED = {
 _UNKNOWN = {"clone3": (435, 435), "openat2": (437, 437)}
 
 
-def program(machine: str, *, unix: bool, netlink: bool) -> bytes:
-    """The filter for `machine`; Internet sockets are left to the network namespace."""
+def program(machine: str, *, netlink: bool) -> bytes:
+    """The filter for `machine`; Internet sockets are left to the network namespace.
+
+    There are no Unix sockets: no namespace keeps a tool from one in the workspace that a program outside listens on.
+    """
     column = _COLUMN[machine]
-    families = [_INET, _INET6, *([_UNIX] if unix else []), *([_NETLINK] if netlink else [])]
+    families = [_INET, _INET6, *([_NETLINK] if netlink else [])]
     steps = [
         (_LOAD, 0, 0, _MACHINE),
         (_EQUAL, 1, 0, MACHINES[machine]),
@@ -80,6 +84,8 @@ def _conditions(families: Sequence[int]) -> Iterable[tuple[tuple[int, int], list
     yield (56, 220), _unless_bits(0, _NEW_NAMESPACE)  # clone
     yield (16, 29), _unless_one_of(1, _PUSHES_INPUT)  # ioctl
     yield (41, 198), _only(0, families)  # socket
+    # One of a pair of datagram sockets can still be connected to a path.
+    yield (53, 199), _only(1, (_STREAM, _PACKETS), mask=_KIND_OF_SOCKET)  # socketpair
     # A set-id file that root's tool leaves in the workspace would make root of whoever runs it.
     yield (90, _ABSENT), _unless_bits(1, _SET_ID)  # chmod
     yield (91, 52), _unless_bits(1, _SET_ID)  # fchmod
@@ -113,9 +119,9 @@ def _unless_one_of(position: int, values: Iterable[int]) -> list[_Step]:
     return [_load(position), *refusals, _allow()]
 
 
-def _only(position: int, values: Iterable[int]) -> list[_Step]:
+def _only(position: int, values: Iterable[int], *, mask: int = 0xFFFFFFFF) -> list[_Step]:
     allowed = [step for value in values for step in ((_EQUAL, 0, 1, value), _allow())]
-    return [_load(position), *allowed, _refuse()]
+    return [_load(position), (_MASK, 0, 0, mask), *allowed, _refuse()]
 
 
 def _if_it_makes_a_file(position: int, then: list[_Step]) -> list[_Step]:

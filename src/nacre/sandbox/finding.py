@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from nacre.agent.sandbox import Sandbox
 from nacre.errors import NacreError
-from nacre.sandbox import bubblewrap, landlock
+from nacre.sandbox import bubblewrap, landlock, scratch
 from nacre.sandbox.confined import Confined
 from nacre.sandbox.filters import MACHINES
 from nacre.sandbox.guarding import Guarded, guarded_paths
@@ -71,6 +71,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
         )
 
     policy()
+    scratch.sweep()
     reasons = []
     for name in _BACKENDS if kind == "auto" else (kind,):
         sandbox = _confined(name, policy)

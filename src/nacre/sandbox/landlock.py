@@ -34,7 +34,7 @@ def plan(policy: Policy, scratch: str) -> Plan:
         # To git, a file that it may not look for is an error.
         "environment": {**environment("/tmp"), "GIT_CONFIG_NOSYSTEM": "1"},  # noqa: S108 - seen from inside
         "limits": [limits.cpu, limits.memory, limits.file, limits.processes],
-        "filter": filters.program(platform.machine(), unix=False, netlink=policy.network).hex(),
+        "filter": filters.program(platform.machine(), netlink=policy.network).hex(),
     }
     order = memory_file(json.dumps(words).encode())
     command = [sys.executable, "-I", "-S", _PROGRAM, str(order)]

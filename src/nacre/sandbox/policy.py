@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nacre.errors import ConfigError
 
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 """Programs and libraries: readable, never writable."""
 
 SETTINGS = tuple(

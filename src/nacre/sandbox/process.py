@@ -6,11 +6,8 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
-import stat
 import subprocess
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -21,6 +18,7 @@ from msgspec import Struct
 from nacre.agent.sandbox import Finished
 from nacre.errors import ToolError
 from nacre.sandbox import counting
+from nacre.sandbox.scratch import Scratch
 
 _PIECE = 1 << 16
 _LEFT_IN_A_PIPE = 1 << 20
@@ -114,11 +112,11 @@ class Cell:
 
     def __init__(self, make: Callable[[str], Plan], *, marks: object) -> None:
         self.marks = marks
-        scratch = tempfile.mkdtemp(prefix="nacre-")
+        scratch = Scratch()
         try:
-            plan = make(scratch)
+            plan = make(scratch.path)
         except OSError:
-            _remove(scratch)
+            scratch.remove()
             raise
         group = counting.make(plan.processes)
         orders, self._orders = os.pipe()
@@ -220,7 +218,7 @@ def _told(words: bytes, name: bytes) -> int | None:
 
 
 def _release(
-    process: subprocess.Popen[bytes], descriptors: Sequence[int], rest: tuple[str, str | None], owner: int
+    process: subprocess.Popen[bytes], descriptors: Sequence[int], rest: tuple[Scratch, str | None], owner: int
 ) -> None:
     if os.getpid() != owner:
         return  # a child of ours was forked with it, and it is not the child's to end
@@ -247,16 +245,6 @@ def _close(descriptors: Iterable[int]) -> None:
         os.close(descriptor)
 
 
-def _clear(scratch: str, group: str | None) -> None:
-    _remove(scratch)
+def _clear(scratch: Scratch, group: str | None) -> None:
+    scratch.remove()
     counting.remove(group)
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder whose contents may forbid it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for path, _folders, _files in os.walk(folder):
-        for entry in os.scandir(path):
-            if entry.is_dir(follow_symlinks=False):
-                os.chmod(entry.path, stat.S_IRWXU)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -361,7 +361,7 @@ def _is_within(place: str, paths: Iterable[str]) -> bool:
 
 
 def _exchange(spot: Spot, data: bytes, before: os.stat_result | None) -> None:
-    """Put new bytes in a file's place by a rename, with the owner and mode it had."""
+    """Put new bytes in a file's place by a rename, with the owner and mode it had, but never a set-id bit."""
     temporary = f".nacre-{secrets.token_hex(8)}.tmp"
     try:
         fd = os.open(temporary, _CREATE, 0o666, dir_fd=spot.directory)
@@ -385,4 +385,5 @@ def _dress(fd: int, before: os.stat_result | None) -> None:
         return
     with suppress(PermissionError):
         os.fchown(fd, before.st_uid, before.st_gid)
-    os.fchmod(fd, stat.S_IMODE(before.st_mode))
+    # What a model writes must not run with the rights of the file's owner.
+    os.fchmod(fd, stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
