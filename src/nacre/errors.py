@@ -19,6 +19,8 @@ NacreError
 │   ├── ModelUnavailable    no answer from this model now, whatever it is asked; another one may answer
 │   │   ├── NoModel         no model was named, and none was found
 │   │   └── ServerFailed    the model's server failed while it was asked
+│   │       └── RateLimited it takes no further requests for now
+│   ├── InvalidAnswer       the model's answers do not have the form that was asked for
 │   └── ModelNotAllowed     a remote model would get a session of a local one, and nobody said yes
 ├── ToolError               a tool failed
 ├── ChannelError            words could not be sent to where they belong
@@ -105,6 +107,18 @@ class NoModel(ModelUnavailable):
 
 class ServerFailed(ModelUnavailable):
     """The model's server was reached and failed: an error of its own, overload, or an answer that is not one."""
+
+
+class RateLimited(ServerFailed):
+    """The model's server takes no further requests for now; `wait` is how many seconds it asks to wait, if it does."""
+
+    def __init__(self, message: str, *, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class InvalidAnswer(ProviderError):
+    """The model was asked several times, and no answer had the form that was asked for."""
 
 
 class ModelNotAllowed(ProviderError):

@@ -6,8 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Reply, Usage
+from nacre.agent.terms import Form
 from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers.anthropic import SIGNED, Anthropic, Settings, body
@@ -90,6 +92,13 @@ def test_what_repeats_is_marked_for_the_cache() -> None:
     assert ["cache_control" in tool for tool in found["tools"]] == [False, True]
     assert found["tools"][0]["input_schema"] == WEATHER.parameters
     assert found["messages"] == [{"role": "user", "content": [_text("a"), _text("b") | CACHED]}]
+
+
+def test_a_strict_form_goes_along_and_no_other() -> None:
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    strict = replace(asked("Hello"), form=Form(schema=schema, strict=True))
+    assert body(strict, SETTINGS)["output_config"] == {"format": {"type": "json_schema", "schema": schema}}
+    assert "output_config" not in body(replace(asked("Hello"), form=Form(schema=schema)), SETTINGS)
 
 
 def test_settings_go_along() -> None:

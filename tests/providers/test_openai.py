@@ -6,8 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Reply, Usage
+from nacre.agent.terms import Form
 from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers.http import Patience
@@ -16,6 +18,7 @@ from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal
 from tests.providers.peers import WEATHER, Listener, asked, conversation, replayed, sse
 
 SETTINGS = Settings(model="m")
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 STOP = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
 
 
@@ -75,15 +78,29 @@ def test_a_conversation_with_tools_has_its_arguments_as_text() -> None:
 
 def test_settings_and_a_schema_go_along() -> None:
     asks = Settings(model="m", max_tokens=50, limit="max_completion_tokens", options={"temperature": 0})
-    found = body(asked("Hello"), asks, schema={"type": "object"}, usage=False)
+    found = body(replace(asked("Hello"), form=Form(schema=SCHEMA)), asks, usage=False)
     assert found == {
         "model": "m",
         "messages": [{"role": "user", "content": "Hello"}],
         "stream": True,
         "max_completion_tokens": 50,
-        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}},
         "temperature": 0,
     }
+
+
+def test_a_strict_form_is_strict_and_any_object_is_what_more_servers_know() -> None:
+    strict = replace(asked("Hello"), form=Form(schema=SCHEMA, name="place", strict=True))
+    told = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA, "strict": True}}
+    assert body(strict, SETTINGS)["response_format"] == told
+    anything = replace(asked("Hello"), form=Form(schema={"type": "object"}))
+    assert body(anything, SETTINGS)["response_format"] == {"type": "json_object"}
+
+
+def test_beside_tools_a_form_goes_only_to_servers_that_know_both() -> None:
+    context = Context(messages=[Message(role="user", content="Hello")], tools=[WEATHER], form=Form(schema=SCHEMA))
+    assert "response_format" not in body(context, SETTINGS)
+    assert "response_format" in body(context, Settings(model="m", form_beside_tools=True))
 
 
 def test_images_stay_parts_and_text_alone_is_text() -> None:

@@ -85,7 +85,7 @@ def test_the_models_are_listed_and_others_are_refused(ask: openai.OpenAI) -> Non
 
 @pytest.mark.parametrize(
     "field",
-    [{"n": 2}, {"logprobs": True}, {"response_format": {"type": "json_object"}}],
+    [{"n": 2}, {"logprobs": True}, {"response_format": {"type": "grammar"}}],
     ids=lambda one: next(iter(one)),
 )
 def test_what_would_be_answered_otherwise_is_refused(ask: openai.OpenAI, field: dict[str, Any]) -> None:

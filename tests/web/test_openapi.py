@@ -40,7 +40,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_every_operation_has_a_route_and_every_route_an_operation() -> None:
     documented = {(method.upper(), path) for path, item in DOCUMENT["paths"].items() for method in item}
     routes = [*api.routes, *completions.routes, *health.routes]
-    routed = {(method, route.path) for route in routes for method in route.methods or ()} - {
+    routed = {(method, route.path.replace(":path}", "}")) for route in routes for method in route.methods or ()} - {
         (method, "/openapi.json") for method in ("GET", "HEAD")
     }
     assert documented == {one for one in routed if one[0] != "HEAD"}
@@ -69,6 +69,8 @@ def answerable(case: Any) -> None:
         messages = [*case.body["messages"], {"role": "user", "content": "hello"}]
         case.body = {**case.body, "model": "nacre", "messages": messages, "n": 1, "logprobs": False}
         case.body.pop("response_format", None)
+    if case.operation.path == "/v1/models/{id}":
+        case.path_parameters = {"id": "echo/echo"}
 
 
 def is_endless(case: Any) -> bool:

@@ -65,7 +65,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 class Inbound(Struct, frozen=True, kw_only=True):
     """A message from somewhere; `id` is the channel's own name for it, so that it counts once.
 
-    `meta` is stored with the message, in the same unit, as meta of the session; fields that it has are kept.
+    `meta` is stored in the same unit, as meta of the session; fields that it has are kept. `extra` is the message's.
     """
 
     key: str
@@ -73,6 +73,7 @@ class Inbound(Struct, frozen=True, kw_only=True):
     id: str = ""
     sender: str = ""
     meta: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
 
 
 class Letter:
@@ -268,5 +269,5 @@ def _settles(entry: Entry, call: ToolCall) -> bool:
 def _message(inbound: Inbound, agent: Agent) -> Message:
     origin = {name: value for name, value in (("id", inbound.id), ("sender", inbound.sender)) if value}
     recalled = agent.recall(inbound.content) if isinstance(inbound.content, str) else ""
-    extra = {"origin": origin, "recalled": recalled, "asked": agent.asked()}
+    extra = {"origin": origin, "recalled": recalled, "asked": agent.asked(), **inbound.extra}
     return Message(role="user", content=inbound.content, extra={name: value for name, value in extra.items() if value})

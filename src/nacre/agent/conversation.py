@@ -28,8 +28,7 @@ class Conversation:
     """The newest messages of a session; what the model is shown is made of these alone."""
 
     def __init__(self, sessions: KernelSessions, key: str, pace: Pace = at_once) -> None:
-        self._sessions, self._pace = sessions, pace
-        self.key = key
+        self.key, self._sessions, self._pace = key, sessions, pace
         self._now = Snapshot()
         self._messages: list[Message] = []
         self._costs = Costs()

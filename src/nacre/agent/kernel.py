@@ -20,8 +20,6 @@ from nacre.history.earlier import is_final
 
 logger = logging.getLogger(__name__)
 
-AgentFor = Callable[[str], Agent]
-
 
 def ignored(_: Event) -> None:
     """Watch nothing."""
@@ -36,7 +34,7 @@ class Kernel:
     def __init__(
         self,
         sessions: KernelSessions,
-        agent_for: AgentFor,
+        agent_for: Callable[[str], Agent],
         *,
         idle: float = 300,
         most: int = 1000,

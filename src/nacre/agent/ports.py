@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from nacre.agent.terms import Form
 from nacre.entries import Message, Note, ToolCall
 
 Effect = Literal["read", "write", "run"]
@@ -22,11 +23,12 @@ class Spec(Struct, frozen=True, kw_only=True):
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """All that a model is shown: messages that are valid for every provider, and the tools it may call."""
+    """All that a model is shown: messages that are valid for every provider, tools, and the form of its answer."""
 
     system: str = ""
     messages: Sequence[Message]
     tools: Sequence[Spec] = ()
+    form: Form | None = None
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):

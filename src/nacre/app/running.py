@@ -28,6 +28,7 @@ from nacre.app.counts import Work
 from nacre.app.fallback import as_chain
 from nacre.app.folder import Folder, open_folder, shell_word, sources
 from nacre.app.folder_config import apply
+from nacre.app.forms import Formed
 from nacre.app.furnishing import Furniture, Makings, furnish, workspace
 from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
@@ -264,7 +265,7 @@ class App:
         if key:
             self.work.begin(key)
         watched = self.work.of(self.budget.watch(self.provider), key)
-        return watched if tally is None else tally.of(watched)
+        return Formed(watched if tally is None else tally.of(watched))
 
     def _check_remote(self, key: str) -> None:
         """Raise ModelNotAllowed if a session must not be sent to the model that answers now."""

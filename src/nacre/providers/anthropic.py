@@ -137,6 +137,9 @@ def body(context: Context, settings: Settings) -> dict[str, Any]:
     if context.tools:
         tools = [_tool(spec) for spec in context.tools]
         found["tools"] = [*tools[:-1], tools[-1] | _CACHED]
+    # The server takes schemas that follow its rules alone, which are those of OpenAI's strict mode.
+    if context.form is not None and context.form.strict:
+        found["output_config"] = {"format": {"type": "json_schema", "schema": context.form.schema}}
     if settings.thinking is not None:
         found["thinking"] = {"type": "enabled", "budget_tokens": settings.thinking}
     return found | settings.options

@@ -7,9 +7,10 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from nacre.errors import ModelUnavailable, ProviderError, ServerFailed
+from nacre.errors import ModelUnavailable, ProviderError, RateLimited, ServerFailed
 
 TOO_LARGE = 413
+TOO_MANY = 429
 _LONGEST_PAGE = 10_000
 
 # How servers say that they were shown too much; each has its own words.
@@ -51,13 +52,14 @@ class Failure(Exception):
         """Whether no request would be answered now: server down or overloaded, key refused, model not there."""
         return not self.overflow and (self.again or self.status in {0, 401, 402, 403, 404})
 
-    @property
-    def error(self) -> type[ProviderError]:
-        """The error that it is for the caller."""
+    def error(self, sentence: str) -> ProviderError:
+        """The error that it is for the caller, told in a sentence."""
         if not self.unavailable:
-            return ProviderError
+            return ProviderError(sentence)
+        if self.status == TOO_MANY:
+            return RateLimited(sentence, wait=self.wait)
         is_answer = self.kind != "unreachable" and self.status not in {401, 402, 403, 404}
-        return ServerFailed if is_answer else ModelUnavailable
+        return ServerFailed(sentence) if is_answer else ModelUnavailable(sentence)
 
 
 def refused(value: Any, *, status: int, again: bool = False, wait: float | None = None) -> Failure:

@@ -107,9 +107,10 @@ class Ollama:
         return self._known.context if self._known is not None else None
 
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
-        """Answer; `schema` holds the text of the answer to a JSON schema."""
+        """Answer; `schema` holds the text of the answer to a JSON schema, as the context's form does without tools."""
         if not context.tools:
-            return await self._chat(context, emit, schema)
+            held = context.form.schema if schema is None and context.form is not None else schema
+            return await self._chat(context, emit, held)
         if self._native is None:
             self._native = await self._has_tools()
         if self._native:

@@ -9,10 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
+from nacre.agent.terms import Form
 from nacre.entries import Message, ToolCall
-from nacre.errors import ModelUnavailable, ProviderError
+from nacre.errors import ModelUnavailable, ProviderError, RateLimited
 from nacre.providers.calls import read
 from nacre.providers.envelopes import Found
 from nacre.providers.failures import Failure, refused
@@ -73,6 +75,7 @@ class OpenAI:
             model=model,
             max_tokens=max_tokens,
             limit="max_completion_tokens" if modern else "max_tokens",
+            form_beside_tools=modern,
             return_reasoning=bool(_DEMANDING.search(model)) if return_reasoning is None else return_reasoning,
             options=dict(options or {}),
         )
@@ -121,15 +124,16 @@ class OpenAI:
         self._reported = found.context if found is not None else None
 
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
-        """Answer; `schema` holds the text of the answer to a JSON schema."""
-        return await with_written_calls(lambda heard: self._answer(context, heard, schema), context.tools, emit)
+        """Answer; `schema` holds the text of the answer to a JSON schema, as the context's form does."""
+        shown = context if schema is None else replace(context, form=Form(schema=schema))
+        return await with_written_calls(lambda heard: self._answer(shown, heard), context.tools, emit)
 
-    async def _answer(self, context: Context, emit: Emit, schema: dict[str, Any] | None) -> Reply:
+    async def _answer(self, context: Context, emit: Emit) -> Reply:
         """Answer; a request that the server refused for no lasting reason is repeated."""
         heard, is_repeated = Heard(emit), False
         while True:
             try:
-                return await self._chat(context, heard, schema)
+                return await self._chat(context, heard)
             except _NoUsage:
                 self._usage = False
             except _CallRefused as error:
@@ -162,8 +166,8 @@ class OpenAI:
     async def close(self) -> None:
         await self._wire.close()
 
-    async def _chat(self, context: Context, emit: Emit, schema: dict[str, Any] | None) -> Reply:
-        request = body(context, self._settings, schema=schema, usage=self._usage)
+    async def _chat(self, context: Context, emit: Emit) -> Reply:
+        request = body(context, self._settings, usage=self._usage)
         return await self._wire.ask(self._paths[0], request, begin=lambda heard: _Answer(self.model, heard), emit=emit)
 
     def _judge(self, failure: Failure) -> ProviderError | None:
@@ -173,7 +177,7 @@ class OpenAI:
         if "tool_use_failed" in failure.kind:
             return _CallRefused(f"{said}; the model wrote: {failure.generation[:200]!r}", failure.generation)
         if "insufficient_quota" in failure.kind:
-            return ModelUnavailable(f"{said}; the account has no credit left")
+            return RateLimited(f"{said}; the account has no credit left", wait=failure.wait)
         if failure.status == 404 and not failure.overflow:  # noqa: PLR2004 - not found
             return ModelUnavailable(f"{said}; check the name of the model ({self.model!r}) and the address")
         return None
@@ -209,18 +213,20 @@ def _azure_paths(deployment: str, version: str) -> tuple[str, str]:
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The settings that every request to a model carries; `limit` is the name of `max_tokens` there."""
+    """The settings that every request to a model carries; `limit` is the name of `max_tokens` there.
+
+    `form_beside_tools`: the server can hold an answer to a form where the model may call tools as well.
+    """
 
     model: str
     max_tokens: int | None = None
     limit: str = "max_tokens"
+    form_beside_tools: bool = False
     return_reasoning: bool = False
     options: dict[str, Any] = {}
 
 
-def body(
-    context: Context, settings: Settings, *, schema: dict[str, Any] | None = None, usage: bool = True
-) -> dict[str, Any]:
+def body(context: Context, settings: Settings, *, usage: bool = True) -> dict[str, Any]:
     """Translate a context to the body of `/chat/completions`."""
     found: dict[str, Any] = {
         "model": settings.model,
@@ -233,9 +239,17 @@ def body(
         found["tools"] = [function(spec) for spec in context.tools]
     if settings.max_tokens is not None:
         found[settings.limit] = settings.max_tokens
-    if schema is not None:
-        found["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    if context.form is not None and (settings.form_beside_tools or not context.tools):
+        found["response_format"] = _format(context.form)
     return found | settings.options
+
+
+def _format(form: Form) -> dict[str, Any]:
+    """A form as servers are told of it; any object at all is what more of them understand."""
+    if form.schema == {"type": "object"}:
+        return {"type": "json_object"}
+    strict = {"strict": True} if form.strict else {}
+    return {"type": "json_schema", "json_schema": {"name": form.name, "schema": form.schema, **strict}}
 
 
 def _message(message: Message, settings: Settings) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import anyio
 import msgspec
@@ -21,7 +21,10 @@ from nacre.agent.actor import Inbound
 from nacre.agent.fitting import Material, fit
 from nacre.agent.loop import Turn, run_turn
 from nacre.agent.ports import Called, Context, Emit, Entry, Reply, Spec, Text, Thought, Usage
+from nacre.agent.terms import NONE as NO_TERMS
+from nacre.agent.terms import Form, Terms, to_extra, with_terms
 from nacre.app import App
+from nacre.app.forms import check_schema
 from nacre.channels.channel import Arrived, key_of
 from nacre.config import MAIN
 from nacre.entries import Message, Note, ToolCall, say
@@ -30,16 +33,17 @@ from nacre.history.earlier import answer_before
 from nacre.history.pairing import paired
 from nacre.history.text import text_of
 from nacre.history.window import Window, window
+from nacre.providers.translation import image_data, image_url
 from nacre.web import reading
 from nacre.web.api import agent, decoded, gone, json_body, nothing_queried
 from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, stays
 from nacre.web.problems import Fault, fault_of
 from nacre.web.retries import answer_known, answer_to, checked_id, is_waiting
-from nacre.web.shapes import ROLES, Chat, Function
+from nacre.web.shapes import ROLES, Chat, Function, JsonObjectFormat, JsonSchemaFormat, TextFormat
 from nacre.web.turns import Running, Turns
 
 _ALIAS = "nacre"
-_HEAD_PATIENCE = 10.0
+HEAD_PATIENCE = 10.0
 _KEEPS_SESSIONS = ("delegate", "remember", "forget")
 """Tools that write to the store, which an answer without a session must not."""
 _FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length"}
@@ -65,6 +69,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     messages: list[Message]
     tools: list[Spec] | None
     sender: str
+    terms: Terms = NO_TERMS
 
 
 # ---- the two endpoints
@@ -73,10 +78,17 @@ class Asked(Struct, frozen=True, kw_only=True):
 async def models(request: Request) -> Response:
     """What may be asked for: the agent, by its own name or its model's, and further agents by their names."""
     nothing_queried(request)
-    made = int(request.app.state.began)
-    names = [*_names(agent(request)), *_further(request)]
-    found = [{"id": name, "object": "model", "created": made, "owned_by": "nacre"} for name in names]
-    return _json({"object": "list", "data": found})
+    return _json({"object": "list", "data": _models(request)})
+
+
+async def model(request: Request) -> Response:
+    """One of them; a slash in its name may be escaped or not."""
+    nothing_queried(request)
+    name, listed = unquote(request.path_params["id"], errors="replace"), _models(request)
+    found = next((one for one in listed if one["id"] == name), None)
+    if found is None:
+        raise _unknown(name, [one["id"] for one in listed])
+    return _json(found)
 
 
 async def chat(request: Request) -> Response:
@@ -89,12 +101,14 @@ async def chat(request: Request) -> Response:
     _check(wanted, [*_names(app), app.name, *_further(request)])
     # A client may send a very long history, and nobody else is to wait for its being read.
     asked = await to_thread.run_sync(_understood, wanted, request)
+    if asked.terms.form is not None:
+        await check_schema(asked.terms.form.schema)
     turns: Turns = request.app.state.turns
     running = turns.start(_work(app, turns, asked))
     headers = {"x-session-key": quote(asked.key, safe=":")} if asked.key else {}
     frame = _Frame(wanted, app.provider.model)
     if wanted.stream:
-        await stays(request.receive, lambda: running.wait(_HEAD_PATIENCE))
+        await stays(request.receive, lambda: running.wait(HEAD_PATIENCE))
         if running.has_failed:
             running.outcome()
         return EventStream(_streamed(running, frame), left=lambda: running.leave(stop=not asked.key), headers=headers)
@@ -105,7 +119,11 @@ async def chat(request: Request) -> Response:
     return _json(frame.whole(running.outcome()), headers) if is_there else gone()
 
 
-routes = [Route("/v1/models", models), Route("/v1/chat/completions", chat, methods=["POST"])]
+routes = [
+    Route("/v1/models", models),
+    Route("/v1/models/{id:path}", model),
+    Route("/v1/chat/completions", chat, methods=["POST"]),
+]
 
 
 # ---- what is asked
@@ -122,14 +140,22 @@ def _further(request: Request) -> list[str]:
     )
 
 
+def _models(request: Request) -> list[dict[str, Any]]:
+    made = int(request.app.state.began)
+    names = [*_names(agent(request)), *_further(request)]
+    return [{"id": name, "object": "model", "created": made, "owned_by": "nacre"} for name in names]
+
+
+def _unknown(name: str, names: Sequence[str]) -> Fault:
+    return Fault("not_found", f"there is no model {name!r:.200}; there are: {', '.join(names)}")
+
+
 def _check(wanted: Chat, names: Sequence[str]) -> None:
     """Refuse what would be answered otherwise than it was meant."""
     if wanted.model not in names:
-        raise Fault("not_found", f"there is no model {wanted.model!r:.200}; there are: {', '.join(names)}")
+        raise _unknown(wanted.model, names)
     if wanted.n not in (None, 1):
         raise Fault("usage", f"n must be 1, not {wanted.n}: there is one answer")
-    if (wanted.response_format or {}).get("type", "text") != "text":
-        raise Fault("usage", "response_format must be text: schemas are not supported")
     if wanted.logprobs:
         raise Fault("usage", "logprobs are not supported")
 
@@ -144,15 +170,28 @@ def _understood(wanted: Chat, request: Request) -> Asked:
         raise Fault(
             "usage", "the last message must be a user's message or a tool's result: it is the one that is answered"
         )
+    terms = Terms(form=_form(wanted.response_format))
     return Asked(
         key=_key(wanted, request),
         id=checked_id(request.headers),
         is_retry=request.headers.get("x-stainless-retry-count", "0") != "0",
         system="\n\n".join(system),
-        messages=spoken,
+        messages=with_terms(spoken, terms),
         tools=tools,
         sender=wanted.user or "api",
+        terms=terms,
     )
+
+
+def _form(wanted: TextFormat | JsonObjectFormat | JsonSchemaFormat | None) -> Form | None:
+    """The form that an answer is to have; None if it may have any."""
+    match wanted:
+        case JsonObjectFormat():
+            return Form(schema={"type": "object"})
+        case JsonSchemaFormat(json_schema=given):
+            return Form(name=given.name, schema=given.schema or {}, strict=bool(given.strict))
+        case _:
+            return None
 
 
 def _key(wanted: Chat, request: Request) -> str:
@@ -170,10 +209,20 @@ def _message(given: Mapping[str, Any]) -> Message:
     say(message)
     if message.role not in ROLES:
         raise Fault("usage", f"a message's role is one of {', '.join(ROLES)}, not {message.role!r:.100}")
+    check_images(message)
     calls = tuple(
         ToolCall(id=call.id, name=call.name, arguments=_arguments(call.arguments)) for call in message.tool_calls
     )
     return msgspec.structs.replace(message, tool_calls=calls)
+
+
+def check_images(message: Message) -> None:
+    """Raise Fault for an image that is somewhere else: nothing is fetched here, and servers of models differ in it."""
+    parts = message.content if isinstance(message.content, list) else []
+    urls = (image_url(part) for part in parts if isinstance(part, dict))
+    found = (image_data(url) for url in urls if url is not None)
+    if not all(data is not None and data[0].startswith("image/") for data in found):
+        raise Fault("usage", "an image must be a URL that begins with data:image/…;base64, for none is fetched")
 
 
 def _arguments(given: Any) -> Any:
@@ -222,7 +271,8 @@ async def _in_session(app: App, asked: Asked, stand: reading.Stand, emit: Emit) 
     if is_waiting(stand, id=asked.id, words=words):
         answer = await app.kernel.resume(asked.key, emit=emit)
     else:
-        inbound = Inbound(key=asked.key, content=words.content or "", id=asked.id, sender=asked.sender)
+        extra = to_extra(asked.terms)
+        inbound = Inbound(key=asked.key, content=words.content or "", id=asked.id, sender=asked.sender, extra=extra)
         answer = await app.kernel.deliver(inbound, emit=emit)
     if answer is None:
         raise Fault(
@@ -295,7 +345,8 @@ async def _by_model_in_session(app: App, asked: Asked, stand: reading.Stand, emi
             if known is not None:
                 return _repeated(known)
         shown = await to_thread.run_sync(app.window, asked.key)
-        context = Context(system=asked.system, messages=shown.messages, tools=asked.tools or ())
+        messages = with_terms(shown.messages, asked.terms)
+        context = Context(system=asked.system, messages=messages, tools=asked.tools or ())
         reply = await who.provider().complete(context, emit=emit)
         used = [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})] if reply.usage else []
         await _stored(app, asked.key, [reply.message, *used])

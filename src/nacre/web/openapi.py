@@ -113,6 +113,7 @@ OPERATIONS = (
     ),
     Operation(id="delete", method="DELETE", path=_KEY, summary="Erase a session for good", answer=shapes.Done),
     Operation(id="models", method="GET", path="/v1/models", summary="List the models", answer=shapes.ModelList),
+    Operation(id="model", method="GET", path="/v1/models/{id}", summary="One model", answer=shapes.Model),
     Operation(
         id="chat",
         method="POST",
@@ -231,10 +232,14 @@ def _json(kind: type[Struct], media: str = "application/json") -> dict[str, Any]
 
 
 def _path_parameters(one: Operation) -> list[dict[str, Any]]:
-    if "{key}" not in one.path:
-        return []
-    description = "The session's key, as one segment: a slash in it is written %2F"
-    return [_parameter("key", "path", msgspec.json.schema(shapes.Key), required=True, description=description)]
+    name = one.path.partition("{")[2].partition("}")[0]
+    return [_parameter(name, "path", _PLACES[name][0], required=True, description=_PLACES[name][1])] if name else []
+
+
+_PLACES: dict[str, tuple[dict[str, Any], str]] = {
+    "key": (msgspec.json.schema(shapes.Key), "The session's key, as one segment: a slash in it is written %2F"),
+    "id": ({"type": "string", "minLength": 1}, "The name of the model or the id of the response"),
+}
 
 
 def _query_parameters(kind: type[Struct] | None) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -31,7 +32,9 @@ STATUSES = {
     "too_large": 413,
     "media_type": 415,
     "host": 421,
+    "invalid_answer": 422,
     "busy": 429,
+    "rate_limited": 429,
     "head": 431,
     "damaged": 500,
     "durability_unknown": 500,
@@ -52,6 +55,8 @@ _KINDS: Mapping[type[Exception], str] = {
     errors.InvalidKey: "invalid_key",
     errors.InvalidMessage: "invalid_message",
     errors.ContextOverflow: "too_long",
+    errors.InvalidAnswer: "invalid_answer",
+    errors.RateLimited: "rate_limited",
     errors.ProviderError: "provider",
     Busy: "busy",
     Stopped: "stopped",
@@ -112,10 +117,16 @@ def fault_of(error: BaseException) -> Fault:
         return Fault("usage", "the request ended before it was complete")
     for kind in type(error).__mro__:
         if kind in _KINDS:
-            return Fault(_KINDS[kind], str(error))
+            return Fault(_KINDS[kind], str(error), headers=_patience(error))
     if isinstance(error, errors.NacreError):
         return Fault("failed", str(error))
     return Fault("failed", "an internal error occurred; the log of the server has the details")
+
+
+def _patience(error: BaseException) -> dict[str, str]:
+    """How long the server of a model asks to wait, if it does."""
+    wait = error.wait if isinstance(error, errors.RateLimited) else None
+    return {} if wait is None else {"retry-after": str(math.ceil(wait))}
 
 
 def response(fault: Fault, path: str) -> Response:

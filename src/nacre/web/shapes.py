@@ -118,6 +118,31 @@ class ClientTool(Struct, frozen=True):
     function: Function
 
 
+FormName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+
+
+class TextFormat(Struct, frozen=True, tag="text"):
+    """An answer in words."""
+
+
+class JsonObjectFormat(Struct, frozen=True, tag="json_object"):
+    """An answer that is a JSON object."""
+
+
+class JsonSchema(Struct, frozen=True, kw_only=True):
+    """A JSON schema, and whether it keeps to the rules of OpenAI's strict mode."""
+
+    name: FormName
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Struct, frozen=True, kw_only=True, tag="json_schema"):
+    """An answer that follows a JSON schema."""
+
+    json_schema: JsonSchema
+
+
 class Chat(Struct, frozen=True, kw_only=True):
     """A request; other fields are ignored. The last message is the user's, or a tool's result."""
 
@@ -128,7 +153,7 @@ class Chat(Struct, frozen=True, kw_only=True):
     tools: list[ClientTool] | None = None
     tool_choice: Any = None
     n: int | None = None
-    response_format: dict[str, Any] | None = None
+    response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
     logprobs: bool | None = None
     session_id: str | None = None
     user: str | None = None

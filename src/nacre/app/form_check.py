@@ -1,0 +1,67 @@
+"""A program that checks a JSON text against a JSON schema; it is run by its path, and loads nothing of nacre.
+
+A schema comes from a client, and checking a small one may take for ever: so this is a process that can be ended.
+It reads `{"schema": …, "text": …}` from its input, without `text` to check the schema alone, and writes
+`{"wrong": "schema" | "text" | "", "why": …}`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NoReturn
+
+MISSING = 3
+"""The exit code if the package that checks is not installed."""
+_MOST = 5
+_LONGEST = 200
+
+
+def check(schema: dict[str, Any], text: str | None) -> dict[str, str]:
+    """Tell which of the two is wrong, and why."""
+    import jsonschema_rs  # noqa: PLC0415 - main says what to do if it is not there
+
+    try:
+        # Neither fetches what a schema refers to, nor uses patterns whose time is not linear.
+        validator = jsonschema_rs.validator_for(
+            schema, retriever=_refuse, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=True
+        )
+    except ValueError as error:
+        return {"wrong": "schema", "why": str(error).partition("\n")[0][:_LONGEST]}
+    if text is None:
+        return {"wrong": "", "why": ""}
+    try:
+        value = json.loads(text, parse_constant=_not_json)
+        errors = [f"at {_path(one.instance_path)}: {one.message[:_LONGEST]}" for one in validator.iter_errors(value)]
+    except RecursionError:
+        return {"wrong": "text", "why": "it is nested too deep"}
+    except ValueError as error:
+        return {"wrong": "text", "why": f"it is not JSON: {str(error)[:_LONGEST]}"}
+    return {"wrong": "text" if errors else "", "why": "; ".join(errors[:_MOST])}
+
+
+def _refuse(uri: str) -> NoReturn:
+    raise ValueError(f"a schema may refer to its own parts only, not to {uri[:_LONGEST]}")
+
+
+def _not_json(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _path(steps: list[str | int]) -> str:
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+
+
+def main() -> int:
+    """Read what is to be checked, and write what is wrong with it."""
+    given = json.load(sys.stdin.buffer)
+    try:
+        found = check(given["schema"], given.get("text"))
+    except ImportError:
+        return MISSING
+    sys.stdout.write(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
