@@ -28,6 +28,7 @@ from nacre.config import MAIN
 from nacre.errors import ConfigError
 from nacre.web import api, completions, health
 from nacre.web.changes import Changes
+from nacre.web.compression import Compress
 from nacre.web.metrics import Parts
 from nacre.web.problems import fault_of, response
 from nacre.web.security import LONGEST_HEAD, Gate, Keys, login_routes
@@ -63,7 +64,7 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     keys = Keys(token)
     made = Starlette(
         routes=[*login_routes(keys), *_routes()],
-        middleware=[Middleware(Gate, keys=keys, hosts=hosts, prefix=prefix), Middleware(Several)],
+        middleware=[Middleware(Gate, keys=keys, hosts=hosts, prefix=prefix), Middleware(Compress), Middleware(Several)],
         exception_handlers={HTTPException: _refused},
     )
     made.router.redirect_slashes = False

@@ -3,13 +3,14 @@
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-const base = document.documentElement.dataset.base;
+const html = document.documentElement;
+const base = html.dataset.base;
 const main = $("#transcript");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const tell = words => { const status = $("#status"); if (status) status.textContent = words ? ` · ${words}` : ""; };
-const isOurs = url => url.origin === origin && url.pathname.startsWith(`${base}/`);
-const local = href => href && URL.canParse(href, origin) && isOurs(new URL(href, origin)) ? href : `${base}/`;
+const ours = `${origin}${base}/`;
+const local = href => href && URL.canParse(href, ours) && new URL(href, ours).href.startsWith(ours) ? href : ours;
 const at = (address, query) => `${address}${address.includes("?") ? "&" : "?"}${query}`;
 const parsed = html => { const holder = document.createElement("template"); holder.innerHTML = html; return holder.content; };
 
@@ -30,13 +31,13 @@ if ($("#login")) {
 
 // ---- dark and light, and the help
 
-const isDark = () => (document.documentElement.dataset.theme
+const isDark = () => (html.dataset.theme
   || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 const acts = {
   theme() {
     const theme = isDark() ? "light" : "dark";
-    document.documentElement.dataset.theme = theme;
-    document.cookie = `theme=${theme}; path=${document.documentElement.dataset.prefix || "/"}; max-age=31536000; samesite=strict`;
+    html.dataset.theme = theme;
+    document.cookie = `theme=${theme}; path=${html.dataset.prefix || "/"}; max-age=31536000; samesite=strict`;
   },
   help() { const help = $("#help"); if (help.open) help.close(); else help.showModal(); },
 };
@@ -203,10 +204,10 @@ class Scroller {
   }
 
   get isAtEnd() {
-    return this.to >= this.last && scrollY + innerHeight > document.documentElement.scrollHeight - 120;
+    return this.to >= this.last && scrollY + innerHeight > html.scrollHeight - 120;
   }
 
-  toEnd() { scrollTo({top: document.documentElement.scrollHeight, behavior: "instant"}); }
+  toEnd() { scrollTo({top: html.scrollHeight, behavior: "instant"}); }
 
   // Bring the end up to date: what is new is put there, what is as it was stays as it is.
   async refresh() {
@@ -655,5 +656,5 @@ if (main) {
   floats();
   document.addEventListener("visibilitychange", lookedAt);
   $("#stop")?.addEventListener("click", () => fetch(`${main.dataset.api}/stop`, {method: "POST"}));
-  if (!calm.matches) document.documentElement.classList.add("moves");
+  if (!calm.matches) html.classList.add("moves");
 }

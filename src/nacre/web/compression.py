@@ -1,0 +1,121 @@
+"""gzip for what is worth it: pages, JSON and the two static files, if the client accepts it.
+
+Never for events, which must leave as they happen, nor for pictures, which are compressed already. What was weighed
+against attacks on compressed secrets (BREACH) is in docs/decisions/0048.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import zlib
+
+from anyio import to_thread
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LEAST = 1024
+"""Bytes below which a response is sent as it is: it would fit into one packet all the same."""
+_TYPES = ("text/", "application/json", "application/problem+json")
+_STRANGERS = frozenset(("cross-site", "same-site"))
+_LARGE = 64 * 1024
+"""Bytes above which others would notice the time that it takes."""
+_LEVEL = 6
+_LONGEST_NAME = 100
+_HAS_NAME = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff"
+
+
+class Compress:
+    """Compresses responses."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        # A page of somebody else's must not learn anything from the size of what it makes a browser ask for.
+        is_wanted = is_accepted(headers) and headers.get("sec-fetch-site") not in _STRANGERS
+        await self._app(scope, receive, _Sending(send, is_wanted=is_wanted))
+
+
+def is_accepted(headers: Headers) -> bool:
+    """Tell whether a client accepts gzip (RFC 9110, 12.5.3): by its name, else by `*`, and not with a weight of 0."""
+    weights: dict[str, str] = {}
+    for part in ",".join(headers.getlist("accept-encoding")).lower().split(","):
+        name, _, weight = part.partition(";")
+        weights[name.strip()] = weight.replace(" ", "").removeprefix("q=") or "1"
+    weight = weights.get("gzip", weights.get("x-gzip", weights.get("*", "0")))
+    return weight.replace(".", "").strip("0") != ""
+
+
+class _Sending:
+    """A response on its way out; its head waits for the first piece of its body, which decides."""
+
+    def __init__(self, send: Send, *, is_wanted: bool) -> None:
+        self._send = send
+        self._is_wanted = is_wanted
+        self._head: Message | None = None
+        self._gzip: _Gzip | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and _is_worth_it(Headers(raw=message["headers"])):
+            self._head = message
+            return
+        if message["type"] == "http.response.body":
+            head, self._head = self._head, None
+            if head is not None and self._is_wanted and _is_long(message):
+                self._gzip = _Gzip()
+            if self._gzip is not None:
+                message = {**message, "body": await _packed(message, self._gzip)}
+            if head is not None:
+                self._describe(MutableHeaders(scope=head), message)
+                await self._send(head)
+        await self._send(message)
+
+    def _describe(self, headers: MutableHeaders, first: Message) -> None:
+        """Say in the head what is done with the body, of which this is the first piece."""
+        headers.add_vary_header("Accept-Encoding")
+        if self._gzip is None:
+            return
+        headers["content-encoding"] = "gzip"
+        del headers["content-length"]
+        if not first.get("more_body"):
+            headers["content-length"] = str(len(first["body"]))
+
+
+async def _packed(message: Message, gzip: _Gzip) -> bytes:
+    body, is_last = message.get("body", b""), not message.get("more_body")
+    return await to_thread.run_sync(gzip.pack, body, is_last) if len(body) > _LARGE else gzip.pack(body, is_last)
+
+
+class _Gzip:
+    """A gzip stream whose length tells less: its header holds a file name of random length.
+
+    Somebody who watches the line and can have words of theirs shown beside a secret has to ask far more often until
+    the sizes tell how alike they are.
+    """
+
+    def __init__(self) -> None:
+        self._packing = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self._head = _HAS_NAME + b"a" * secrets.randbelow(_LONGEST_NAME + 1) + b"\0"
+        self._sum = 0
+        self._size = 0
+
+    def pack(self, piece: bytes, is_last: bool) -> bytes:  # noqa: FBT001 - a thread's call has no names
+        self._sum = zlib.crc32(piece, self._sum)
+        self._size += len(piece)
+        packed = self._head + self._packing.compress(piece)
+        self._head = b""
+        if is_last:
+            packed += self._packing.flush() + struct.pack("<LL", self._sum, self._size & 0xFFFFFFFF)
+        return packed
+
+
+def _is_worth_it(headers: Headers) -> bool:
+    """Tell whether a response is of a kind that gets smaller; events are text too, and must not wait."""
+    kind = headers.get("content-type", "")
+    return kind.startswith(_TYPES) and not kind.startswith("text/event-stream")
+
+
+def _is_long(first: Message) -> bool:
+    return bool(first.get("more_body")) or len(first.get("body", b"")) >= LEAST
