@@ -248,7 +248,7 @@ class NoIndex:
     def __init__(self) -> None:
         self.gone: list[str] = []
 
-    def search(self, query: str, *, limit: int, internal: bool) -> list[Hit]:
+    def search(self, query: str, *, limit: int, internal: bool, **_: object) -> list[Hit]:
         return []
 
     def page(self, wanted: object) -> Page:

@@ -284,7 +284,7 @@ class Index:
         self._infos = infos
         self.told: list[str] = []
 
-    def search(self, query: str, *, limit: int, internal: bool) -> list[Hit]:
+    def search(self, query: str, *, limit: int, internal: bool, **_: object) -> list[Hit]:
         return [Hit(key="k", n=2, ts=NOON, role="user", snippet=f"{query} {limit} {internal}")]
 
     def page(self, wanted: Wanted) -> Page:

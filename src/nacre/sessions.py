@@ -54,7 +54,7 @@ from nacre.entries import (
     say_plainly,
     time_of,
 )
-from nacre.errors import Conflict, InvalidKey, InvalidMessage, SessionNotFound, StoreError
+from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import live, other_names
 from nacre.history.overview import overview, when_updated
 from nacre.history.paging import Order, Wanted, Which, page_of, parse_cursor
@@ -110,8 +110,11 @@ class SessionStore(Protocol):
 class SessionIndex(Protocol):
     """Something that has read the sessions before and answers without reading them all."""
 
-    def search(self, query: str, *, limit: int, internal: bool) -> list[Hit]:
-        """The messages that a query finds, best first; those of internal sessions only if they are asked for."""
+    def search(self, query: str, *, limit: int, internal: bool, fill: bool, skip: tuple[str, int] | None) -> list[Hit]:
+        """The messages that a query finds, best first; those of internal sessions only if they are asked for.
+
+        With `fill`, those with some of the words follow; `skip` leaves out a session's messages from a record on.
+        """
 
     def page(self, wanted: Wanted) -> Page:
         """A part of the list of sessions."""
@@ -367,20 +370,35 @@ class Sessions:
             wanted = wanted._replace(behind=behind)
         return self._page(wanted)
 
-    def search(self, query: str, *, limit: int = 50, internal: bool = False) -> builtins.list[Hit]:
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 50,
+        internal: bool = False,
+        fill: bool = False,
+        skip: tuple[str, int] | None = None,
+    ) -> builtins.list[Hit]:
         """Search the messages of all sessions, best match first.
 
         Words must all match; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it.
         Internal sessions are searched if `internal` is set, or if one is named in full: `session:"nacre:memory"`.
+        With `fill`, messages that have only some of the words follow those that have all, up to `limit`.
+        `skip=(key, n)` leaves out what was said in that session from record `n` on, such as the turn that asks.
         """
-        query, limit, internal = (
+        query, limit, internal, fill = (
             check_text(query, "query"),
             check_count(limit, "limit"),
             check_bool(internal, "internal"),
+            check_bool(fill, "fill"),
         )
+        if skip is not None:
+            if not isinstance(skip, tuple) or len(skip) != 2:  # noqa: PLR2004 - a pair
+                raise InvalidArgument(f"skip must be a session's key and a record's number, not {show(skip)}")
+            skip = (self._meant(_key(skip[0])), check_int(skip[1], "the number in skip"))
         if self._index is None:
             raise StoreError(f"{self.location} has no index to search")
-        return self._index().search(query, limit=limit, internal=internal)
+        return self._index().search(query, limit=limit, internal=internal, fill=fill, skip=skip)
 
     def _page(self, wanted: Wanted) -> Page:
         texts = (wanted.prefix, wanted.text, wanted.folder or "", *wanted.tags)

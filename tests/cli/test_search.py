@@ -24,7 +24,7 @@ class Asked:
         self.hits = HITS
         self.internal = False
 
-    def search(self, query: str, *, limit: int = 50, internal: bool = False) -> list[Hit]:
+    def search(self, query: str, *, limit: int = 50, internal: bool = False, **_: object) -> list[Hit]:
         self.query, self.internal = query, internal
         return self.hits[:limit]
 

@@ -1,40 +1,13 @@
-"""search_sessions, use_skill and delegate: tools over what is passed in."""
+"""use_skill and delegate: tools over what is passed in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
-
 import pytest
 
-from nacre.entries import Hit
 from nacre.errors import ToolError
 from nacre.tools.delegate import Limits, Report, Task, delegate_tool
-from nacre.tools.searching import search_tool
 from nacre.tools.skill import skill_tool
 from tests.tools.scenes import output, text
-
-HIT = Hit(key="tg:1", n=7, ts=datetime(2026, 1, 2, 3, 4, tzinfo=UTC), role="user", snippet="the\n disk")
-
-
-def test_hits_are_one_line_each() -> None:
-    def search(query: str, *, limit: int) -> Sequence[Hit]:
-        return [HIT][:limit] if query == "disk" else []
-
-    assert text(search_tool(search), query="disk") == "tg:1@7  2026-01-02 03:04  user: the disk"
-    assert text(search_tool(search), query="x") == "nothing was found for 'x'"
-
-
-def test_the_limit_of_a_search_is_bounded() -> None:
-    asked: list[int] = []
-
-    def search(query: str, *, limit: int) -> Sequence[Hit]:
-        asked.append(limit)
-        return []
-
-    for limit in (0, 5, 1000):
-        text(search_tool(search), query="x", limit=limit)
-    assert asked == [1, 5, 50]
 
 
 def test_a_skill_is_chosen_from_a_sorted_list_and_loaded() -> None:

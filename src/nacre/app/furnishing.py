@@ -77,7 +77,7 @@ async def furnish(makings: Makings, closing: Closing) -> Furniture:
     tools: list[Tool] = [*reading_tools(files)]
     if sessions.location != ":memory:":
         sees = makings.is_guest
-        tools.append(search_tool(sessions.search, sees=lambda one, other: one == other or not sees(one)))
+        tools.append(search_tool(sessions, sees=lambda one, other: one == other or not sees(one)))
     if skills.names:
         tools.append(skill_tool(skills.names, skills.load))
     own: set[str] = set()

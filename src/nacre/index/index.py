@@ -40,18 +40,27 @@ class Index:
         self._lock = Lock()
         _indexes.add(self)
 
-    def search(self, query: str, *, limit: int = 50, internal: bool = False) -> list[Hit]:
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 50,
+        internal: bool = False,
+        fill: bool = False,
+        skip: tuple[str, int] | None = None,
+    ) -> list[Hit]:
         """The messages that a query finds, best first; any text is a query.
 
         Words must all match, as whole words, or, if that finds nothing, inside words; Chinese, Japanese
         and signs match anywhere. `"a phrase"`, `-not`, `role:`, `tool:`, `session:` (how a key begins, or
         in quotes all of it), `since:` and `until:` (2026-11-01, in UTC, or 7d) narrow it. What a fork shares
         with a session that is searched too is found once, where it was written. Internal sessions are searched if
-        `internal` is set, or if one is named in quotes.
+        `internal` is set, or if one is named in quotes. With `fill`, messages that have some of the words follow those
+        that have all. `skip` leaves out the messages of one session from a record on.
         """
         from nacre.index.searching import hits  # noqa: PLC0415 - a listing can do without
 
-        parsed = parse(query, now=self._ops.now())._replace(internal=internal)
+        parsed = parse(query, now=self._ops.now())._replace(internal=internal, fill=fill, skip=skip)
 
         def work(connection: Connection) -> list[Hit]:
             self._catch_up.run(connection)

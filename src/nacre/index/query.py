@@ -43,6 +43,8 @@ class Query(NamedTuple):
     """A query: every wanted term must be there and no unwanted one; of one kind of filter any will do.
 
     With `is_any` one wanted term is enough. Internal sessions are searched with `internal`, or if their key is given.
+    `skip` is a session and the number of a record from which on its messages are left out. With `fill` messages that
+    have some of the words follow those that have all.
     """
 
     wanted: tuple[Term, ...] = ()
@@ -55,6 +57,8 @@ class Query(NamedTuple):
     until: str = ""
     is_any: bool = False
     internal: bool = False
+    skip: tuple[str, int] | None = None
+    fill: bool = False
 
     def takes(self, key: str) -> bool:
         """Tell whether a session is one of those that are searched: in quotes its key, else how it begins."""
@@ -69,9 +73,9 @@ class Query(NamedTuple):
 
     @property
     def words(self) -> tuple[Term, ...]:
-        """The different words, if they are so many that they may be a question, whose words no answer has all."""
+        """The different words of which some are enough: with `fill`, or of a question, as no answer has all of them."""
         words = tuple(dict.fromkeys(term for term in self.wanted if not term.is_substring))
-        return words[:_LONGEST_QUESTION] if len(words) >= _SHORTEST_QUESTION else ()
+        return words[:_LONGEST_QUESTION] if self.fill or len(words) >= _SHORTEST_QUESTION else ()
 
 
 def parse(text: str, *, now: float) -> Query:

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
+from itertools import islice
 from sqlite3 import Connection
 from typing import Any
 
@@ -36,10 +37,10 @@ def hits(connection: Connection, query: Query, *, limit: int) -> list[Hit]:
     """The messages that a query finds, best first.
 
     Looked for inside words too if whole words find none; if that finds nothing either, and there are as
-    many words as a question has, what has the rarest of them. Raises StoreError if SQLite takes no such
-    query, whatever there is to search.
+    many words as a question has, what has the rarest of them, which also follows what has all if the query is to
+    be filled up. Raises StoreError if SQLite takes no such query, whatever there is to search.
     """
-    if limit <= 0 or query._replace(internal=False) == Query():
+    if limit <= 0 or query._replace(internal=False, skip=None, fill=False) == Query():
         return []
     limit = min(limit, _MOST_FOUND)
     try:
@@ -61,14 +62,14 @@ def _is_refused(query: Query, limit: int) -> bool:
 
 
 def _found(connection: Connection, query: Query, limit: int) -> list[Hit]:
+    found: dict[int, Query] = {}
     for attempt in dict.fromkeys((query, query.loosened)):
-        found = _Search(connection, attempt).run(limit)
-        if found:
-            return [_hit(connection, message, attempt) for message in found]
-    eased = _eased(connection, query)
-    return (
-        [_hit(connection, message, eased) for message in _Search(connection, eased).run(limit)] if eased.wanted else []
-    )
+        found = found or dict.fromkeys(_Search(connection, attempt).run(limit), attempt)
+    if not found or (query.fill and len(found) < limit):
+        eased = _eased(connection, query)
+        for message in _Search(connection, eased).run(limit) if eased.wanted else ():
+            found.setdefault(message, eased)
+    return [_hit(connection, message, by) for message, by in islice(found.items(), limit)]
 
 
 def _hit(connection: Connection, message: int, query: Query) -> Hit:
@@ -186,6 +187,8 @@ class _Search:
             is_of_one = " OR ".join(["instr(message.tool, ?)"] * len(query.tools))
             self._add(f"({is_of_one})", *(f"\n{tool}\n" for tool in query.tools))
         self._once(self._only_in(query) if query.keys or query.beginnings else self._not_internal(query))
+        if query.skip is not None:
+            self._add("NOT (message.n >= ? AND message.log IN (SELECT id FROM log WHERE key = ?))", *query.skip[::-1])
         if query.since:
             self._add("message.ts >= ?", query.since)
         if query.until:

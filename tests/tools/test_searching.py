@@ -1,0 +1,92 @@
+"""search_sessions: what it finds while the question that it is asked for is in the log itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+import nacre
+from nacre import Message, Sessions, ToolCall
+from nacre.agent.ports import Scene
+from nacre.tools.searching import search_tool
+
+QUESTION = "When did Caroline go to the LGBTQ support group?"
+Ask = Callable[..., list[str]]
+
+
+@pytest.fixture
+def sessions(root: Path) -> Iterator[Sessions]:
+    with nacre.open(root) as opened:
+        opened.add_message("cli:1", "user", "Caroline: I went to a LGBTQ support group yesterday")
+        opened.add_message("cli:1", "assistant", "Melanie: how was it?")
+        opened.add_message("cli:2", "user", "the locker code is 4711")
+        yield opened
+
+
+@pytest.fixture
+def ask(sessions: Sessions, monkeypatch: pytest.MonkeyPatch, root: Path) -> Ask:
+    """Call the tool in a turn of `cli:new` as the agent does: question, call, and what has been called before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root.parent / "cache"))
+
+    def ask(query: str, question: str = QUESTION, **given: object) -> list[str]:
+        arguments = {"query": query, **given}
+        call = ToolCall(id="c1", name="search_sessions", arguments=arguments)
+        sessions.add_message("cli:new", "user", question)
+        sessions.add_full_message("cli:new", Message(role="assistant", tool_calls=(call,)))
+        scene = Scene(key="cli:new", call=call, emit=lambda _: None)
+
+        async def run() -> str:
+            return (await search_tool(sessions).run(arguments, scene)).text
+
+        return anyio.run(run).splitlines()
+
+    return ask
+
+
+def test_hits_are_one_line_each_with_their_place(ask: Ask) -> None:
+    (line,) = ask('"locker code"', limit=1)
+    assert line.startswith("cli:2@2  ")
+    assert line.endswith("  user: the **locker code** is 4711")
+    assert ask("xylophone", "what?") == ["nothing was found for 'xylophone'"]
+
+
+def test_the_question_that_is_asked_is_not_the_answer(ask: Ask) -> None:
+    found = ask(QUESTION)
+    assert found[0].startswith("cli:1@2  ")
+    assert not any(line.startswith("cli:new@") for line in found)
+
+
+@pytest.mark.parametrize("query", ["Caroline LGBTQ", "Caroline yesterday Oslo", "support", "LGBT"])
+def test_what_has_some_of_the_words_is_found_though_the_question_has_all(ask: Ask, query: str) -> None:
+    assert ask(query)[0].startswith("cli:1@2  ")
+
+
+def test_what_was_called_earlier_in_the_turn_is_left_out_too(ask: Ask, sessions: Sessions) -> None:
+    ask("Caroline group")
+    sessions.add_full_message("cli:new", Message(role="tool", content="cli:1@2 **Caroline**", tool_call_id="c1"))
+    sessions.add_message("cli:new", "user", "hurry up, Caroline is waiting")
+    assert [line.split("@")[0] for line in ask("Caroline", "and?")] == ["cli:1"]
+
+
+def test_earlier_turns_of_the_same_session_are_found(ask: Ask, sessions: Sessions) -> None:
+    sessions.add_message("cli:new", "user", "Caroline has a brother")
+    sessions.add_message("cli:new", "assistant", "Noted.")
+    assert {line.split("@")[0] for line in ask("Caroline")} == {"cli:1", "cli:new"}
+
+
+def test_a_call_that_is_not_in_the_log_leaves_nothing_out(sessions: Sessions, ask: Ask) -> None:
+    scene = Scene(key="cli:1", call=ToolCall(id="x"), emit=lambda _: None)
+
+    async def run() -> str:
+        return (await search_tool(sessions).run({"query": "support group"}, scene)).text
+
+    assert anyio.run(run).startswith("cli:1@2  ")
+
+
+@pytest.mark.parametrize(("limit", "lines"), [(0, 1), (2, 2), (1000, 50)])
+def test_the_limit_is_bounded(sessions: Sessions, ask: Ask, limit: int, lines: int) -> None:
+    sessions.add_messages("cli:3", [{"role": "user", "content": f"pearl {n}"} for n in range(60)])
+    assert len(ask("pearl", limit=limit)) == lines
