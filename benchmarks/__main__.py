@@ -48,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "forks": sharing.forks,
     "images": sharing.images,
     "turns": turns.turns,
+    "reads": turns.reads,
     "contexts": turns.contexts,
     "actors": turns.actors,
     "embedded": embedded.embedded,

@@ -19,11 +19,13 @@ from nacre.agent.actor import Agent, Inbound
 from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Guard
-from nacre.providers.scripted import Pause, Scripted
+from nacre.providers.scripted import Call, Pause, Scripted
 from nacre.sessions import Sessions
+from nacre.tools.functions import tool
 
 _ACTORS = 1_000
 _ANSWER = "The weather is fine."
+_READS, _READ_SECONDS = 5, 0.5
 
 
 def turns(scene: Scene) -> Iterator[Row]:
@@ -35,6 +37,26 @@ def turns(scene: Scene) -> Iterator[Row]:
     ratio = measure.paired(samples, "turn", "flushes")
     absolute = f"{micros(measure.p50(samples['flushes']))}, {micros(measure.p50(samples['turn']))}"
     yield at_most("a turn without tools against its two flushes alone", ratio, 1.5, absolute=absolute)
+
+
+def reads(scene: Scene) -> Iterator[Row]:
+    """Five calls of one answer that only read and take half a second each, with all that the turn stores."""
+    with nacre.open(scene.room("reads")) as sessions:
+        taken = anyio.run(_reads, sessions)
+    yield at_most(f"{_READS} reads of {_READ_SECONDS} s in one answer", taken, 0.8, unit=" s")
+
+
+async def _reads(sessions: Sessions) -> float:
+    @tool(effect="read")
+    async def look(x: int) -> str:
+        """Look."""
+        await anyio.sleep(_READ_SECONDS)
+        return str(x)
+
+    model = Scripted([[Call("look", {"x": number}) for number in range(_READS)], _ANSWER])
+    agent = Agent(provider=lambda: model, tools={"look": look}, guard=_allowing)
+    async with Kernel(sessions, lambda _: agent) as kernel:
+        return await _timed(kernel)
 
 
 def contexts(scene: Scene) -> Iterator[Row]:

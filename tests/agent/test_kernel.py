@@ -112,6 +112,7 @@ def test_a_stopped_tool_is_shown_as_interrupted(sessions: Sessions) -> None:
 def test_calls_that_were_not_started_when_the_turn_was_stopped_are_shown_as_not_run(sessions: Sessions) -> None:
     model = Scripted([[call(x="first"), call(x="second"), call(x="third")], "hello"])
     echo = Echo()
+    echo.effect = "run"
 
     async def play() -> None:
         gate = Gate()

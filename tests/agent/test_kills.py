@@ -25,7 +25,7 @@ MOST_CALLS = 400
 
 
 class Strict:
-    """A model that calls three tools, one after the other, and takes only what every provider takes."""
+    """A model that calls one tool, then two in one answer, and takes only what every provider takes."""
 
     model = "strict"
 
@@ -34,7 +34,8 @@ class Strict:
         done = sum(message.role == "tool" for message in context.messages)
         if done >= 3:
             return Reply(message=Message(role="assistant", content="done"))
-        calls = (ToolCall(id=f"call_{done}", name="echo", arguments={"x": str(done)}),)
+        numbers = range(done, done + 2) if done else [0]
+        calls = tuple(ToolCall(id=f"call_{n}", name="echo", arguments={"x": str(n)}) for n in numbers)
         return Reply(message=Message(role="assistant", content="", tool_calls=calls), finish="calls")
 
     async def close(self) -> None:

@@ -148,4 +148,4 @@ def test_the_log_is_the_same(way: str, root: Path, scripted: list[tuple[str, Any
 
     anyio.run(play)
     assert entries(root) == scripted
-    assert [kind for kind, _ in scripted] == ["msg", "msg", "use", "tool", "msg", "tool", "msg", "msg", "use"]
+    assert [kind for kind, _ in scripted] == ["msg", "msg", "use", "tool", "tool", "msg", "msg", "msg", "use"]

@@ -39,7 +39,9 @@ def test_a_call_is_run_and_its_result_shown(sessions: Sessions) -> None:
 
 
 def test_every_step_is_in_the_log_before_the_next(sessions: Sessions) -> None:
-    converse(sessions, [[call(x="1"), call(x="2")], "done"], "go", tools=[Echo()])
+    echo = Echo()
+    echo.effect = "write"
+    converse(sessions, [[call(x="1"), call(x="2")], "done"], "go", tools=[echo])
     kinds = [entry.kind for entry in sessions.records("k")]
     assert kinds == ["open", "msg", "msg", "use", "tool", "msg", "tool", "msg", "msg", "use"]
     assert sessions.records("k", "tool")[0].data == {"call": "call_1", "name": "echo"}

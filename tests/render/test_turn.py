@@ -44,6 +44,18 @@ def test_a_call_that_was_stopped_says_so() -> None:
     assert drawn(Called(LOOK)) == ['■ look(path="a") → stopped']
 
 
+def test_calls_that_run_side_by_side_each_have_a_line() -> None:
+    other = ToolCall(id="2", name="list", arguments={"path": "b"})
+    turn = Turn(lambda: Sheet(columns=60))
+    for event in (Called(LOOK), Called(other)):
+        assert turn.take(event) == []
+    assert turn.live == ['▸ look(path="a")', '▸ list(path="b")']
+    assert turn.doing == "running look, list"
+    assert turn.take(Returned(LOOK, Output(text="first"))) == ['▸ look(path="a") → first']
+    assert turn.live == ['▸ list(path="b")']
+    assert turn.end() == ['■ list(path="b") → stopped']
+
+
 def test_thoughts_are_folded_and_the_answer_stands_apart() -> None:
     assert drawn(Thought("hm\n"), Thought("well"), Text("**Yes**"), Text(".")) == ["~ hm (7 B)", "", "Yes.", ""]
 

@@ -9,10 +9,11 @@ from typing import Any
 import anyio
 from msgspec import Struct
 
+from nacre.agent.calling import result
 from nacre.agent.conversation import Conversation
 from nacre.agent.fitting import Material, fit
 from nacre.agent.kernel_sessions import KernelSessions
-from nacre.agent.loop import Turn, result, run_turn
+from nacre.agent.loop import run_turn
 from nacre.agent.ports import (
     Ask,
     Called,
@@ -27,6 +28,7 @@ from nacre.agent.ports import (
     Provider,
     Text,
     Tool,
+    Turn,
 )
 from nacre.entries import Describe, Message, Note, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
@@ -189,8 +191,8 @@ class Actor:
         for entry in entries:
             if isinstance(entry, Message) and entry.role == "assistant":
                 self._unstarted = list(entry.tool_calls)
-            elif self._unstarted and _settles(entry, self._unstarted[0]):
-                del self._unstarted[0]
+            elif settled := [call for call in self._unstarted if _settles(entry, call)][:1]:
+                self._unstarted.remove(settled[0])
         return number
 
     async def _heard(self, inbound: Inbound | None, system: str) -> Message | None:

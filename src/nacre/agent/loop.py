@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
-from nacre.agent.ports import Called, Commit, Emit, Guard, Look, Notice, Output, Provider, Reply, Returned, Scene, Tool
+from nacre.agent.calling import run_calls
+from nacre.agent.ports import Notice, Reply, Turn
 from nacre.entries import Message, Note, ToolCall
-from nacre.errors import ContextOverflow, ToolError
+from nacre.errors import ContextOverflow
 from nacre.history.text import text_of
 from nacre.history.tokens import cost
-
-logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 8
 _TOO_LONG = (
@@ -24,21 +19,6 @@ _TOO_LONG = (
 )
 _REPEATS = 3
 _STUCK = "[stopped: {name} failed {times} times in a row with the same arguments]"
-_CUT = "the answer was cut off before this call was complete; nothing was run: do it in smaller pieces"
-
-
-class Turn(Struct, frozen=True, kw_only=True):
-    """The parts of a turn; `hear` commits messages that arrived meanwhile."""
-
-    key: str
-    look: Look
-    provider: Provider
-    tools: Mapping[str, Tool]
-    guard: Guard
-    commit: Commit
-    hear: Callable[[], Awaitable[None]]
-    emit: Emit
-    steps: int = 50
 
 
 async def run_turn(turn: Turn) -> Message:
@@ -53,7 +33,7 @@ async def run_turn(turn: Turn) -> Message:
         reply = await _said(turn)
         if not (calls := reply.message.tool_calls):
             return reply.message
-        outputs = [await _called(turn, call, is_cut=reply.finish == "length" and call is calls[-1]) for call in calls]
+        outputs = await run_calls(turn, calls, cut=calls[-1] if reply.finish == "length" else None)
         wanted = [replace(call, id="", extra={}) for call in calls]
         is_failed = all(output.failed for output in outputs)
         times, before = (times + 1 if is_failed and wanted == before else int(is_failed)), wanted
@@ -113,56 +93,3 @@ async def _ask_model(turn: Turn) -> Reply:
             turn.emit(Notice("the request was too long for the model; retrying with less"))
         below = size
     raise ContextOverflow(f"{refusal}\n{_TOO_LONG.format(size=below)}") from refusal
-
-
-async def _called(turn: Turn, call: ToolCall, *, is_cut: bool) -> Output:
-    """Run one call; that it was started is durable before it runs, its result before anything else."""
-    tool = turn.tools.get(call.name)
-    refusal, is_refused = (_CUT if is_cut else _fault(call, turn.tools)), False
-    if tool is not None and not refusal:
-        refusal = await turn.guard(tool, call)
-        is_refused = bool(refusal)
-    if tool is None or refusal:
-        output = Output(text=refusal, failed=True, is_refused=is_refused)
-    else:
-        await turn.commit([Note("tool", {"call": call.id, "name": call.name})])
-        turn.emit(Called(call))
-        output = await _run(turn, tool, call)
-    await turn.commit([result(call, output)])
-    turn.emit(Returned(call, output))
-    return output
-
-
-async def _run(turn: Turn, tool: Tool, call: ToolCall) -> Output:
-    is_refused = False
-
-    async def permit(arguments: Mapping[str, Any]) -> str:
-        nonlocal is_refused
-        refusal = await turn.guard(tool, replace(call, arguments=dict(arguments)))
-        is_refused = is_refused or bool(refusal)
-        return refusal
-
-    try:
-        return await tool.run(call.arguments, Scene(key=turn.key, call=call, emit=turn.emit, permit=permit))
-    except ToolError as error:
-        return Output(text=str(error), failed=True, is_refused=is_refused)
-    except Exception as error:
-        # A tool's bug is the model's to hear of, and nobody else's turn is to end for it.
-        logger.exception("a tool failed", extra={"tool": call.name})
-        return Output(text=f"the tool {call.name} failed: {type(error).__name__}: {error}", failed=True)
-
-
-def result(call: ToolCall, output: Output) -> Message:
-    """The message that answers a call."""
-    extra = {"failed": True} if output.failed else {}
-    whole = {"whole": output.whole} if output.whole is not None else {}
-    return Message(role="tool", tool_call_id=call.id, name=call.name, content=output.text, extra={**extra, **whole})
-
-
-def _fault(call: ToolCall, tools: Mapping[str, Tool]) -> str:
-    """What is wrong with a call, in words for the model; "" if nothing is."""
-    if call.name not in tools:
-        return f"there is no tool {call.name!r}; there are: {', '.join(sorted(tools)) or 'none'}"
-    if not isinstance(call.arguments, dict):
-        return f"the arguments of {call.name} are not a JSON object: {call.arguments!r:.200}; nothing was run"
-    return ""

@@ -183,3 +183,17 @@ Pace = Callable[[], Awaitable[None]]
 
 Guard = Callable[[Tool, ToolCall], Awaitable[str]]
 """Ask whether a call may run: "" if it may, else why not, in words for the model."""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """The parts of a turn; `hear` commits messages that arrived meanwhile."""
+
+    key: str
+    look: Look
+    provider: Provider
+    tools: Mapping[str, Tool]
+    guard: Guard
+    commit: Commit
+    hear: Callable[[], Awaitable[None]]
+    emit: Emit
+    steps: int = 50

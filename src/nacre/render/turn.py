@@ -28,8 +28,7 @@ class Turn:
         self._sheet = sheet
         self._stream = Stream(sheet)
         self._thought = ""
-        self._call: ToolCall | None = None
-        self._since = 0.0
+        self._running: dict[str, tuple[ToolCall, float]] = {}
         self._has_spoken = self._has_drawn = False
 
     def take(self, event: Event) -> list[str]:
@@ -45,17 +44,17 @@ class Turn:
     def end(self) -> list[str]:
         """Draw what is left; the next event begins another turn."""
         lines = self.pause()
-        if self._call is not None:
-            lines.append(_folded(self._call, "stopped", self._sheet(), mark="■", end=""))
+        for call, _ in self._running.values():
+            lines.append(_folded(call, "stopped", self._sheet(), mark="■", end=""))
         self.__init__(self._sheet)  # type: ignore[misc] # as it was when it was made
         return lines
 
     @property
     def live(self) -> list[str]:
-        """What may still change: the end of the answer, the newest thought, the call that runs."""
-        if self._call is not None:
-            name, arguments = one_line(self._call.name), one_line(arguments_of(self._call))
-            return [self._sheet().paint(clip(f"▸ {name}({arguments})", self._sheet().columns), "35")]
+        """What may still change: the end of the answer, the newest thought, the calls that run."""
+        if self._running:
+            calls = [f"▸ {one_line(call.name)}({one_line(arguments_of(call))})" for call, _ in self._running.values()]
+            return [self._sheet().paint(clip(call, self._sheet().columns), "35") for call in calls]
         if self._thought:
             newest = self._thought.rstrip().rpartition("\n")[2]
             return [self._sheet().paint(clip(f"~ {one_line(newest)}", self._sheet().columns), "2;3")]
@@ -65,8 +64,9 @@ class Turn:
     @property
     def doing(self) -> str:
         """A word for what happens now."""
-        if self._call is not None:
-            return f"running {clip(one_line(self._call.name), 30)}"
+        if self._running:
+            names = dict.fromkeys(one_line(call.name) for call, _ in self._running.values())
+            return f"running {clip(', '.join(names), 30)}"
         return "answering" if self._stream.tail else "thinking"
 
     def _happened(self, event: Event) -> list[str]:
@@ -77,12 +77,10 @@ class Turn:
                 self._thought += event.text
                 return self._spoken()
             case Called():
-                self._call, self._since = event.call, time.monotonic()
+                self._running[event.call.id] = event.call, time.monotonic()
                 return self._spoken()
             case Returned():
-                line = self._returned(event.call, event.output)
-                self._call = None
-                return [*self._spoken(), line]
+                return [*self._spoken(), self._returned(event.call, event.output)]
             case Notice():
                 return [*self._spoken(), *notice(event.text, self._sheet())]
 
@@ -112,7 +110,8 @@ class Turn:
         return [self._sheet().paint(line, "2;3")]
 
     def _returned(self, call: ToolCall, output: Output) -> str:
-        took = time.monotonic() - self._since if self._call is not None else 0.0
+        _, since = self._running.pop(call.id, (call, time.monotonic()))
+        took = time.monotonic() - since
         end = _extent(output.text) + (f" {took:.1f} s" if took >= _WORTH_TELLING else "")
         return _folded(call, one_line(output.text), self._sheet(), mark="×" if output.failed else "▸", end=end)
 

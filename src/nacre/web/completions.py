@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from nacre.agent.actor import Inbound
 from nacre.agent.fitting import Material, fit
-from nacre.agent.loop import Turn, run_turn
-from nacre.agent.ports import Called, Context, Emit, Entry, Reply, Spec, Text, Thought, Usage
+from nacre.agent.loop import run_turn
+from nacre.agent.ports import Called, Context, Emit, Entry, Reply, Spec, Text, Thought, Turn, Usage
 from nacre.agent.terms import NONE as NO_TERMS
 from nacre.agent.terms import Form, Terms, to_extra, with_terms
 from nacre.app import App
