@@ -148,6 +148,7 @@ def test_stopping_ends_all_and_keeps_the_results_that_were_there(sessions: Sessi
                 await anyio.sleep_forever()
             finally:
                 ended.append(x)
+            return x
 
         def stop(event: object) -> None:
             if isinstance(event, Returned):
@@ -192,6 +193,7 @@ def test_a_failure_is_raised_as_itself_and_ends_the_others(place: str) -> None:
             await anyio.sleep_forever()
         finally:
             ended.append(1)
+        return ""
 
     async def fail(*_: object) -> str:
         raise StoreError("the disk is full")
