@@ -591,8 +591,8 @@ def test_a_long_history_is_read_where_nobody_else_waits(echo: Site, monkeypatch:
         readers.append(threading.current_thread().name)
         return message_of(given)
 
-    message_of = completions._message
-    monkeypatch.setattr(completions, "_message", read)
+    message_of = completions.message_of
+    monkeypatch.setattr(completions, "message_of", read)
     answer = echo.client.post("/v1/chat/completions", json={"model": "nacre", "messages": HELLO})
     assert answer.status_code == 200
     assert "server" not in readers

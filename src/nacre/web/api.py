@@ -238,9 +238,12 @@ def refuse_internal(key: str) -> None:
 
 
 async def _at_rest(request: Request, act: Callable[[Sessions, str], P]) -> P:
-    """Do something to a session in which no turn runs; raises Fault, or SessionBusy, if one does."""
     nothing_queried(request)
-    key, app = writable_key(request), agent(request)
+    return await at_rest(agent(request), writable_key(request), act)
+
+
+async def at_rest(app: App, key: str, act: Callable[[Sessions, str], P]) -> P:
+    """Do something to a session in which no turn runs; raises Fault, or SessionBusy, if one does."""
     if app.kernel.is_at_work(key):
         raise Fault("locked", f"a turn is running in session {key!r}; wait until it ends, or stop it")
 

@@ -22,7 +22,7 @@ from nacre.agent.fitting import Material, fit
 from nacre.agent.loop import run_turn
 from nacre.agent.ports import Called, Context, Emit, Entry, Reply, Spec, Text, Thought, Turn, Usage
 from nacre.agent.terms import NONE as NO_TERMS
-from nacre.agent.terms import Form, Terms, to_extra, with_terms
+from nacre.agent.terms import TERMS, Form, Terms, with_terms
 from nacre.app import App
 from nacre.app.forms import check_schema
 from nacre.channels.channel import Arrived, key_of
@@ -48,6 +48,10 @@ _KEEPS_SESSIONS = ("delegate", "remember", "forget")
 """Tools that write to the store, which an answer without a session must not."""
 _FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length"}
 
+RESPONSE = "response"
+"""Where a message's `extra` keeps what a response repeats of its request."""
+KEPT = (TERMS, RESPONSE)
+
 Finish = Literal["stop", "calls", "length"]
 
 
@@ -60,7 +64,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A request as it is understood."""
+    """A request as it is understood; `seed` is stored before the messages that are answered."""
 
     key: str
     id: str
@@ -70,6 +74,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     tools: list[Spec] | None
     sender: str
     terms: Terms = NO_TERMS
+    seed: Sequence[Message] = ()
 
 
 # ---- the two endpoints
@@ -78,7 +83,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 async def models(request: Request) -> Response:
     """What may be asked for: the agent, by its own name or its model's, and further agents by their names."""
     nothing_queried(request)
-    return _json({"object": "list", "data": _models(request)})
+    return json_response({"object": "list", "data": _models(request)})
 
 
 async def model(request: Request) -> Response:
@@ -87,24 +92,21 @@ async def model(request: Request) -> Response:
     name, listed = unquote(request.path_params["id"], errors="replace"), _models(request)
     found = next((one for one in listed if one["id"] == name), None)
     if found is None:
-        raise _unknown(name, [one["id"] for one in listed])
-    return _json(found)
+        raise unknown(name, [one["id"] for one in listed])
+    return json_response(found)
 
 
 async def chat(request: Request) -> Response:
     """Answer; a turn of a session continues when its client disconnects, anything else is stopped."""
     nothing_queried(request)
     wanted = decoded(await json_body(request), Chat)
-    if wanted.model in _further(request):
-        request.scope["app"] = request.app.state.sites.of(wanted.model)
-    app = agent(request)
-    _check(wanted, [*_names(app), app.name, *_further(request)])
+    app = choose_agent(request, wanted.model)
+    _check(wanted)
     # A client may send a very long history, and nobody else is to wait for its being read.
     asked = await to_thread.run_sync(_understood, wanted, request)
-    if asked.terms.form is not None:
-        await check_schema(asked.terms.form.schema)
+    await check_form(asked.terms.form)
     turns: Turns = request.app.state.turns
-    running = turns.start(_work(app, turns, asked))
+    running = turns.start(work(app, turns, asked))
     headers = {"x-session-key": quote(asked.key, safe=":")} if asked.key else {}
     frame = _Frame(wanted, app.provider.model)
     if wanted.stream:
@@ -116,7 +118,7 @@ async def chat(request: Request) -> Response:
         is_there = await stays(request.receive, running.over)
     finally:
         running.leave(stop=not asked.key)
-    return _json(frame.whole(running.outcome()), headers) if is_there else gone()
+    return json_response(frame.whole(running.outcome()), headers) if is_there else gone()
 
 
 routes = [
@@ -129,11 +131,11 @@ routes = [
 # ---- what is asked
 
 
-def _names(app: App) -> list[str]:
+def names_of(app: App) -> list[str]:
     return list(dict.fromkeys((_ALIAS, app.provider.model, app.model)))
 
 
-def _further(request: Request) -> list[str]:
+def further(request: Request) -> list[str]:
     """The agents that the main one stands before; at their own addresses there is only each of them."""
     return (
         [name for name in request.app.state.sites.names if name != MAIN] if request.app.state.agent.name == MAIN else []
@@ -142,18 +144,33 @@ def _further(request: Request) -> list[str]:
 
 def _models(request: Request) -> list[dict[str, Any]]:
     made = int(request.app.state.began)
-    names = [*_names(agent(request)), *_further(request)]
+    names = [*names_of(agent(request)), *further(request)]
     return [{"id": name, "object": "model", "created": made, "owned_by": "nacre"} for name in names]
 
 
-def _unknown(name: str, names: Sequence[str]) -> Fault:
+def unknown(name: str, names: Sequence[str]) -> Fault:
     return Fault("not_found", f"there is no model {name!r:.200}; there are: {', '.join(names)}")
 
 
-def _check(wanted: Chat, names: Sequence[str]) -> None:
+def choose_agent(request: Request, model: str) -> App:
+    """The agent that a model's name means, to which the request goes from here on; raises Fault if there is none."""
+    if model in further(request):
+        request.scope["app"] = request.app.state.sites.of(model)
+    app = agent(request)
+    names = [*names_of(app), app.name, *further(request)]
+    if model not in names:
+        raise unknown(model, names)
+    return app
+
+
+async def check_form(form: Form | None) -> None:
+    """Raise InvalidArgument if answers cannot be checked against a form."""
+    if form is not None:
+        await check_schema(form.schema)
+
+
+def _check(wanted: Chat) -> None:
     """Refuse what would be answered otherwise than it was meant."""
-    if wanted.model not in names:
-        raise _unknown(wanted.model, names)
     if wanted.n not in (None, 1):
         raise Fault("usage", f"n must be 1, not {wanted.n}: there is one answer")
     if wanted.logprobs:
@@ -161,7 +178,7 @@ def _check(wanted: Chat, names: Sequence[str]) -> None:
 
 
 def _understood(wanted: Chat, request: Request) -> Asked:
-    messages = [_message(one) for one in wanted.messages]
+    messages = [message_of(one) for one in wanted.messages]
     system = [text_of(one) for one in messages if one.role in ROLES[:2]]
     spoken = [one for one in messages if one.role not in ROLES[:2]]
     is_choosing = wanted.tool_choice != "none"
@@ -197,19 +214,26 @@ def _form(wanted: TextFormat | JsonObjectFormat | JsonSchemaFormat | None) -> Fo
 def _key(wanted: Chat, request: Request) -> str:
     """The session's key; "" if there is none. A session and a user of the same name are two."""
     session = wanted.session_id or request.headers.get("x-session-id", "")
-    if not session and not wanted.user:
+    return session_key(request, session=session, user=wanted.user or "")
+
+
+def session_key(_: Request, *, session: str, user: str) -> str:
+    """The key of a session that is named by its id, else by OpenAI's `user`; "" if neither is given."""
+    if not session and not user:
         return ""
-    sender = "" if session else wanted.user or ""
-    return key_of(Arrived(channel="api", chat=session, sender=sender, id="", text=""))
+    return key_of(Arrived(channel="api", chat=session, sender="" if session else user, id="", text=""))
 
 
-def _message(given: Mapping[str, Any]) -> Message:
+def message_of(given: Mapping[str, Any]) -> Message:
     """A message as ours; raises InvalidMessage, and Fault for a role that nobody has."""
     message = Message.from_mapping(given)
     say(message)
     if message.role not in ROLES:
         raise Fault("usage", f"a message's role is one of {', '.join(ROLES)}, not {message.role!r:.100}")
     check_images(message)
+    if any(name in message.extra for name in KEPT):
+        rest = {name: value for name, value in message.extra.items() if name not in KEPT}
+        message = msgspec.structs.replace(message, extra=rest)
     calls = tuple(
         ToolCall(id=call.id, name=call.name, arguments=_arguments(call.arguments)) for call in message.tool_calls
     )
@@ -244,7 +268,7 @@ def _spec(function: Function) -> Spec:
 # ---- who answers
 
 
-def _work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[Answer]]:
+def work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[Answer]]:
     async def work(emit: Emit) -> Answer:
         if not asked.key:
             return await (_by_agent(app, asked, emit) if asked.tools is None else _by_model(app, asked, emit))
@@ -252,6 +276,9 @@ def _work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[An
             stand, known = await to_thread.run_sync(_known, app, asked)
             if known is not None:
                 return _repeated(known)
+            if asked.seed:
+                await _stored(app, asked.key, asked.seed, id=f"{asked.id}:before")
+                stand = await to_thread.run_sync(reading.stand, app.sessions, asked.key)
             answer = _in_session if asked.tools is None else _by_model_in_session
             return await answer(app, asked, stand, emit)
 
@@ -271,7 +298,7 @@ async def _in_session(app: App, asked: Asked, stand: reading.Stand, emit: Emit) 
     if is_waiting(stand, id=asked.id, words=words):
         answer = await app.kernel.resume(asked.key, emit=emit)
     else:
-        extra = to_extra(asked.terms)
+        extra = {name: words.extra[name] for name in KEPT if name in words.extra}
         inbound = Inbound(key=asked.key, content=words.content or "", id=asked.id, sender=asked.sender, extra=extra)
         answer = await app.kernel.deliver(inbound, emit=emit)
     if answer is None:
@@ -446,8 +473,8 @@ class _Frame:
         self._created = int(time.time())
 
     def whole(self, answer: Answer) -> dict[str, Any]:
-        message = {"role": "assistant", "content": _content(answer.message), "refusal": None, **_more(answer.message)}
-        calls = _calls(answer.message)
+        message = {"role": "assistant", "content": content_of(answer.message), "refusal": None, **_more(answer.message)}
+        calls = calls_of(answer.message)
         if calls:
             message["tool_calls"] = calls
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISHES[answer.finish]}
@@ -461,8 +488,8 @@ class _Frame:
         """The last pieces: words that did not come one by one, calls, why it ends, what it cost."""
         pieces = []
         if not said and answer.message.content:
-            pieces.append(self.piece({"content": _content(answer.message)}))
-        calls = [{"index": at, **call} for at, call in enumerate(_calls(answer.message))]
+            pieces.append(self.piece({"content": content_of(answer.message)}))
+        calls = [{"index": at, **call} for at, call in enumerate(calls_of(answer.message))]
         if calls:
             pieces.append(self.piece({"tool_calls": calls}))
         pieces.append(self.piece({}, finish=_FINISHES[answer.finish]))
@@ -474,7 +501,7 @@ class _Frame:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
 
 
-def _content(message: Message) -> str | None:
+def content_of(message: Message) -> str | None:
     if isinstance(message.content, list):
         parts = (part.get("text", "") for part in message.content if isinstance(part, dict))
         return "".join(part for part in parts if isinstance(part, str))
@@ -485,14 +512,18 @@ def _more(message: Message) -> dict[str, Any]:
     return {"reasoning_content": message.reasoning} if message.reasoning else {}
 
 
-def _calls(message: Message) -> list[dict[str, Any]]:
+def calls_of(message: Message) -> list[dict[str, Any]]:
     return [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _text(call.arguments)}}
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": _written(call.arguments)},
+        }
         for call in message.tool_calls
     ]
 
 
-def _text(arguments: Any) -> str:
+def _written(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
@@ -505,5 +536,5 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _json(value: Any, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(value: Any, headers: Mapping[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json", headers=headers)

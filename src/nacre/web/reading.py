@@ -73,6 +73,16 @@ def used_since(sessions: Sessions, key: str, after: int) -> Usage:
     return added(record.data for record in backend(sessions).read(key, get) or ())
 
 
+def used_between(sessions: Sessions, key: str, after: int, until: int) -> Usage:
+    """What was used for an answer: by the records behind a message, up to the one that is stored with the answer."""
+
+    def get(past: Past) -> list[Record]:
+        newest_first = takewhile(lambda one: one.n > after, past.back(past.n))
+        return [record for record in newest_first if record.t == "use" and record.n <= until + 1]
+
+    return added(record.data for record in backend(sessions).read(key, get) or ())
+
+
 def added(notes: Iterator[object] | Sequence[object]) -> Usage:
     """The sum of what `use` records of our own say."""
     found = [note for note in notes if isinstance(note, dict)]

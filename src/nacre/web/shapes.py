@@ -159,6 +159,54 @@ class Chat(Struct, frozen=True, kw_only=True):
     user: str | None = None
 
 
+class FlatJsonSchemaFormat(Struct, frozen=True, kw_only=True, tag="json_schema"):
+    """An answer that follows a JSON schema, as responses are asked for it."""
+
+    name: FormName
+    schema: dict[str, Any]
+    strict: bool | None = None
+
+
+class ResponseText(Struct, frozen=True):
+    """The form of a response's text."""
+
+    format: TextFormat | JsonObjectFormat | FlatJsonSchemaFormat | None = None
+
+
+class FunctionTool(Struct, frozen=True, kw_only=True):
+    """A function that the client runs."""
+
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+_ITEM = {"properties": {"type": {"type": ["string", "null"]}, "role": _TEXT, "call_id": _TEXT}}
+InputItem = Annotated[dict[str, Any], Meta(extra_json_schema=_ITEM)]
+
+
+class Respond(Struct, frozen=True, kw_only=True):
+    """A request for a response; other fields are ignored. The last item is the user's, or a function's result."""
+
+    model: str
+    input: Annotated[str, Meta(min_length=1)] | Annotated[list[InputItem], Meta(min_length=1)]
+    instructions: str | None = None
+    text: ResponseText | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Any = None
+    previous_response_id: str | None = None
+    store: bool | None = True
+    stream: bool | None = False
+    background: bool | None = None
+    conversation: Any = None
+    prompt: Any = None
+    top_logprobs: int | None = None
+    metadata: dict[str, str] | None = None
+    session_id: str | None = None
+    user: str | None = None
+
+
 # ---- … and are given
 
 
@@ -205,6 +253,52 @@ class Completion(Struct, frozen=True, kw_only=True):
     model: str
     choices: Annotated[list[Choice], Meta(min_length=1, max_length=1)]
     usage: Cost
+
+
+class ResponseCost(Struct, frozen=True, kw_only=True):
+    """The tokens of a response."""
+
+    input_tokens: Count
+    input_tokens_details: dict[str, Count]
+    output_tokens: Count
+    output_tokens_details: dict[str, Count]
+    total_tokens: Count
+
+
+class ResponseDocument(Struct, frozen=True, kw_only=True):
+    """A response: what was answered, and in which state the answer is."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: Count
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    model: str
+    output: list[dict[str, Any]] = []
+    usage: ResponseCost | None = None
+    error: dict[str, Any] | None = None
+    incomplete_details: dict[str, str] | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    metadata: dict[str, str] = {}
+    text: dict[str, Any] = {}
+    store: bool = True
+    tools: list[dict[str, Any]] = []
+    tool_choice: Any = "auto"
+    parallel_tool_calls: bool = True
+    background: Literal[False] = False
+    temperature: None = None
+    top_p: None = None
+    max_output_tokens: None = None
+    truncation: Literal["auto"] = "auto"
+    user: str | None = None
+
+
+class ResponseDeleted(Struct, frozen=True, kw_only=True):
+    """A response that is gone, with the session that it was in."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: Literal[True] = True
 
 
 class OpenAIReason(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,414 @@
+"""OpenAI's responses: each answers a message of a session, and its id leads back to both.
+
+An id holds the name of the session and the message's own: `resp_` + base64url(session, user) + 16 hex digits. It is
+read in the name of whoever asks, so that it never leads to a session of somebody else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from anyio import to_thread
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from nacre.agent.ports import Spec
+from nacre.agent.terms import Form, Terms, terms_of, with_terms
+from nacre.app import App
+from nacre.entries import Message, Stored
+from nacre.errors import SessionNotFound
+from nacre.history.earlier import id_of, is_final
+from nacre.sessions import Sessions
+from nacre.web import reading
+from nacre.web.api import agent, at_rest, decoded, gone, json_body, nothing_queried
+from nacre.web.completions import (
+    HEAD_PATIENCE,
+    RESPONSE,
+    Answer,
+    Asked,
+    check_form,
+    choose_agent,
+    content_of,
+    json_response,
+    message_of,
+    session_key,
+    work,
+)
+from nacre.web.events import EventStream, stays
+from nacre.web.problems import Fault
+from nacre.web.response_items import Frame, ended, items_of, streamed, text_config
+from nacre.web.retries import checked_id
+from nacre.web.shapes import (
+    ROLES,
+    FlatJsonSchemaFormat,
+    JsonObjectFormat,
+    Respond,
+    ResponseDeleted,
+    ResponseDocument,
+)
+from nacre.web.turns import Turns
+
+_ID = re.compile(r"resp_([A-Za-z0-9_-]+)([0-9a-f]{16})")
+_TEXTS = ("input_text", "output_text", "text", "summary_text")
+
+
+class Name(NamedTuple):
+    """What a response's id says: the session, the user that it was for, and the message that it answers."""
+
+    session: str
+    user: str
+    message: str
+
+    @property
+    def id(self) -> str:
+        place = base64.urlsafe_b64encode(f"{self.session}\n{self.user}".encode()).decode().rstrip("=")
+        return f"resp_{place}{self.message}"
+
+
+class Echo(Struct, frozen=True, kw_only=True):
+    """What a response repeats of its request; `is_bare`: the model alone answered, with the client's tools."""
+
+    is_bare: bool = False
+    instructions: str | None = None
+    previous: str | None = None
+    metadata: dict[str, str] = {}
+    user: str | None = None
+
+
+class Found(NamedTuple):
+    """The message that a response answers, its answer if there is one, and whether that is the session's last."""
+
+    words: Stored
+    answer: Stored | None
+    is_last: bool
+
+
+# ---- the endpoints
+
+
+async def create(request: Request) -> Response:
+    """Answer; a response that is stored continues when its client disconnects, any other is stopped."""
+    nothing_queried(request)
+    wanted = decoded(await json_body(request), Respond)
+    app = choose_agent(request, wanted.model)
+    _check(wanted)
+    form = _form(wanted)
+    await check_form(form)
+    # A client may send a very long history, and nobody else is to wait for its being read.
+    name, asked = await to_thread.run_sync(_understood, wanted, form, request)
+    turns: Turns = request.app.state.turns
+    running = turns.start(work(app, turns, asked))
+    frame = Frame(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
+    if wanted.stream:
+        await stays(request.receive, lambda: running.wait(HEAD_PATIENCE))
+        if running.has_failed:
+            running.outcome()
+        return EventStream(streamed(running, frame), left=lambda: running.leave(stop=not asked.key))
+    try:
+        is_there = await stays(request.receive, running.over)
+    finally:
+        running.leave(stop=not asked.key)
+    return json_response(frame.whole(running.outcome())) if is_there else gone()
+
+
+async def read(request: Request) -> Response:
+    """A stored response; one whose turn is under way, or was cut short, is in progress."""
+    nothing_queried(request)
+    name, app = _name_in(request), agent(request)
+    key = session_key(request, session=name.session, user=name.user)
+    return json_response(await to_thread.run_sync(_stored_response, app, key, name))
+
+
+async def delete(request: Request) -> Response:
+    """Erase the session that a response is in, with all that was said there."""
+    nothing_queried(request)
+    name, app = _name_in(request), agent(request)
+    key = session_key(request, session=name.session, user=name.user)
+
+    def erase(sessions: Sessions, key: str) -> None:
+        _found(sessions, key, name)
+        reading.erase(sessions, key)
+
+    await at_rest(app, key, erase)
+    return json_response(ResponseDeleted(id=name.id))
+
+
+routes = [
+    Route("/v1/responses", create, methods=["POST"]),
+    Route("/v1/responses/{id}", read),
+    Route("/v1/responses/{id}", delete, methods=["DELETE"]),
+]
+
+
+# ---- what is asked
+
+
+def _check(wanted: Respond) -> None:
+    """Refuse what would be answered otherwise than it was meant."""
+    if wanted.background:
+        raise Fault("usage", "background must be false: a response that is stored continues without its client anyway")
+    if wanted.conversation is not None:
+        raise Fault("usage", "conversation is not supported: use previous_response_id or session_id")
+    if wanted.prompt is not None:
+        raise Fault("usage", "prompt is not supported: send the text as instructions or input")
+    if wanted.top_logprobs:
+        raise Fault("usage", "top_logprobs are not supported")
+    if wanted.session_id and wanted.previous_response_id:
+        raise Fault("usage", "previous_response_id names a session already: leave session_id out")
+
+
+def _form(wanted: Respond) -> Form | None:
+    match wanted.text.format if wanted.text is not None else None:
+        case JsonObjectFormat():
+            return Form(schema={"type": "object"})
+        case FlatJsonSchemaFormat(name=name, schema=schema, strict=strict):
+            return Form(name=name, schema=schema, strict=bool(strict))
+        case _:
+            return None
+
+
+def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, Asked]:
+    """The request in the words of completions: who answers, in which session, and after what."""
+    spoken = _spoken(wanted.input)
+    instructions = "\n\n".join(
+        part for part in (wanted.instructions, *(content_of(one) for one in spoken if one.role in ROLES[:2])) if part
+    )
+    messages = [one for one in spoken if one.role not in ROLES[:2]]
+    if not messages or messages[-1].role == "assistant":
+        raise Fault("usage", "the last item must be a user's message or a function's result: it is the one answered")
+    is_bare = bool(wanted.tools) or messages[-1].role == "tool"
+    specs = [
+        Spec(name=tool.name, description=tool.description or "", parameters=tool.parameters or _NO_PARAMETERS)
+        for tool in wanted.tools or ()
+        if wanted.tool_choice != "none"
+    ]
+    place = _placed(wanted, messages, request)
+    # Without a session, and to the model alone, instructions are system text; in a session they go with the words.
+    terms = Terms(form=form, instructions=instructions if place.key and not is_bare else "")
+    echo = Echo(
+        is_bare=is_bare,
+        instructions=wanted.instructions,
+        previous=wanted.previous_response_id,
+        metadata=wanted.metadata or {},
+        user=wanted.user,
+    )
+    messages = with_terms(messages, terms)
+    messages[-1] = replace(messages[-1], extra={**messages[-1].extra, RESPONSE: msgspec.to_builtins(echo)})
+    cut = 0
+    if place.key:
+        spoke_last = max((at for at, one in enumerate(messages) if one.role == "assistant"), default=-1)
+        cut = spoke_last + 1 if is_bare else len(messages) - 1
+    asked = Asked(
+        key=place.key,
+        id=place.name.message if place.key else "",
+        is_retry=_is_retry(request),
+        system=instructions,
+        messages=[*place.before, *messages[cut:]],
+        tools=specs if is_bare else None,
+        sender=wanted.user or "api",
+        terms=terms,
+        seed=messages[:cut],
+    )
+    return place.name, asked
+
+
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def _is_retry(request: Request) -> bool:
+    return request.headers.get("x-stainless-retry-count", "0") != "0"
+
+
+def _spoken(given: str | Sequence[Mapping[str, Any]]) -> list[Message]:
+    """The items of an input as messages; calls that follow each other are one message's."""
+    if isinstance(given, str):
+        return [Message(role="user", content=given)]
+    found: list[Message] = []
+    for item in given:
+        kind = item.get("type") or "message"
+        if kind == "reasoning":
+            continue
+        message = message_of(_mapping(kind, item))
+        last = found[-1] if found else None
+        if kind == "function_call" and last is not None and last.role == "assistant":
+            found[-1] = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
+        else:
+            found.append(message)
+    return found
+
+
+def _mapping(kind: Any, item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item in the shape of chat completions; raises Fault for one that a model could not be shown."""
+    match kind:
+        case "message":
+            return {"role": item.get("role"), "content": _content(item.get("content"))}
+        case "function_call":
+            function = {"name": item.get("name"), "arguments": item.get("arguments")}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            return {"role": "assistant", "content": None, "tool_calls": [call]}
+        case "function_call_output":
+            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": _content(item.get("output"))}
+        case _:
+            raise Fault(
+                "usage",
+                f"an item of type {kind!r:.100} cannot be shown to the model; there are message, function_call, "
+                "function_call_output and reasoning",
+            )
+
+
+def _content(given: Any) -> Any:
+    """The content of an item; text alone is text."""
+    if not isinstance(given, list):
+        return given
+    parts = [_part(part) for part in given]
+    return parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts
+
+
+def _part(part: Any) -> dict[str, Any]:
+    match part:
+        case {"type": kind, "text": str(text)} if kind in _TEXTS:
+            return {"type": "text", "text": text}
+        case {"type": "refusal", "refusal": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "input_image", "image_url": str(url)}:
+            return {"type": "image_url", "image_url": {"url": url}}
+        case _:
+            kind = part.get("type") if isinstance(part, dict) else part
+            raise Fault("usage", f"a part of type {kind!r:.100} cannot be shown; there are input_text and input_image")
+
+
+# ---- where it is said
+
+
+class _Place(NamedTuple):
+    """Which session a message goes to ("" for none), and what comes before it where that is not in a session."""
+
+    name: Name
+    key: str
+    before: Sequence[Message] = ()
+
+
+def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _Place:
+    """Find or choose the session; one that has gone on since the previous response is forked there."""
+    sessions, given = agent(request).sessions, checked_id(request.headers)
+    user, mine = wanted.user or "", _derived(given, "message") or secrets.token_hex(8)
+    if wanted.previous_response_id is None:
+        session = wanted.session_id or request.headers.get("x-session-id", "")
+        if not session:
+            session = _derived(given, "session") or secrets.token_hex(12)
+        name = Name(session, user, mine)
+        is_stored = wanted.store is not False
+        return _Place(name, session_key(request, session=session, user=user) if is_stored else "")
+    before = _parsed(wanted.previous_response_id)
+    if user and before.user != user:
+        raise _no_such(before)
+    key = session_key(request, session=before.session, user=before.user)
+    found = _found(sessions, key, before)
+    if found.answer is None:
+        raise Fault("conflict", f"the response {wanted.previous_response_id!r} is not complete; nothing can follow it")
+    name = before._replace(message=mine)
+    if wanted.store is False:
+        if not found.is_last:
+            raise Fault("usage", "without store only the newest response of a session can be continued")
+        return _Place(name, "", sessions.get_history(key))
+    if found.is_last:
+        return _Place(name, key)
+    next_id, next_words = _next(sessions, key, found.answer)
+    if next_id == mine or (next_id and _is_retry(request) and next_words == messages[-1].content):
+        return _Place(name._replace(message=next_id), key)
+    session = _derived(given, "fork") or secrets.token_hex(12)
+    branch = session_key(request, session=session, user=before.user)
+    if not sessions.exists(branch):
+        sessions.fork(key, branch, at=reading.behind(sessions, key, found.answer.n))
+    return _Place(name._replace(session=session), branch)
+
+
+def _derived(id: str, use: str) -> str:
+    """A name that a request with the same Idempotency-Key gets again; "" if it has none."""
+    if not id:
+        return ""
+    return hashlib.blake2b(id.encode(), digest_size=8 if use == "message" else 12, person=use.encode()).hexdigest()
+
+
+def _next(sessions: Sessions, key: str, answer: Stored) -> tuple[str, object]:
+    """Name and content of the message that came behind an answer, which may be this one, sent again."""
+    behind = (one for one in sessions.transcript(key) if one.generation == answer.generation and one.n > answer.n)
+    return next(((id_of(one.message) or "", one.message.content) for one in behind if id_of(one.message)), ("", None))
+
+
+def _parsed(id: str) -> Name:
+    """What an id says; raises Fault for one that is none of ours."""
+    found = _ID.fullmatch(id)
+    try:
+        place = base64.urlsafe_b64decode(f"{found[1]}===" if found else "?").decode()
+    except (binascii.Error, UnicodeDecodeError):
+        place = ""
+    session, _, user = place.partition("\n")
+    if found is None or not session:
+        raise Fault("not_found", f"there is no response {id!r:.200}")
+    return Name(session, user, found[2])
+
+
+def _name_in(request: Request) -> Name:
+    return _parsed(request.path_params["id"])
+
+
+def _no_such(name: Name) -> Fault:
+    return Fault("not_found", f"there is no response {name.id!r:.200}")
+
+
+def _found(sessions: Sessions, key: str, name: Name) -> Found:
+    """The message of a response and its answer; raises Fault if there is none."""
+    try:
+        stored = sessions.transcript(key)
+    except SessionNotFound:
+        stored = []
+    at = max((at for at, one in enumerate(stored) if id_of(one.message) == name.message), default=None)
+    if at is None or RESPONSE not in stored[at].message.extra:
+        raise _no_such(name)
+    words = stored[at]
+    behind = [one for one in stored[at + 1 :] if one.generation == words.generation]
+    is_bare = _echo(words.message).is_bare
+    ends = (one for one in behind if is_final(one.message) or (is_bare and one.message.role == "assistant"))
+    answer = next(ends, None)
+    return Found(words, answer, is_last=answer is not None and answer is stored[-1])
+
+
+def _echo(message: Message) -> Echo:
+    return msgspec.convert(message.extra[RESPONSE], Echo)
+
+
+def _stored_response(app: App, key: str, name: Name) -> ResponseDocument:
+    words, answer, _ = _found(app.sessions, key, name)
+    echo = _echo(words.message)
+    form = terms_of([words.message]).form
+    document = ResponseDocument(
+        id=name.id,
+        created_at=int(words.ts.timestamp()),
+        status="in_progress",
+        model=app.provider.model,
+        instructions=echo.instructions,
+        previous_response_id=echo.previous,
+        metadata=echo.metadata,
+        text=text_config(form),
+        user=echo.user,
+    )
+    if answer is None:
+        return document
+    said = answer.message
+    usage = reading.used_between(app.sessions, key, words.n, answer.n)
+    finish: Literal["stop", "length"] = "length" if "stopped" in said.extra else "stop"
+    model = said.model or document.model
+    return ended(
+        replace(document, model=model), Answer(message=said, usage=usage, finish=finish), items_of(name.id, said)
+    )
