@@ -54,7 +54,6 @@ def test_a_response_is_an_answer_of_a_session_and_can_be_read_again(echo: Site, 
     answer = ask.responses.create(model="nacre", input="hello", instructions="Be brief.", metadata={"a": "b"})
     assert echo.said(key_of(answer.id)) == [("user", "hello"), ("assistant", "echo: hello")]
     again = ask.responses.retrieve(answer.id)
-    assert again.created_at - answer.created_at in {-1, 0}
     assert again.to_dict() == {**answer.to_dict(), "created_at": again.created_at}
 
 
