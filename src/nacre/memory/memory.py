@@ -55,7 +55,7 @@ def usual_embedding() -> Embedding | None:
     """The embedding that is installed, if one is."""
     from nacre.memory import embeddings  # noqa: PLC0415 - an extra
 
-    return embeddings.Vectors(embeddings.MiniLM()) if embeddings.is_installed() else None
+    return embeddings.Vectors(embeddings.shared_model()) if embeddings.is_installed() else None
 
 
 class Memory:

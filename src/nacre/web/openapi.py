@@ -149,6 +149,14 @@ OPERATIONS = (
         answer=shapes.ResponseDeleted,
     ),
     Operation(
+        id="embed",
+        method="POST",
+        path="/v1/embeddings",
+        summary="OpenAI's embeddings, where `nacre setup embeddings` was run",
+        body=shapes.Embed,
+        answer=shapes.VectorList,
+    ),
+    Operation(
         id="healthz",
         method="GET",
         path="/healthz",

@@ -26,7 +26,7 @@ from nacre.app import App
 from nacre.app.gateway import Gateway
 from nacre.config import MAIN
 from nacre.errors import ConfigError
-from nacre.web import api, completions, health, responses
+from nacre.web import api, completions, embedding, health, responses
 from nacre.web.changes import Changes
 from nacre.web.compression import Compress
 from nacre.web.metrics import Parts
@@ -133,7 +133,7 @@ def _first(path: str) -> str:
 
 
 def _routes() -> list[BaseRoute]:
-    return [*api.routes, *completions.routes, *responses.routes, *health.routes, *_pages()]
+    return [*api.routes, *completions.routes, *responses.routes, *embedding.routes, *health.routes, *_pages()]
 
 
 def _pages() -> list[BaseRoute]:

@@ -207,6 +207,21 @@ class Respond(Struct, frozen=True, kw_only=True):
     user: str | None = None
 
 
+_TEXTS = {"items": {"type": "string", "minLength": 1}}
+
+
+class Embed(Struct, frozen=True, kw_only=True):
+    """Texts whose meaning is asked for as numbers; other fields are ignored."""
+
+    model: str
+    input: (
+        Annotated[str, Meta(min_length=1)]
+        | Annotated[list[Any], Meta(min_length=1, max_length=2048, extra_json_schema=_TEXTS)]
+    )
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+
+
 # ---- … and are given
 
 
@@ -299,6 +314,23 @@ class ResponseDeleted(Struct, frozen=True, kw_only=True):
     id: str
     object: Literal["response"] = "response"
     deleted: Literal[True] = True
+
+
+class Vector(Struct, frozen=True, kw_only=True):
+    """The meaning of a text: numbers, or base64 of them as 32-bit floats, the lowest byte first."""
+
+    object: Literal["embedding"] = "embedding"
+    index: Count
+    embedding: list[float] | str
+
+
+class VectorList(Struct, frozen=True, kw_only=True):
+    """A vector for each text, in their order."""
+
+    object: Literal["list"] = "list"
+    data: list[Vector]
+    model: str
+    usage: dict[str, Count]
 
 
 class OpenAIReason(Struct, frozen=True, kw_only=True):
