@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from nacre.config import Settings
 
-_ENVIRONMENT = {"address", "store", "workspace", "model", "sandbox", "extras"}
+_ENVIRONMENT = {"address", "daemon", "store", "workspace", "model", "sandbox", "extras"}
 """Checks that fail because of the machine, not because of the configuration."""
 _PATIENCE = 0.5
 _INDENT = 19
@@ -81,45 +81,6 @@ def code_of(found: list[Check]) -> int:
     return FAILED if bad <= _ENVIRONMENT else USAGE
 
 
-def serve_checks(args: Namespace, out: Out) -> Iterator[Check]:
-    """Whether `nacre serve` could start with these options."""
-    from nacre.cli.serve import TOKEN_HINT, VARIABLE, needs_token  # noqa: PLC0415 - it imports this module
-    from nacre.web.server import listening  # noqa: PLC0415 - only for a daemon
-
-    try:
-        for one in listening(args.host, args.port):
-            one.close()
-    except ConfigError as error:
-        hint = "is another daemon running? choose another with --port or --host"
-        yield Check("address", "fail", str(error), hint)
-    else:
-        yield Check("address", "ok", f"{args.host}, port {args.port}")
-    if needs_token(args):
-        yield Check("token", "fail", f"a daemon on {args.host} needs a token that you chose", TOKEN_HINT)
-    else:
-        yield Check("token", "ok", f"in {VARIABLE}" if os.environ.get(VARIABLE) else "generated at each start")
-    yield from _prefix(args)
-    yield from settings_checks(args, out, model=args.model)
-
-
-def _prefix(args: Namespace) -> Iterator[Check]:
-    """Whether a path below which a proxy has the daemon is one of its own; nothing if there is none."""
-    from nacre.cli.serve import prefix_of  # noqa: PLC0415 - it imports this module
-    from nacre.web.server import check_prefix  # noqa: PLC0415 - only for a daemon
-
-    try:
-        prefix = prefix_of(args)
-    except ConfigError:
-        return  # the checks of the configuration say why
-    try:
-        check_prefix(prefix)
-    except ConfigError as error:
-        yield Check("prefix", "fail", str(error), "nacre config set serve.prefix /nacre")
-    else:
-        if prefix:
-            yield Check("prefix", "ok", prefix)
-
-
 def settings_checks(args: Namespace, out: Out, *, model: str | None = None) -> Iterator[Check]:
     """Whether the configuration can work: the file, and of each agent workspace, channels, sandbox and model."""
     try:
@@ -148,7 +109,7 @@ def settings_checks(args: Namespace, out: Out, *, model: str | None = None) -> I
         yield Check("model", "warn", f"not checked: {error.name} is not installed", install_command("agent"))
         return
     try:
-        check_workspaces(settings, _main_root(args))
+        check_workspaces(settings, main_root(args))
         check_limits(settings)
         check_rules(settings)
     except ConfigError as error:
@@ -194,7 +155,7 @@ def _agent_checks(settings: Settings, name: str, args: Namespace, *, out: Out, m
     from nacre.app.furnishing import workspace_of  # noqa: PLC0415 - optional
     from nacre.app.running import store_of  # noqa: PLC0415 - the same
 
-    root = store_of(_main_root(args), name)
+    root = store_of(main_root(args), name)
     yield _folder("store", root, "choose another with --store or NACRE_HOME")
     yield _folder("workspace", str(workspace_of(settings, root)), "nacre config set agent.workspace DIR")
     yield from anyio.run(_channels, settings, Path(root))
@@ -307,7 +268,7 @@ async def _model(settings: Settings, wanted: str | None) -> Check:
     return Check("model", "warn", f"{provider.ref} is not in the provider's list", "check agent.model")
 
 
-def _main_root(args: Namespace) -> str:
+def main_root(args: Namespace) -> str:
     """The store of the main agent: --agent makes `root_of` that of another."""
     return root_of(args).removesuffix(f"/agents/{args.agent}") if args.agent != config.MAIN else root_of(args)
 

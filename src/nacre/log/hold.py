@@ -45,6 +45,16 @@ class FileHold:
             _held.add(self._mine)
             self._is_taken = True
 
+    def holder(self) -> int:
+        """The process that has it: 0 if there is none, -1 if it is unknown which. Nothing is taken and nothing made."""
+        with _guard:
+            if self._mine in _held:
+                return os.getpid()
+            try:
+                return self._ops.claimant(self._descriptor(create=False), self._mine[1])
+            except FileNotFoundError:
+                return 0
+
     def close(self) -> None:
         """Let others take it."""
         with _guard:
@@ -53,9 +63,10 @@ class FileHold:
                 _held.discard(self._mine)
                 self._ops.disclaim(self._descriptor(), self._mine[1])
 
-    def _descriptor(self) -> int:
+    def _descriptor(self, *, create: bool = True) -> int:
         if self._path not in _open:
-            _open[self._path] = self._ops.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            flags = os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+            _open[self._path] = self._ops.open(self._path, flags, 0o600)
         return _open[self._path]
 
 

@@ -112,8 +112,16 @@ class Ops:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
         except (BlockingIOError, PermissionError):
-            return self._claimant(fd, at)
+            # It may have been let go since: that is not to have it.
+            return self.claimant(fd, at) or -1
         return 0
+
+    def claimant(self, fd: int, at: int) -> int:
+        """The other process that has claimed a byte: 0 if there is none, -1 if it is unknown which."""
+        layout, names = _FLOCK
+        packed = fcntl.fcntl(fd, fcntl.F_GETLK, _flock(fcntl.F_WRLCK, at))
+        found = dict(zip(names, struct.unpack(layout, packed), strict=True))
+        return 0 if found["type"] == fcntl.F_UNLCK else found["pid"] or -1
 
     def disclaim(self, fd: int, at: int) -> None:
         fcntl.lockf(fd, fcntl.LOCK_UN, 1, at)
@@ -136,11 +144,6 @@ class Ops:
             return self.unlock(fd)
         fcntl.fcntl(fd, _OFD_TRY, _flock(fcntl.F_UNLCK, at))
         return None
-
-    def _claimant(self, fd: int, at: int) -> int:
-        layout, ours = _FLOCK
-        packed = fcntl.fcntl(fd, fcntl.F_GETLK, _flock(fcntl.F_WRLCK, at))
-        return dict(zip(ours, struct.unpack(layout, packed), strict=True))["pid"] or -1
 
     def link(self, old: str, new: str) -> None:
         os.link(old, new, follow_symlinks=False)
