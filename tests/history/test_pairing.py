@@ -224,9 +224,10 @@ def test_parts_are_text_or_an_image_that_is_here(part: Any, made: dict[str, Any]
     assert paired([user([part, {"type": "text", "text": ""}])])[0].content == [made]
 
 
-def test_only_users_show_images() -> None:
-    found = paired([asks("a"), result("a", [{"type": "image_url", "image_url": {"url": PNG}}])])
-    assert found[1].content == [{"type": "text", "text": "[image]"}]
+def test_users_and_results_show_images_and_answers_do_not() -> None:
+    image = {"type": "image_url", "image_url": {"url": PNG}}
+    found = paired([asks("a"), result("a", [image]), Message(role="assistant", content=[image])])
+    assert [message.content for message in found[1:]] == [[image], [{"type": "text", "text": "[image]"}]]
 
 
 def test_fields_that_belong_to_other_roles_are_not_shown() -> None:

@@ -143,6 +143,13 @@ def test_parts_of_a_result_are_cut_as_text() -> None:
     assert content.endswith("x\nend")
 
 
+def test_images_of_a_result_go_before_its_text() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    seen = Message(role="tool", tool_call_id="a", content=[{"type": "text", "text": "a map"}, image])
+    found = window([user("q"), asks("a"), seen], tokens=200, most=50)
+    assert found.messages[2].content == "a map\n[image]"
+
+
 def test_a_result_that_would_not_become_shorter_stays() -> None:
     log = [user("q"), asks("a"), result("a", "x")]
     found = window(log, tokens=0, most=50, estimate=lambda _: 100)

@@ -135,6 +135,16 @@ def test_images_are_sources() -> None:
     assert link["source"] == {"type": "url", "url": "https://example.org/a.png"}
 
 
+def test_images_of_results_are_in_the_results() -> None:
+    parts = [_text("a map"), {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    found = body(Context(messages=[Message(role="tool", tool_call_id="a", content=parts)]), SETTINGS)
+    (block,) = found["messages"][0]["content"]
+    assert block["content"] == [
+        _text("a map"),
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+    ]
+
+
 def test_ids_of_other_providers_are_made_to_fit_alike() -> None:
     call = Message(role="assistant", tool_calls=(ToolCall(id="functions.weather:0", name="weather", arguments={}),))
     result = Message(role="tool", tool_call_id="functions.weather:0", content="Snow.")

@@ -100,6 +100,18 @@ def test_images_go_beside_the_text() -> None:
     assert found["messages"] == [{"role": "user", "content": text, "images": [PIXEL]}]
 
 
+def test_images_of_results_follow_the_results() -> None:
+    parts = [
+        {"type": "text", "text": "a map"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
+    ]
+    found = body(Context(messages=[Message(role="tool", name="look", tool_call_id="a", content=parts)]), SETTINGS)
+    assert found["messages"] == [
+        {"role": "tool", "content": "a map", "tool_name": "look", "tool_call_id": "a"},
+        {"role": "user", "content": "[images of the results above]", "images": [PIXEL]},
+    ]
+
+
 # ---- what is answered
 
 

@@ -111,6 +111,22 @@ def test_images_stay_parts_and_text_alone_is_text() -> None:
     assert [message["content"] for message in found] == [[text, image], "What is this?"]
 
 
+def test_images_of_results_follow_the_results() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    note = {"type": "text", "text": "[images of the results above]"}
+    seen = Message(role="tool", tool_call_id="a", content=[{"type": "text", "text": "a map"}, image])
+    plain, answer = Message(role="tool", tool_call_id="b", content="b"), Message(role="assistant", content="ok")
+    found = body(Context(messages=[seen, plain, answer, seen]), SETTINGS)["messages"]
+    assert [(message["role"], message["content"]) for message in found] == [
+        ("tool", "a map"),
+        ("tool", "b"),
+        ("user", [note, image]),
+        ("assistant", "ok"),
+        ("tool", "a map"),
+        ("user", [note, image]),
+    ]
+
+
 def test_thoughts_are_sent_back_with_calls_and_only_to_servers_that_want_them() -> None:
     call = Message(role="assistant", reasoning="Hm.", tool_calls=(ToolCall(id="c", name="weather", arguments={}),))
     answer = Message(role="assistant", content="Yes.", reasoning="Ah.")

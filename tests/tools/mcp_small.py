@@ -8,44 +8,108 @@ import sys
 import threading
 from typing import Any
 
-NAMES = ("add", "environment", "die", "never", "pid")
+NAMES = (
+    "add",
+    "environment",
+    "die",
+    "never",
+    "pid",
+    "progress",
+    "flood",
+    "endless",
+    "cancelled",
+    "grow",
+    "long",
+    "line",
+)
 lock = threading.Lock()
+cancelled: list[Any] = []
+grown: list[str] = []
 
 
 def say(message: dict[str, Any]) -> None:
     with lock:
-        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)  # noqa: T201 - that is its wire
+        print(json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False), flush=True)  # noqa: T201 - its wire
 
 
-def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    if method == "initialize":
-        return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s"}}
-    if method == "tools/list":
-        at = int(params.get("cursor", 0))
-        page: dict[str, Any] = {"tools": [{"name": NAMES[at], "inputSchema": {"type": "object"}}]}
-        return {**page, "nextCursor": str(at + 1)} if at + 1 < len(NAMES) else page
-    return {"content": [{"type": "text", "text": called(params["name"], params["arguments"])}]}
+def answer(message: dict[str, Any]) -> dict[str, Any] | None:
+    params = message.get("params", {})
+    match message["method"]:
+        case "initialize":
+            info = {"name": "s", "version": "1"}
+            return {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": info,
+            }
+        case "tools/list":
+            at = int(params.get("cursor", 0))
+            names = (*NAMES, *grown)
+            page: dict[str, Any] = {"tools": [{"name": names[at], "inputSchema": {"type": "object"}}]}
+            return {**page, "nextCursor": str(at + 1)} if at + 1 < len(names) else page
+        case "tools/call":
+            text = called(params["name"], params.get("arguments", {}), params.get("_meta", {}).get("progressToken"))
+            return {"content": [{"type": "text", "text": text}]}
+        case _:
+            return None
 
 
-def called(name: str, arguments: dict[str, Any]) -> str:
-    if name == "die":
-        os._exit(3)
-    values = {"environment": " ".join(os.environ), "pid": str(os.getpid())}
-    return values.get(name) or str(arguments["a"] + arguments["b"])
+def called(name: str, arguments: dict[str, Any], token: Any) -> str:
+    match name:
+        case "die":
+            os._exit(3)
+        case "progress":
+            for done in range(1, 4):
+                note = {"progressToken": token, "progress": done, "total": 3, "message": f"step {done}\x1b[31m"}
+                say({"method": "notifications/progress", "params": note})
+                threading.Event().wait(float(arguments["pause"]))
+            return "finished"
+        case "flood":
+            while True:
+                say({"method": "notifications/message", "params": {"level": "info", "data": "noise"}})
+        case "endless":
+            while True:
+                sys.stdout.write("x" * 1_000_000)
+        case "cancelled":
+            return json.dumps(cancelled)
+        case "grow":
+            grown.append("grown")
+            say({"method": "notifications/tools/list_changed"})
+            return "grown"
+        case "long":
+            return "y" * 20_000_000
+        case "line":
+            return "a\u2028b\u2029c\u0085d"
+        case "environment":
+            return " ".join(os.environ)
+        case "pid":
+            return str(os.getpid())
+        case _:
+            return str(arguments["a"] + arguments["b"])
 
 
 waiting: list[dict[str, Any]] = []
-say({"method": "notifications/message", "params": {"data": "hello"}})
+say({"method": "notifications/message", "params": {"level": "info", "data": "hello"}})
 say({"id": "s1", "method": "ping"})
+print("not a message at all", flush=True)  # noqa: T201 - some servers do
 for line in sys.stdin:
     message = json.loads(line)
-    if "id" not in message or "method" not in message or message["params"].get("name") == "never":
+    if message.get("method") == "notifications/cancelled":
+        cancelled.append(message["params"]["requestId"])
+    if "id" not in message or "method" not in message:
         continue
-    if message["params"].get("name") == "add":
+    if sys.argv[1:] == ["--strict"] and message["method"] == "server/discover":
+        sys.exit(4)
+    name = message.get("params", {}).get("name")
+    if name == "never":
+        continue
+    if name == "add":
         # Answered in pairs, the later one first.
         waiting.append(message)
         while len(waiting) == 2:
             for one in (waiting.pop(), waiting.pop()):
-                say({"id": one["id"], "result": answer(one["method"], one["params"])})
+                say({"id": one["id"], "result": answer(one)})
         continue
-    say({"id": message["id"], "result": answer(message["method"], message["params"])})
+    result = answer(message)
+    error = {"code": -32601, "message": f"there is no {message['method']}"}
+    say({"id": message["id"], **({"error": error} if result is None else {"result": result})})

@@ -1,41 +1,42 @@
-"""MCP: our client against a real server of the official SDK."""
+"""MCP: what becomes of servers that are right, and of those that die, hang, flood and lie."""
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from importlib.util import find_spec
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from nacre.agent.ports import Output, Tool
+from nacre.agent.ports import Event, Notice, Output, Scene, Tool
+from nacre.entries import ToolCall
 from nacre.errors import ConfigError, ToolError
-from nacre.tools.mcp import Config, Server, tools_of
+from nacre.tools.mcp import Config, Server, Servers
 from tests.tools.scenes import scene
 
 PEER = str(Path(__file__).with_name("mcp_server.py"))
 SMALL = str(Path(__file__).with_name("mcp_small.py"))
-needs_sdk = pytest.mark.skipif(find_spec("mcp") is None, reason="the official SDK is not installed: pip install mcp")
+PIXEL = "iVBORw0KGgo="
 
 
 def stdio(**changes: Any) -> Server:
     return Server(Config(**{"name": "peer", "command": sys.executable, "args": (PEER,), **changes}))
 
 
+def small(*args: str, **changes: Any) -> Server:
+    return stdio(args=(SMALL, *args), **changes)
+
+
 def with_tools(server: Server, use: Callable[[dict[str, Tool]], Awaitable[Any]]) -> Any:
     """Start a server, use its tools, and end it."""
 
     async def used() -> Any:
-        try:
-            return await use({tool.spec.name: tool for tool in await server.tools()})
-        finally:
-            await server.close()
+        async with Servers([server]):
+            return await use({tool.spec.name: tool for tool in (await server.offer()).tools})
 
     return anyio.run(used)
 
@@ -44,10 +45,8 @@ async def called(tool: Tool, **arguments: Any) -> Output:
     return await tool.run(arguments, scene())
 
 
-@needs_sdk
 def test_tools_of_the_official_sdk_are_listed_with_their_schemas_and_called() -> None:
     async def use(tools: dict[str, Tool]) -> None:
-        assert sorted(tools) == ["peer_add", "peer_fail"]
         assert tools["peer_add"].spec.description == "Add two numbers."
         assert tools["peer_add"].spec.parameters["required"] == ["a", "b"]
         assert tools["peer_add"].effect == "run"
@@ -59,24 +58,85 @@ def test_tools_of_the_official_sdk_are_listed_with_their_schemas_and_called() ->
     with_tools(stdio(), use)
 
 
-def small(**changes: Any) -> Server:
-    return stdio(args=(SMALL,), **changes)
+def test_images_are_shown_and_what_else_is_no_text_is_named() -> None:
+    async def use(tools: dict[str, Tool]) -> Output:
+        return await called(tools["peer_look"])
+
+    output = with_tools(stdio(), use)
+    assert output.images == ({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},)
+    assert (
+        output.text
+        == "before\n[image/png, 9 bytes]\n[audio, audio/wav: not shown]\nin a file\n[resource file:///b (b.txt)]"
+    )
+
+
+def test_resources_are_listed_and_read_by_tools() -> None:
+    async def use(tools: dict[str, Tool]) -> tuple[str, str, Output]:
+        listed = (await called(tools["peer_list_resources"])).text
+        with pytest.raises(ToolError, match="uri is missing"):
+            await called(tools["peer_read_resource"])
+        return (
+            listed,
+            (await called(tools["peer_read_resource"], uri="note://7")).text,
+            await called(tools["peer_read_resource"], uri="pic://one"),
+        )
+
+    listed, note, picture = with_tools(stdio(), use)
+    assert "pic://one (image/png, A picture.)" in listed
+    assert "note://{number}" in listed
+    assert note == "note 7"
+    assert (picture.text, len(picture.images)) == ("[image/png, 9 bytes, pic://one]", 1)
+
+
+def test_prompts_become_messages_with_their_arguments_in_order_or_by_name() -> None:
+    async def use() -> list[str]:
+        server = stdio()
+        async with Servers([server]):
+            prompts = (await server.offer()).prompts
+            assert prompts["peer:greet"].takes == "name [tone]"
+            assert prompts["peer:greet"].meaning == "Greet somebody."
+            with pytest.raises(ToolError, match=r"name missing; usage: /peer:greet name \[tone\]"):
+                await prompts["peer:greet"].message("")
+            with pytest.raises(ToolError, match="no argument for 'c'"):
+                await prompts["peer:greet"].message("a b c")
+            with pytest.raises(ToolError, match="cannot be read"):
+                await prompts["peer:greet"].message("'a")
+            return [(await prompts["peer:greet"].message(words))[0] for words in ("'Ada L.' warm", "tone=cold Ada")]
+
+    assert anyio.run(use) == ["Greet Ada L. in a warm way.", "Greet Ada in a cold way."]
 
 
 def test_every_page_of_tools_is_read_and_what_else_the_server_says_is_no_trouble() -> None:
     async def use(tools: dict[str, Tool]) -> list[str]:
-        return sorted(tools)
+        return sorted(tools)[:4]
 
-    assert with_tools(small(), use) == ["peer_add", "peer_die", "peer_environment", "peer_never", "peer_pid"]
+    assert with_tools(small(), use) == ["peer_add", "peer_cancelled", "peer_die", "peer_endless"]
+
+
+def test_a_program_that_ends_when_it_is_asked_in_the_newer_protocol_is_asked_in_the_older_one() -> None:
+    async def use(tools: dict[str, Tool]) -> int:
+        return len(tools)
+
+    assert with_tools(small("--strict"), use) == 12
+
+
+def test_lines_are_not_cut_at_what_only_looks_like_an_end_of_line() -> None:
+    async def use(tools: dict[str, Tool]) -> str:
+        return (await called(tools["peer_line"])).text
+
+    assert with_tools(small(), use) == "a\\u2028b\\u2029c\\x85d"
 
 
 def test_the_environment_has_only_what_is_harmless_and_what_was_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "x")
+    monkeypatch.setenv("OF_OURS", "value")
 
     async def use(tools: dict[str, Tool]) -> str:
         return (await called(tools["peer_environment"])).text
 
-    found = with_tools(small(env={"GIVEN": "1"}), use).split()
+    server = small(env={"GIVEN": "${OF_OURS}"})
+    assert server.config.env == {"GIVEN": "value"}
+    found = with_tools(server, use).split()
     assert "GIVEN" in found
     assert "SECRET_KEY" not in found
 
@@ -84,7 +144,7 @@ def test_the_environment_has_only_what_is_harmless_and_what_was_configured(monke
 def test_a_server_that_dies_fails_the_call_and_is_started_again_for_the_next() -> None:
     async def use(tools: dict[str, Tool]) -> None:
         before = (await called(tools["peer_pid"])).text
-        with pytest.raises(ToolError, match=r"'peer' ended: .* It is not known what it did"):
+        with pytest.raises(ToolError, match=r"'peer' ended: its exit status is 3\. It is not known what it did"):
             await called(tools["peer_die"])
         assert (await called(tools["peer_pid"])).text != before
 
@@ -106,17 +166,73 @@ def test_calls_at_once_each_get_their_own_answer_in_whatever_order_they_come() -
     assert with_tools(small(), use) == [str(1000 + at) for at in range(20)]
 
 
-def test_a_call_that_takes_too_long_or_is_cancelled_leaves_the_server_usable() -> None:
-    async def use(tools: dict[str, Tool]) -> tuple[str, str]:
+def test_a_call_that_takes_too_long_or_is_cancelled_is_cancelled_there_and_leaves_the_server_usable() -> None:
+    async def use(tools: dict[str, Tool]) -> tuple[str, str, str]:
         before = (await called(tools["peer_pid"])).text
-        with pytest.raises(ToolError, match=r"did not answer within 0\.3 s"):
+        with pytest.raises(ToolError, match="did not answer in time"):
             await called(tools["peer_never"])
         with anyio.move_on_after(0.05):
             await called(tools["peer_never"])
-        return before, (await called(tools["peer_pid"])).text
+        return before, (await called(tools["peer_pid"])).text, (await called(tools["peer_cancelled"])).text
 
-    before, after = with_tools(small(timeout=0.3), use)
+    before, after, cancelled = with_tools(small(timeout=2), use)
     assert before == after
+    assert len(cancelled.split(",")) == 2
+
+
+def test_progress_is_told_and_a_call_that_makes_progress_may_take_longer() -> None:
+    events: list[Event] = []
+    watched = Scene(key="k", call=ToolCall(id="c", name="peer_progress", arguments={}), emit=events.append)
+
+    async def use(tools: dict[str, Tool]) -> str:
+        return (await tools["peer_progress"].run({"pause": 1.5}, watched)).text
+
+    assert with_tools(small(timeout=4), use) == "finished"
+    assert Notice("peer_progress: 1 of 3 step 1\\x1b[31m") in events
+
+
+def test_tools_that_change_are_listed_again_when_the_server_says_so() -> None:
+    async def use() -> list[str]:
+        server, changed = small(), anyio.Event()
+
+        async def renew() -> None:
+            changed.set()
+
+        server.on_change = renew
+        async with Servers([server]):
+            tools = {tool.spec.name: tool for tool in (await server.offer()).tools}
+            await called(tools["peer_grow"])
+            with anyio.fail_after(20):
+                await changed.wait()
+            return [tool.spec.name for tool in (await server.offer()).tools if tool.spec.name not in tools]
+
+    assert anyio.run(use) == ["peer_grown"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("peer_flood", "more than 10,000 messages in a minute that answer nothing"),
+        ("peer_endless", "a message of more than 67,108,864 bytes"),
+    ],
+)
+def test_a_server_that_floods_is_ended_and_started_again(name: str, reason: str) -> None:
+    async def use(tools: dict[str, Tool]) -> str:
+        with pytest.raises(ToolError, match=reason):
+            await called(tools[name])
+        return (await called(tools["peer_pid"])).text
+
+    assert with_tools(small(timeout=120), use).isdecimal()
+
+
+def test_a_huge_result_is_cut_for_the_model_and_kept_whole() -> None:
+    async def use(tools: dict[str, Tool]) -> Output:
+        return await called(tools["peer_long"])
+
+    output = with_tools(small(timeout=120), use)
+    assert len(output.text) < 20_000
+    assert output.whole is not None
+    assert len(output.whole) == 20_000_000
 
 
 def test_closing_ends_the_process() -> None:
@@ -128,64 +244,120 @@ def test_closing_ends_the_process() -> None:
         os.kill(pid, 0)
 
 
+LIES = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    result = {"protocolVersion": "%s", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    if message["method"] == "server/discover":
+        message |= {"error": {"code": -32601, "message": "no"}}
+    if message["method"] == "tools/list":
+        result = %s
+    answer = {"error": message["error"]} if "error" in message else {"result": result}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+
+
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
         (("/does/not/exist",), "cannot be started: .*No such file"),
-        ((sys.executable, "-c", "pass"), "cannot be started: its exit status is 0|cannot be started: it closed"),
+        ((sys.executable, "-c", "pass"), "cannot be started: its exit status is 0"),
         ((sys.executable, "-c", "import sys; sys.stdin.read()"), "no answer within 0.5 s"),
+        ((sys.executable, "-c", LIES % ("1999", "{}")), "Unsupported protocol version from the server: 1999"),
         (
-            (
-                sys.executable,
-                "-c",
-                'input(); print(\'{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"1999"}}\', flush=True); input()',
-            ),
-            "uses version '1999'",
+            (sys.executable, "-c", LIES % ("2025-06-18", "{'tools': [{'name': 5}]}")),
+            r"'peer': it sent .* not valid: tools\.0",
         ),
     ],
 )
 def test_a_server_that_cannot_be_had_is_a_problem_and_no_more(command: tuple[str, ...], reason: str) -> None:
-    server = stdio(command=command[0], args=command[1:], start_timeout=0.5)
-    tools, problems = anyio.run(tools_of, [server])
-    assert tools == []
-    (problem,) = problems
+    seconds = 0.5 if "0.5" in reason else 30
+    server = stdio(command=command[0], args=command[1:], start_timeout=seconds)
+
+    async def ask() -> tuple[dict[str, Any], list[str]]:
+        async with Servers([server]) as servers:
+            return await servers.offers()
+
+    offers, (problem,) = anyio.run(ask)
+    assert offers == {}
     with pytest.raises(ToolError, match=reason):
         raise ToolError(problem)
 
 
-def test_a_configuration_names_a_command_or_an_address() -> None:
-    for command, url in (("", ""), ("x", "http://x")):
-        with pytest.raises(ConfigError, match="needs a command or a url"):
-            Server(Config(name="x", command=command, url=url))
+def test_hostile_names_descriptions_and_schemas_are_made_harmless() -> None:
+    hostile = """{"tools": [
+        {"name": "a\\x1b]0;x\\x07/../b", "description": "\\x1b[2Jdo\\u202e", "inputSchema": {"type": "object"}},
+        {"name": "a\\x1b]0;x\\x07/../b", "description": "the same again", "inputSchema": {"type": "object"}},
+        {"name": "n" * 500, "description": "d" * 100_000, "inputSchema": {"type": "object"}},
+        {"name": "huge", "inputSchema": {"type": "object", "properties": {"p": {"description": "s" * 100_000}}}},
+    ]}"""
+
+    async def use(tools: dict[str, Tool]) -> list[tuple[str, str]]:
+        return [(name, tool.spec.description) for name, tool in tools.items()]
+
+    found = with_tools(stdio(args=("-c", LIES % ("2025-06-18", hostile))), use)
+    assert found == [("peer_a_0_x_b", "\\x1b[2Jdo\\u202e"), (f"peer_{'n' * 59}", "d" * 4000)]
 
 
-def test_nothing_of_the_sdk_or_of_http_is_loaded_for_a_program() -> None:
+def test_a_result_is_not_checked_against_a_schema_that_takes_for_ever() -> None:
+    evil = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    tools = [{"name": "evil", "inputSchema": {"type": "object"}, "outputSchema": evil}]
+    listed = f"""{{'tools': {tools}}}
+    if message["method"] == "tools/call":
+        result = {{"content": [], "structuredContent": {{"a": "a" * 60 + "!"}}}}"""
+    program = LIES % ("2025-06-18", listed)
+
+    async def use(tools: dict[str, Tool]) -> str:
+        return (await called(tools["peer_evil"])).text
+
+    assert with_tools(stdio(args=("-c", program)), use) == f'{{"a":"{"a" * 60}!"}}'
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, "needs a command or a url"),
+        ({"command": "x", "url": "http://x"}, "needs a command or a url"),
+        ({"url": "ftp://x"}, "begins with http"),
+        ({"url": "https://"}, "begins with http"),
+        ({"command": "x", "timeout": 0}, "more than 0 seconds"),
+        ({"command": "x", "env": {"A": "${NOT_SET_AT_ALL}"}}, "needs the variable NOT_SET_AT_ALL"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Server(Config(name="x", **changes))
+
+
+def test_a_program_in_a_loop_of_its_own_needs_a_context() -> None:
+    async def use() -> None:
+        await small().offer()
+
+    with pytest.raises(ToolError, match="outside of `Servers`"):
+        anyio.run(use)
+
+
+def test_nothing_of_the_sdk_or_of_http_is_loaded_before_a_server_is_used() -> None:
     program = (
-        "import sys, nacre.tools.mcp, nacre.tools.mcp_stdio; "
-        "print([name for name in ('mcp', 'httpx2', 'pydantic') if name in sys.modules])"
+        "import sys, nacre.tools.mcp, nacre.app.running; "
+        "print([name for name in ('mcp', 'pydantic', 'jsonschema') if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with subprocess.Popen([sys.executable, PEER, str(port)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as peer:
-        assert peer.stdout is not None
-        for line in peer.stdout:
-            if b"running on" in line:
-                break
-        yield f"http://127.0.0.1:{port}/mcp"
-        peer.kill()
-
-
-@needs_sdk
-def test_a_server_at_an_address_is_spoken_to_over_http(address: str) -> None:
-    async def use(tools: dict[str, Tool]) -> list[Output]:
-        return [await called(tools["peer_add"], a=2, b=3), await called(tools["peer_fail"])]
-
-    sum_, failure = with_tools(Server(Config(name="peer", url=address)), use)
-    assert sum_ == Output(text="5")
-    assert failure.failed
+def test_without_the_package_one_line_says_how_to_install_it() -> None:
+    program = f"""
+import sys, anyio
+sys.modules["mcp"] = None
+from nacre.tools.mcp import Config, Server, Servers
+async def ask():
+    async with Servers([Server(Config(name="x", command={sys.executable!r}))]) as servers:
+        print((await servers.offers())[1])
+anyio.run(ask)
+"""
+    said = subprocess.check_output([sys.executable, "-c", program], text=True)
+    install = 'pip install "nacre-sessions[mcp]"'
+    assert said == f"""['the MCP server \\'x\\' cannot be started: MCP servers need another package: {install}']\n"""

@@ -86,7 +86,8 @@ def result(call: ToolCall, output: Output) -> Message:
     """The message that answers a call."""
     extra = {"failed": True} if output.failed else {}
     whole = {"whole": output.whole} if output.whole is not None else {}
-    return Message(role="tool", tool_call_id=call.id, name=call.name, content=output.text, extra={**extra, **whole})
+    content: Any = [{"type": "text", "text": output.text}, *output.images] if output.images else output.text
+    return Message(role="tool", tool_call_id=call.id, name=call.name, content=content, extra={**extra, **whole})
 
 
 def _fault(call: ToolCall, tools: Mapping[str, Tool]) -> str:

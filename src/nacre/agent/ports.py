@@ -49,15 +49,13 @@ class Reply(Struct, frozen=True, kw_only=True):
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """The result of a tool call: the text that the model sees, and all of it if that was cut.
-
-    `is_refused` says that the call did not run because a rule or a person refused it.
-    """
+    """What a call gave: text for the model, all of it if that was cut, image parts; `is_refused`: it was not run."""
 
     text: str
     whole: str | None = None
     failed: bool = False
     is_refused: bool = False
+    images: tuple[dict[str, Any], ...] = ()
 
 
 # ---- what happens during a turn, for whoever watches; any of it may be lost

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, cast
-
-import msgspec
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from nacre.agent.ports import Tool
-from nacre.app.closing import Closing
 from nacre.app.folder import Folder
 from nacre.config import Settings, path
 from nacre.errors import ConfigError
@@ -32,6 +29,9 @@ from nacre.tools.web import web_tool
 from nacre.tools.workspace import Workspace
 from nacre.tools.writing import Keep, writing_tools
 
+if TYPE_CHECKING:
+    from nacre.tools.mcp import Config, Offer, Prompt, Servers
+
 _PERSONA = "You are nacre, an assistant that works with its user's files. Be brief and exact."
 _PERSONA_FILE = "PERSONA.md"
 _FOR_GUESTS = ("search_sessions", "use_skill", "web_fetch")
@@ -47,13 +47,14 @@ class Furniture(NamedTuple):
     for_guests: Mapping[str, Tool] = {}
     files: Workspace | None = None
     confined: frozenset[str] = frozenset()
+    prompts: Mapping[str, Prompt] = {}
 
 
 class Makings(NamedTuple):
     """What the furniture is made of.
 
-    `root` is where all stores are, `home` the agent's own folder, `folder` where a conversation works (for the
-    daemon its workspace, where `is_daemon` is set). `memory` is None where none is kept.
+    `root` is where all stores are, `home` the agent's own folder, `tokens` that of its logins, `folder` where a
+    conversation works (for the daemon its workspace, where `is_daemon` is set). `memory` is None where none is kept.
     """
 
     settings: Settings
@@ -62,13 +63,14 @@ class Makings(NamedTuple):
     memory: Memory | None
     root: str
     home: Path
+    tokens: Path
     folder: Folder
     is_daemon: bool
     is_guest: Callable[[str], bool]
     keep: Keep = lambda *_: None
 
 
-async def furnish(makings: Makings, closing: Closing) -> Furniture:
+async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
     """Find and make all of it; in a folder that is not trusted only what reads."""
     settings, sessions, folder = makings.settings, makings.sessions, makings.folder
     skills, notes = _skills(makings)
@@ -81,6 +83,7 @@ async def furnish(makings: Makings, closing: Closing) -> Furniture:
     if skills.names:
         tools.append(skill_tool(skills.names, skills.load))
     own: set[str] = set()
+    offers: dict[str, Offer] = {}
     is_open = folder.is_trusted or makings.is_daemon
     if is_open:
         tools += writing_tools(files, makings.keep)
@@ -90,14 +93,22 @@ async def furnish(makings: Makings, closing: Closing) -> Furniture:
         if makings.memory is not None:
             tools += remembering_tools(*_remembering(makings.memory))
         own = {tool.spec.name for tool in tools}
-        tools += [tool for tool in await _servers(settings, closing, notes) if tool.spec.name not in own]
+        offers, problems = await servers.offers() if servers is not None else ({}, [])
+        notes += problems
+        tools += [tool for offer in offers.values() for tool in offer.tools if tool.spec.name not in own]
         loaded = loading.load(makings.home / "tools", taken=[tool.spec.name for tool in tools])
         notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
         tools += loaded.tools
     by_name = {tool.spec.name: tool for tool in tools}
     allowed = _allowed(by_name, settings.texts("agent.only"), notes if is_open else [])
     confined = frozenset(own - {"web_fetch"})
-    return Furniture(allowed, skills, _system(makings, skills), notes, _for_guests(allowed), files, confined)
+    prompts = {name: prompt for offer in offers.values() for name, prompt in offer.prompts.items()}
+    if servers is not None:
+        theirs = {tool.spec.name for offer in offers.values() for tool in offer.tools}
+        only, fixed = settings.texts("agent.only"), by_name.keys() - theirs
+        servers.follow(offers, allowed, prompts, accepts=lambda name: name not in fixed and (not only or name in only))
+    system = _system(makings, skills)
+    return Furniture(allowed, skills, system, notes, _for_guests(allowed), files, confined, prompts)
 
 
 def _skills(makings: Makings) -> tuple[Catalogue, list[str]]:
@@ -184,23 +195,20 @@ async def _shell(settings: Settings, place: Path, notes: list[str], *, hidden: l
     return [shell_tool(found.sandbox)]
 
 
-async def _servers(settings: Settings, closing: Closing, notes: list[str]) -> list[Tool]:
-    """The tools of the MCP servers in the configuration."""
-    table = settings.table("mcp")
-    if not table:
-        return []
-    from nacre.tools import mcp  # noqa: PLC0415 - nothing of it unless there is a server
+def servers_for(makings: Makings) -> Servers | None:
+    """The MCP servers in the configuration, if there are any and they may be used here."""
+    table = makings.settings.table("mcp")
+    if not table or not (makings.folder.is_trusted or makings.is_daemon):
+        return None
+    from nacre.tools.mcp import Servers, servers_of  # noqa: PLC0415 - nothing of it unless there is a server
 
-    try:
-        configs = [msgspec.convert({**entry, "name": name}, mcp.Config) for name, entry in table.items()]
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"an MCP server in {path()} cannot be read: {error}") from error
-    servers = [mcp.Server(config) for config in configs]
-    for server in servers:
-        closing.add("MCP server", server.close)
-    found, problems = await mcp.tools_of(servers)
-    notes += problems
-    return list(found)
+    def login(config: Config) -> object:
+        from nacre.tools.mcp.oauth import silent  # noqa: PLC0415 - it needs the client package
+        from nacre.tools.mcp.tokens import TokenFile  # noqa: PLC0415 - the same
+
+        return silent(config, TokenFile(makings.tokens, config))
+
+    return Servers(servers_of(table, login=login))
 
 
 def _system(makings: Makings, skills: Catalogue) -> str:

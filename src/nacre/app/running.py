@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +29,7 @@ from nacre.app.fallback import as_chain
 from nacre.app.folder import Folder, open_folder, shell_word, sources
 from nacre.app.folder_config import apply
 from nacre.app.forms import Formed
-from nacre.app.furnishing import Furniture, Makings, furnish, workspace
+from nacre.app.furnishing import Furniture, Makings, furnish, servers_for, workspace
 from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
 from nacre.app.models import provider_for
@@ -394,24 +394,27 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
             memory=app.memory,
             root=root if opened.trouble else _outermost(root, agent),
             home=home,
+            tokens=Path(root) / "mcp",
             folder=folder or open_folder(workspace(mine, root), settings),
             is_daemon=folder is None,
             is_guest=app.is_guest,
             keep=app.file_history.keep,
         )
-        app.furniture = await furnish(makings, closing)
-        app.furniture.notes[:0] = [*opened.notes, *notes, *_folder_notes(makings, incognito=incognito)]
-        if (kept := app.permission_root()) is not None:
-            app.furniture.notes.extend(PermissionStore().problems(kept))
-        app.file_history.workspace = app.furniture.files
-        _check_mode(app)
-        for note in app.notes:
-            emit(Notice(note))
-        async with _beside(app), app.kernel:
-            try:
-                yield app
-            finally:
-                app.is_ending = True
+        servers = servers_for(makings)
+        async with servers or nullcontext():
+            app.furniture = await furnish(makings, servers)
+            app.furniture.notes[:0] = [*opened.notes, *notes, *_folder_notes(makings, incognito=incognito)]
+            if (kept := app.permission_root()) is not None:
+                app.furniture.notes.extend(PermissionStore().problems(kept))
+            app.file_history.workspace = app.furniture.files
+            _check_mode(app)
+            for note in app.notes:
+                emit(Notice(note))
+            async with _beside(app), app.kernel:
+                try:
+                    yield app
+                finally:
+                    app.is_ending = True
     finally:
         await closing.close()
 

@@ -202,7 +202,7 @@ def _fits(result: Message, call: ToolCall) -> bool:
 
 
 def _result(call: ToolCall, result: Message) -> Message:
-    content = _content(result.content)
+    content = _content(result.content, has_images=True)
     return replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, content=content)
 
 

@@ -195,18 +195,27 @@ def _shortened(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int]
             break
         cost = estimate(message)
         if message.role == "tool" and cost > _SHORTEST:
-            # A little less than fits: tokens are not quite proportional to characters.
-            shorter = _cut(message, 0.95 * max(cost - excess, _SHORTEST) / cost)
+            shorter = _as_text(message)
+            size = estimate(shorter)
+            if excess > cost - size:
+                # A little less than fits: tokens are not quite proportional to characters.
+                shorter = _cut(shorter, 0.95 * max(cost - excess, _SHORTEST) / size)
             saved = cost - estimate(shorter)
             if saved > 0:
                 messages[at], count, excess = shorter, count + 1, excess - saved
     return replace(piece, messages=messages), count
 
 
+def _as_text(message: Message) -> Message:
+    """A result without its images, which are the first to go."""
+    if not isinstance(message.content, list):
+        return message
+    return replace(message, content="\n".join(part.get("text", "[image]") for part in message.content))
+
+
 def _cut(message: Message, share: float) -> Message:
     """A result of which the beginning and the end are left, and a note between them."""
-    content = message.content
-    text = content if isinstance(content, str) else "\n".join(part["text"] for part in content or ())
+    text = str(message.content)
     note = f"\n[{len(text)} characters, of which the middle is not shown]\n"
     half = max(int(len(text) * share) - len(note), 2) // 2
     return replace(message, content=text[:half] + note + text[-half:])

@@ -178,7 +178,9 @@ def _user(turn: Iterable[Message]) -> dict[str, Any]:
 
 def _result(message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "tool_result", "tool_use_id": fitting_id(message.tool_call_id, _ID)}
-    if text := text_of(message).strip():
+    if any(image_url(part) is not None for part in parts_of(message)):
+        found["content"] = _blocks(message)
+    elif text := text_of(message).strip():
         found["content"] = text
     return found | ({"is_error": True} if message.extra.get("failed") else {})
 

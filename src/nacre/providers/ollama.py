@@ -34,6 +34,7 @@ from nacre.providers.translation import (
     text_of,
     token_count,
     tool_names,
+    with_result_images,
 )
 from nacre.providers.written import with_written_calls
 
@@ -270,7 +271,10 @@ def body(context: Context, settings: Settings, *, schema: dict[str, Any] | None 
     names = tool_names(context.messages)
     found: dict[str, Any] = {
         "model": settings.model,
-        "messages": [*system_first(context), *(_message(message, names) for message in context.messages)],
+        "messages": [
+            *system_first(context),
+            *(_message(message, names) for message in with_result_images(context.messages)),
+        ],
         "stream": True,
         # The server would drop messages from the front, or from the middle while it answers.
         "truncate": False,

@@ -36,6 +36,7 @@ from nacre.providers.translation import (
     system_first,
     text_of,
     token_count,
+    with_result_images,
 )
 from nacre.providers.windows import known_window
 from nacre.providers.written import with_written_calls
@@ -230,7 +231,10 @@ def body(context: Context, settings: Settings, *, usage: bool = True) -> dict[st
     """Translate a context to the body of `/chat/completions`."""
     found: dict[str, Any] = {
         "model": settings.model,
-        "messages": [*system_first(context), *(_message(message, settings) for message in context.messages)],
+        "messages": [
+            *system_first(context),
+            *(_message(message, settings) for message in with_result_images(context.messages)),
+        ],
         "stream": True,
     }
     if usage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ _DATA_URL = re.compile(r"data:(?P<media>[\w.+-]+/[\w.+-]+)(;[\w=.+-]+)*;base64,(
 Finish = Literal["stop", "calls", "length"]
 
 _MOST_TOKENS = 2**53
+_IMAGES_OF_RESULTS = {"type": "text", "text": "[images of the results above]"}
 
 
 # ---- tool calls
@@ -101,6 +102,20 @@ def parts_of(message: Message) -> list[dict[str, Any]]:
 def text_of(message: Message) -> str:
     """The text of a message; what is no text is named in brackets."""
     return "\n".join(part_text(part) for part in parts_of(message) if image_url(part) is None)
+
+
+def with_result_images(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages, and behind results with images a user's message that has them: results are text to most servers."""
+    images: list[dict[str, Any]] = []
+    for message in messages:
+        if images and message.role != "tool":
+            yield Message(role="user", content=[_IMAGES_OF_RESULTS, *images])
+            images = []
+        yield message
+        if message.role == "tool":
+            images += [part for part in parts_of(message) if image_url(part) is not None]
+    if images:
+        yield Message(role="user", content=[_IMAGES_OF_RESULTS, *images])
 
 
 def part_text(part: Mapping[str, Any]) -> str:

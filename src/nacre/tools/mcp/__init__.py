@@ -1,0 +1,9 @@
+"""MCP servers: their tools, resources and prompts, by the official client package.
+
+Nothing here loads that package before a server is used; `connection.py`, `stdio.py`, `http.py` and `oauth.py` need it.
+"""
+
+from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.server import LoginNeeded, Offer, Prompt, Server, Servers, servers_of
+
+__all__ = ["Config", "LoginNeeded", "Offer", "Prompt", "Server", "Servers", "servers_of"]

@@ -1,0 +1,228 @@
+"""A connection to an MCP server: the package's client, kept open by a task of its own.
+
+The client's contexts must be left by the task that entered them, while calls come from the tasks of many sessions and
+any of them may be the first. So one task enters, waits until the connection is to end, and leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, TypeVar
+
+import anyio
+from anyio import Event, create_task_group, move_on_after
+from anyio.abc import TaskStatus
+from mcp.client import Client
+from mcp.client.session import ClientRequestContext
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from nacre import __version__
+from nacre.agent.ports import Notice, Scene
+from nacre.errors import ToolError
+from nacre.tools.mcp import http, stdio
+from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.process import Program
+from nacre.tools.mcp.server import Closed, Forgotten, Gone, Login, LoginNeeded, Patience
+from nacre.tools.output import harmless
+
+_CHANGES = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
+_SECONDS_BETWEEN_CHANGES = 1
+_SECONDS_TO_END = 10
+_LONGEST_REASON = 500
+
+T = TypeVar("T")
+
+# The package logs messages, addresses and errors with their content.
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+
+
+class Connection:
+    """A client that is open from `run`'s start to its end; once it has ended it is of no more use."""
+
+    def __init__(self, config: Config, program: Program | None, *, login: Login, is_legacy: bool = False) -> None:
+        self._name = config.name
+        self._program = program
+        self._scenes: list[tuple[Scene, Patience]] = []
+        self._is_over, self._ended, self._changed = Event(), Event(), Event()
+        self._failure: BaseException | None = None
+        transport: AbstractAsyncContextManager[Any] = (
+            http.connect(config, login) if program is None else stdio.connect(program, self._is_over.set)
+        )
+        self.client = Client(
+            transport,
+            mode="legacy" if is_legacy else "auto",
+            client_info=Implementation(name="nacre", version=__version__),
+            message_handler=self._hear,
+            elicitation_callback=self._elicit,
+            # What a server offers is asked for when it may have changed, and then it is wanted as it is.
+            cache=None,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return not self._is_over.is_set()
+
+    async def run(self, on_change: Callable[[], Awaitable[None]], *, task_status: TaskStatus[None]) -> None:
+        """Keep the connection open; raises what kept it from being opened, and nothing later."""
+        is_started = False
+        try:
+            async with self.client as client, create_task_group() as tasks:
+                # A result is shown as it is: to check it against a schema of the server can take any time.
+                object.__setattr__(client.session, "validate_tool_result", _accept)
+                tasks.start_soon(self._follow, on_change)
+                if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    tasks.start_soon(self._listen)
+                is_started = True
+                task_status.started()
+                await self._is_over.wait()
+                tasks.cancel_scope.cancel()
+            if self._program is not None:
+                self._failure = Closed(self._program.reason)
+        except Exception as error:
+            # Whatever breaks a connection is told to those who wait for an answer.
+            self._failure = _first(error)
+            if not is_started:
+                raise self._reason() from error
+        finally:
+            self._is_over.set()
+            self._ended.set()
+
+    async def close(self) -> None:
+        """End it, and wait until that is done."""
+        self._is_over.set()
+        with move_on_after(_SECONDS_TO_END):
+            await self._ended.wait()
+
+    async def ask(self, act: Callable[[Client], Awaitable[T]], patience: Patience, scene: Scene | None) -> T:
+        """Ask the server; raises ToolError with the server's error, Gone, Forgotten, LoginNeeded or TimeoutError."""
+        entry = (scene, patience) if scene is not None else None
+        if entry is not None:
+            self._scenes.append(entry)
+        try:
+            with patience:
+                return await act(self.client)
+            raise TimeoutError
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED and error.message == "Connection closed":
+                with move_on_after(_SECONDS_TO_END):
+                    await self._ended.wait()
+                raise self._reason() from error
+            if error.code == INVALID_REQUEST and error.message == "Session terminated":
+                self._is_over.set()
+                raise Forgotten from error
+            raise ToolError(harmless(error.message)[:_LONGEST_REASON] or f"error {error.code}") from error
+        except ValidationError as error:
+            raise ToolError(_wrong(error)) from error
+        except RuntimeError as error:
+            raise ToolError(harmless(str(error))[:_LONGEST_REASON]) from error
+        finally:
+            if entry is not None:
+                self._scenes.remove(entry)
+
+    def _reason(self) -> ToolError:
+        """Why the connection ended."""
+        match self._failure:
+            case LoginNeeded() | Gone() | Forgotten() as error:
+                return error
+            case MCPError() as error if error.message == "Connection closed" and self._program is not None:
+                return Closed(self._program.reason)
+            case ValidationError() as error:
+                return Gone(_wrong(error))
+            case None:
+                return Gone("the connection was closed")
+            case error:
+                # What follows the first line may have values in it.
+                text = str(error).partition("\n")[0] or type(error).__name__
+                return Gone(harmless(text)[:_LONGEST_REASON])
+
+    # ---- what the server says by itself
+
+    async def _hear(self, message: object) -> None:
+        if isinstance(message, _CHANGES):
+            self._changed.set()
+
+    async def _listen(self) -> None:
+        """Ask a server of the newer protocol to say when its tools change; the others do so by themselves."""
+        wanted = self.client.server_capabilities
+        tools = bool(wanted.tools and wanted.tools.list_changed)
+        prompts = bool(wanted.prompts and wanted.prompts.list_changed)
+        if tools or prompts:
+            with suppress(MCPError, SubscriptionLost, TimeoutError):
+                async with self.client.listen(tools_list_changed=tools, prompts_list_changed=prompts) as events:
+                    async for _ in events:
+                        self._changed.set()
+
+    async def _follow(self, on_change: Callable[[], Awaitable[None]]) -> None:
+        """Tell of changes, however many there are, once a second."""
+        while True:
+            await self._changed.wait()
+            self._changed = Event()
+            with suppress(ToolError):  # what was offered before is kept
+                await on_change()
+            await anyio.sleep(_SECONDS_BETWEEN_CHANGES)
+
+    async def _elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:  # noqa: ARG002 - the package's shape
+        """Answer a question to the user: with its default values, if there are enough and the user agrees.
+
+        There is no form here, and nobody is sent to an address that a server names.
+        """
+        scene, patience = self._scenes[-1] if self._scenes else (None, None)
+        if scene is None or patience is None:
+            return ElicitResult(action="decline")
+        question = harmless(params.message)[:_LONGEST_REASON]
+        values = _defaults(params) if isinstance(params, ElicitRequestFormParams) else None
+        if values is None:
+            scene.emit(Notice(f"{self._name} asked, and nobody could answer here: {question}"))
+            return ElicitResult(action="decline")
+        with patience.paused():
+            refusal = await scene.permit({"question": question, "answer": values})
+        if refusal:
+            return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content=values)
+
+
+def _defaults(params: ElicitRequestFormParams) -> dict[str, Any] | None:
+    """The default values of a form; None if it needs one that has none."""
+    schema = params.requested_schema
+    fields = schema.get("properties", {})
+    values = {
+        name: field["default"] for name, field in fields.items() if isinstance(field, dict) and "default" in field
+    }
+    return values if all(name in values for name in schema.get("required") or ()) else None
+
+
+async def _accept(*_: object) -> None:
+    """Check nothing."""
+
+
+def _wrong(error: ValidationError) -> str:
+    """What is wrong with an answer, without its values."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return harmless(f"it sent an answer that is not valid: {where}: {first['msg']}")[:_LONGEST_REASON]
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error in a group of them, or in a group within; what can be done about before all others."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    found = [_first(one) for one in error.exceptions]
+    return next((one for one in found if isinstance(one, LoginNeeded | Forgotten)), found[0])

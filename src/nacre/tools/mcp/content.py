@@ -1,0 +1,79 @@
+"""What a server answers, as the output of a tool: bounded, harmless to a terminal, images as images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from nacre.agent.ports import Output
+from nacre.tools.output import bounded
+
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_MOST_IMAGES = 8
+_LONGEST_IMAGE = 7_000_000
+"""Characters of base64: about 5 MB, the most that providers take."""
+
+
+def result_of(result: CallToolResult) -> Output:
+    """The result of a call; what the server calls an error is a failed one."""
+    if not result.content and result.structured_content is not None:
+        return bounded(msgspec.json.encode(result.structured_content).decode(), failed=bool(result.is_error))
+    return output_of(result.content, failed=bool(result.is_error))
+
+
+def output_of(blocks: Iterable[ContentBlock], *, failed: bool = False) -> Output:
+    """Blocks of content as an output."""
+    texts: list[str] = []
+    images: list[dict[str, Any]] = []
+    for block in blocks:
+        text, image = _shown(block)
+        if image and (len(image) > _LONGEST_IMAGE or len(images) == _MOST_IMAGES):
+            text, image = f"{text}: not shown, too much", ""
+        texts.append(f"[{text}]" if text and not isinstance(block, TextContent | EmbeddedResource) else text)
+        images += [{"type": "image_url", "image_url": {"url": image}}] if image else []
+    shown = bounded("\n".join(text for text in texts if text) or "(no output)", failed=failed)
+    return msgspec.structs.replace(shown, images=tuple(images))
+
+
+def contents_of(contents: Iterable[TextResourceContents | BlobResourceContents]) -> Output:
+    """What a resource has, as an output."""
+    return output_of(EmbeddedResource(type="resource", resource=one) for one in contents)
+
+
+def _shown(block: ContentBlock) -> tuple[str, str]:  # noqa: PLR0911 - one per kind of content
+    """The text of a block, and its image as a data URL, each "" if there is none."""
+    match block:
+        case TextContent():
+            return block.text, ""
+        case ImageContent():
+            return _image(block.mime_type, block.data)
+        case AudioContent():
+            return f"audio, {block.mime_type}: not shown", ""
+        case ResourceLink():
+            about = ", ".join(part for part in (block.name, block.mime_type, block.description) if part)
+            return f"resource {block.uri} ({about})", ""
+        case EmbeddedResource(resource=TextResourceContents() as found):
+            return found.text, ""
+        case EmbeddedResource(resource=BlobResourceContents() as found):
+            text, image = _image(found.mime_type or "", found.blob)
+            return f"[{text}, {found.uri}]", image
+        case _:
+            return "content of an unknown kind: not shown", ""
+
+
+def _image(media: str, data: str) -> tuple[str, str]:
+    size = f"{media or 'bytes of an unknown type'}, {len(data) * 3 // 4:,} bytes"
+    return (size, f"data:{media};base64,{data}") if media in _IMAGES else (f"{size}: not shown", "")

@@ -1,0 +1,226 @@
+"""What a server offers: tools and resources to the model, prompts to the user."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Any, TypeVar
+
+import msgspec
+from anyio import current_time
+from mcp.client import Client
+from mcp.types import Prompt as PromptInfo
+from mcp.types import Tool as ToolInfo
+
+from nacre.agent.ports import Effect, Notice, Output, Scene, Spec, Tool
+from nacre.errors import ToolError
+from nacre.tools.mcp.content import contents_of, output_of, result_of
+from nacre.tools.mcp.server import Offer, Patience, Server
+from nacre.tools.output import bounded, harmless
+
+_MOST_PAGES = 100
+_MOST = 500
+"""Tools, resources or prompts of one server."""
+_LONGEST_NAME = 64
+_LONGEST_DESCRIPTION = 4_000
+_LARGEST_SCHEMA = 64_000
+_SECONDS_BETWEEN_NOTICES = 2
+_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
+
+T = TypeVar("T")
+
+
+async def offer_of(server: Server) -> Offer:
+    """The tools and the prompts of a server, and two tools for its resources if it has some."""
+    found: dict[str, Tool] = {}
+
+    async def ask(client: Client) -> tuple[list[ToolInfo], list[PromptInfo], bool]:
+        able = client.server_capabilities
+        tools = await _all(client.list_tools, lambda page: page.tools) if able.tools is not None else []
+        prompts = await _all(client.list_prompts, lambda page: page.prompts) if able.prompts is not None else []
+        return tools, prompts, able.resources is not None
+
+    tools, prompts, has_resources = await server.use(ask)
+    for info in tools:
+        if len(msgspec.json.encode(info.input_schema)) <= _LARGEST_SCHEMA:
+            tool = ServerTool(server, info)
+            found.setdefault(tool.spec.name, tool)
+    if has_resources:
+        for own in (_list_resources(server), _read_resource(server)):
+            found.setdefault(own.spec.name, own)
+    return Offer(tuple(found.values()), {prompt.command: prompt for prompt in (Prompt(server, one) for one in prompts)})
+
+
+class ServerTool:
+    """A tool of a server; its schema is passed on as it came."""
+
+    def __init__(self, server: Server, info: ToolInfo) -> None:
+        self._server = server
+        self._name = info.name
+        schema = dict(info.input_schema)
+        self._spec = _spec(
+            server,
+            info.name,
+            description=info.description or info.title or info.name,
+            parameters={**schema, "type": "object", "properties": schema.get("properties", {})},
+        )
+
+    @property
+    def spec(self) -> Spec:
+        return self._spec
+
+    @property
+    def effect(self) -> Effect:
+        """What a server says of its own harmlessness is not relied on."""
+        return "run"
+
+    async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
+        """Call it; the server's progress is told, and a call that nobody waits for any more is cancelled there."""
+        patience = Patience(self._server.config.timeout)
+        told = -inf
+
+        async def tell(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal told
+            patience.renew()
+            if current_time() - told >= _SECONDS_BETWEEN_NOTICES:
+                told = current_time()
+                share = f"{progress:g} of {total:g}" if total is not None else f"{progress:g}"
+                said = f" {harmless(message)[:200]}" if message else ""
+                scene.emit(Notice(f"{self._spec.name}: {share}{said}"))
+
+        async def call(client: Client) -> Output:
+            return result_of(await client.call_tool(self._name, dict(arguments), progress_callback=tell))
+
+        return await self._server.use(call, patience=patience, scene=scene)
+
+
+class _ResourceTool:
+    """A tool of ours that asks a server for its resources."""
+
+    def __init__(self, server: Server, spec: Spec, act: Callable[[Client, Mapping[str, Any]], Any]) -> None:
+        self._server, self._spec, self._act = server, spec, act
+
+    @property
+    def spec(self) -> Spec:
+        return self._spec
+
+    @property
+    def effect(self) -> Effect:
+        return "run"
+
+    async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
+        async def act(client: Client) -> Output:
+            output: Output = await self._act(client, arguments)
+            return output
+
+        return await self._server.use(act, patience=Patience(self._server.config.timeout), scene=scene)
+
+
+def _list_resources(server: Server) -> Tool:
+    async def act(client: Client, _: Mapping[str, Any]) -> Output:
+        lines = [_line(str(one.uri), one) for one in await _all(client.list_resources, lambda page: page.resources)]
+        templates = await _all(client.list_resource_templates, lambda page: page.resource_templates)
+        lines += [_line(one.uri_template, one) for one in templates]
+        return bounded("\n".join(lines) or "there are no resources")
+
+    description = f"List the resources of {server.name}: addresses for its read_resource, with {{fields}} to fill in."
+    spec = _spec(server, "list_resources", description=description, parameters={"type": "object", "properties": {}})
+    return _ResourceTool(server, spec, act)
+
+
+def _read_resource(server: Server) -> Tool:
+    async def act(client: Client, arguments: Mapping[str, Any]) -> Output:
+        uri = arguments.get("uri")
+        if not isinstance(uri, str) or not uri:
+            raise ToolError("uri is missing: list_resources shows the addresses")
+        return contents_of((await client.read_resource(uri)).contents)
+
+    parameters = {
+        "type": "object",
+        "properties": {"uri": {"type": "string", "description": "address of the resource"}},
+        "required": ["uri"],
+    }
+    spec = _spec(server, "read_resource", description=f"Read a resource of {server.name}.", parameters=parameters)
+    return _ResourceTool(server, spec, act)
+
+
+class Prompt:
+    """A prompt of a server: a message that the user sends by a command."""
+
+    def __init__(self, server: Server, info: PromptInfo) -> None:
+        self._server, self._name = server, info.name
+        self._arguments = info.arguments or []
+        self.command = f"{_clean(server.name)}:{_clean(info.name)}"
+        names = [one.name if one.required else f"[{one.name}]" for one in self._arguments]
+        self.takes = harmless(" ".join(names))
+        self.meaning = harmless(info.description or info.title or info.name).partition("\n")[0][:200]
+
+    async def message(self, words: str) -> tuple[str, Sequence[dict[str, Any]]]:
+        """The text and the images of the prompt; `words` are its arguments, in order or as NAME=VALUE.
+
+        Raises ToolError for arguments that do not fit, and if the server cannot be asked.
+        """
+        arguments = self._read(words)
+
+        async def get(client: Client) -> Output:
+            found = await client.get_prompt(self._name, arguments)
+            return output_of([one.content for one in found.messages])
+
+        output = await self._server.use(get, patience=Patience(self._server.config.timeout))
+        return output.whole or output.text, output.images
+
+    def _read(self, words: str) -> dict[str, str]:
+        names = [one.name for one in self._arguments]
+        usage = f"usage: /{self.command} {self.takes}".rstrip()
+        try:
+            given = shlex.split(words)
+        except ValueError as error:
+            raise ToolError(f"the arguments cannot be read ({error}); {usage}") from error
+        # With a single argument, all words are its value.
+        if len(names) == 1 and given and not words.startswith(f"{names[0]}="):
+            return {names[0]: words.strip()}
+        found: dict[str, str] = {}
+        for word in given:
+            name, is_named, value = word.partition("=")
+            if is_named and name in names:
+                found[name] = value
+            elif free := [one for one in names if one not in found]:
+                found[free[0]] = word
+            else:
+                raise ToolError(f"there is no argument for {word!r}; {usage}")
+        missing = [one.name for one in self._arguments if one.required and one.name not in found]
+        if missing:
+            raise ToolError(f"{', '.join(missing)} missing; {usage}")
+        return found
+
+
+def _spec(server: Server, name: str, *, description: str, parameters: dict[str, Any]) -> Spec:
+    return Spec(
+        name=f"{_clean(server.name)}_{_clean(name)}"[:_LONGEST_NAME],
+        description=harmless(description)[:_LONGEST_DESCRIPTION],
+        parameters=parameters,
+    )
+
+
+def _clean(name: str) -> str:
+    return _ODD.sub("_", name)
+
+
+def _line(address: str, one: Any) -> str:
+    about = ", ".join(str(part) for part in (one.mime_type, one.description or one.title or one.name) if part)
+    return f"{address} ({about})"
+
+
+async def _all(ask: Callable[..., Any], items: Callable[[Any], Sequence[T]]) -> list[T]:
+    """All pages of a list, as far as they can be meant."""
+    found: list[T] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await ask(cursor=cursor)
+        found += items(page)
+        cursor = page.next_cursor
+        if not cursor or len(found) >= _MOST:
+            break
+    return found[:_MOST]
