@@ -17,11 +17,12 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.app import gateway
 from nacre.app.counts import Traffic
 from nacre.app.delivery import Answer, Delivery
+from nacre.app.exchanges import Exchanges
 from nacre.app.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox, Why, name_of
 from nacre.app.manners import Manners
 from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
-from nacre.channels.lost import Doubtful, Gone
+from nacre.channels.lost import Absent, Doubtful, Gone, Later
 from nacre.entries import Message, ToolCall
 from nacre.errors import ChannelError, ProviderError, Refused, SessionBusy
 from nacre.sessions import Sessions
@@ -261,12 +262,54 @@ def test_a_channel_counts_as_reached_when_an_answer_has_come_to_its_end_in_any_w
     async def run() -> None:
         with nacre.open(root) as sessions:
             inbox = Inbox(sessions)
-            delivery = Delivery({"line": Left([], enough=0)}, inbox, Traffic())
+            delivery = Delivery({"line": Left([], enough=0)}, inbox, Traffic(), Exchanges())
             await inbox.add(words("hi"))
             await delivery.tell(words("hi"), Answer("re"))
             assert (len(inbox), delivery.reaches("line")) == (0, True)
 
     anyio.run(run)
+
+
+def test_an_answer_that_has_to_wait_lets_those_for_other_chats_go_first_and_keeps_its_order(root: Path) -> None:
+    class Waiting(Line):
+        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+            if to.sender == "away" and len(self.sent) < 2:
+                raise Later("too many messages for this chat", wait=0.001)
+            await super().send(to, text, id=id)
+
+    def to(sender: str, text: str) -> Arrived:
+        return Arrived(channel="line", chat=sender, sender=sender, id=text, text=text)
+
+    async def run() -> list[tuple[str, str]]:
+        line = Waiting([to("away", "1"), to("away", "2"), to("ann", "3"), to("bob", "4")], enough=4)
+        with nacre.open(root) as sessions:
+            await serve(sessions, line, until_closed=True)
+        return line.sent
+
+    sent = anyio.run(run)
+    assert sorted(sent[:2]) == [("ann", "re: 3"), ("bob", "re: 4")]
+    assert sent[2:] == [("away", "re: 1"), ("away", "re: 2")]
+
+
+def test_who_is_absent_for_too_long_is_gone(root: Path) -> None:
+    class Empty(Line):
+        tried = 0
+
+        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+            self.tried += 1
+            raise Absent("nobody is there")
+
+    async def run() -> int:
+        line = Empty([], enough=0)
+        with nacre.open(root) as sessions:
+            inbox = Inbox(sessions)
+            delivery = Delivery({"line": line}, inbox, Traffic(), Exchanges(), absence=0.01)
+            await inbox.add(words("hi"))
+            await delivery.tell(words("hi"), Answer("re"))
+            assert len(inbox) == 0
+        return line.tried
+
+    assert anyio.run(run) > 1
 
 
 def test_what_is_said_to_a_flood_is_tried_once(root: Path) -> None:

@@ -394,8 +394,10 @@ def test_it_shows_that_it_is_at_work(scene: Scene) -> None:
         async with running(channel, heard):
             await alice.say(room, "hello")
             (arrived,) = await heard.until(1)
-            assert await typing() == [made.user]
-            await channel.send(arrived, "hi", id="a")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(channel.show_typing, arrived)
+                assert await typing() == [made.user]
+                tasks.cancel_scope.cancel()
             assert await typing() == []
 
     scene(run)

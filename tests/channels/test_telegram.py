@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from nacre.channels.channel import Arrived
-from nacre.channels.lost import Gone, Patience
+from nacre.channels.lost import Gone, Later, Patience
 from nacre.channels.telegram import Config, Telegram
 from nacre.channels.telegram_text import marked_up
 from nacre.errors import ChannelError, ConfigError
@@ -135,7 +135,7 @@ class Fake:
             return Reply({"ok": False, "error_code": 404, "description": "Not Found"}, status=404)
         if method == "getMe":
             return Reply({"ok": True, "result": {"id": 42, "is_bot": True, "username": "NacreBot", "first_name": "N"}})
-        if method == "sendMessage":
+        if method in ("sendMessage", "sendChatAction"):
             return self._sent(request)
         self.updates = [update for update in self.updates if _number(update) >= request.body["offset"]]
         return Reply({"ok": True, "result": self.updates}) if self.updates else Reply(how="hold")
@@ -171,9 +171,9 @@ def test_what_was_not_accepted_comes_again_under_the_same_id_and_what_was_does_n
     anyio.run(run)
 
 
-async def polled(paths: Callable[[str], list[Request]], count: int) -> None:
+async def polled(paths: Callable[[str], list[Request]], count: int, method: str = "getUpdates") -> None:
     with anyio.fail_after(PATIENT):
-        while len(paths("getUpdates")) < count:
+        while len(paths(method)) < count:
             await anyio.lowlevel.checkpoint()
 
 
@@ -275,10 +275,29 @@ def refused(status: int, text: str, **parameters: Any) -> Reply:
     return Reply({"ok": False, "error_code": status, "description": text, "parameters": parameters}, status=status)
 
 
-def test_telegram_is_obeyed_when_it_asks_to_wait(tmp_path: Path) -> None:
-    bodies, waits = sending(tmp_path, [refused(429, "Too Many Requests: retry after 17", retry_after=17), OK], "words")
-    assert [body["text"] for body in bodies] == ["words", "words"]
-    assert 17.0 in waits
+def test_who_sends_is_told_when_telegram_asks_to_wait_and_nobody_else_waits(tmp_path: Path) -> None:
+    with pytest.raises(Later, match="wait 17 seconds") as raised:
+        sending(tmp_path, [refused(429, "Too Many Requests: retry after 17", retry_after=17)], "words")
+    assert raised.value.wait == 17.0
+
+
+def test_typing_is_shown_until_it_is_cancelled_and_a_refusal_of_it_is_no_matter(tmp_path: Path) -> None:
+    async def run() -> list[Any]:
+        to = Arrived(channel="telegram", chat="-7", thread="3", sender="7", id="-7.1", text="?")
+        replies = iter([OK, refused(403, "Forbidden")])
+        async with scripted(Fake([], lambda _: next(replies))) as server:
+            channel = bot(server.address, tmp_path)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(channel.show_typing, to)
+                    await polled(server.paths, 1, "sendChatAction")
+                    tasks.cancel_scope.cancel()
+                await channel.show_typing(to)
+            finally:
+                await channel.close()
+            return [request.body for request in server.paths("sendChatAction")]
+
+    assert anyio.run(run) == [{"chat_id": "-7", "action": "typing", "message_thread_id": 3}] * 2
 
 
 def test_markup_that_telegram_does_not_take_is_sent_as_plain_text(tmp_path: Path) -> None:

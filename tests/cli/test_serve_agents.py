@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 import nacre as library
+from tests.channels.irc_peers import person
 from tests.channels.servers import Server, ngircd
-from tests.channels.test_irc import person
 from tests.cli.conftest import Nacre
 from tests.cli.daemons import PROGRAM, Daemon, Models, configure, daemon, environment
 

@@ -16,7 +16,7 @@ SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 LONG = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds that a turn may take."""
 
-Refusal = Literal["stranger", "rate", "full"]
+Refusal = Literal["stranger", "rate", "loop", "full"]
 
 
 class Spread:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import anyio
 
 from nacre.app.counts import Traffic
+from nacre.app.exchanges import Exchanges
 from nacre.app.inbox import Inbox, Why, name_of
 from nacre.channels.channel import Arrived, Channel, again
-from nacre.channels.lost import Doubtful, Gone
+from nacre.channels.lost import Absent, Doubtful, Gone, Later
 from nacre.errors import ChannelError, NacreError, StoreError
 
 logger = logging.getLogger(__name__)
@@ -23,6 +25,10 @@ CLOCK = "schedule"
 """The channel that is a clock."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _MOST_BUGS, _MOST_DOUBTS = 5, 3
+_ABSENCE = 60.0
+
+Outcome = Literal["over", "again", "later"]
+"""What an attempt led to: the end of it, another attempt before all others, or one when others had their turn."""
 
 
 class Answer(NamedTuple):
@@ -35,8 +41,17 @@ class Answer(NamedTuple):
 class Delivery:
     """Sends answers, and closes their messages in the inbox."""
 
-    def __init__(self, channels: Mapping[str, Channel], inbox: Inbox, traffic: Traffic) -> None:
-        self._channels, self._inbox, self._traffic = channels, inbox, traffic
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        inbox: Inbox,
+        traffic: Traffic,
+        exchanges: Exchanges,
+        *,
+        absence: float = _ABSENCE,
+    ) -> None:
+        self._absence = absence
+        self._channels, self._inbox, self._traffic, self._exchanges = channels, inbox, traffic, exchanges
         self._sending: dict[tuple[str, str], anyio.Lock] = {}
         self._away: set[str] = set()
 
@@ -64,31 +79,48 @@ class Delivery:
             logger.exception("a notice could not be sent", extra={"channel": arrived.channel})
 
     async def _send(self, arrived: Arrived, answer: Answer) -> None:
-        """Send an answer until it is taken; one that its server fails on again and again lets others go first."""
+        """Send an answer until it is taken; one that its server fails on again and again lets others go first.
+
+        A recipient who cannot be reached now keeps only the answers of the same chat waiting.
+        """
         text, case = "", _Case()
         while True:
-            async with self._in_turn(arrived):
-                text = text or await self._marked(arrived, answer.text)
-                while not (is_over := await self._tried(arrived, text, answer, case)) and case.doubts < _MOST_DOUBTS:
-                    await case.pause()
-            if is_over:
+            async with self._in_turn(arrived.channel, arrived.chat):
+                outcome: Outcome = "later"
+                while outcome == "later":
+                    async with self._alone(arrived):
+                        text = text or await self._marked(arrived, answer.text)
+                        outcome = await self._tried(arrived, text, answer, case)
+                        while outcome == "again" and case.doubts < _MOST_DOUBTS:
+                            await case.pause()
+                            outcome = await self._tried(arrived, text, answer, case)
+                    if outcome == "later":
+                        await case.pause()
+            if outcome == "over":
                 return
             await case.pause()
 
-    async def _tried(self, arrived: Arrived, text: str, answer: Answer, case: _Case) -> bool:
-        """Send an answer, and close its words; False if it is to be tried again."""
+    async def _tried(self, arrived: Arrived, text: str, answer: Answer, case: _Case) -> Outcome:
+        """Send an answer, and close its words unless it is to be tried again."""
         channel = arrived.channel
         without: Why | None = "failed" if answer.failed else None
         try:
             await self._channels[channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.answer")
             self._traffic.answered[channel] += 1
+            self._exchanges.answer(arrived)
+        except Later as error:
+            if not (isinstance(error, Absent) and case.is_absent(self._absence)):
+                logger.info("an answer has to wait for its recipient", extra={"channel": channel})
+                case.least = error.wait
+                return "later"
+            logger.warning("an answer cannot be delivered: its recipient is gone", extra={"channel": channel})
         except Gone:
             logger.warning("an answer cannot be delivered: its recipient is gone", extra={"channel": channel})
         except ChannelError as error:
             logger.warning("an answer could not be sent; retrying", extra={"channel": channel, "error": str(error)})
             self._away.add(channel)
             if not (isinstance(error, Doubtful) and case.is_hopeless(self._taken(channel))):
-                return False
+                return "again"
             logger.warning(
                 "an answer was given up: the server accepts others but not this one", extra={"channel": channel}
             )
@@ -98,16 +130,25 @@ class Delivery:
             logger.exception("an answer could not be sent", extra={"channel": channel})
             case.bugs += 1
             if case.bugs < _MOST_BUGS:
-                return False
+                return "again"
             without = "failed"
         self._away.discard(channel)
         await self._close(arrived, without)
-        return True
+        return "over"
 
     @asynccontextmanager
-    async def _in_turn(self, arrived: Arrived) -> AsyncIterator[None]:
-        """One answer at a time: in a chat, for their order; where a repeat is seen, so that a crash makes only one."""
-        where = (arrived.channel, arrived.chat if self._is_exact(arrived) else "")
+    async def _alone(self, arrived: Arrived) -> AsyncIterator[None]:
+        """Send one answer at a time where a repeat is seen, so that a crash makes only one."""
+        if self._is_exact(arrived):
+            yield
+            return
+        async with self._in_turn(arrived.channel, ""):
+            yield
+
+    @asynccontextmanager
+    async def _in_turn(self, channel: str, chat: str) -> AsyncIterator[None]:
+        """One answer at a time in a chat, for their order."""
+        where = (channel, chat)
         lock = self._sending.setdefault(where, anyio.Lock())
         try:
             async with lock:
@@ -143,7 +184,9 @@ class _Case:
 
     def __init__(self) -> None:
         self.bugs = self.doubts = 0
+        self.least = 0.0
         self._wait = _FIRST_WAIT
+        self._absent: float | None = None
         self._taken = self._passed_over = 0
 
     def is_hopeless(self, taken: int) -> bool:
@@ -152,9 +195,16 @@ class _Case:
         self.doubts, self._taken = self.doubts + 1, taken
         return self._passed_over >= _MOST_DOUBTS
 
+    def is_absent(self, most: float) -> bool:
+        """Note that its recipient is not there; True if that has been so for more than so many seconds."""
+        now = time.monotonic()
+        self._absent = now if self._absent is None else self._absent
+        return now - self._absent > most
+
     async def pause(self) -> None:
-        """Wait before the next attempt, each time longer."""
-        await anyio.sleep(self._wait)
+        """Wait before the next attempt, each time longer, and as long as its server asks."""
+        await anyio.sleep(max(self._wait, self.least))
+        self.least = 0.0
         self._wait = min(2 * self._wait, _LONGEST_WAIT)
 
 

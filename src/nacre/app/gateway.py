@@ -16,12 +16,14 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Event
 from nacre.app.counts import Refusal, Traffic
 from nacre.app.delivery import CLOCK, Answer, Delivery, id_of, patiently
+from nacre.app.exchanges import Exchanges
 from nacre.app.inbox import Inbox, name_of
 from nacre.app.leftovers import Leftovers
 from nacre.app.lines import Lines
 from nacre.app.manners import Manners
 from nacre.app.rates import Rates
 from nacre.app.turnstile import Turnstile
+from nacre.app.typing import Typing
 from nacre.channels.channel import Arrived, Channel, key_of
 from nacre.entries import Message
 from nacre.errors import (
@@ -44,6 +46,10 @@ _AT_ONCE = ("/help", "/start", "/status", "/stop")
 _MOST_WAITING = 64
 TOO_FAST = "You are sending messages faster than I can answer; please wait a minute. Messages until then are ignored."
 TOO_MUCH = "Too many messages are waiting; please try again in a moment. Your last message was not accepted."
+NO_PAUSE = (
+    "We have exchanged many messages without a pause, as two programs would; I will answer again after a minute in "
+    "which you write nothing."
+)
 NOTHING = "I have no answer to that."
 SILENT = "I cannot answer now: the model does not answer. Please try again later."
 BROKEN = "I cannot answer now: an internal error occurred. The log of the server has the details."
@@ -74,6 +80,7 @@ class Gateway:
         earlier: Callable[[Arrived, str], str | None] = lambda *_: None,
         turns: int = 32,
         turnstile: Turnstile | None = None,
+        exchanges: Exchanges | None = None,
     ) -> None:
         self._channels = {channel.name: channel for channel in channels}
         self._inbox = inbox
@@ -91,7 +98,9 @@ class Gateway:
         self._over = anyio.Event()
         self._running: set[str] = set()
         self.traffic = Traffic()
-        self._delivery = Delivery(self._channels, inbox, self.traffic)
+        self._exchanges = exchanges or Exchanges()
+        self._delivery = Delivery(self._channels, inbox, self.traffic, self._exchanges)
+        self._typing = Typing(self._channels)
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
         """Answer what an earlier run left open, and then serve until it is to end, and what is begun has ended."""
@@ -157,6 +166,8 @@ class Gateway:
             return
         if arrived.channel != CLOCK and not self._rates.allow(arrived, manners.per_minute):
             self._refuse(arrived, "rate", TOO_FAST)
+        elif arrived.channel != CLOCK and not self._exchanges.allow(arrived):
+            self._refuse(arrived, "loop", NO_PAUSE)
         elif self._lines.length(self._key(arrived)) >= _MOST_WAITING:
             self._refuse(arrived, "full", TOO_MUCH)
         elif await self._kept(arrived) if manners.keeps else self._inbox.is_new(arrived):
@@ -173,7 +184,7 @@ class Gateway:
 
     def _refuse(self, arrived: Arrived, why: Refusal, text: str) -> None:
         self.traffic.refused[arrived.channel, why] += 1
-        if why != "rate" or self._refusals.allow(arrived, 1):
+        if why == "full" or self._refusals.allow(arrived, 1):
             # A flood is told once a minute that it is one; more would be a flood of our own.
             self._start(self._delivery.remark, arrived, text)
 
@@ -230,7 +241,8 @@ class Gateway:
         try:
             if command is not None:
                 return Answer(await self._obeyed(arrived, lambda: command(key, room)))
-            message = await self._delivered(room.kernel, inbound)
+            with self._typing.show(self._tasks, arrived):
+                message = await self._delivered(room.kernel, inbound)
             return Answer("" if self._leftovers.is_told(room.sessions, key, inbound.id) else _text(message))
         except Stopped:
             return Answer("")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -59,6 +59,14 @@ class Channel(Protocol):
 
     async def close(self) -> None:
         """Release everything; twice is harmless."""
+
+
+@runtime_checkable
+class Typist(Protocol):
+    """A channel that can show that an answer is being written."""
+
+    async def show_typing(self, to: Arrived) -> None:
+        """Show it until cancelled; what fails is left out."""
 
 
 AGAIN = "(again) "

@@ -7,7 +7,7 @@ import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from anyio.abc import ByteStream
 
 from nacre.channels.addressing import addressed
 from nacre.channels.channel import Accept, Arrived, again
-from nacre.channels.irc_lines import Line, fold, plain
-from nacre.channels.irc_link import Config, Link, Pace
-from nacre.channels.lost import Attempts, Doubtful, Doubts, Gone, Lost, Patience
+from nacre.channels.irc_lines import Line, plain
+from nacre.channels.irc_link import REAL_NAME, Config, Link, Pace, is_from_program
+from nacre.channels.irc_people import People, Person
+from nacre.channels.lost import Absent, Attempts, Doubtful, Doubts, Gone, Lost, Patience
 from nacre.channels.table import needed, secret, variable
 from nacre.channels.waiting import Waiting
 from nacre.errors import ChannelError, ConfigError, NacreError
@@ -32,6 +33,11 @@ _CONNECT = 30.0
 _STEADY = 30.0
 _MOST_WAITING = 10_000
 _ACTION = "\x01ACTION "
+_MARK = "| "
+"""Begins every line of an answer in a channel but its first."""
+_ADDRESSED, _PAUSE = 2, 120.0
+"""So many answers in a row address the same person by name; a row ends with a pause of so many seconds."""
+_TYPING = 3.0
 
 
 class Irc:
@@ -63,6 +69,8 @@ class Irc:
         self._change = anyio.Event()
         self._waited = float("-inf")
         self._doubts = Doubts()
+        self._people = People()
+        self._rows: dict[tuple[str, str], tuple[int, float]] = {}
 
     @property
     def is_up(self) -> bool:
@@ -86,42 +94,82 @@ class Irc:
         """Send an answer to the chat it belongs to; the server has it when this returns."""
         if id in self._doubts:
             text = again(text)
-        if _is_channel(to.chat):
-            target, text = to.chat, f"{to.shown}: {text}" if to.shown else text
-        else:
-            target = to.shown or to.sender or to.chat
-        if not target or not target.isprintable() or " " in target or target.startswith(":"):
-            raise Gone(f"{target!r} is not a valid name on IRC")
         with self._doubts.about(id):
-            await self._insist(text, target)
+            link = await self._linked()
+            target = await self._target(link, to)
+            head, mark = self._address(link, to)
+            try:
+                await link.say(text, target, head=head, mark=mark)
+            except Lost as error:
+                raise Doubtful(
+                    f"{self._config.host} {error}; it is not known how much of the message was sent"
+                ) from error
+            except Absent:
+                self._people.leave(link.folded(target))
+                raise
+
+    async def show_typing(self, to: Arrived) -> None:
+        """Show that an answer is being written, until cancelled."""
+        link = self._link
+        if link is None:
+            return
+        with suppress(ChannelError, Lost):
+            target = await self._target(link, to)
+            try:
+                while True:
+                    await link.show_typing(target, "active")
+                    await anyio.sleep(_TYPING)
+            finally:
+                with anyio.move_on_after(_TYPING, shield=True):
+                    await link.show_typing(target, "done")
 
     async def close(self) -> None:
         """Nothing is open but while it runs."""
 
     # ---- words out
 
-    async def _insist(self, text: str, target: str) -> None:
-        """Say it; somebody who is not there is waited for, since people come back after an outage as we do."""
-        attempts = Attempts(self._patience)
-        while True:
-            link = await self._linked()
-            try:
-                return await link.say(text, target)
-            except Lost as error:
-                raise Doubtful(
-                    f"{self._config.host} {error}; it is not known how much of the message was sent"
-                ) from error
-            except Gone:
-                if not self._may_wait():
-                    raise
-            await attempts.wait()
+    async def _target(self, link: Link, to: Arrived) -> str:
+        """Where an answer goes: to the channel, or to who asked, under the nick that they have now.
 
-    def _may_wait(self) -> bool:
-        """Whether there is still time to wait for people: all answers wait meanwhile, so it is a while in ten."""
-        now, outage = time.monotonic(), self._patience.outage
-        if now > self._waited + 10 * outage:
-            self._waited = now
-        return now < self._waited + outage
+        Somebody who was out of sight meanwhile is the same if user and host are: a nick may have changed hands.
+        """
+        if _is_channel(to.chat):
+            return _valid(to.chat)
+        person = self._people.who_said(to.sender, link.folded(to.shown))
+        if person is None:
+            return _valid(to.shown or to.sender or to.chat)
+        if not person.is_here:
+            try:
+                found = await link.look_up(person.nick)
+            except Lost as error:
+                raise ChannelError(f"{self._config.host} {error}, and nothing was sent") from error
+            if found is None or found.mask != person.mask:
+                raise Absent(f"{person.nick!r} on {self._config.host} is not there, or is somebody else by now")
+        return person.nick
+
+    def _address(self, link: Link, to: Arrived) -> tuple[str, str]:
+        """How the lines of an answer begin: in a channel the first with the name of who asked, the others with a mark.
+
+        After some answers in a row the first line shows the name and does not address it: if it is a program that
+        asks because it is addressed, it stops here, however slow it is, and a person misses nothing.
+        """
+        if not _is_channel(to.chat):
+            return "", ""
+        person = self._people.who_said(to.sender, link.folded(to.shown))
+        name = person.nick if person is not None else to.shown
+        row, _ = self._rows.pop((to.chat, to.sender), (0, 0.0))
+        self._rows[to.chat, to.sender] = row + 1, time.monotonic()
+        while len(self._rows) > _MOST_WAITING:
+            del self._rows[next(iter(self._rows))]
+        if not name:
+            return _MARK, _MARK
+        return (f"{name}: " if row < _ADDRESSED else f"({name}) "), _MARK
+
+    def _note_row(self, chat: str, sender: str) -> None:
+        """End a row of answers if somebody who asks again has paused before."""
+        _, since = self._rows.get((chat, sender), (0, 0.0))
+        if time.monotonic() - since > _PAUSE:
+            self._rows.pop((chat, sender), None)
 
     async def _linked(self) -> Link:
         with anyio.move_on_after(self._patience.outage):
@@ -137,6 +185,10 @@ class Irc:
         attempts = Attempts(self._patience)
         while True:
             arrived = await self._waiting.first()
+            if await self._is_from_program(arrived):
+                logger.info("a message of a bot was ignored", extra={"channel": self.name})
+                self._waiting.done()
+                continue
             try:
                 await accept(arrived)
             except NacreError as error:
@@ -148,6 +200,26 @@ class Irc:
             self._waiting.done()
             attempts.succeeded()
 
+    async def _is_from_program(self, arrived: Arrived) -> bool:
+        """Whether a message is one of a program: two that answer each other would never end.
+
+        The server says who is a bot, and the real name who is an agent of ours; each person is looked up once.
+        """
+        link = self._link
+        if link is None or not arrived.shown:
+            return False
+        person = self._people.who_said(arrived.sender, link.folded(arrived.shown))
+        if person is not None and person.is_program is not None:
+            return person.is_program
+        try:
+            found = await link.look_up(arrived.shown)
+        except Lost:
+            return False
+        is_program = found is not None and (found.is_bot or found.real_name == REAL_NAME)
+        if person is not None:
+            person.is_program = is_program
+        return is_program
+
     def _hear(self, link: Link, line: Line) -> None:
         if len(self._waiting) >= _MOST_WAITING:
             logger.warning("too many messages are waiting, and some were dropped", extra={"channel": self.name})
@@ -156,14 +228,21 @@ class Irc:
 
     def _arrived(self, link: Link, line: Line) -> Arrived | None:
         """What a line says to the bot; None if it says nothing, or is not for it."""
-        sender = self._sender(link, line)
         target, said = line.param(0), line.param(1)
-        if not sender or link.is_me(line.nick) or len(line.params) != 2:  # noqa: PLR2004 - to whom, and what
+        if not line.nick or link.is_me(line.nick) or len(line.params) != 2:  # noqa: PLR2004 - to whom, and what
+            return None
+        if is_from_program(line):
             return None
         text = _to_me(link, self._config.nick, said) if target[:1] in link.kinds else _said(said)
         if not text or not (target[:1] in link.kinds or link.is_me(target)):
             return None
-        chat = fold(target, link.mapping) if target[:1] in link.kinds else sender
+        person = self._people.hear(link.folded(line.nick), shown=line.nick, mask=line.mask)
+        sender = self._sender(link, line, person)
+        if not sender:
+            return None
+        self._people.remember(sender, link.folded(line.nick), person)
+        chat = link.folded(target) if target[:1] in link.kinds else sender
+        self._note_row(chat, sender)
         return Arrived(
             channel=self.name,
             account=self.account,
@@ -172,15 +251,14 @@ class Irc:
             id=self._id(line),
             text=text,
             shown=line.nick,
-            handle=line.nick if self._config.identify == "nick" else "",
+            handle=person.handle if self._config.identify == "nick" else "",
         )
 
-    def _sender(self, link: Link, line: Line) -> str:
+    def _sender(self, link: Link, line: Line, person: Person) -> str:
         if self._config.identify == "account":
             return line.tags.get("account", "")
-        nick = fold(line.nick, link.mapping)
         # Only the server knows which nicks are the same, and whoever looks at a list or a key cannot ask it.
-        return next((name for name in self._named if fold(name, link.mapping) == nick), nick)
+        return next((name for name in self._named if link.folded(name) == person.name), person.name)
 
     def _id(self, line: Line) -> str:
         """The server's name for a line, else one made of what is known: who, where, what and when."""
@@ -209,7 +287,12 @@ class Irc:
 
     async def _serve(self, stream: ByteStream) -> None:
         link = Link(
-            stream, self._config, password=self._password, pace=self._pace, hear=lambda line: self._hear(link, line)
+            stream,
+            self._config,
+            password=self._password,
+            pace=self._pace,
+            people=self._people,
+            hear=lambda line: self._hear(link, line),
         )
         failure: Lost | ConfigError | None = None
         try:
@@ -223,6 +306,7 @@ class Irc:
                 tasks.cancel_scope.cancel()
         finally:
             self._link = None
+            self._people.lose_sight()
         if failure is not None:
             raise failure
 
@@ -263,6 +347,13 @@ def _password(config: Config, name: str) -> str:
     section, known = f"channels.{name}", variable(name, "PASSWORD")
     found = secret(config.password_file, known, section=section, key="password_file")
     return needed(found, section=section, key="password_file", variable=known) if config.login else found
+
+
+def _valid(target: str) -> str:
+    """A name that a message can be sent to; raises Gone."""
+    if not target or not target.isprintable() or " " in target or target.startswith(":"):
+        raise Gone(f"{target!r} is not a valid name on IRC")
+    return target
 
 
 def _is_channel(chat: str) -> bool:

@@ -34,6 +34,11 @@ class Line(Struct, frozen=True, kw_only=True):
         nick, mark, _ = self.prefix.partition("!")
         return nick if mark else ""
 
+    @property
+    def mask(self) -> str:
+        """The sender's `user@host`."""
+        return self.prefix.partition("!")[2]
+
     def param(self, at: int) -> str:
         return self.params[at] if -len(self.params) <= at < len(self.params) else ""
 
@@ -79,13 +84,19 @@ def fold(name: str, mapping: str) -> str:
     return folded.translate(_CASES.get(mapping, {}))
 
 
-def outgoing(text: str, target: str, nick: str) -> list[str]:
-    """The lines that say a text to somebody, each short enough to be relayed whole."""
+def outgoing(text: str, target: str, nick: str, *, head: str = "", mark: str = "") -> list[str]:
+    """The lines that say a text to somebody, each short enough to be relayed whole.
+
+    The first begins with `head`, all others with `mark`: in a channel, no line may begin with what the text says
+    there, since a program may take it for a message or a command to itself.
+    """
     command = f"PRIVMSG {target} :"
     relayed = len(f":!@ {command}\r\n".encode()) + utf8(nick) + _USER + _HOST
+    room = LONGEST_LINE - relayed - max(utf8(head), utf8(mark))
     # A tab is no character of a line, but spaces at its beginning may be Python.
     lines = clean(text).replace("\t", "    ").split("\n")
-    return [command + piece for line in lines for piece in split(line, LONGEST_LINE - relayed, size=utf8)]
+    pieces = [piece for line in lines for piece in split(line, room, size=utf8)]
+    return [f"{command}{mark if number else head}{piece}" for number, piece in enumerate(pieces)]
 
 
 def _leading(text: str, mark: str) -> tuple[str, str]:

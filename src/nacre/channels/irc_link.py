@@ -14,9 +14,11 @@ from typing import Annotated, Literal
 import anyio
 from anyio.abc import ByteStream
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from nacre.channels.irc_lines import Incoming, Line, fold, outgoing, plain
-from nacre.channels.lost import Gone, Lost
+from nacre.channels.irc_people import People, Whois
+from nacre.channels.lost import Absent, Lost
 from nacre.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,9 @@ _CAPABILITIES = frozenset({"account-tag", "message-tags", "server-time"})
 _NOT_JOINED = frozenset({"403", "405", "471", "473", "474", "475", "476", "477"})
 _NOT_SENT = frozenset({"401", "403", "404"})
 _SASL_FAILED = frozenset({"902", "904", "905", "906", "908"})
+_BOT_TAGS = frozenset({"bot", "draft/bot", "inspircd.org/bot"})
+REAL_NAME = "AI agent (nacre)"
+"""Shows everybody that this is a program, and other agents of ours that it is one of them."""
 _NICKS = 9
 _CHUNK = 400
 _SOON = 10.0
@@ -57,12 +62,21 @@ class Pace(Struct, frozen=True, kw_only=True):
 class Link:
     """A connection from its first line to its last."""
 
-    def __init__(
-        self, stream: ByteStream, config: Config, *, password: str, pace: Pace, hear: Callable[[Line], None]
+    def __init__(  # noqa: PLR0913 - each is one thing that it joins
+        self,
+        stream: ByteStream,
+        config: Config,
+        *,
+        password: str,
+        pace: Pace,
+        people: People,
+        hear: Callable[[Line], None],
     ) -> None:
         self.nick = config.nick
         self.mapping, self.kinds = "rfc1459", "#&"
         self.registered = anyio.Event()
+        self._people, self._bot_mode = people, ""
+        self._whois: dict[str, Whois] = {}
         self._stream, self._config, self._password, self._pace, self._hear = stream, config, password, pace, hear
         self._offered: set[str] = set()
         self._taken: set[str] = set()
@@ -103,17 +117,35 @@ class Link:
         logger.info("the IRC server does not respond; disconnecting", extra={"host": self._config.host})
         await anyio.aclose_forcefully(self._stream)
 
-    async def say(self, text: str, target: str) -> None:
-        """Say something to somebody; when it returns, the server has it. Raises Lost, or Gone if nobody is there."""
-        name = self._folded(target)
+    async def say(self, text: str, target: str, *, head: str = "", mark: str = "") -> None:
+        """Say something to somebody; when it returns, the server has it. Raises Lost, or Absent if nobody is there.
+
+        The first line begins with `head`, all others with `mark`.
+        """
+        name = self.folded(target)
         async with self._turn_of(name):
             self._refused.pop(name, None)
-            for line in outgoing(text, target, self.nick):
+            for line in outgoing(text, target, self.nick, head=head, mark=mark):
                 await self._turn()
                 await self._write(line)
             await self._fence()
             if reason := self._refused.pop(name, ""):
-                raise Gone(f"{target!r} on {self._config.host} cannot be written to: {reason}")
+                raise Absent(f"{target!r} on {self._config.host} cannot be written to: {reason}")
+
+    async def show_typing(self, target: str, state: Literal["active", "done"]) -> None:
+        """Show somebody whether an answer is being written, where the server passes that on. Raises Lost."""
+        if "message-tags" in self._taken:
+            await self._write(f"@+typing={state} TAGMSG {target}")
+
+    async def look_up(self, nick: str) -> Whois | None:
+        """What the server tells of somebody; None if there is nobody, or it tells nothing. Raises Lost."""
+        name = self.folded(nick)
+        async with self._turn_of(name):
+            self._whois.pop(name, None)
+            await self._turn()
+            await self._write(f"WHOIS {nick}")
+            await self._fence()
+            return self._whois.pop(name, None)
 
     @asynccontextmanager
     async def _turn_of(self, name: str) -> AsyncIterator[None]:
@@ -127,7 +159,11 @@ class Link:
                 self._turns.pop(name, None)
 
     def is_me(self, nick: str) -> bool:
-        return self._folded(nick) == self._folded(self.nick)
+        return self.folded(nick) == self.folded(self.nick)
+
+    def folded(self, name: str) -> str:
+        """A nick or a channel as the server compares it."""
+        return fold(name, self.mapping)
 
     # ---- the way in
 
@@ -135,7 +171,7 @@ class Link:
         await self._write("CAP LS 302")
         if self._password and not self._config.login:
             await self._write(f"PASS :{self._password}")
-        await self._write(f"NICK {self.nick}", f"USER {self._config.nick} 0 * :{self._config.nick}")
+        await self._write(f"NICK {self.nick}", f"USER {self._config.nick} 0 * :{REAL_NAME}")
 
     async def _received(self) -> bytes:
         data = await _alive(self._stream.receive())
@@ -162,8 +198,10 @@ class Link:
                 self._learn(line.params[1:-1])
             case "376" | "422":
                 await self._enter()
-            case "NICK" | "JOIN" | "PART" | "KICK":
+            case "NICK" | "JOIN" | "PART" | "KICK" | "QUIT":
                 self._follow(line)
+            case "311" | "335":
+                self._learn_of(line)
             case "432" | "433" | "436" | "437":
                 await self._rename(line)
             case "ERROR":
@@ -203,11 +241,13 @@ class Link:
         if self._config.identify == "account" and "account-tag" not in self._taken:
             raise ConfigError(f"{self._config.host} does not report accounts: set channels.irc.identify to 'nick'")
         self.registered.set()
+        if self._bot_mode:
+            await self._write(f"MODE {self.nick} +{self._bot_mode}")
         await self._join()
 
     async def _join(self) -> None:
         for channel in self._config.channels:
-            if self._folded(channel.split()[0]) not in self._joined:
+            if self.folded(channel.split()[0]) not in self._joined:
                 await self._write(f"JOIN {channel}")
 
     async def _tend(self) -> None:
@@ -225,14 +265,25 @@ class Link:
                     self.mapping = mapping
                 case ["CHANTYPES", kinds]:
                     self.kinds = kinds
+                case ["BOT", mode]:
+                    self._bot_mode = mode
                 case _:
                     pass
 
+    def _learn_of(self, line: Line) -> None:
+        """What is told of somebody: user, host and real name, and then perhaps that it is a bot."""
+        name, known = self.folded(line.param(1)), self._whois.get(self.folded(line.param(1)))
+        if line.command == "311":
+            self._whois[name] = Whois(mask=f"{line.param(2)}@{line.param(3)}", real_name=line.param(-1))
+        elif known is not None:
+            self._whois[name] = replace(known, is_bot=True)
+
     def _follow(self, line: Line) -> None:
-        channel = self._folded(line.param(0))
+        channel, nick = self.folded(line.param(0)), self.folded(line.nick)
         match line.command:
             case "KICK" if self.is_me(line.param(1)):
                 self._joined.discard(channel)
+                self._people.lose_sight()
                 logger.warning("kicked from an IRC channel", extra={"chat": plain(channel)})
             case "NICK" if self.is_me(line.nick):
                 self.nick = line.param(0)
@@ -240,6 +291,16 @@ class Link:
                 self._joined.add(channel)
             case "PART" if self.is_me(line.nick):
                 self._joined.discard(channel)
+                self._people.lose_sight()
+            case "NICK":
+                self._people.rename(nick, self.folded(line.param(0)), shown=line.param(0))
+            case "PART" | "QUIT":
+                # Who parted may still be on the server, but we are not told any more under which nick.
+                self._people.leave(nick)
+            case "KICK":
+                self._people.leave(self.folded(line.param(1)))
+            case _:
+                pass
 
     async def _rename(self, line: Line) -> None:
         """Take another nick until the wanted one is free."""
@@ -271,12 +332,9 @@ class Link:
         if line.command == "464" or line.command in _SASL_FAILED:
             raise ConfigError(f"{self._config.host} refuses the password: see channels.irc.password_file")
         if line.command in _NOT_SENT:
-            self._refused[self._folded(line.param(1))] = plain(line.param(-1))[:200]
+            self._refused[self.folded(line.param(1))] = plain(line.param(-1))[:200]
         if line.command in _NOT_JOINED:
             logger.warning("an IRC channel cannot be joined", extra={"chat": plain(line.param(1))})
-
-    def _folded(self, name: str) -> str:
-        return fold(name, self.mapping)
 
     # ---- the way out
 
@@ -308,6 +366,11 @@ class Link:
     def _passed(self, token: str) -> None:
         if token in self._fences:
             self._fences[token].set()
+
+
+def is_from_program(line: Line) -> bool:
+    """Whether the server marks a message as one of a bot."""
+    return not _BOT_TAGS.isdisjoint(line.tags)
 
 
 def _numbered(nick: str, number: int) -> str:

@@ -26,6 +26,18 @@ class Gone(ChannelError):
     """The recipient does not exist, and a retry would not help."""
 
 
+class Later(ChannelError):
+    """Nothing was sent, for a reason that concerns this recipient alone: try again, at least `wait` seconds later."""
+
+    def __init__(self, message: str, *, wait: float = 0.0) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class Absent(Later):
+    """The recipient is not there now, and may come back."""
+
+
 class Doubtful(ChannelError):
     """It is not known whether the message was sent."""
 

@@ -30,7 +30,7 @@ _DEVICE = "nacre"
 # An event may have 65,536 bytes with all that is around the text, and the text may be in it twice.
 _LONGEST_TEXT = 20_000
 _POLL = 30.0
-_TYPING, _BRIEFLY = 30_000, 5.0
+_TYPING, _RENEWED, _BRIEFLY = 30_000, 20.0, 5.0
 _PAGE, _PAGES = 100, 50
 _TYPES = ["m.room.message", "m.room.encrypted", "m.room.member"]
 _NONE: dict[str, Any] = {"types": []}
@@ -103,7 +103,16 @@ class Matrix:
         for number, piece in enumerate(split(text, _LONGEST_TEXT, size=utf8)):
             content = answer(piece, to, html=self._html)
             await self._put(to.chat, f"{id}.{number}" if number else id, content)
-        await self._type(to.chat, typing=False)
+
+    async def show_typing(self, to: Arrived) -> None:
+        """Show that an answer is being written, until cancelled."""
+        try:
+            while True:
+                await self._type(to.chat, typing=True)
+                await anyio.sleep(_RENEWED)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._type(to.chat, typing=False)
 
     async def close(self) -> None:
         await self._api.close()
@@ -193,7 +202,6 @@ class Matrix:
     async def _hear(self, room: str, found: list[Event], accept: Accept) -> None:
         if any(event.type == "m.room.member" for event in found):
             self._crowded.pop(room, None)
-        welcome = False
         for event in found:
             if event.sender == self._me:
                 continue
@@ -201,9 +209,6 @@ class Matrix:
                 await self._tell(room)
             elif (arrived := await self._arrived(room, event)) is not None:
                 await accept(arrived)
-                welcome = welcome or self._welcome(event.sender)
-        if welcome:
-            await self._type(room, typing=True)
 
     async def _arrived(self, room: str, event: Event) -> Arrived | None:
         found = said(event, self._me)

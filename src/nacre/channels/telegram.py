@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
+import anyio
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from nacre.channels.channel import Accept, Arrived, again
 from nacre.channels.http import Api, Refusal
-from nacre.channels.lost import Attempts, Doubtful, Doubts, Gone, Lost, Patience, Unsent
+from nacre.channels.lost import Attempts, Doubtful, Doubts, Gone, Later, Lost, Patience, Unsent
 from nacre.channels.pieces import FENCE_ROOM, fenced, split, utf16
 from nacre.channels.position import Position
 from nacre.channels.table import address, needed, secret, variable
@@ -30,7 +32,7 @@ _REMEMBERED = 1000
 _STALE = 6 * 24 * 3600
 _UNKNOWN = frozenset({401, 404})
 _BAD_REQUEST, _TOO_MANY = 400, 429
-_LONGEST_WAIT = 300
+_TYPING = 4.0
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,6 +101,16 @@ class Telegram:
             self._shown[id] = number + 1
         while len(self._shown) > _REMEMBERED:
             del self._shown[next(iter(self._shown))]
+
+    async def show_typing(self, to: Arrived) -> None:
+        """Show that an answer is being written, until cancelled; Telegram shows it for five seconds each time."""
+        body: dict[str, Any] = {"chat_id": to.chat, "action": "typing"}
+        if to.thread.isdecimal():
+            body["message_thread_id"] = int(to.thread)
+        with suppress(Lost, Refusal):
+            while True:
+                await self._ask("sendChatAction", body, patience=_TYPING)
+                await anyio.sleep(_TYPING)
 
     async def close(self) -> None:
         await self._api.close()
@@ -189,22 +201,21 @@ class Telegram:
             except Lost as error:
                 raise Doubtful(f"{self._config.address} {error}; it is not known whether it was sent") from error
             except Refusal as refusal:
-                await self._obey(refusal)
+                self._judge(refusal)
             else:
                 return
             await attempts.wait()
 
-    async def _obey(self, refusal: Refusal) -> None:
-        """Wait as long as Telegram asks; raises Gone if waiting is of no use."""
+    def _judge(self, refusal: Refusal) -> Never:
+        """What a refusal means for an answer: Later, or Gone if waiting is of no use."""
         if refusal.status in _UNKNOWN:
             # The chat is there as it was, and whoever runs the bot has a new token soon.
             raise ChannelError(f"{self._config.address} rejects the bot's token, and nothing was sent") from None
         if refusal.status != _TOO_MANY:
             raise Gone(f"Telegram does not accept messages for this chat: it {refusal}") from refusal
+        # It counts messages per chat: other chats need not wait.
         wait = _asked_wait(refusal)
-        if wait > _LONGEST_WAIT:
-            raise ChannelError(f"Telegram asks to wait {wait:.0f} seconds, and nothing was sent") from refusal
-        await self._patience.sleep(wait)
+        raise Later(f"Telegram asks to wait {wait:.0f} seconds, and nothing was sent", wait=wait) from refusal
 
     async def _ask(self, method: str, body: Mapping[str, Any], *, patience: float = 30.0) -> Any:
         found = await self._api.call("POST", f"/{method}", body=body, patience=patience)
