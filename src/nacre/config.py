@@ -108,10 +108,12 @@ SETTINGS = (
     Setting("permissions.allow", "tool calls that run without asking, as shell(git status) or write_file(src/**)", ()),
     Setting("permissions.ask", "tool calls that are always asked about; wins over allow", ()),
     Setting("permissions.deny", "tool calls that never run; wins over ask and allow", ()),
+    Setting("permissions.skills", "skills whose allowed-tools run without asking while they are used, as pdf or *", ()),
     Setting("retention.archive_after", "archive a session this long after its last message, as 90d; empty: never", ""),
     Setting("retention.delete_after", "move it to the trash this long after that, as 1y; empty: never", ""),
     Setting("sandbox.kind", "sandbox for programs that tools run", "auto", ("auto", "bwrap", "landlock", "off")),
     Setting("sandbox.network", "programs that tools run may use the network", False),  # noqa: FBT003
+    Setting("sandbox.readable", "more folders that programs of tools may read, such as /opt/node", ()),
     Setting(
         "serve.prefix",
         "path on its host below which a proxy has `nacre serve`, as /nacre; empty: the root",

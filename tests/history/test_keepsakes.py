@@ -207,6 +207,12 @@ def test_the_text_of_a_skill_is_kept_as_it_was_loaded_last() -> None:
     assert again.skills == {"tidy": "new\ntext", "tidy/x.md": "a file"}
 
 
+def test_the_parts_of_a_long_skill_are_kept_beside_each_other() -> None:
+    found = kept(*loads("a", "begins", name="tidy"), *loads("b", "ends", name="tidy", offset=15_000))
+    assert found.skills == {"tidy": "begins", "tidy, from character 15000": "ends"}
+    assert split(joined("prose", found)) == ("prose", found)
+
+
 def test_what_was_not_loaded_is_not_kept() -> None:
     failed = loads("a", "no such skill", failed=True, name="tidy")
     nameless = loads("b", "text")

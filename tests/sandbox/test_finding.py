@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -11,8 +12,9 @@ from nacre.sandbox import Found, Kind, find
 from tests.sandbox.places import usable
 
 
-def found(workspace: Path, kind: Kind = "auto", hidden: tuple[Path, ...] = ()) -> Found:
-    return anyio.run(lambda: find(str(workspace), kind=kind, hidden=[str(path) for path in hidden]))
+def found(workspace: Path, kind: Kind = "auto", hidden: tuple[Path, ...] = (), readable: Sequence[str] = ()) -> Found:
+    places = [str(path) for path in hidden]
+    return anyio.run(lambda: find(str(workspace), kind=kind, hidden=places, readable=readable))
 
 
 def named(result: Found) -> str | None:
@@ -89,3 +91,8 @@ def test_a_workspace_may_lie_in_a_hidden_folder(tmp_path: Path) -> None:
     usable("auto")
     (tmp_path / "room").mkdir()
     assert named(found(tmp_path / "room", hidden=(tmp_path,)))
+
+
+def test_what_shall_be_readable_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        found(tmp_path, readable=[str(tmp_path / "none")])

@@ -62,6 +62,17 @@ def test_the_files_of_a_skill_can_be_read_and_no_others(one: Skill) -> None:
             catalogue.load("one", path)
 
 
+def test_files_are_found_without_regard_to_case_unless_two_are_meant(one: Skill) -> None:
+    (one.folder / "forms.md").write_text("forms")
+    catalogue = Catalogue([one])
+    assert catalogue.load("one", "FORMS.md") == "forms"
+    assert catalogue.load("one", "References/MORE.md") == "more"
+    (one.folder / "Forms.md").write_text("Forms")
+    assert catalogue.load("one", "Forms.md") == "Forms"
+    with pytest.raises(ToolError, match="has no file"):
+        catalogue.load("one", "FORMS.md")
+
+
 def test_an_unknown_skill_is_answered_with_those_there_are(one: Skill) -> None:
     with pytest.raises(ToolError, match="no skill 'two': there are one"):
         Catalogue([one]).load("two")

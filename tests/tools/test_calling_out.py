@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nacre.errors import ToolError
 from nacre.tools.delegate import Limits, Report, Task, delegate_tool
+from nacre.tools.output import harmless
 from nacre.tools.skill import skill_tool
 from tests.tools.scenes import output, text
+
+
+@given(
+    text=st.text(alphabet="ab \n\té\x1b", max_size=400).map(lambda text: text * 400),
+    pad=st.integers(min_value=0, max_value=40_000),
+)
+@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+def test_a_skill_of_any_length_is_read_to_its_end(text: str, pad: int) -> None:
+    whole = "x" * pad + text
+    tool = skill_tool(["a"], lambda *_: whole)
+    parts, offset = [], 0
+    while True:
+        part = output(tool, name="a", offset=offset).text
+        assert len(part) <= 16_000
+        more = re.search(r"\n\[[\d,]+ of [\d,]+ characters follow; offset=(\d+) continues\]\Z", part)
+        parts.append(part[: more.start()] if more else part)
+        if more is None:
+            break
+        offset = int(more[1])
+    assert "".join(parts) == harmless(whole)
+
+
+@pytest.mark.parametrize("offset", [-1, 3, 4])
+def test_a_skill_has_no_text_after_its_end(offset: int) -> None:
+    with pytest.raises(ToolError, match="from 0 to 2"):
+        output(skill_tool(["a"], lambda *_: "abc"), name="a", offset=offset)
 
 
 def test_a_skill_is_chosen_from_a_sorted_list_and_loaded() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nacre.agent.ports import Answer, Approval
+from nacre.agent.ports import Answer, Approval, Ask, Effect
 from nacre.entries import ToolCall
 from nacre.errors import ConfigError
 from nacre.tools.approvals import Approvals, Grounds
@@ -210,6 +210,71 @@ def test_always_keeps_the_rules_that_the_question_named() -> None:
     assert anyio.run(each) == [""] * 4
     assert kept == ["shell(git push)"]
     assert [(one.always, one.scope) for one in asked] == [(("shell(git push)",), "folder")] + [((), "folder")] * 2
+
+
+def used(grounds: Grounds, *calls: tuple[str, dict[str, Any]], ask: Ask | None = None, **state: Any) -> list[str]:
+    """What a guard says to calls, one after the other."""
+
+    async def each() -> list[str]:
+        guard = Approvals(grounds, ask=ask, **state)
+        effects: dict[str, Effect] = {"use_skill": "read", "shell": "run", "write_file": "write"}
+        return [await guard(named(name, effects[name]), ToolCall(name=name, arguments=given)) for name, given in calls]
+
+    return anyio.run(each)
+
+
+SKILLS = {"pdf": (parse_rule("shell(git *)"), parse_rule("write_file")), "web": (parse_rule("shell"),)}
+LOAD, GIT = ("use_skill", {"name": "pdf"}), ("shell", {"command": "git log"})
+
+
+def test_what_a_trusted_skill_names_runs_from_its_loading_on() -> None:
+    grounds = Grounds(skills=SKILLS, trusted_skills=("p*",), is_protected=lambda path: path == "AGENTS.md")
+    other = ("shell", {"command": "rm x"})
+    files = [("write_file", {"path": path}) for path in ("a", "AGENTS.md")]
+    assert [bool(told) for told in used(grounds, GIT, LOAD, GIT, other, *files)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("grounds", [Grounds(skills=SKILLS, trusted_skills=("*",), mode="read-only")])
+def test_no_skill_writes_in_a_conversation_that_is_read_only(grounds: Grounds) -> None:
+    assert "read-only" in used(grounds, LOAD, GIT)[1]
+
+
+def test_a_question_offers_what_the_skill_in_use_names_for_the_session() -> None:
+    kept: list[str] = []
+    asked: list[Approval] = []
+
+    async def ask(approval: Approval) -> Answer:
+        asked.append(approval)
+        return "always"
+
+    more = ("shell", {"command": "git push"})
+    assert used(Grounds(skills=SKILLS, keep=kept.extend), LOAD, GIT, more, ask=ask) == ["", "", ""]
+    assert [(one.skill, one.scope, one.always) for one in asked] == [("pdf", "session", ("shell(git *)", "write_file"))]
+    assert kept == []
+
+
+def test_a_call_that_always_asks_is_not_offered_by_a_skill() -> None:
+    asked: list[Approval] = []
+
+    async def ask(approval: Approval) -> Answer:
+        asked.append(approval)
+        return "always"
+
+    grounds = Grounds(skills=SKILLS, rules=Rules(ask=(parse_rule("shell(git *)"),)))
+    assert used(grounds, LOAD, GIT, GIT, ask=ask) == ["", "", ""]
+    assert [(one.skill, one.always) for one in asked] == [("", ())] * 2
+
+
+def test_rules_of_a_session_that_cannot_be_read_allow_nothing() -> None:
+    assert used(Grounds(), GIT, remembered=["shell(", "shell(git log)"]) == [""]
+    assert "nobody" in used(Grounds(), GIT, remembered=["shell(", "shell()"])[0]
 
 
 def test_a_protected_file_is_asked_about_in_every_mode() -> None:

@@ -154,7 +154,8 @@ class Approval(Struct, frozen=True, kw_only=True):
     """A call that a person is asked about.
 
     `change` is what it does to a file. `always` has the rules that the answer "always" would keep, in this folder or
-    this session (`scope`); without any, "always" is not offered. `task` is the delegated task that asks.
+    this session (`scope`); without any, "always" is not offered. `skill` is the skill that names these rules, and
+    `task` the delegated task that asks.
     """
 
     tool: Tool
@@ -162,6 +163,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     change: Change | None = None
     always: tuple[str, ...] = ()
     scope: Literal["folder", "session"] = "session"
+    skill: str = ""
     task: str = ""
 
 

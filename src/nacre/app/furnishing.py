@@ -15,7 +15,7 @@ from nacre.index.location import folder_of
 from nacre.memory import Memory
 from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
-from nacre.skills import Catalogue, Place, usual_places
+from nacre.skills import Catalogue, Found, Place, usual_places
 from nacre.skills import find as find_skills
 from nacre.state import state_folder
 from nacre.tools import loading
@@ -73,10 +73,10 @@ class Makings(NamedTuple):
 async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
     """Find and make all of it; in a folder that is not trusted only what reads."""
     settings, sessions, folder = makings.settings, makings.sessions, makings.folder
-    skills, notes = _skills(makings)
+    skills, places, notes = _skills(makings)
     hidden = _hidden(makings.root)
     files = Workspace(folder.path, hidden=hidden)
-    tools: list[Tool] = [*reading_tools(files)]
+    tools: list[Tool] = [*reading_tools(files, [Workspace(place, hidden=hidden) for place in places])]
     if sessions.location != ":memory:":
         sees = makings.is_guest
         tools.append(search_tool(sessions, sees=lambda one, other: one == other or not sees(one)))
@@ -88,7 +88,7 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
     if is_open:
         tools += writing_tools(files, makings.keep)
         _make(hidden, folder.path)
-        tools += await _shell(settings, folder.path, notes, hidden=hidden)
+        tools += await _shell(settings, folder.path, notes, hidden=hidden, skills=places)
         tools += [web_tool(allow=settings.texts("web.allow")), delegate_tool(makings.children)]
         if makings.memory is not None:
             tools += remembering_tools(*_remembering(makings.memory))
@@ -111,16 +111,29 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
     return Furniture(allowed, skills, system, notes, _for_guests(allowed), files, confined, prompts)
 
 
-def _skills(makings: Makings) -> tuple[Catalogue, list[str]]:
-    """The skills that may be used here, and what is wrong with others."""
+def _skills(makings: Makings) -> tuple[Catalogue, list[str], list[str]]:
+    """The skills that may be used here, the folders that tools may read for them, and what is wrong with others."""
     folder = makings.folder
     projects = dict.fromkeys((folder.path, folder.root)) if folder.is_trusted else ()
     extra = [Place(whose="project", folder=folder.root / name) for name in folder.config.skill_folders]
     places = (*extra, *usual_places(home=makings.home, user=Path.home(), projects=projects))
     found = find_skills(places, accepts=folder.follows)
     hidden = folder.config.hidden_skills
-    offered = [entry.skill for entry in found.skills if entry.skill.name not in hidden]
-    return Catalogue(offered, is_current=folder.is_current), list(found.warnings)
+    offered = [entry for entry in found.skills if entry.skill.name not in hidden]
+    catalogue = Catalogue((entry.skill for entry in offered), is_current=folder.is_current)
+    shown = dict.fromkeys(place for entry in offered if (place := _shown(entry, folder.root)))
+    return catalogue, list(shown), list(found.warnings)
+
+
+def _shown(found: Found, project: Path) -> str:
+    """The folder that is shown to tools for a skill: the place with all its skills, or for a link where it leads.
+
+    A link of a project that leads out of it could lead anywhere: "".
+    """
+    place, real = found.place.folder.resolve(), found.skill.folder.resolve()
+    if found.place.whose == "project" and not real.is_relative_to(project.resolve()):
+        return ""
+    return str(place if real.is_relative_to(place) else real)
 
 
 def _for_guests(tools: dict[str, Tool]) -> dict[str, Tool]:
@@ -179,11 +192,16 @@ def _make(hidden: list[str], place: Path) -> None:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-async def _shell(settings: Settings, place: Path, notes: list[str], *, hidden: list[str]) -> list[Tool]:
+async def _shell(
+    settings: Settings, place: Path, notes: list[str], *, hidden: list[str], skills: list[str]
+) -> list[Tool]:
     """The shell, if there is something to confine it."""
     kind, network = cast("Kind", settings.text("sandbox.kind")), settings.flag("sandbox.network")
+    readable, aside = _readable(settings), Path(state_folder()) / "aside"
     try:
-        found = await find(str(place), kind=kind, hidden=hidden, network=network, aside=Path(state_folder()) / "aside")
+        found = await find(
+            str(place), kind=kind, hidden=hidden, readable=readable, skills=skills, network=network, aside=aside
+        )
     except ConfigError as error:
         notes.append(f"no shell: {error}")
         return []
@@ -193,6 +211,10 @@ async def _shell(settings: Settings, place: Path, notes: list[str], *, hidden: l
     if kind == "off":
         notes.append(found.why)
     return [shell_tool(found.sandbox)]
+
+
+def _readable(settings: Settings) -> list[str]:
+    return [str(Path(folder).expanduser()) for folder in settings.texts("sandbox.readable")]
 
 
 def servers_for(makings: Makings) -> Servers | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from nacre.config import Settings
 from nacre.errors import ConfigError
+from nacre.skills import Skill, permits
 from nacre.state import locked, state_folder, write_whole
-from nacre.tools.permissions import Rules, parse_rule
+from nacre.tools.permissions import Rule, Rules, parse_rule
 
 _FILE = "permissions.json"
 _KINDS = ("allow", "ask", "deny")
@@ -105,6 +106,12 @@ def rules_of(
             raise ConfigError(f"permissions.{kind}: {error}") from error
         found[kind] += tuple(parse_rule(rule) for rule in more[kind])
     return Rules(allow=found["allow"], ask=found["ask"], deny=found["deny"])
+
+
+def skill_rules(skills: Iterable[Skill]) -> dict[str, tuple[Rule, ...]]:
+    """What each skill asks for, by its name; rules that cannot be read are left out."""
+    found = {skill.name: readable_rules(permits(skill))[0] for skill in skills}
+    return {name: tuple(map(parse_rule, rules)) for name, rules in found.items() if rules}
 
 
 def check_rules(settings: Settings) -> None:

@@ -36,7 +36,7 @@ from nacre.app.models import provider_for
 from nacre.app.opening import open_sessions
 from nacre.app.options import USUAL, Options
 from nacre.app.origin import last_model, local_model_before
-from nacre.app.permissions import PermissionStore, rules_of
+from nacre.app.permissions import PermissionStore, rules_of, skill_rules
 from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
 from nacre.app.windows import Windows, usual_path
@@ -298,8 +298,8 @@ class App:
         """
         self._asks[key] = ask
         grounds, root = self.grounds, self.permission_root()
-        if grounds.mode == "yolo" and self.is_guest(key):
-            grounds = replace(grounds, mode="ask")
+        if self.is_guest(key):
+            grounds = replace(grounds, mode="ask" if grounds.mode == "yolo" else grounds.mode, skills={})
         approvals = Approvals(
             grounds,
             ask=ask,
@@ -337,6 +337,8 @@ class App:
                 confined=furniture.confined,
                 preview=Writer(files).preview if files is not None else lambda _: None,
                 keep=keep if root is not None else None,
+                skills=skill_rules(self.skills.skills),
+                trusted_skills=tuple(self.settings.texts("permissions.skills")),
             )
         return self._grounds
 

@@ -262,7 +262,10 @@ def _skills(messages: Iterable[Message]) -> dict[str, str]:
         for call in message.tool_calls:
             if call.name == SKILL and isinstance(call.arguments, dict):
                 parts = (call.arguments.get("name"), call.arguments.get("file"))
-                asked[call.id] = "/".join(part for part in parts if isinstance(part, str) and part)
+                named = "/".join(part for part in parts if isinstance(part, str) and part)
+                offset = call.arguments.get("offset")
+                is_part = named and isinstance(offset, int) and offset > 0
+                asked[call.id] = f"{named}, from character {offset}" if is_part else named
         name = asked.get(message.tool_call_id or "", "") if message.role == "tool" else ""
         if name and "\n" not in name and not message.extra.get("failed"):
             found.pop(name, None)

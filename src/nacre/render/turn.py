@@ -138,7 +138,9 @@ def question(approval: Approval, sheet: Sheet, *, most: int = 40) -> list[str]:
     tail = []
     if approval.always:
         rules = ", ".join(one_line(rule) for rule in approval.always)
-        tail = [f"  {line}" for line in wrapped(f"always = allow {rules} in this {approval.scope}", sheet.columns - 2)]
+        wanted = f", as the skill {one_line(approval.skill)} wants" if approval.skill else ""
+        whole = f"always = allow {rules} in this {approval.scope}{wanted}"
+        tail = [f"  {line}" for line in wrapped(whole, sheet.columns - 2)]
         tail = [sheet.paint(line, "2") for line in tail]
     room = max(most - len(head) - len(tail), 1)
     if len(body) > room:

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Iterator, Sequence
 
 from nacre.sandbox import filters
-from nacre.sandbox.policy import SETTINGS, SYSTEM, Limits, Policy, environment
+from nacre.sandbox.policy import SETTINGS, SYSTEM, Limits, Policy, environment, inside
 from nacre.sandbox.process import Plan, memory_file
 
 _ROOM = "/tmp"  # noqa: S108 - the sandbox's own, seen from inside
@@ -73,8 +73,14 @@ def _view(policy: Policy, scratch: str) -> Iterator[str]:
     for place in policy.frozen:
         yield from ("--ro-bind", place, place)
     for place in policy.covered:
-        cover = ("--perms", "0000", "--tmpfs", place, "--remount-ro", place)
-        yield from cover if os.path.isdir(place) else ("--ro-bind", "/dev/null", place)
+        if not os.path.isdir(place):
+            yield from ("--ro-bind", "/dev/null", place)
+            continue
+        bared = [path for path in policy.bared if inside(path, place)]
+        yield from ("--perms", "0711" if bared else "0000", "--tmpfs", place)
+        for path in bared:
+            yield from ("--ro-bind", path, path)
+        yield from ("--remount-ro", place)
     # Root owns the kernel's settings in /proc, and bubblewrap leaves them writable.
     yield from ("--remount-ro", "/proc", "--remount-ro", "/")
 

@@ -156,8 +156,9 @@ def _view(words: dict[str, Any]) -> None:
     for path in words["frozen"]:
         _mount(path, path, None, _BIND | _RECURSIVE)
         _restrict_mount(path, _READ_ONLY | _NO_SET_ID, deep=True)
+    bared = [(path, _copy(path)) for path in words["bared"]]
     for path in words["covered"]:
-        _cover(path)
+        _cover(path, [(place, tree) for place, tree in bared if place.startswith(path + "/")])
     _mount("proc", "/proc", "proc", _NO_SET_ID | _NO_DEVICES | _NO_EXEC)
     os.chdir(words["workspace"])
 
@@ -182,9 +183,15 @@ def _make_place(place: str, *, folder: bool) -> None:
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
 
 
-def _cover(path: str) -> None:
+def _cover(path: str, bared: list[tuple[str, int]]) -> None:
+    """Lay an empty folder over a path, in which only copied trees can be seen."""
     if os.path.isdir(path):
-        _mount("none", path, "tmpfs", _READ_ONLY | _NO_SET_ID | _NO_DEVICES | _NO_EXEC, b"mode=0000,size=4k")
+        mode = b"mode=0711,size=4k" if bared else b"mode=0000,size=4k"
+        _mount("none", path, "tmpfs", _NO_SET_ID | _NO_DEVICES | _NO_EXEC, mode)
+        for place, tree in bared:
+            _place(tree, place)
+            _restrict_mount(place, _READ_ONLY | _NO_SET_ID, deep=True)
+        _restrict_mount(path, _READ_ONLY | _NO_SET_ID | _NO_DEVICES | _NO_EXEC)
     else:
         _mount("/dev/null", path, None, _BIND)
         _restrict_mount(path, _READ_ONLY | _NO_SET_ID | _NO_DEVICES | _NO_EXEC)
@@ -245,7 +252,7 @@ def _rules(words: dict[str, Any]) -> int:
     wanted = struct.pack("=QQQ", everything, 0, 3) if version >= _WITH_SCOPES else struct.pack("=Q", everything)
     rules = _call(libc.syscall, _CREATE_RULES, wanted, len(wanted), 0)
     reading = _EXECUTE | _READ | _LIST
-    for path in (*words["system"], *words["readable"]):
+    for path in (*words["system"], *words["readable"], *words["bared"]):
         _allow(rules, path, reading)
     _allow(rules, "/proc", _READ | _LIST)
     for path in _DEVICES:

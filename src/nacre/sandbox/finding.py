@@ -42,6 +42,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     hidden: Sequence[str] = (),
     frozen: Sequence[str] = (),
     readable: Sequence[str] = (),
+    skills: Sequence[str] = (),
     network: bool = False,
     limits: Limits | None = None,
     aside: Path | None = None,
@@ -50,7 +51,8 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
 
     `hidden` paths can be neither read nor written from inside; those in the workspace must exist. A hidden folder
     stays hidden; a hidden file only until someone puts another in its place, so hide folders. `frozen` paths in the
-    workspace that exist when a command begins can be read and not written. With `aside`, files that tell agents or
+    workspace that exist when a command begins can be read and not written; so can `readable` paths anywhere, and the
+    folders of `skills`, those in something hidden too. With `aside`, files that tell agents or
     git what to do are protected (see `guarding`), and what a command makes of them is moved there.
     """
 
@@ -67,7 +69,13 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     def policy() -> Policy:
         kept = frozen if aside is None else [*frozen, *guarded_paths(workspace)]
         return settle(
-            workspace, hidden=hidden, frozen=kept, readable=readable, network=network, limits=limits or Limits()
+            workspace,
+            hidden=hidden,
+            frozen=kept,
+            readable=readable,
+            skills=skills,
+            network=network,
+            limits=limits or Limits(),
         )
 
     policy()

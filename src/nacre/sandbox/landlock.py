@@ -29,6 +29,7 @@ def plan(policy: Policy, scratch: str) -> Plan:
         "covered": policy.covered,
         "frozen": policy.frozen,
         "readable": policy.readable,
+        "bared": policy.bared,
         "system": (*SYSTEM, *SETTINGS),
         "network": policy.network,
         # To git, a file that it may not look for is an error.

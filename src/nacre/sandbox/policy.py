@@ -55,7 +55,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Policy(Struct, frozen=True, kw_only=True):
     """Real paths only: `covered` are the hidden ones that would be visible otherwise, `frozen` those that may be read.
 
-    The folders of both, as far as they are in the workspace, are in `held`.
+    The folders of both, as far as they are in the workspace, are in `held`. `bared` are folders in covered ones that
+    may be read all the same.
     """
 
     workspace: str
@@ -63,6 +64,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     frozen: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
+    bared: tuple[str, ...] = ()
     network: bool = False
     limits: Limits
 
@@ -73,14 +75,19 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
     hidden: Sequence[str],
     frozen: Sequence[str] = (),
     readable: Sequence[str],
+    skills: Sequence[str] = (),
     network: bool,
     limits: Limits,
 ) -> Policy:
-    """Check the paths and make a policy of them; raises ConfigError where they cannot work."""
+    """Check the paths and make a policy of them; raises ConfigError where they cannot work.
+
+    The folders in `skills` may be read as far as they exist, even in something hidden.
+    """
     room = os.path.realpath(workspace)
     _check_workspace(workspace, room)
-    open_to_all = tuple(os.path.realpath(path) for path in readable)
-    visible = (room, *SYSTEM, *SETTINGS, *open_to_all)
+    open_to_all = tuple(map(_existing, readable))
+    shown = tuple(dict.fromkeys(os.path.realpath(path) for path in skills if os.path.isdir(path)))
+    visible = (room, *SYSTEM, *SETTINGS, *open_to_all, *shown)
     real = {_real(path, room) for path in hidden}
     covered = sorted(path for path in real if _seen(path, visible) and os.path.lexists(path))
     for path in (room, *open_to_all):
@@ -91,7 +98,8 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
         covered=tuple(path for path in covered if not any(_below(path, other) for other in covered)),
         frozen=tuple(kept),
         held=tuple(sorted({folder for path in (*covered, *kept) for folder in _between(room, path)})),
-        readable=open_to_all,
+        readable=(*open_to_all, *(path for path in shown if not _seen(path, (room, *covered)))),
+        bared=tuple(path for path in shown if _seen(path, covered)),
         network=network,
         limits=limits,
     )
@@ -141,6 +149,12 @@ def _check_not_hidden(path: str, covered: Sequence[str]) -> None:
     cover = next((other for other in covered if inside(path, other)), None)
     if cover is not None:
         raise ConfigError(f"{path!r} must be visible in the sandbox, but {cover!r} must be hidden; separate them")
+
+
+def _existing(path: str) -> str:
+    if not os.path.exists(path):
+        raise ConfigError(f"{path!r} must be readable in the sandbox, but does not exist; create it, or leave it out")
+    return os.path.realpath(path)
 
 
 def _is_to_freeze(path: str, room: str, covered: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from nacre.skills.catalogue import Catalogue
 from nacre.skills.document import Skill
-from nacre.skills.places import Place, find, usual_places
+from nacre.skills.permits import permits
+from nacre.skills.places import Found, Place, find, usual_places
 
-__all__ = ["Catalogue", "Place", "Skill", "find", "usual_places"]
+__all__ = ["Catalogue", "Found", "Place", "Skill", "find", "permits", "usual_places"]

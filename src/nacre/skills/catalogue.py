@@ -12,7 +12,7 @@ from nacre.errors import ToolError
 from nacre.skills.document import FILE, Skill
 
 _MOST_FILES = 200
-_LONGEST_FILE = 200_000
+_LONGEST_FILE = 1_000_000
 _INTRODUCTION = (
     "Skills are instructions for special tasks. When a task fits one of these, "
     "load it with use_skill before you begin; do not guess what it says."
@@ -32,6 +32,10 @@ class Catalogue:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._skills)
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        return tuple(self._skills.values())
 
     @property
     def text(self) -> str:
@@ -80,8 +84,9 @@ def _instructions(skill: Skill) -> str:
         if listed
         else []
     )
+    # The real folder: a link on the way to it leads nowhere in a sandbox.
     lines = [
-        f'<skill_content name="{escape(skill.name)}" folder="{escape(str(skill.folder))}">',
+        f'<skill_content name="{escape(skill.name)}" folder="{escape(str(skill.folder.resolve()))}">',
         *([f"It needs: {skill.compatibility}", ""] if skill.compatibility else []),
         skill.body,
         *files,
@@ -91,16 +96,24 @@ def _instructions(skill: Skill) -> str:
 
 
 def _file(skill: Skill, file: str) -> str:
-    wanted = file.removeprefix("./")
     listed = resources(skill)
-    if wanted not in listed:
+    wanted = _listed_name(file.removeprefix("./"), listed)
+    if not wanted:
         raise ToolError(f"the skill {skill.name!r} has no file {file!r}: it has {', '.join(listed) or 'none'}")
     with os.fdopen(_opened(skill.folder, wanted.split("/")), "rb") as stream:
         data = stream.read(_LONGEST_FILE + 1)
     if b"\0" in data:
-        return f"{file} is not text: it is at {skill.folder / wanted}"
+        return f"{file} is not text: it is at {skill.folder.resolve() / wanted}"
     note = f"\n[only the first {_LONGEST_FILE:,} bytes]" if len(data) > _LONGEST_FILE else ""
     return data[:_LONGEST_FILE].decode("utf-8", "replace") + note
+
+
+def _listed_name(wanted: str, listed: list[str]) -> str:
+    """The name as it is listed; if none is equal, the only one that differs in case alone."""
+    if wanted in listed:
+        return wanted
+    alike = [name for name in listed if name.casefold() == wanted.casefold()]
+    return alike[0] if len(alike) == 1 else ""
 
 
 def _opened(folder: Path, parts: list[str]) -> int:

@@ -137,12 +137,17 @@ def _skill(fields: Mapping[str, Any], body: str, folder: Path) -> Skill | None:
         compatibility=_words(fields.get("compatibility")),
         license=_words(fields.get("license")),
         metadata={k: v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {},
-        allowed_tools=_words(fields.get("allowed-tools")),
+        allowed_tools=_tools(fields.get("allowed-tools")),
     )
 
 
 def _words(value: Any) -> str:
     return " ".join(value.split()) if isinstance(value, str) else ""
+
+
+def _tools(value: Any) -> str:
+    """The tools of a skill; other programs accept a list too."""
+    return ", ".join(map(_words, value)) if isinstance(value, list) else _words(value)
 
 
 # ---- the specification

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from msgspec import Struct
 
 from nacre.agent.ports import Approval, Ask, Change, Effect, Tool
 from nacre.entries import ToolCall
+from nacre.errors import ConfigError
 from nacre.tools.permissions import Judge, Rule, Rules, Verdict, parse_rule
 
 Mode = Literal["ask", "read-only", "yolo"]
@@ -18,6 +20,7 @@ _BY_EFFECT: Mapping[Effect, Verdict] = {"read": "allow", "write": "ask", "run": 
 # It only reads, but an address can carry away what was read.
 _BY_NAME: Mapping[str, Verdict] = {"web_fetch": "ask"}
 _WRITING = ("write_file", "edit_file")
+_SKILL = "use_skill"
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -47,6 +50,7 @@ class Grounds(Struct, frozen=True, kw_only=True):
     `confined` has the tools that `yolo` allows: those that stay in the folder and the sandbox. `is_protected` tells
     whether a path may only be written after asking, whatever rules say. `preview` is what a call would do to a file.
     `keep` stores rules that a person allowed always in this folder; without it they hold for the session.
+    `skills` has the rules that each skill asks for; those of `trusted_skills` (patterns) hold while it is used.
     """
 
     policy: Policy = Policy()
@@ -58,13 +62,16 @@ class Grounds(Struct, frozen=True, kw_only=True):
     is_protected: Callable[[str], bool] = lambda _: False
     preview: Callable[[ToolCall], Change | None] = lambda _: None
     keep: Callable[[tuple[str, ...]], None] | None = None
+    skills: Mapping[str, tuple[Rule, ...]] = {}
+    trusted_skills: tuple[str, ...] = ()
 
 
 class Approvals:
-    """The guard of one session.
+    """The guard of one turn.
 
-    `kept` are the rules that a person allowed always in this folder, and `remembered` the tools that they allowed for
-    this session. Without somebody to ask, `ask` is a refusal.
+    `kept` are the rules that a person allowed always in this folder, and `remembered` those that they allowed for
+    this session. Without somebody to ask, `ask` is a refusal. A skill is in use from its loading to the end of the
+    turn; what it asks for is allowed only if the user trusts it or says so, and never against a rule.
     """
 
     def __init__(
@@ -78,25 +85,26 @@ class Approvals:
         self._grounds = Grounds(policy=grounds) if isinstance(grounds, Policy) else grounds
         self._judge = Judge(self._grounds.rules, root=self._grounds.root, base=self._grounds.base)
         self._ask = ask
-        self._remembered = set(remembered)
+        self._remembered = _readable(remembered)
+        self._in_use: list[str] = []
         self._kept: list[Rule] = [parse_rule(rule) for rule in kept]
         self._asking = Lock()
 
     @property
     def remembered(self) -> tuple[str, ...]:
-        """The tools that a person has allowed for the rest of the session, sorted."""
+        """What a person has allowed for the rest of the session, sorted."""
         return tuple(sorted(self._remembered))
 
     def verdict(self, tool: Tool, call: ToolCall) -> Verdict:
         """What holds for a call, before anybody is asked."""
         grounds, name = self._grounds, tool.spec.name
-        by_rule = self._judge.verdict(name, _arguments(call), more=self._kept)
+        by_rule = self._judge.verdict(name, _arguments(call), more=self._allowed())
         by_tool = grounds.policy.rule(tool)
         if "deny" in {by_rule, by_tool} or self._is_read_only(tool):
             return "deny"
         if by_rule == "ask" or self._is_protected(call):
             return "ask"
-        if by_rule == "allow" or name in self._remembered:
+        if by_rule == "allow":
             return "allow"
         return "allow" if grounds.mode == "yolo" and name in grounds.confined else by_tool
 
@@ -105,6 +113,7 @@ class Approvals:
         name = tool.spec.name
         match self.verdict(tool, call):
             case "allow":
+                self._begin_use(call)
                 return ""
             case "deny" if self._is_read_only(tool):
                 return f"{name} was not run: this conversation is read-only. Do without it."
@@ -124,8 +133,11 @@ class Approvals:
         async with self._asking:
             if self.verdict(tool, call) == "allow":
                 return ""
-            is_kept = self._grounds.keep is not None
-            if not is_kept and not self._must_ask(tool, call):
+            skill = "" if self._must_ask(tool, call) else self._skill_that_names(tool, call)
+            is_kept = self._grounds.keep is not None and not skill
+            if skill:
+                always = tuple(map(str, self._grounds.skills[skill]))
+            elif not is_kept and not self._must_ask(tool, call):
                 always = (name,)
             answer = await self._ask(
                 Approval(
@@ -134,11 +146,13 @@ class Approvals:
                     change=self._grounds.preview(call),
                     always=always,
                     scope="folder" if is_kept else "session",
+                    skill=skill,
                 )
             )
             if answer == "always" and always:
-                self._remember(name, always)
+                self._remember(always, is_kept=is_kept)
         if answer in {"yes", "always"}:
+            self._begin_use(call)
             return ""
         return f"{name} was not run: the user said no. Ask what they want instead, or do without it."
 
@@ -146,12 +160,30 @@ class Approvals:
         """Tell whether it has to be asked each time: "always" is not offered then."""
         return self._is_protected(call) or self._judge.verdict(tool.spec.name, _arguments(call)) == "ask"
 
-    def _remember(self, name: str, rules: tuple[str, ...]) -> None:
-        if self._grounds.keep is None:
-            self._remembered.add(name)
+    def _remember(self, rules: tuple[str, ...], *, is_kept: bool) -> None:
+        if self._grounds.keep is None or not is_kept:
+            self._remembered |= _readable(rules)
             return
         self._kept += [parse_rule(rule) for rule in rules]
         self._grounds.keep(rules)
+
+    def _allowed(self) -> list[Rule]:
+        """What a person, or the trust in a skill that is in use, allows."""
+        trusted = (name for name in self._in_use if any(fnmatchcase(name, one) for one in self._grounds.trusted_skills))
+        by_skills = [rule for name in trusted for rule in self._grounds.skills[name]]
+        return [*self._kept, *self._remembered.values(), *by_skills]
+
+    def _begin_use(self, call: ToolCall) -> None:
+        skill = str(_arguments(call).get("name", ""))
+        if call.name == _SKILL and skill in self._grounds.skills and skill not in self._in_use:
+            self._in_use.append(skill)
+
+    def _skill_that_names(self, tool: Tool, call: ToolCall) -> str:
+        """The skill in use that asks for a call; "" if none does."""
+        name, arguments, judge = tool.spec.name, _arguments(call), self._judge
+        rules = self._grounds.skills
+        asking = (one for one in self._in_use if judge.verdict(name, arguments, more=rules[one]) == "allow")
+        return next(asking, "")
 
     def _is_read_only(self, tool: Tool) -> bool:
         return self._grounds.mode == "read-only" and tool.effect != "read"
@@ -163,6 +195,15 @@ class Approvals:
 
 def _arguments(call: ToolCall) -> Mapping[str, Any]:
     return call.arguments if isinstance(call.arguments, Mapping) else {}
+
+
+def _readable(rules: Iterable[str]) -> dict[str, Rule]:
+    """Rules by their text, without those that cannot be read: anybody may write into a session's meta."""
+    found: dict[str, Rule] = {}
+    for rule in rules:
+        with suppress(ConfigError):
+            found[rule] = parse_rule(rule)
+    return found
 
 
 def _quote(rule: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -40,22 +42,24 @@ _KINDS = (
 
 
 class Reader:
-    """The reading tools of a workspace."""
+    """The reading tools of a workspace, and of the folders of skills, whose files have full paths."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, skills: Sequence[Workspace] = ()) -> None:
         self._workspace = workspace
+        self._skills = skills
 
     def read_file(self, path: str, offset: int = 1, limit: int = 2000) -> Output:
         """Read a text file of the workspace. The lines come as they are, without numbers.
 
         Args:
-            path: the file, relative to the workspace
+            path: the file, relative to the workspace; a file of a skill by its full path
             offset: the first line to show, counted from 1
             limit: maximum number of lines to show
         """
         if offset < 1 or limit < 1:
             raise ToolError(f"offset and limit are 1 or more, not {offset} and {limit}")
-        with os.fdopen(self._workspace.read(path), "rb") as file:
+        workspace, place = self._found(path)
+        with os.fdopen(workspace.read(place), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             first = file.read(_SNIFFED)
             encoding = _encoding(first)
@@ -70,17 +74,38 @@ class Reader:
 
         Args:
             pattern: the names to list, such as *.py or **/*.md; ** matches any number of directories
-            path: the directory to look in, relative to the workspace
+            path: the directory to look in, relative to the workspace; the folder of a skill by its full path
         """
-        listing = _Listing(self._workspace, Pattern(pattern))
-        listing.fill(path)
+        workspace, place = self._found(path)
+        listing = _Listing(workspace, Pattern(pattern))
+        listing.fill(place)
         return Output(text=listing.told(pattern, path))
 
+    def _found(self, path: str) -> tuple[Workspace, str]:
+        """Where a path is looked for; in the folder of a skill upper and lower case are the same."""
+        skill = next((skill for skill in self._skills if skill.holds(path)), None)
+        if skill is None:
+            return self._workspace, path
+        return skill, _with_case(skill.root, skill.inside(path))
 
-def reading_tools(workspace: Workspace) -> tuple[Function, ...]:
+
+def reading_tools(workspace: Workspace, skills: Sequence[Workspace] = ()) -> tuple[Function, ...]:
     """The tools that only read."""
-    reader = Reader(workspace)
+    reader = Reader(workspace, skills)
     return (Function(reader.read_file, effect="read"), Function(reader.list_files, effect="read"))
+
+
+def _with_case(folder: str, names: Sequence[str]) -> str:
+    """A path from a folder with each name as it is there, if only one name differs in nothing but case."""
+    place, found = Path(folder), []
+    for name in filter(None, names):
+        alike = [name]
+        if name not in {".", ".."} and not (place / name).exists():
+            with suppress(OSError):
+                alike = [one.name for one in place.iterdir() if one.name.casefold() == name.casefold()]
+        found.append(alike[0] if len(alike) == 1 else name)
+        place /= found[-1]
+    return "/".join(found) or "."
 
 
 # ---- files

@@ -155,6 +155,10 @@ class Workspace:
         finally:
             walk.close()
 
+    def holds(self, path: str) -> bool:
+        """Tell whether a full path is one of the workspace, by its name."""
+        return any(path == root or path.startswith(root.rstrip("/") + "/") for root in self._spellings)
+
     def inside(self, path: str) -> list[str]:
         """The components of a path from the root; raises ToolError if it is absolute and elsewhere."""
         if "\0" in path or not path:
