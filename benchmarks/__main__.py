@@ -24,6 +24,7 @@ from benchmarks import (
     sharing,
     start,
     turns,
+    web,
 )
 from benchmarks.rows import Row
 from benchmarks.scene import QUICK, Scene, Sizes
@@ -56,6 +57,7 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "senders": gateway.senders,
     "seen": gateway.senders_memory,
     "starts": gateway.starts,
+    "completions": web.completions,
     "import": start.importing,
     "command": start.command_line,
     "stores": peers.stores,

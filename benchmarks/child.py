@@ -6,6 +6,7 @@ import gc
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks import measure
@@ -89,12 +90,40 @@ def senders(store: str, seen: str, active: str) -> int:
     return weigh(Path(store), int(seen), int(active))
 
 
+def completions(store: str, token: str) -> None:
+    """Serve an agent whose model answers at once; tells the port, and ends with its input."""
+    import anyio  # noqa: PLC0415
+    from anyio import to_thread  # noqa: PLC0415
+
+    import nacre  # noqa: PLC0415
+    from nacre.app import App  # noqa: PLC0415
+    from nacre.config import Settings  # noqa: PLC0415
+    from nacre.providers.scripted import Scripted  # noqa: PLC0415
+    from nacre.web.server import application, serve  # noqa: PLC0415
+
+    def ready(port: int) -> None:
+        sys.stdout.write(f"{port}\n")
+        sys.stdout.flush()
+
+    async def run() -> None:
+        with nacre.open(store) as sessions:
+            app = App(Settings({}, {}), sessions, Scripted(["The weather is fine."] * 100_000))
+            site = application(app, token=token, hosts=["127.0.0.1"])
+            async with app.kernel, anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(serve, site, host="127.0.0.1", port=0, ready=ready))
+                await to_thread.run_sync(sys.stdin.read)
+                tasks.cancel_scope.cancel()
+
+    anyio.run(run)
+
+
 TASKS: dict[str, Callable[..., object]] = {
     "appends": appends,
     "load": load,
     "turn": turn,
     "actors": actors,
     "senders": senders,
+    "completions": completions,
 }
 
 if __name__ == "__main__":
