@@ -300,7 +300,7 @@ class ResponseDocument(Struct, frozen=True, kw_only=True):
     tools: list[dict[str, Any]] = []
     tool_choice: Any = "auto"
     parallel_tool_calls: bool = True
-    background: Literal[False] = False
+    background: bool = False
     temperature: None = None
     top_p: None = None
     max_output_tokens: None = None
@@ -313,7 +313,7 @@ class ResponseDeleted(Struct, frozen=True, kw_only=True):
 
     id: str
     object: Literal["response"] = "response"
-    deleted: Literal[True] = True
+    deleted: bool = True
 
 
 class Vector(Struct, frozen=True, kw_only=True):
