@@ -12,7 +12,7 @@ import pytest
 
 from nacre.agent.ports import Context, Emit, Event, Notice, Reply, Spec, Text
 from nacre.agent.terms import Form, Terms, terms_of, to_extra, with_terms
-from nacre.app import form_check, forms
+from nacre.app import form_check
 from nacre.app.forms import Formed, check_schema
 from nacre.entries import Message
 from nacre.errors import InvalidAnswer, InvalidArgument, ModelUnavailable, ProviderError
@@ -211,7 +211,7 @@ def test_what_is_no_json_is_said_to_be_none(text: str) -> None:
     assert form_check.check({}, text)["wrong"] == "text"
 
 
-def test_a_check_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_does_not_end_is_ended() -> None:
     # Each definition looks twice at the next: a small schema that is checked for longer than anyone lives.
     names = [f"d{at}" for at in range(60)]
     doubling = {
@@ -219,7 +219,6 @@ def test_a_check_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
         for name, after in zip(names, [*names[1:], "end"], strict=True)
     }
     schema = {"$defs": {**doubling, "end": {"type": "object"}}, "$ref": "#/$defs/d0"}
-    monkeypatch.setattr(forms, "PATIENCE", 2.0)
     with pytest.raises(InvalidAnswer, match="use a simpler schema"):
         answered(Scripted(["{}"]), asked(schema=schema))
 

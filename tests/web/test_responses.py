@@ -138,6 +138,24 @@ def test_a_session_that_is_named_is_used(echo: Site, ask: openai.OpenAI) -> None
     assert ask.responses.retrieve(answer.id).output_text == "echo: hello"
 
 
+def test_a_response_of_an_archived_session_can_be_read(echo: Site, ask: openai.OpenAI) -> None:
+    answer = ask.responses.create(model="nacre", input="hello")
+    echo.sessions.archive(key_of(answer.id))
+    assert ask.responses.retrieve(answer.id).output_text == "echo: hello"
+
+
+def test_an_old_response_of_a_long_session_can_be_read(echo: Site, ask: openai.OpenAI) -> None:
+    answer = ask.responses.create(model="nacre", input="hello")
+    for number in range(5):
+        ask.chat.completions.create(
+            model="nacre",
+            messages=[{"role": "user", "content": f"more {number}"}],
+            extra_body={"session_id": key_of(answer.id).split(":")[2]},
+        )
+    assert len(echo.said(key_of(answer.id))) == 12
+    assert ask.responses.retrieve(answer.id).output_text == "echo: hello"
+
+
 def test_a_deleted_response_is_gone_with_its_session(echo: Site, ask: openai.OpenAI) -> None:
     answer = ask.responses.create(model="nacre", input="hello")
     ask.responses.delete(answer.id)

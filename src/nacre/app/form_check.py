@@ -8,11 +8,14 @@ It reads `{"schema": …, "text": …}` from its input, without `text` to check 
 from __future__ import annotations
 
 import json
+import resource
 import sys
 from typing import Any, NoReturn
 
 MISSING = 3
 """The exit code if the package that checks is not installed."""
+MOST_SECONDS = 2
+"""CPU time that a check may take; by then the system ends it."""
 _MOST = 5
 _LONGEST = 200
 
@@ -54,6 +57,7 @@ def _path(steps: list[str | int]) -> str:
 
 def main() -> int:
     """Read what is to be checked, and write what is wrong with it."""
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
     given = json.load(sys.stdin.buffer)
     try:
         found = check(given["schema"], given.get("text"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import msgspec
+from anyio.lowlevel import RunVar
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Event, Notice, Provider, Reply, Text, Usage
@@ -19,8 +20,10 @@ from nacre.errors import ConfigError, InvalidAnswer, InvalidArgument, ProviderEr
 from nacre.history.text import text_of
 
 ATTEMPTS = 3
-PATIENCE = 20.0
-"""Seconds that one check may take."""
+_PATIENCE = 60.0
+"""Seconds that one check may take on a machine that has much else to do; its CPU time has a limit of its own."""
+_AT_ONCE = 4
+"""How many checks run side by side; others wait."""
 _SCRIPT = Path(form_check.__file__)
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL | re.IGNORECASE)
 _HOW = (
@@ -143,11 +146,25 @@ def _added(before: Usage, more: Usage | None) -> Usage:
 async def _check(given: dict[str, Any]) -> dict[str, str]:
     """Run the check in a process of its own, which is ended if it takes too long."""
     command = [sys.executable, "-I", str(_SCRIPT)]
-    with anyio.move_on_after(PATIENCE):
-        done = await anyio.run_process(command, input=msgspec.json.encode(given), check=False)
-        if done.returncode == form_check.MISSING:
-            raise ConfigError(f"answers in a form need the package jsonschema-rs: {install_command('serve')}")
-        if done.returncode:
-            raise ProviderError(f"the check of an answer's form failed with exit code {done.returncode}")
-        return msgspec.json.decode(done.stdout, type=dict[str, str])
-    return {"wrong": "schema", "why": f"a check took more than {PATIENCE:g} seconds; use a simpler schema"}
+    async with _turn():
+        with anyio.move_on_after(_PATIENCE):
+            done = await anyio.run_process(command, input=msgspec.json.encode(given), check=False)
+            if done.returncode == form_check.MISSING:
+                raise ConfigError(f"answers in a form need the package jsonschema-rs: {install_command('serve')}")
+            if done.returncode > 0:
+                raise ProviderError(f"the check of an answer's form failed with exit code {done.returncode}")
+            if done.returncode == 0:
+                return msgspec.json.decode(done.stdout, type=dict[str, str])
+    return {"wrong": "schema", "why": "a check takes too long; use a simpler schema"}
+
+
+_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("checks of forms")
+
+
+def _turn() -> anyio.CapacityLimiter:
+    """What a check waits at in this event loop."""
+    try:
+        return _LIMITER.get()
+    except LookupError:
+        _LIMITER.set(limiter := anyio.CapacityLimiter(_AT_ONCE))
+        return limiter

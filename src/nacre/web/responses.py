@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -25,8 +25,8 @@ from starlette.routing import Route
 from nacre.agent.ports import Spec
 from nacre.agent.terms import Form, Terms, terms_of, with_terms
 from nacre.app import App
-from nacre.entries import Message, Stored
-from nacre.errors import SessionNotFound
+from nacre.entries import Message, Past, Stored, time_of
+from nacre.entries import message_of as stored_message
 from nacre.history.earlier import id_of, is_final
 from nacre.sessions import Sessions
 from nacre.web import reading
@@ -369,19 +369,35 @@ def _no_such(name: Name) -> Fault:
 
 def _found(sessions: Sessions, key: str, name: Name) -> Found:
     """The message of a response and its answer; raises Fault if there is none."""
-    try:
-        stored = sessions.transcript(key)
-    except SessionNotFound:
-        stored = []
-    at = max((at for at, one in enumerate(stored) if id_of(one.message) == name.message), default=None)
-    if at is None or RESPONSE not in stored[at].message.extra:
+    # Most often it is among the newest; one that compaction moved out, or that was archived, is looked for everywhere.
+    found = reading.backend(sessions).read(key, lambda past: _since(_newest_first(past), name))
+    found = found or _since(reversed(sessions.transcript(key)), name)
+    if found is None:
         raise _no_such(name)
-    words = stored[at]
-    behind = [one for one in stored[at + 1 :] if one.generation == words.generation]
-    is_bare = _echo(words.message).is_bare
-    ends = (one for one in behind if is_final(one.message) or (is_bare and one.message.role == "assistant"))
-    answer = next(ends, None)
-    return Found(words, answer, is_last=answer is not None and answer is stored[-1])
+    return found
+
+
+def _newest_first(past: Past) -> Iterator[Stored]:
+    """The messages at hand, newest first."""
+    for record in past.back(past.n):
+        if record.t == "msg":
+            message = stored_message(record, past)
+            yield Stored(generation=past.uid, n=record.n, ts=time_of(record), message=message)
+
+
+def _since(newest_first: Iterator[Stored], name: Name) -> Found | None:
+    """What a response is, read from the end of a session up to the message that it answers."""
+    behind: list[Stored] = []
+    for words in newest_first:
+        if id_of(words.message) != name.message or RESPONSE not in words.message.extra:
+            behind.append(words)
+            continue
+        is_bare = _echo(words.message).is_bare
+        same = (one for one in reversed(behind) if one.generation == words.generation)
+        ends = (one for one in same if is_final(one.message) or (is_bare and one.message.role == "assistant"))
+        answer = next(ends, None)
+        return Found(words, answer, is_last=answer is not None and answer is behind[0])
+    return None
 
 
 def _echo(message: Message) -> Echo:
