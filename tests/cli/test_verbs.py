@@ -20,6 +20,7 @@ EVERY = [*(("sessions", verb) for verb in SESSIONS), *((verb,) for verb in TOP)]
 # A line for each verb that does it, on a store with the sessions one, two (archived) and three (in the trash).
 LINES: dict[str, tuple[str, ...]] = {
     "list": ("sessions", "list"),
+    "backup": ("sessions", "backup", "copy"),
     "quarantine": ("sessions", "quarantine"),
     "show": ("sessions", "show", "one"),
     "search": ("sessions", "search", "hello"),

@@ -31,6 +31,7 @@ SESSIONS = {
     "quarantine": "list, show, restore or discard what was damaged and set aside",
     "summarize": "summarise all but the last turn with a model",
     "compact": "move truncated and replaced records out of the log",
+    "backup": "copy the whole store, also while it is written",
     "migrate": "import the sessions of an earlier agent",
     "du": "show how much disk space sessions use",
     "gc": "delete files that no session needs",
