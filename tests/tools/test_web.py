@@ -182,7 +182,7 @@ def test_public_addresses_pass(address: str) -> None:
     [
         ("a<br>b", "a\nb"),
         ("<ul><li>one<li>two</ul>", "- one\n- two"),
-        ("<pre>  x\n   y</pre>", "x\n   y"),
+        ("<pre>  x\n   y</pre>", "```\n  x\n   y\n```"),
         ("<table><tr><td>a<td>b<tr><td>c</table>", "a | b\nc"),
         ("<a href='#top'>up</a> <a href='javascript:x'>js</a>", "up js"),
         ("<img alt='a cat'><img>", "[image: a cat]"),
