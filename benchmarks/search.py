@@ -29,8 +29,9 @@ _HAN = "山水火木金土日月星云"
 
 _TABLES = """
 CREATE VIRTUAL TABLE words USING fts5 (
-    body, content='message', content_rowid='id', tokenize='unicode61 remove_diacritics 2');
-CREATE VIRTUAL TABLE grams USING fts5 (body, content='message', content_rowid='id', tokenize='trigram');
+    body, content='message', content_rowid='id', tokenize='porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE grams USING fts5 (
+    body, content='message', content_rowid='id', tokenize='trigram', detail=none);
 INSERT INTO words (words, rank) VALUES ('hashsize', 8388608);
 INSERT INTO grams (grams, rank) VALUES ('hashsize', 8388608);
 """
@@ -66,11 +67,15 @@ def _asked_at(mark: str, han: str, period: int) -> Iterator[Asked]:
         yield Asked(query=f'"{two}"', table="words", match=f'"{two}"', planted=two, period=period)
     for number in range(2):
         inner = f"oxyg{number}{mark}en"
-        yield Asked(query=inner, table="grams", match=f'"{inner}"', planted=f"xx{inner}yy", period=period)
+        yield Asked(query=inner, table="grams", match=_trigrams(inner), planted=f"xx{inner}yy", period=period)
     for length in (3, 4):
         text = han * (length - 2) + "数据"
-        match = f'"{text}"'
-        yield Asked(query=text, table="grams", match=match, planted=f"在{text}里", period=period)
+        yield Asked(query=text, table="grams", match=_trigrams(text), planted=f"在{text}里", period=period)
+
+
+def _trigrams(text: str) -> str:
+    """A text as a table of single trigrams can be asked for it."""
+    return " AND ".join(f'"{text[at : at + 3]}"' for at in range(len(text) - 2))
 
 
 def searching(scene: Scene) -> Iterator[Row]:

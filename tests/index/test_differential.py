@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +16,9 @@ from nacre import Sessions
 from nacre.history.live import RULES
 from nacre.index import Index
 from nacre.index.query import Query, Term, parse
-from nacre.index.text import body_of, is_unspaced
+from nacre.index.stems import stem
+from nacre.index.text import body_of, folded, is_unspaced, words_of
+from nacre.index.tolerance import spellings
 from nacre.store.files import Files
 
 WORDS = [
@@ -49,6 +51,7 @@ WORDS = [
         "\u017f",
         "ﬁne",
     ),
+    *("e-mail", "email", "1,234.56", "shadowWrites", "shadow_writes", "Straße", "Müller", "mueller", "running", "mice"),
 ]
 ROLES = ("user", "assistant", "tool")
 
@@ -79,7 +82,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sessions, 
 
 
 def scanned(sessions: Sessions, text: str) -> set[tuple[str, int]]:
-    """What a query finds in every transcript; if whole words find nothing, what is inside words, else any of many."""
+    """What a query finds in every transcript.
+
+    Whole words in any form; if they find nothing, what is inside words; if that finds nothing, what is a typo away;
+    and of a question what has any of its words.
+    """
     query = parse(text, now=0)
     bodies = [
         (info.key, stored.n, stored.message.role, body_of(stored.message))
@@ -87,13 +94,15 @@ def scanned(sessions: Sessions, text: str) -> set[tuple[str, int]]:
         for info in sessions.list(archived=archived)
         for stored in sessions.transcript(info.key)
     ]
-    for attempt in (query, query.loosened):
-        found = {(key, n) for key, n, role, body in bodies if matches(attempt, key, role, body)}
-        if found:
-            return found
+    known = {stem for *_, body in bodies for stem in stems(body)}
+    content = query.content
+    found: set[tuple[str, int]] = set()
+    for attempt in (content, content.loosened, content._replace(wanted=nearby(content.wanted, known))):
+        found = found or {(key, n) for key, n, role, body in bodies if matches(attempt, key, role, body)}
     rest = query._replace(wanted=())
-    asked = [(key, n, role, body) for key, n, role, body in bodies if any(holds(term, body) for term in query.words)]
-    return {(key, n) for key, n, role, body in asked if rest == Query() or matches(rest, key, role, body)}
+    words = [term._replace(is_exact=False) for term in nearby(query.words, known)]
+    asked = [(key, n, role, body) for key, n, role, body in bodies if any(holds(term, body) for term in words)]
+    return found | {(key, n) for key, n, role, body in asked if rest == Query() or matches(rest, key, role, body)}
 
 
 def matches(query: Query, key: str, role: str, body: str) -> bool:
@@ -106,23 +115,56 @@ def matches(query: Query, key: str, role: str, body: str) -> bool:
     )
 
 
-def holds(term: Term, body: str) -> bool:
-    if term.is_substring:
-        return lowered(term.text) in lowered(body)
-    words, said = tokens(term.text), tokens(body)
+def holds(group: Term, body: str) -> bool:
+    is_inside = any(term.is_substring or term.is_prefix for term in group.all)
+    return any(
+        folded(term.text) in folded(body) if is_inside and not term.is_prefix else holds_words(term, body)
+        for term in group.all
+    )
+
+
+def holds_words(term: Term, body: str) -> bool:
+    if term.is_prefix:
+        return any(word.startswith(folded(term.text)) for word in tokens(body))
+    if term.is_exact and not has(tokens(term.text), tokens(body)):
+        return False
+    return any(has(list(map(stem, tokens(spelling))), stems(body)) for spelling in spellings(term))
+
+
+def has(words: list[str], said: list[str]) -> bool:
     return any(said[at : at + len(words)] == words for at in range(len(said) - len(words) + 1))
 
 
-def lowered(text: str) -> str:
-    """Lower case, character for character, as the trigram table has it."""
-    return "".join(char.lower() if len(char.lower()) == 1 else char for char in text.replace("\u017f", "s"))
+def nearby(terms: tuple[Term, ...], known: set[str]) -> tuple[Term, ...]:
+    """The terms; one that is nowhere with every known word that is one edit away."""
+    return tuple(
+        term._replace(either=tuple(Term(near) for near in sorted(edits(folded(term.text))) if stem(near) in known))
+        if re.fullmatch(r"[a-z]{6,}", folded(term.text))
+        and not term.is_exact
+        and not term.is_inside
+        and stem(folded(term.text)) not in known
+        else term
+        for term in terms
+    )
+
+
+def edits(word: str) -> set[str]:
+    parts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    more = {head + letter + tail for head, tail in parts for letter in ascii_lowercase}
+    other = {head + letter + tail[1:] for head, tail in parts if tail for letter in ascii_lowercase}
+    less = {head + tail[1:] for head, tail in parts if tail}
+    return more | other | less | {head + tail[1] + tail[0] + tail[2:] for head, tail in parts if len(tail) > 1}
+
+
+def stems(text: str) -> list[str]:
+    """What the word table has of a text."""
+    return [stem(token) for token in re.findall(r"[^\W_]+|\ue000", words_of(text).lower())]
 
 
 def tokens(text: str) -> list[str]:
     """Words without case and accents; what is written without spaces parts them."""
     parted = "".join(" | " if is_unspaced(char) else char for char in text)
-    plain = unicodedata.normalize("NFD", parted.replace("\u017f", "s")).lower()
-    return re.findall(r"[^\W_]+|\|", "".join(char for char in plain if unicodedata.category(char) != "Mn"))
+    return re.findall(r"[^\W_]+|\|", folded(parted))
 
 
 def found(index: Index, query: str) -> set[tuple[str, int]]:

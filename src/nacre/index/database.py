@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from nacre.errors import StoreError
 from nacre.index.location import FILE, VERSION, is_own
-from nacre.index.text import folded, grams_of, words_of
+from nacre.index.matching import holds
+from nacre.index.text import grams_of, words_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +72,10 @@ CREATE INDEX message_log ON message (log);
 CREATE INDEX message_shared ON message (shared, n) WHERE shared > 0;
 CREATE INDEX message_ts ON message (ts);
 CREATE VIRTUAL TABLE words USING fts5 (
-    body, content='message', content_rowid='id', tokenize='unicode61 remove_diacritics 2');
-CREATE VIRTUAL TABLE grams USING fts5 (body, content='message', content_rowid='id', tokenize='trigram');
+    body, content='message', content_rowid='id', tokenize='porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE grams USING fts5 (
+    body, content='message', content_rowid='id', tokenize='trigram', detail=none);
+CREATE VIRTUAL TABLE stems USING fts5vocab (words, row);
 CREATE VIRTUAL TABLE terms USING fts5vocab (grams, row);
 PRAGMA user_version = {VERSION};
 """  # noqa: S608 - our own names
@@ -222,8 +225,9 @@ def in_memory() -> sqlite3.Connection:
 def _connected(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_PATIENCE / 1000, isolation_level=None, check_same_thread=False)
     try:
-        for function in (words_of, grams_of, folded):
+        for function in (words_of, grams_of):
             connection.create_function(function.__name__, 1, function, deterministic=True)
+        connection.create_function("holds", 2, holds, deterministic=True)
         connection.create_function("casefold", 1, str.casefold, deterministic=True)
         _prepare(connection)
     except BaseException:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nacre.entries import timestamp
+from nacre.index.stems import is_stop_word
 from nacre.index.text import is_unspaced
 from nacre.keys import is_internal
+
+T = TypeVar("T")
 
 _ITEM = re.compile(
     r"""
@@ -23,20 +26,32 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 # Of a long text that is pasted in, the beginning is looked for: all of it would take minutes.
 _LONGEST = 4096
 _MOST = 128
-_SHORTEST = 3
+_PREFIX = re.compile(r"[^\W_]{2,}\*")
 _SHORTEST_QUESTION, _LONGEST_QUESTION = 4, 32
 
 
 class Term(NamedTuple):
-    """A word or a phrase; `is_substring` if it is looked for inside words too."""
+    """A word or a phrase, or any of several.
+
+    It is looked for inside words too with `is_substring`, where words begin with `is_prefix`, and as it is written and
+    not in its other forms with `is_exact`. One of `either` will do as well.
+    """
 
     text: str
-    is_substring: bool
+    is_substring: bool = False
+    is_exact: bool = False
+    is_prefix: bool = False
+    either: tuple[Term, ...] = ()
 
     @property
-    def is_short(self) -> bool:
-        """True for a substring that is shorter than what the trigram table holds."""
-        return len(self.text) < _SHORTEST
+    def all(self) -> tuple[Term, ...]:
+        """This one and those that will do as well."""
+        return (self._replace(either=()), *self.either)
+
+    @property
+    def is_inside(self) -> bool:
+        """Tell whether it, or what will do as well, is not only looked for as whole words."""
+        return any(term.is_substring or term.is_prefix for term in self.all)
 
 
 class Query(NamedTuple):
@@ -72,10 +87,17 @@ class Query(NamedTuple):
         return self._replace(wanted=_as_substrings(self.wanted), unwanted=_as_substrings(self.unwanted))
 
     @property
+    def content(self) -> Query:
+        """The same without words that every text has, unless there are no others."""
+        wanted = tuple(term for term in self.wanted if not _is_stop_word(term))
+        return self._replace(wanted=wanted) if wanted else self
+
+    @property
     def words(self) -> tuple[Term, ...]:
         """The different words of which some are enough: with `fill`, or of a question, as no answer has all of them."""
-        words = tuple(dict.fromkeys(term for term in self.wanted if not term.is_substring))
-        return words[:_LONGEST_QUESTION] if self.fill or len(words) >= _SHORTEST_QUESTION else ()
+        is_question = sum(not term.is_inside for term in self.wanted) >= _SHORTEST_QUESTION
+        words = tuple(term for term in self.content.wanted if not term.is_inside)
+        return words[:_LONGEST_QUESTION] if self.fill or is_question else ()
 
 
 def parse(text: str, *, now: float) -> Query:
@@ -83,7 +105,10 @@ def parse(text: str, *, now: float) -> Query:
 
     Words count in the first 4,096 characters only, filters everywhere; of each kind the first 128 do.
     """
-    found: dict[str, list[str]] = {name: [] for name in ("wanted", "unwanted", "role", "tool", "session", "key")}
+    found: dict[str, list[str]] = {name: [] for name in ("role", "tool", "session", "key")}
+    wanted: list[list[Term]] = []
+    unwanted: list[list[Term]] = []
+    is_either = False
     times = {"since": "", "until": ""}
     for item in _ITEM.finditer(_clean(text)):
         name, value = item["filter"], item["quoted"] or item["bare"]
@@ -93,11 +118,20 @@ def parse(text: str, *, now: float) -> Query:
             found["key"].append(value)
         elif name in found:
             found[name].append(value)
-        elif item.start() < _LONGEST:
-            found["unwanted" if item["minus"] else "wanted"].append(_term(item)[: _LONGEST - item.start()])
+        elif item[0] == "OR" and wanted:
+            is_either = True
+            continue
+        elif item.start() < _LONGEST and (term := _term(item, _LONGEST - item.start())) is not None:
+            if item["minus"]:
+                unwanted.append([term])
+            elif is_either:
+                wanted[-1].append(term)
+            else:
+                wanted.append([term])
+        is_either = False
     return Query(
-        wanted=_terms(found["wanted"]),
-        unwanted=_terms(found["unwanted"]),
+        wanted=_first(map(_grouped, wanted)),
+        unwanted=_first(map(_grouped, unwanted)),
         roles=_first(found["role"]),
         tools=_first(tool.casefold() for tool in found["tool"]),
         keys=_first(found["key"]),
@@ -112,18 +146,29 @@ def _clean(text: str) -> str:
     return text.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
-def _term(item: re.Match[str]) -> str:
+def _term(item: re.Match[str], most: int) -> Term | None:
+    """What a piece of a query looks for; None if there is nothing in it."""
     if item["filter"]:
-        return item[0]
-    return str(item["word"] if item["phrase"] is None else item["phrase"])
+        return Term(item[0][:most])
+    if item["phrase"] is None:
+        text = item["word"][:most]
+        if _PREFIX.fullmatch(text) and not is_unspaced(text):
+            return Term(text[:-1], is_prefix=True)
+        return Term(text, is_unspaced(text) or not _has_word(text))
+    text = item["phrase"][:most].strip()
+    is_substring = is_unspaced(text) or not _has_word(text)
+    return Term(text, is_substring, is_exact=not is_substring) if text else None
 
 
-def _terms(texts: list[str]) -> tuple[Term, ...]:
-    found = _first(text.strip() for text in texts if text.strip())
-    return tuple(Term(text, is_unspaced(text) or not _has_word(text)) for text in found)
+def _grouped(terms: list[Term]) -> Term:
+    return terms[0]._replace(either=tuple(dict.fromkeys(terms[1:])))
 
 
-def _first(values: Iterable[str]) -> tuple[str, ...]:
+def _is_stop_word(term: Term) -> bool:
+    return not (term.either or term.is_exact or term.is_inside) and is_stop_word(term.text.lower().strip(".,;:!?¿¡()"))
+
+
+def _first(values: Iterable[T]) -> tuple[T, ...]:
     """The first of the different values, as many as count."""
     return tuple(dict.fromkeys(values))[:_MOST]
 
@@ -133,7 +178,10 @@ def _has_word(text: str) -> bool:
 
 
 def _as_substrings(terms: tuple[Term, ...]) -> tuple[Term, ...]:
-    return tuple(term._replace(is_substring=True) for term in terms)
+    return tuple(
+        term._replace(is_substring=not term.is_prefix, is_exact=False, either=_as_substrings(term.either))
+        for term in terms
+    )
 
 
 def _moment(value: str, *, is_end: bool, now: float) -> str:

@@ -13,14 +13,17 @@ from typing import Any
 from nacre.entries import Hit
 from nacre.errors import StoreError
 from nacre.index.database import in_memory, is_away
+from nacre.index.matching import described, trigrams
 from nacre.index.query import Query, Term
 from nacre.index.snippet import snippet
 from nacre.index.text import folded
+from nacre.index.tolerance import rarity, spellings, tolerant
 from nacre.keys import INTERNAL
 
 # Of more matches than these only the newest are taken, by time: a word that is everywhere ranks nothing.
 _POOL = 4096
 _MOST_TRIGRAMS = 500
+_NOWHERE = "\ue000\ue001\ue002"
 _MOST_SHOWN = 256 * 1024
 # More than any index holds, and no more than SQLite takes for a number.
 _MOST_FOUND = 1 << 32
@@ -36,9 +39,9 @@ WHERE message.id = ?
 def hits(connection: Connection, query: Query, *, limit: int) -> list[Hit]:
     """The messages that a query finds, best first.
 
-    Looked for inside words too if whole words find none; if that finds nothing either, and there are as
-    many words as a question has, what has the rarest of them, which also follows what has all if the query is to
-    be filled up. Raises StoreError if SQLite takes no such query, whatever there is to search.
+    Looked for inside words too if whole words find none, and one typo away if that finds nothing either. Where there
+    are as many words as a question has, or the query is to be filled up, what has the rarest of them follows what has
+    all. Raises StoreError if SQLite takes no such query, whatever there is to search.
     """
     if limit <= 0 or query._replace(internal=False, skip=None, fill=False) == Query():
         return []
@@ -62,26 +65,37 @@ def _is_refused(query: Query, limit: int) -> bool:
 
 
 def _found(connection: Connection, query: Query, limit: int) -> list[Hit]:
+    content = query.content
     found: dict[int, Query] = {}
-    for attempt in dict.fromkeys((query, query.loosened)):
+    for attempt in (content, content.loosened, tolerant(connection, content)):
         found = found or dict.fromkeys(_Search(connection, attempt).run(limit), attempt)
-    if not found or (query.fill and len(found) < limit):
+    if len(found) < limit and query.words:
         eased = _eased(connection, query)
         for message in _Search(connection, eased).run(limit) if eased.wanted else ():
             found.setdefault(message, eased)
-    return [_hit(connection, message, by) for message, by in islice(found.items(), limit)]
+    shown = {by: _rarest_first(connection, by) for by in dict.fromkeys(found.values())}
+    return [_hit(connection, message, shown[by]) for message, by in islice(found.items(), limit)]
 
 
-def _hit(connection: Connection, message: int, query: Query) -> Hit:
+def _hit(connection: Connection, message: int, terms: Sequence[Term]) -> Hit:
     key, n, ts, role, body = connection.execute(_SHOW, (message,)).fetchone()
-    shown = _around_rarest(body, query.wanted) if query.is_any else snippet(body, query.wanted)
-    return Hit(key=key, n=n, ts=datetime.fromisoformat(ts), role=role, snippet=shown)
+    return Hit(key=key, n=n, ts=datetime.fromisoformat(ts), role=role, snippet=snippet(body, terms))
+
+
+def _rarest_first(connection: Connection, query: Query) -> list[Term]:
+    """What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare."""
+    if len(query.wanted) == 1:
+        return list(query.wanted)
+    return sorted(query.wanted, key=lambda term: 0 if term.is_inside else rarity(connection, term))
 
 
 def _eased(connection: Connection, query: Query) -> Query:
     """The query for any of its words, the rarest first, as many as do not match more than can be ranked."""
     count = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_POOL + 1})"  # noqa: S608 - our own names
-    counted = [(connection.execute(count, (_quoted(term.text),)).fetchone()[0], term) for term in query.words]
+    counted = [
+        (connection.execute(count, (_words_match(term),)).fetchone()[0], term._replace(is_exact=False))
+        for term in tolerant(connection, query._replace(wanted=query.words)).wanted
+    ]
     wanted: list[Term] = []
     total = 0
     for matches, term in sorted(counted, key=lambda found: (found[0], -len(found[1].text))):
@@ -89,11 +103,6 @@ def _eased(connection: Connection, query: Query) -> Query:
         if matches and total <= _POOL:
             wanted.append(term)
     return query._replace(wanted=tuple(wanted), is_any=True)
-
-
-def _around_rarest(body: str, terms: Sequence[Term]) -> str:
-    shown = (snippet(body, (term,)) for term in terms)
-    return next((text for text in shown if "**" in text), "") or snippet(body, terms)
 
 
 class _Search:
@@ -104,21 +113,22 @@ class _Search:
         self._joint = " OR " if query.is_any else " AND "
         self._where: list[str] = []
         self._values: list[Any] = []
-        self._wanted: dict[str, list[str]] = {"words": [], "grams": []}
-        self._unwanted: dict[str, list[str]] = {"words": [], "grams": []}
+        self._words: list[str] = []
+        self._grams: list[str] = []
+        self._unwanted: list[str] = []
         for term in query.wanted:
-            self._sort(term, self._wanted, "")
+            self._want(term)
         for term in query.unwanted:
-            self._sort(term, self._unwanted, "NOT")
-        self._lead = next((table for table in ("words", "grams") if self._wanted[table]), "message")
+            self._refuse(term)
+        self._lead = "words" if self._words else "grams" if self._grams else "message"
         self._filter(query)
         self._match()
 
     def run(self, limit: int) -> list[int]:
         """The messages that match, best first."""
-        # Messages alone come by time, so that the first are the ones.
-        pool = limit if self._lead == "message" else max(limit, _POOL)
-        rank = f"{self._lead}.rank" if self._lead != "message" and self._is_within(pool) else "0"
+        # What is not ranked comes by time, so that the first are the ones.
+        pool = max(limit, _POOL) if self._lead == "words" else limit
+        rank = "words.rank" if self._lead == "words" and self._is_within(pool) else "0"
         matching = f"SELECT message.id AS id, {rank} AS score, message.ts AS ts {self._from} LIMIT {pool}"
         best = f"SELECT id FROM ({matching}) ORDER BY score, ts DESC, id DESC LIMIT {limit}"  # noqa: S608
         return [message for (message,) in self._connection.execute(best, self._values)]
@@ -139,23 +149,28 @@ class _Search:
 
     # ---- terms
 
-    def _sort(self, term: Term, into: dict[str, list[str]], negation: str) -> None:
-        """Find the table for a term; one that is shorter than a trigram is every trigram that begins with it."""
-        if not term.is_substring:
-            into["words"].append(_quoted(term.text))
-        elif not term.is_short:
-            into["grams"].append(_quoted(term.text))
-        elif (grams := self._grams(term.text)) is not None:
-            into["grams"].append(f"({' OR '.join(map(_quoted, grams))})" if grams else _quoted(term.text))
+    def _want(self, term: Term) -> None:
+        """Find the table for a term; what the table cannot tell is read in the message."""
+        if not term.is_inside:
+            self._words.append(_words_match(term))
         else:
-            is_caseless = term.text.lower() == term.text.upper()
-            body = "message.body" if is_caseless else "folded(message.body)"
-            self._add(f"{negation} instr({body}, ?)", folded(term.text))
+            grams = [self._grams_match(one.text) for one in term.all]
+            if "" not in grams:
+                self._grams.append(f"({' OR '.join(grams)})")
+        if term.is_inside or any(one.is_exact for one in term.all):
+            self._add("holds(message.body, ?)", described(term))
 
-    def _grams(self, text: str) -> list[str] | None:
-        """The trigrams that begin with a shorter text; None if they are too many or too common to go through."""
+    def _refuse(self, term: Term) -> None:
+        if term.is_inside or term.is_exact:
+            self._add("NOT holds(message.body, ?)", described(term))
+        else:
+            self._unwanted.append(_words_match(term))
+
+    def _grams_match(self, text: str) -> str:
+        """The trigrams of a text, or all that begin with a shorter one; "" if these are too many or too common."""
+        if found := trigrams(text):
+            return f"({' AND '.join(map(_quoted, found))})"
         begin = folded(text)
-        found: list[str] = []
         total = 0
         rows = self._connection.execute(
             "SELECT term, doc FROM terms WHERE term >= ? AND term < ?", (begin, begin + _LAST)
@@ -163,20 +178,22 @@ class _Search:
         for gram, count in rows:
             total += count
             if len(found) == _MOST_TRIGRAMS or total > _POOL:
-                return None
+                return ""
             found.append(gram)
-        return found
+        # What is nowhere must be asked for, too, so that nothing is found.
+        return f"({' OR '.join(map(_quoted, found or [_NOWHERE]))})"
 
     def _match(self) -> None:
-        for table in ("words", "grams"):
-            wanted, unwanted = self._joint.join(self._wanted[table]), " OR ".join(self._unwanted[table])
-            if wanted:
-                match = f"({wanted}) NOT ({unwanted})" if unwanted else wanted
-                is_lead = table == self._lead
-                inside = f"message.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"  # noqa: S608 - our own names
-                self._add(f"{table} MATCH ?" if is_lead else inside, match)
-            elif unwanted:
-                self._add(f"message.id NOT IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)", unwanted)  # noqa: S608
+        unwanted = " OR ".join(self._unwanted)
+        if self._words:
+            wanted = self._joint.join(self._words)
+            self._add("words MATCH ?", f"({wanted}) NOT ({unwanted})" if unwanted else wanted)
+        elif unwanted:
+            self._add("message.id NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", unwanted)
+        if self._grams:
+            match = " AND ".join(self._grams)
+            inside = "message.id IN (SELECT rowid FROM grams WHERE grams MATCH ?)"
+            self._add("grams MATCH ?" if self._lead == "grams" else inside, match)
 
     # ---- filters
 
@@ -236,6 +253,12 @@ class _Search:
     def _add(self, condition: str, *values: Any) -> None:
         self._where.append(condition)
         self._values += values
+
+
+def _words_match(term: Term) -> str:
+    """A term, and what will do as well, in every spelling, as FTS5 takes it."""
+    spelled = dict.fromkeys(spelling for one in term.all for spelling in spellings(one))
+    return f"({' OR '.join(map(_quoted, spelled))})"
 
 
 def _quoted(text: str) -> str:

@@ -4,50 +4,132 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from nacre.index.matching import WORD_BEGIN
 from nacre.index.query import Term
-from nacre.index.text import UNSPACED
+from nacre.index.stems import stem
+from nacre.index.text import UNSPACED, camel_parts, folded
+from nacre.index.tolerance import spellings
 
 _WIDTH = 160
 _BEFORE = 40
 _WHITE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 # What drives a terminal and has no width: bidirectional marks and overrides.
 _HIDDEN = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_TOKEN = re.compile(r"[^\W_]+")
-_BETWEEN = r"[\W_]+"
-_BEGIN = rf"(?:(?<![^\W_])|(?<=[{UNSPACED}]))"
-_END = rf"(?:(?![^\W_])|(?=[{UNSPACED}]))"
+_TOKEN = re.compile(rf"(?:(?![{UNSPACED}])[^\W_])+")
+_JOINTS = ("-", "'", "’", ",", ".")
+
+
+class _Span(NamedTuple):
+    """A match, and the place of its term among those that were looked for."""
+
+    start: int
+    end: int
+    term: int
+
+
+class _Token(NamedTuple):
+    """A word of a body, without case and accents, and without its ending."""
+
+    start: int
+    end: int
+    word: str
+    stem: str
 
 
 def snippet(body: str, terms: Sequence[Term]) -> str:
-    """About 160 characters around the first match, matches between `**`, without control characters."""
-    pattern = _pattern(terms)
-    folded = _fold(body)
-    first = pattern.search(folded) if pattern is not None else None
-    start = max(0, first.start() - _BEFORE) if first is not None else 0
+    """About 160 characters around the best match, matches between `**`, without control characters.
+
+    Terms come rarest first: what is shown is around the rarest that the body has, and there where most others are.
+    """
+    spans = sorted(_spans(body, terms))
+    start = max(0, _best(spans) - _BEFORE)
     end = min(len(body), start + _WIDTH)
     parts = ["…"] if start else []
     at = start
-    for match in pattern.finditer(folded, start, end) if pattern is not None else ():
-        parts += [_plain(body[at : match.start()]), "**", _plain(body[match.start() : match.end()]), "**"]
-        at = match.end()
+    for first, last in _joined(spans, start, end):
+        parts += [_plain(body[at:first]), "**", _plain(body[first:last]), "**"]
+        at = last
+    end = max(at, end)
     parts += [_plain(body[at:end]), "…" if end < len(body) else ""]
     return "".join(parts).strip()
 
 
-def _pattern(terms: Sequence[Term]) -> re.Pattern[str] | None:
-    """What to mark, longest first; matches side by side are marked as one."""
-    found = sorted({text for term in terms if (text := _spelled(term))}, key=len, reverse=True)
-    return re.compile(f"(?:{'|'.join(found)})+") if found else None
+def _best(spans: Sequence[_Span]) -> int:
+    """Where to begin: at a match of the rarest term, or a little before it, where the most terms are close together."""
+    rarest = min((span.term for span in spans), default=0)
+
+    def terms_near(span: _Span) -> int:
+        last = span.start - _BEFORE + _WIDTH
+        return len({other.term for other in spans if span.start - _BEFORE <= other.start and other.end <= last})
+
+    found = [span for span in spans if span.term == rarest][:_WIDTH]
+    return max(found, key=terms_near).start if found else 0
 
 
-def _spelled(term: Term) -> str:
-    text = _fold(term.text)
-    if term.is_substring:
-        return re.escape(text)
-    words = _TOKEN.findall(text)
-    return f"{_BEGIN}{_BETWEEN.join(map(re.escape, words))}{_END}" if words else ""
+def _joined(spans: Sequence[_Span], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The matches that begin between two places; those that touch each other are one."""
+    first = last = -1
+    for span in spans:
+        if not start <= span.start < end:
+            continue
+        if first >= 0 and span.start <= last:
+            last = max(last, span.end)
+            continue
+        if first >= 0:
+            yield first, last
+        first, last = span.start, span.end
+    if first >= 0:
+        yield first, last
+
+
+def _spans(body: str, terms: Sequence[Term]) -> Iterator[_Span]:
+    """Every match of every term."""
+    runs: list[list[_Token]] | None = None
+    for place, group in enumerate(terms):
+        for term in group.all:
+            if term.is_substring or term.is_prefix:
+                yield from (_Span(*match.span(), place) for match in _inside(term).finditer(_fold(body)))
+                continue
+            runs = _runs(body) if runs is None else runs
+            yield from (_Span(start, end, place) for start, end in _as_words(runs, term))
+
+
+def _inside(term: Term) -> re.Pattern[str]:
+    text = re.escape(_fold(term.text))
+    return re.compile(rf"{WORD_BEGIN}{text}[^\W_]*" if term.is_prefix else text)
+
+
+def _as_words(runs: Sequence[Sequence[_Token]], term: Term) -> Iterator[tuple[int, int]]:
+    """Where a term is among the words of a body, in any spelling."""
+    spelled = [words for spelling in spellings(term) if (words := _TOKEN.findall(spelling))]
+    wanted = {tuple(words if term.is_exact else map(stem, words)) for words in spelled}
+    for run in runs:
+        have = [token.word if term.is_exact else token.stem for token in run]
+        for phrase in wanted:
+            for at, key in enumerate(have):
+                if key == phrase[0] and tuple(have[at : at + len(phrase)]) == phrase:
+                    yield run[at].start, run[at + len(phrase) - 1].end
+
+
+def _runs(body: str) -> list[list[_Token]]:
+    """The words of a body; then, each by itself, the parts of `camelCase`, and `email` for `e-mail`."""
+    runs: list[list[_Token]] = [[]]
+    before: re.Match[str] | None = None
+    for match in _TOKEN.finditer(body):
+        runs[0].append(_token(match[0], *match.span()))
+        runs += [[_token(part, *match.span()) for part in parts.split()] for parts in camel_parts(match[0])]
+        if before is not None and body[before.end() : match.start()] in _JOINTS:
+            runs.append([_token(before[0] + match[0], before.start(), match.end())])
+        before = match
+    return runs
+
+
+def _token(text: str, start: int, end: int) -> _Token:
+    word = folded(text)
+    return _Token(start, end, word, stem(word))
 
 
 def _plain(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,16 +32,46 @@ _MACHINE = frozenset(
 )
 
 
+# Letters that no decomposition takes apart; of the last four, a dotless i, a final sigma, an io and a long s.
+_LETTERS = {"ß": "ss", "ẞ": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
+_LETTERS |= {"\u0131": "i", "\u03c2": "\u03c3", "\u0451": "\u0435", "\u017f": "s"}
+_MARKS = re.compile("[\u0300-\u036f]")
+# Latin and Greek with marks; the marks by themselves; full-width and joined letters. In other scripts a mark may be
+# half of the letter.
+_PLAIN = ((0x00C0, 0x024F), (0x0300, 0x036F), (0x0370, 0x03FF), (0x1E00, 0x1FFF), (0xFB00, 0xFB06), (0xFF01, 0xFF5E))
+
+
 class _Folded(dict[int, str]):
-    """One character for each character, worked out when it is first met."""
+    """What stands for a character in the tables, worked out when it is first met."""
 
     def __missing__(self, code: int) -> str:
-        char = chr(code)
-        self[code] = next((form for form in (char.casefold(), char.lower()) if len(form) == 1), char)
+        char = chr(code).lower()
+        if any(first <= code <= last for first, last in _PLAIN):
+            char = _MARKS.sub("", unicodedata.normalize("NFKD", char)).lower()
+        self[code] = "".join(_LETTERS.get(one, one) for one in char)
         return self[code]
 
 
 _FOLDED = _Folded()
+# Words that are also written otherwise; each begins where a word does, so that nothing is read twice.
+_HUMP = re.compile("[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
+_CAMEL = re.compile(rf"(?<![^\W_])[^\W_]{{0,40}}?(?:{_HUMP.pattern})[^\W_]{{0,40}}(?![^\W_])")
+_CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
+_HYPHEN = re.compile(r"-(?<=[^\W\d_]-)[^\W\d_]")
+_HYPHENS = re.compile(r"(?<![\w-])[^\W\d_]{1,16}(?:-[^\W\d_]{1,16}){1,2}(?![\w-])")
+_UMLAUTS = re.compile(r"[^\W_]*[äöüøåÄÖÜØÅ][^\W_]*")
+_GROUP = re.compile(r"\d[,.'’\u00a0\u202f]\d{3}")
+_GROUPED = re.compile(
+    r"(?<![\w.,'’])\d{1,3}(?:(?:[,'’\u00a0\u202f]\d{3})+(?!\d)(?:\.\d+)?|(?:\.\d{3})+(?=,\d)(?:,\d+)?)"
+)
+_SPELLED = str.maketrans(
+    {
+        **dict.fromkeys("äÄ", "ae"),
+        **dict.fromkeys("öÖøØ", "oe"),
+        **dict.fromkeys("üÜ", "ue"),
+        **dict.fromkeys("åÅ", "aa"),
+    }
+)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -53,18 +84,56 @@ def body_of(message: Message) -> str:
 
 
 def words_of(body: str) -> str:
-    """Return a body as the word table gets it: without the scripts that have no words to tell apart."""
-    return body if body.isascii() else _RUN.sub(_GAP, body)
+    """Return a body as the word table gets it.
+
+    It is without accents and without the scripts that have no words to tell apart. Behind it come other spellings of
+    its words: the parts of `camelCase`, `email` for `e-mail`, `1234` for `1,234`, `Mueller` for `Müller`.
+    """
+    text = body if body.isascii() else _RUN.sub(_GAP, unicodedata.normalize("NFC", body))
+    plain = text if text.isascii() else folded(text)
+    others: list[str] = []
+    if _HUMP.search(text) is not None:
+        others += [other for one in _CAMEL.findall(text) for other in camel_parts(one)]
+    if _HYPHEN.search(text) is not None:
+        others += [one.replace("-", "") for one in _HYPHENS.findall(text)]
+    if _GROUP.search(text) is not None:
+        others += map(_ungrouped, _GROUPED.findall(text))
+    if plain is not text:
+        others += [one.translate(_SPELLED) for one in _UMLAUTS.findall(text)]
+    return f"{plain}{_GAP}{folded(_GAP.join(dict.fromkeys(others)))}" if others else plain
+
+
+def other_spellings(word: str) -> list[str]:
+    """Return how else a word that is searched for may be written: what `words_of` does not already do for a body."""
+    found = [*camel_parts(word), *(one.replace("-", "") for one in _HYPHENS.findall(word) if one == word)]
+    if _UMLAUTS.fullmatch(word):
+        found.append(word.translate(_SPELLED))
+    if _GROUPED.fullmatch(word):
+        found.append(_ungrouped(word))
+    if "'" in word or "’" in word:
+        found.append(word.replace("'", "").replace("’", ""))
+    return [*found, *_CONTRACTED.get(word.lower(), ())]
+
+
+def camel_parts(word: str) -> list[str]:
+    """Return the parts of a word in camel case as a text of one item; nothing if it is in no such case."""
+    if not _CAMEL.fullmatch(word):
+        return []
+    return [" ".join(_CAMEL_PART.findall(word))]
 
 
 def grams_of(body: str) -> str:
     """Return a body as the trigram table gets it: the last characters, too, begin a group of three."""
-    return body + "\n\n"
+    return folded(body) + "\n\n"
 
 
 def folded(text: str) -> str:
-    """Return a text without case, character for character, as the trigram table has it."""
-    return text.lower() if text.isascii() else text.translate(_FOLDED)
+    """Return a text without case and accents, as the tables have it; it may be longer than it was."""
+    if text.isascii():
+        return text.lower()
+    if _MARKS.search(text) is not None:
+        text = unicodedata.normalize("NFC", text)
+    return text.translate(_FOLDED)
 
 
 def is_unspaced(text: str) -> bool:
@@ -95,3 +164,31 @@ def _leaves(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _leaves(item)
+
+
+def _ungrouped(number: str) -> str:
+    """A number without what parts its thousands."""
+    if "," in number and "." in number and number.index(".") < number.index(","):
+        return number.replace(".", "")
+    return re.sub(r"[,'’\u00a0\u202f]", "", number)
+
+
+_CONTRACTED = {
+    f"{word}nt": (f"{word}n t",)
+    for word in (
+        "are",
+        "ca",
+        "could",
+        "did",
+        "do",
+        "does",
+        "had",
+        "has",
+        "have",
+        "is",
+        "should",
+        "was",
+        "were",
+        "would",
+    )
+} | {"youre": ("you re",), "theyre": ("they re",), "thats": ("that s",), "whats": ("what s",), "ive": ("i ve",)}

@@ -1,0 +1,71 @@
+"""Other spellings of what is searched for: other forms and ways to write a word, and words that are one typo away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from sqlite3 import Connection
+
+from nacre.index.query import Query, Term
+from nacre.index.stems import irregular, stem
+from nacre.index.text import folded, other_spellings
+
+_TOKEN = re.compile(r"[^\W_]+")
+_WORD = re.compile(r"[^\W\d_]+")
+# A shorter word is too often another one with a typo.
+_SHORTEST = 6
+_MOST_VARIANTS = 8
+_ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопрстуфхцчшщъыьэюя", "αβγδεζηθικλμνξοπρστυφχψω")
+
+
+def spellings(term: Term) -> list[str]:
+    """A term as it may be written in the word table."""
+    plain = folded(term.text)
+    if term.is_exact:
+        return [plain]
+    return [plain, *map(folded, other_spellings(term.text)), *irregular(plain)]
+
+
+def tolerant(connection: Connection, query: Query) -> Query:
+    """The query with words that are nowhere taken for others that are one typo away."""
+    return query._replace(wanted=tuple(_tolerant(connection, term) for term in query.wanted))
+
+
+def rarity(connection: Connection, term: Term) -> int:
+    """In how many messages the rarest word of a term is, where it is in any."""
+    counts = [count for word in _TOKEN.findall(folded(term.text)) if (count := _count(connection, word))]
+    return min(counts, default=0)
+
+
+def _tolerant(connection: Connection, term: Term) -> Term:
+    word = folded(term.text)
+    if (
+        term.is_exact
+        or term.is_inside
+        or len(word) < _SHORTEST
+        or not _WORD.fullmatch(word)
+        or _count(connection, word)
+    ):
+        return term
+    counts = {near: count for near in _one_edit_away(word) if (count := _count(connection, near))}
+    best = sorted(counts, key=counts.__getitem__, reverse=True)[:_MOST_VARIANTS]
+    return term._replace(either=(*term.either, *map(Term, best)))
+
+
+def _count(connection: Connection, word: str) -> int:
+    """In how many messages a word is, in any of its forms."""
+    row = connection.execute("SELECT doc FROM stems WHERE term = ?", (stem(word),)).fetchone()
+    return row[0] if row is not None else 0
+
+
+def _one_edit_away(word: str) -> Iterator[str]:
+    """Every word with one letter more, less or another, or with two neighbours swapped."""
+    letters = next((one for one in _ALPHABETS if word[-1] in one), "")
+    for at in range(len(word) + 1):
+        head, tail = word[:at], word[at:]
+        yield head + tail[1:]
+        if len(tail) > 1:
+            yield head + tail[1] + tail[0] + tail[2:]
+        for letter in letters:
+            yield head + letter + tail
+            yield head + letter + tail[1:]
