@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from nacre.memory import pages
@@ -75,13 +76,18 @@ class Desk:
             return []
         known = base.lines if base is not None and is_sure else pages.rendered(state, page)
         lines = pages.lines_of(theirs)
-        if [line.text for line in known] == lines:
+        if [line.text for line in known] == lines or self._is_being_added(page, theirs, known):
             return []
         edit = Edit(page, known, lines, is_sure)
         return pages.taken_in(state, edit, new_id=self._ledger.new_id, at=moment(datetime.now(UTC)))
 
+    def _is_being_added(self, page: str, theirs: str, known: Sequence[Shown]) -> bool:
+        """Whether a page is what we last wrote and a beginning of what we add to it: a crash came between."""
+        ours = pages.file_of(pages.rendered(self._ledger.state, page))
+        return theirs.startswith(pages.file_of(known)) and ours.startswith(theirs)
+
     def _settle(self, page: str) -> None:
-        self._folder.mend(page)
+        self._folder.mend(page, pages.file_of(pages.rendered(self._ledger.state, page)))
         for attempt in range(_TRIES):
             theirs = self._folder.read(page)
             # One that is empty just then was made by a sandbox that found none to hide, or is still being saved.
@@ -100,12 +106,24 @@ class Desk:
             # Nothing is on it, or nothing is left; the page of facts stays, for what is gone cannot be hidden.
             return self._folder.remove(page, theirs)
         ours = pages.file_of(shown)
-        if theirs != ours and not self._folder.swap(page, theirs, ours):
+        if theirs != ours and not self._replaced(page, theirs, ours):
             return False
-        if base != Base(self._ledger.epoch, shown):
-            self._folder.set_base(page, Base(self._ledger.epoch, shown))
+        self._keep_base(page, base, shown)
         sign = self._folder.sign(page)
         if self._folder.read(page) != ours:
             return False
         self._settled[page] = (sign, self._ledger.state.versions.get(page, 0))
         return True
+
+    def _replaced(self, page: str, theirs: str | None, ours: str) -> bool:
+        """Write a page; if lines were only added at its end, they are appended."""
+        if theirs and ours.startswith(theirs):
+            return self._folder.extend(page, theirs, ours[len(theirs) :])
+        return self._folder.swap(page, theirs, ours)
+
+    def _keep_base(self, page: str, base: Base | None, shown: list[Shown]) -> None:
+        known = base.lines if base is not None and base.epoch == self._ledger.epoch else None
+        if known is None or known != shown[: len(known)]:
+            self._folder.set_base(page, Base(self._ledger.epoch, shown))
+        elif len(known) < len(shown):
+            self._folder.extend_base(page, shown[len(known) :])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -84,13 +85,24 @@ class Folder:
         except UnicodeDecodeError as error:
             raise Unreadable(f"{path} is not UTF-8: it is not read") from error
 
-    def mend(self, page: str) -> None:
-        """Finish what a crash left half done; only for who is alone with the pages."""
+    def mend(self, page: str, ours: str) -> None:
+        """Finish what a crash left half done; only for who is alone with the pages.
+
+        A character that was cut off at the end is taken away, if the page is the beginning of what it is to be: then
+        it is added again. A person's file that is not text is left as it is.
+        """
         path = self.path(page)
-        if self._content(path) is None:
+        data = self._content(path)
+        if data is None:
             # It was killed between two names.
             with suppress(FileNotFoundError):
                 self._ops.rename(_aside(path), path)
+        elif ours.encode().startswith(data) and (whole := len(data.decode(errors="ignore").encode())) < len(data):
+            fd = self._ops.open(path, os.O_WRONLY)
+            try:
+                self._ops.ftruncate(fd, whole)
+            finally:
+                self._ops.close(fd)
         unlink_if_there(self._ops, _aside(path))
         unlink_if_there(self._ops, _fresh(path))
 
@@ -106,6 +118,26 @@ class Folder:
             unlink_if_there(self._ops, fresh)
             unlink_if_there(self._ops, _aside(path))
 
+    def extend(self, page: str, old: str, more: str) -> bool:
+        """Append to a page; False if somebody has saved it meanwhile: read it again.
+
+        A crash may leave a part of what was to be added; whoever is next adds the rest.
+        """
+        try:
+            fd = self._ops.open(self.path(page), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            # It may not be written, but another may take its place.
+            return self.swap(page, old, old + more)
+        try:
+            if self._ops.fstat(fd).st_size != len(old.encode()):
+                return False
+            write_all(self._ops, fd, more.encode())
+        finally:
+            self._ops.close(fd)
+        return True
+
     def remove(self, page: str, old: str | None) -> bool:
         """Take a page away, if there is one; False if somebody has saved it meanwhile."""
         path = self.path(page)
@@ -116,12 +148,19 @@ class Folder:
         return is_same
 
     def base(self, page: str) -> Base | None:
-        """How a page was last written; None if that is not known."""
+        """How a page was last written; None if that is not known.
+
+        The first line of the file is a whole base, and each further one a line that was added to the page since.
+        """
         data = self._content(self._base(page))
+        if data is None:
+            return None
+        first, *added = data.split(b"\n")
         try:
-            return None if data is None else msgspec.json.decode(data, type=Base)
+            base = msgspec.json.decode(first, type=Base)
         except msgspec.MsgspecError:
             return None
+        return Base(base.epoch, [*base.lines, *filter(None, map(_added, added))])
 
     def set_base(self, page: str, base: Base) -> None:
         """Keep how a page was written; only once it is there, lest lines that are not count as taken out."""
@@ -129,6 +168,16 @@ class Folder:
         self._make_folder(path)
         self._write(f"{path}.new", msgspec.json.encode(base).decode(), mode=0o600)
         self._ops.rename(f"{path}.new", path)
+
+    def extend_base(self, page: str, lines: Sequence[Shown]) -> None:
+        """Keep what was added to a page; only once it is there, and where a base was kept before."""
+        # A line end comes first, so that a line that a crash cut off spoils no other.
+        added = b"".join(b"\n" + msgspec.json.encode(line) for line in lines)
+        fd = self._ops.open(self._base(page), os.O_WRONLY | os.O_APPEND)
+        try:
+            write_all(self._ops, fd, added)
+        finally:
+            self._ops.close(fd)
 
     def _base(self, page: str) -> str:
         return f"{self._root}/{_FOLDER}/{_BASES}/{page.rpartition('/')[2].removesuffix('.md')}.json"
@@ -186,6 +235,14 @@ class Folder:
                 return False
             self._ops.rename(file, path)
         return True
+
+
+def _added(line: bytes) -> Shown | None:
+    """A line that was added to a page; None if a crash cut it off: it is added once more."""
+    try:
+        return msgspec.json.decode(line, type=Shown)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _beside(path: str) -> str:
