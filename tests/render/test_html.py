@@ -12,7 +12,13 @@ from nacre.render.html import html
 
 TAGS = {"p", "br", "strong", "em", "del", "code", "pre", "a", "span", "ul", "ol", "li", "blockquote", "hr"}
 TAGS |= {"div", "table", "tr", "th", "td", "h3", "h4", "h5", "h6"}
-ATTRIBUTES = {"href", "rel", "class", "start", "data-language"}
+ATTRIBUTES = {"href", "rel", "class", "start", "data-language", "dir", "tabindex", "role", "aria-label"}
+
+TASK = '<li class="task"><span class="box" role="img" aria-label="{}">{}</span> <p>{}</p></li>'
+CODE = (
+    '<pre tabindex="0" data-language="python"><code><span class="fg5">def</span> <span class="fg4">f</span>():\n    '
+    '<span class="fg5">return</span> <span class="fg2">&#39;&lt;b&gt;&#39;</span></code></pre>'
+)
 
 
 class Strict(HTMLParser):
@@ -51,12 +57,24 @@ def checked(text: str) -> Strict:
         ("a **b** `c`", "<p>a <strong>b</strong> <code>c</code></p>"),
         ("one\ntwo", "<p>one<br>\ntwo</p>"),
         ("# A", "<h3>A</h3>"),
-        ("- a\n- b", "<ul><li><p>a</p></li><li><p>b</p></li></ul>"),
-        ("3. a", '<ol start="3"><li><p>a</p></li></ol>'),
+        ("- a\n- b", '<ul dir="auto"><li><p>a</p></li><li><p>b</p></li></ul>'),
+        ("3. a", '<ol start="3" dir="auto"><li><p>a</p></li></ol>'),
         ("> a", "<blockquote><p>a</p></blockquote>"),
-        ("```py\n<b>\n```", '<pre data-language="py"><code>&lt;b&gt;</code></pre>'),
-        ("|a|\n|-|\n|b|", '<div class="table"><table><tr><th>a</th></tr><tr><td>b</td></tr></table></div>'),
+        ("```py\n<b>\n```", '<pre tabindex="0" data-language="py"><code>&lt;b&gt;</code></pre>'),
+        (
+            "|a|\n|-|\n|b|",
+            '<div class="table" tabindex="0"><table><tr><th>a</th></tr><tr><td>b</td></tr></table></div>',
+        ),
         ("---", "<hr>"),
+        (
+            "- [x] a\n- [ ] b",
+            f'<ul dir="auto">{TASK.format("done", "☑", "a")}{TASK.format("to do", "☐", "b")}</ul>',
+        ),
+        (
+            "```python\ndef f():\n    return '<b>'\n```",
+            CODE,
+        ),
+        ("```nothing\nif x\n```", '<pre tabindex="0" data-language="nothing"><code>if x</code></pre>'),
         ("https://x.org", '<p><a href="https://x.org" rel="noopener noreferrer nofollow">https://x.org</a></p>'),
     ],
 )

@@ -109,7 +109,7 @@ def text_of(content: str | list[Any] | None) -> tuple[str, tuple[str, ...]]:
         return content, ()
     texts, others = [], []
     for part in content or ():
-        text = part if isinstance(part, str) else _text(part)
+        text = text_in(part)
         if text is not None:
             texts.append(text)
         else:
@@ -117,9 +117,14 @@ def text_of(content: str | list[Any] | None) -> tuple[str, tuple[str, ...]]:
     return "\n".join(texts), tuple(others)
 
 
+def text_in(part: Any) -> str | None:
+    """The text of a part of a message's content; None if it is something else."""
+    return part if isinstance(part, str) else _text(part)
+
+
 def is_text(part: Any) -> bool:
     """Tell whether a part of a message's content is nothing but text."""
-    return isinstance(part, str) or _text(part) is not None
+    return text_in(part) is not None
 
 
 def described(part: Any) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
+from nacre.render.code import Painter
 from nacre.render.markdown import (
     BOLD,
     CODE,
@@ -12,6 +15,7 @@ from nacre.render.markdown import (
     Block,
     Code,
     Heading,
+    Item,
     Line,
     Listing,
     Paragraph,
@@ -25,6 +29,19 @@ from nacre.render.markdown import (
 from nacre.render.text import visible
 
 _TAGS = ((CODE, "code"), (STRUCK, "del"), (ITALIC, "em"), (BOLD, "strong"))
+_TASK = re.compile(r"\[([ xX])\] ")
+_MOST_COLOURED = 20_000
+# The styles of a terminal, as the classes of its colours; code of an unknown language has none.
+_LOOKS = {
+    "1": "bold",
+    "2": "dim",
+    "31": "fg1",
+    "32": "fg2",
+    "33": "fg3",
+    "34": "fg4",
+    "1;34": "bold fg4",
+    "35": "fg5",
+}
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 
 
@@ -36,6 +53,11 @@ def escaped(text: str) -> str:
 def html(text: str) -> str:
     """Markdown as HTML."""
     return "".join(_all(blocks(text)))
+
+
+def blocks_html(text: str) -> list[str]:
+    """Markdown as HTML, an element for each block."""
+    return ["".join(_block(block)) for block in blocks(text)]
 
 
 def _all(found: Iterable[Block]) -> Iterator[str]:
@@ -53,7 +75,8 @@ def _block(block: Block) -> Iterator[str]:
             yield f"<p>{_spans(spans(text))}</p>"
         case Code(language, text):
             label = f' data-language="{escaped(language)}"' if language else ""
-            yield f"<pre{label}><code>{escaped(text)}</code></pre>"
+            # What scrolls can be reached by keys.
+            yield f'<pre tabindex="0"{label}><code>{_coloured(language, text)}</code></pre>'
         case Table(rows):
             yield from _table(rows)
         case Quote(inner):
@@ -67,18 +90,44 @@ def _block(block: Block) -> Iterator[str]:
 def _list(block: Listing) -> Iterator[str]:
     tag = "ol" if block.is_ordered else "ul"
     first = block.items[0].mark[:-1].lstrip("0") or "0"
-    yield f'<ol start="{first}">' if block.is_ordered and first != "1" else f"<{tag}>"
+    start = f' start="{first}"' if block.is_ordered and first != "1" else ""
+    # The marks stand on the side where the lines begin.
+    yield f'<{tag}{start} dir="auto">'
     for item in block.items:
-        yield from ("<li>", *_all(item.blocks), "</li>")
+        yield from _item(item)
     yield f"</{tag}>"
 
 
+def _item(item: Item) -> Iterator[str]:
+    match item.blocks:
+        case (Paragraph(text), *rest) if (task := _TASK.match(text)) is not None:
+            word, sign = ("to do", "☐") if task[1] == " " else ("done", "☑")
+            box = f'<span class="box" role="img" aria-label="{word}">{sign}</span>'
+            yield from (f'<li class="task">{box} ', *_all((Paragraph(text[task.end() :]), *rest)), "</li>")
+        case _:
+            yield from ("<li>", *_all(item.blocks), "</li>")
+
+
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield '<div class="table"><table>'
+    yield '<div class="table" tabindex="0"><table>'
     for place, row in enumerate(rows):
         tag = "td" if place else "th"
         yield "<tr>" + "".join(f"<{tag}>{_spans(spans(cell))}</{tag}>" for cell in row) + "</tr>"
     yield "</table></div>"
+
+
+def _coloured(language: str, text: str) -> str:
+    """Code with its keywords, names and texts in colour, where the language is known."""
+    if not language or len(text) > _MOST_COLOURED:
+        return escaped(text)
+    painter = Painter(language)
+    return "\n".join("".join(_painted(painter.pieces(line))) for line in text.split("\n"))
+
+
+def _painted(pieces: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for look, many in groupby(pieces, key=lambda piece: _LOOKS.get(piece[1], "")):
+        text = escaped("".join(text for text, _ in many))
+        yield f'<span class="{look}">{text}</span>' if look and text.strip() else text
 
 
 def _spans(found: Iterable[Span]) -> str:
