@@ -14,8 +14,8 @@ from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Inbound
 from nacre.agent.ports import Event
+from nacre.channels.attachments import content
 from nacre.channels.terminal.asking import asked
-from nacre.channels.terminal.attachments import content
 from nacre.channels.terminal.ports import About, App, Desk, Draft, Footer, Reader
 from nacre.entries import Message
 from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped

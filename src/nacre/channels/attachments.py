@@ -1,0 +1,44 @@
+"""Files as parts of a message: text as text, images as images."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from typing import Any
+
+from nacre.errors import NacreError
+
+MOST_TEXT = 400_000
+MOST_IMAGE = 10_000_000
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+def most_bytes(name: str) -> int:
+    """How large a file of that name may be."""
+    return MOST_IMAGE if _kind(name) in _IMAGES else MOST_TEXT
+
+
+def file_part(name: str, data: bytes) -> dict[str, Any]:
+    """A file as a part of a message; raises NacreError if it is too large, or neither text nor an image."""
+    most = most_bytes(name)
+    if len(data) > most:
+        raise NacreError(f"{name!r} has more than {most:,} bytes: too many to attach; let the agent read it")
+    if _kind(name) in _IMAGES:
+        url = f"data:{_kind(name)};base64,{base64.b64encode(data).decode()}"
+        return {"type": "image_url", "image_url": {"url": url}}
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NacreError(
+            f"{name!r} is neither text nor an image: attach a PNG, JPEG, GIF, WebP or UTF-8 file"
+        ) from error
+    return {"type": "text", "text": f'<file name="{name.rpartition("/")[2]}">\n{text}\n</file>'}
+
+
+def content(words: str, parts: list[dict[str, Any]]) -> str | list[Any]:
+    """The content of a message: its text, and the parts that are attached."""
+    return [*parts, {"type": "text", "text": words}] if parts else words
+
+
+def _kind(name: str) -> str:
+    return mimetypes.guess_type(name)[0] or ""
