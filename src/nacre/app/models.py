@@ -88,6 +88,14 @@ def make(settings: Settings, kind: str, name: str) -> Model:
     return Model(kind=kind, provider=_MAKERS[kind](settings, name), note=note)
 
 
+def make_named(settings: Settings, ref: str) -> Model:
+    """The model of a full name, as `provider/model`; raises ModelUnavailable if there is no such provider."""
+    kind, _, name = ref.partition("/")
+    if kind not in _MAKERS:
+        raise ModelUnavailable(f"there is no provider {kind!r}, which the model {ref!r:.100} is of")
+    return make(settings, kind, name)
+
+
 def has_key(settings: Settings, kind: str) -> bool:
     """Whether there is a key for a provider, in the environment or in a file."""
     return bool(_secret(settings.text(f"{kind}.key_file"), KEYS[kind]))

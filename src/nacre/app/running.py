@@ -25,14 +25,14 @@ from nacre.app.closing import Closing
 from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory
 from nacre.app.counts import Work
-from nacre.app.fallback import as_chain
+from nacre.app.fallback import ModelChain, as_chain
 from nacre.app.folder import Folder, open_folder, shell_word, sources
 from nacre.app.folder_config import apply
 from nacre.app.forms import Formed
 from nacre.app.furnishing import Furniture, Makings, furnish, servers_for, workspace
 from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
-from nacre.app.models import provider_for
+from nacre.app.models import make_named, provider_for
 from nacre.app.opening import open_sessions
 from nacre.app.options import USUAL, Options
 from nacre.app.origin import last_model, local_model_before
@@ -61,6 +61,8 @@ from nacre.tools.writing import Writer
 
 logger = logging.getLogger(__name__)
 
+CHOSEN = "chosen_model"
+"""The field of a session's meta that names the model that was chosen for it, as `provider/model`."""
 _FOR_A_TITLE = 4
 """How many messages of a session the model is shown to name it."""
 
@@ -76,6 +78,7 @@ class App:
         self.sessions = sessions
         self.provider = as_chain(provider, settings)
         self._remote_keys: set[str] = set()
+        self._chosen: dict[str, ModelChain] = {}
         self._model_notes: list[str] = [self.provider.note] if self.provider.note else []
         windows = Windows(None if sessions.location == ":memory:" else usual_path())
         self.budget = Budget(settings.number("agent.max_context_tokens"), windows=windows, name=self._full_name)
@@ -130,6 +133,24 @@ class App:
         await old.close()
         return new.note
 
+    async def find_choice(self, model: str) -> str:
+        """The full name of a model that somebody chooses for one session; raises ModelUnavailable, ConfigError."""
+        found = await find_model(self.settings, model)
+        await found.close()
+        return found.ref
+
+    def provider_of(self, key: str) -> ModelChain:
+        """The model that answers in a session: the one that was chosen for it, by its meta, else the agent's.
+
+        Raises ModelUnavailable if the chosen one is not known: it is never replaced.
+        """
+        ref = self.sessions.get_meta(key).get(CHOSEN) if key else None
+        if not isinstance(ref, str) or ref in {"", self.model}:
+            return self.provider
+        if ref not in self._chosen:
+            self._chosen[ref] = ModelChain(make_named(self.settings, ref), self.settings)
+        return self._chosen[ref]
+
     async def check_model(self) -> None:
         """Raise ModelUnavailable if no model can answer, before anything is stored; learn the model's window."""
         await self.provider.check(self._note_about_model)
@@ -165,7 +186,8 @@ class App:
 
     async def close(self) -> None:
         """Let go of the model."""
-        await self.provider.close()
+        for model in (self.provider, *self._chosen.values()):
+            await model.close()
 
     async def models(self) -> list[str]:
         """The models of all providers that can be reached, as `provider/model`."""
@@ -218,7 +240,7 @@ class App:
 
     def _full_name(self, provider: Provider) -> str:
         """A model and where it is served."""
-        kind = self.provider.current.kind
+        kind = (provider if isinstance(provider, ModelChain) else self.provider).current.kind
         place = self.settings.text("ollama.host") or os.environ.get("OLLAMA_HOST", "") if kind == "ollama" else ""
         place = self.settings.text(f"{kind}.base_url") if kind in {"openai", "anthropic"} else place
         return f"{kind}/{provider.model}@{place}"
@@ -232,12 +254,12 @@ class App:
             system=lambda: self.furniture.system,
             skills=lambda: self.skills.text,
             guard=self._guard,
-            tokens=lambda: self.budget.room(self.provider),
-            capacity=lambda: self.budget.capacity(self.provider),
+            tokens=lambda: self.budget.room(self.provider_of(key)),
+            capacity=lambda: self.budget.capacity(self.provider_of(key)),
             most=self.most,
             steps=self.settings.number("agent.max_steps") if tally is None else tally.task.steps,
             recall=_nothing if is_guest else self._recalled,
-            asked=lambda: self.model if self.provider.is_local else "",
+            asked=lambda: model.ref if (model := self.provider_of(key)).is_local else "",
             after=self._over,
         )
 
@@ -261,10 +283,13 @@ class App:
 
     def _answering(self, key: str, tally: Tally | None) -> Provider:
         """The model for a turn, which begins with asking for it; raises ModelUnavailable if it may not be asked."""
-        self._check_remote(key)
+        provider = self.provider_of(key)
+        if provider is self.provider:
+            # Whoever chose another one for this session has said yes to it.
+            self._check_remote(key)
         if key:
             self.work.begin(key)
-        watched = self.work.of(self.budget.watch(self.provider), key)
+        watched = self.work.of(self.budget.watch(provider), key)
         return Formed(watched if tally is None else tally.of(watched))
 
     def _check_remote(self, key: str) -> None:
