@@ -20,7 +20,7 @@ from nacre.providers.scripted import Call
 from nacre.sessions import Sessions
 from nacre.tools.functions import Function
 from nacre.web import asking
-from nacre.web.asking import Question, Questions
+from nacre.web.asking import Audience, Question, Questions
 from nacre.web.server import application
 from tests.web.browser.site import HEADERS, HOSTS, TOKEN, made, posted, said
 
@@ -44,13 +44,13 @@ def tool() -> Function:
     return Function(wipe, effect="write")
 
 
-async def asked_in(run: Callable[[Questions, list[Any], anyio.Event, TaskGroup], Awaitable[None]]) -> None:
+async def asked_in(run: Callable[[Questions, list[Any], Audience, TaskGroup], Awaitable[None]]) -> None:
     async with anyio.create_task_group() as tasks:
-        await run(Questions(), [], anyio.Event(), tasks)
+        await run(Questions(), [], Audience(), tasks)
 
 
-def asker(questions: Questions, heard: list[Any], left: anyio.Event) -> Ask:
-    return questions.asker("k", heard.append, left)
+def asker(questions: Questions, heard: list[Any], audience: Audience) -> Ask:
+    return questions.asker("k", heard.append, audience)
 
 
 async def asking_for(ask: Ask) -> None:
@@ -64,9 +64,9 @@ CALL = ToolCall(id="1", name="wipe", arguments={"path": "<b>.txt"})
 def test_what_a_person_says_is_the_answer(answer: str) -> None:
     answers: list[str] = []
 
-    async def run(questions: Questions, heard: list[Any], left: anyio.Event, tasks: TaskGroup) -> None:
+    async def run(questions: Questions, heard: list[Any], audience: Audience, tasks: TaskGroup) -> None:
         async def ask() -> None:
-            answers.append(await asker(questions, heard, left)(Approval(tool=tool(), call=CALL)))
+            answers.append(await asker(questions, heard, audience)(Approval(tool=tool(), call=CALL)))
 
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
@@ -81,9 +81,9 @@ def test_what_a_person_says_is_the_answer(answer: str) -> None:
 def test_a_page_that_is_gone_means_no_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "PATIENCE", 0.0)
 
-    async def run(questions: Questions, heard: list[Any], left: anyio.Event, _: TaskGroup) -> None:
-        left.set()
-        assert await asker(questions, heard, left)(Approval(tool=tool(), call=CALL)) == "no"
+    async def run(questions: Questions, heard: list[Any], audience: Audience, _: TaskGroup) -> None:
+        audience.leave()
+        assert await asker(questions, heard, audience)(Approval(tool=tool(), call=CALL)) == "no"
         assert questions.of("k") == []
 
     anyio.run(asked_in, run)
@@ -92,18 +92,18 @@ def test_a_page_that_is_gone_means_no_after_a_while(monkeypatch: pytest.MonkeyPa
 def test_a_page_that_is_there_has_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "PATIENCE", 0.0)
 
-    async def run(questions: Questions, heard: list[Any], left: anyio.Event, tasks: TaskGroup) -> None:
-        tasks.start_soon(asking_for, asker(questions, heard, left))
+    async def run(questions: Questions, heard: list[Any], audience: Audience, tasks: TaskGroup) -> None:
+        tasks.start_soon(asking_for, asker(questions, heard, audience))
         await anyio.wait_all_tasks_blocked()
         assert len(questions.of("k")) == 1
-        left.set()
+        audience.leave()
 
     anyio.run(asked_in, run)
 
 
 def test_only_the_session_s_own_open_questions_are_answered() -> None:
-    async def run(questions: Questions, heard: list[Any], left: anyio.Event, tasks: TaskGroup) -> None:
-        tasks.start_soon(asking_for, asker(questions, heard, left))
+    async def run(questions: Questions, heard: list[Any], audience: Audience, tasks: TaskGroup) -> None:
+        tasks.start_soon(asking_for, asker(questions, heard, audience))
         await anyio.wait_all_tasks_blocked()
         [question] = questions.of("k")
         for key, id, answer in (("other", question.id, "yes"), ("k", "x", "yes"), ("k", question.id, "maybe")):
@@ -154,7 +154,7 @@ async def over_http(sessions: Sessions, answer: str) -> tuple[str, str]:
 def test_a_turn_on_the_page_asks_before_a_tool_runs(sessions: Sessions, answer: str, result: str) -> None:
     events, page = anyio.run(over_http, sessions, answer)
     assert "<b>wipe</b> wants to write <code>a.txt</code>" in page
-    assert re.findall("event: (question|returned|answer|problem)", events) == ["question", "returned", "answer"]
+    assert re.findall("event: (questions|answer|problem)", events) == ["questions", "questions", "answer"]
     history = sessions.get_history("k")
     assert str(history[4].content).startswith(result)
     assert history[5].content == "Wiped."
@@ -186,9 +186,9 @@ def test_words_that_wait_for_an_answer_are_not_said_twice(sessions: Sessions) ->
 def test_of_two_answers_the_first_counts_and_the_second_is_told() -> None:
     answers: list[str] = []
 
-    async def run(questions: Questions, heard: list[Any], left: anyio.Event, tasks: TaskGroup) -> None:
+    async def run(questions: Questions, heard: list[Any], audience: Audience, tasks: TaskGroup) -> None:
         async def ask() -> None:
-            answers.append(await asker(questions, heard, left)(Approval(tool=tool(), call=CALL)))
+            answers.append(await asker(questions, heard, audience)(Approval(tool=tool(), call=CALL)))
 
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()

@@ -113,12 +113,31 @@ def test_facets_count_what_the_other_filters_leave(sessions: Sessions) -> None:
     worked(sessions, "web:a", model="m1")
     worked(sessions, "web:b", model="m2")
     sessions.add_message("irc:c", "user", "hi")
-    html = got(sessions, "/?model=m1&prefix=web:")
+    html = got(sessions, "/?model=m1&channel=web")
     assert keys(html) == ["web:a"]
     counts = {name: int(number) for name, number in re.findall(r">([^<>]+) <i>(\d+)</i></a>", html)}
     assert counts == {"web": 1, "idle": 1, "m1": 1, "m2": 1}
-    assert '<a href="/?prefix=web%3A&amp;model=m1" aria-current="true">web' in html
+    assert '<a href="/?channel=web&amp;model=m1" aria-current="true">web' in html
     assert keys(got(sessions, "/?state=unanswered")) == ["irc:c"]
+
+
+def test_the_chips_are_channels_and_not_keys(sessions: Sessions) -> None:
+    for key in ("notes", "diary", "irc:a", "irc:b", ":odd"):
+        sessions.add_message(key, "user", "hi")
+    html = got(sessions, "/")
+    assert re.findall(r'href="/\?channel=([^"&]+)"', html) == ["-", "irc"]
+    assert '<a href="/?channel=-">other <i>3</i></a>' in html
+    assert sorted(keys(got(sessions, "/?channel=-"))) == [":odd", "diary", "notes"]
+    assert sorted(keys(got(sessions, "/?channel=irc"))) == ["irc:a", "irc:b"]
+
+
+def test_the_list_is_narrowed_to_a_folder_and_what_is_below_it(sessions: Sessions) -> None:
+    for key, folder in (("a", "/code/shop"), ("b", "/code/shop/src"), ("c", "/code/shopping"), ("d", "")):
+        sessions.add_message(key, "user", "hi")
+        sessions.set_meta(key, cwd=folder or None)
+    html = got(sessions, "/?folder=/code/shop")
+    assert sorted(keys(html)) == ["a", "b"]
+    assert '<a href="/?folder=%2Fcode%2Fshop" aria-current="true" title="/code/shop">shop <i>1</i></a>' in html
 
 
 def test_a_filter_keeps_the_others(sessions: Sessions) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from urllib.parse import parse_qsl
 
-import anyio
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from nacre.agent.actor import Inbound
+from nacre.agent.ports import Emit
 from nacre.app import App
+from nacre.entries import Message
+from nacre.errors import NacreError
 from nacre.history.labels import MOST_TAGS, tags_in
-from nacre.web import asking, links, reading, shapes
-from nacre.web.asking import Questions
+from nacre.render.html import html
+from nacre.web import links, reading, saying, shapes
 from nacre.web.events import HEARTBEAT, EventStream, stays
 from nacre.web.problems import Fault
+from nacre.web.security import media_type
+from nacre.web.stage import Stages
 from nacre.web.turns import Turns
+
+logger = logging.getLogger(__name__)
 
 _MOST_FIELDS = 20
 _DIGITS = 18
@@ -55,7 +61,7 @@ async def done(app: App, verb: str, key: str, given: Mapping[str, str]) -> Respo
 
 async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Response:
     """Send a message and wait for the answer; the turn continues if the client disconnects."""
-    running = turns.start(asking.turn(app, _inbound(key, given)))
+    running = turns.start(saying.turn(app, key, saying.saying_of(given)))
     try:
         await running.over()
         running.outcome()
@@ -65,28 +71,61 @@ async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Re
     return RedirectResponse(f"{links.to('s', key)}#{now.numbers[-1] if now.numbers else ''}", status_code=303)
 
 
-async def turned(request: Request, app: App, turns: Turns, questions: Questions, key: str) -> Response:
+async def turned(request: Request, app: App, turns: Turns, stages: Stages, key: str) -> Response:
     """Send a message and stream the turn as events; it continues if the client disconnects."""
-    left = anyio.Event()
-    inbound = _inbound(key, await fields(request))
-    running = turns.start(asking.turn(app, inbound, lambda emit: questions.asker(key, emit, left)))
+    is_json = media_type(request.headers) == "application/json"
+    told = saying.saying_in(await request.body()) if is_json else saying.saying_of(await fields(request))
+    if stages.of(key) is not None:
+        raise Fault("conflict", f"session {key!r} has a running turn; wait for it, or stop it")
+    stage = stages.begin(key)
+    try:
+        work = saying.turn(
+            app,
+            key,
+            told,
+            asker=lambda _: stages.questions.asker(key, stage.emit, stage.audience),
+            began=lambda n: setattr(stage, "base", n),
+        )
+    except NacreError:
+        stages.end(key, stage)
+        raise
+    stage.words = html(told.content) if told.content else ""
 
-    def leave() -> None:
-        left.set()
-        running.leave(stop=False)
+    async def run(_: Emit) -> Message | None:
+        try:
+            answer = await work(stage.emit)
+        finally:
+            stages.end(key, stage)
+            stage.touch()
+        if not stage.base:
+            turns.beside(_improve_title(app, key))
+        return answer
 
-    if not await stays(request.receive, lambda: running.wait(HEARTBEAT)):
-        leave()
-    if running.has_failed:
-        running.outcome()
-    return EventStream(asking.told(running), left=leave)
+    stage.running = turns.start(run)
+    if await stays(request.receive, lambda: stage.wait(0, HEARTBEAT)) and stage.running.has_failed:
+        stage.running.outcome()
+    return EventStream(stage.told(lambda: stages.questions.of(key)), left=stage.audience.leave)
 
 
-def _inbound(key: str, given: Mapping[str, str]) -> Inbound:
-    content = given.get("content", "").replace("\r\n", "\n").strip()
-    if not content:
-        raise Fault("usage", "the message is empty")
-    return Inbound(key=key, content=content, id=given.get("id", "")[:64], sender="web")
+async def _improve_title(app: App, key: str) -> None:
+    """Let the model name a session that has begun, unless a person has named it by then."""
+    plain = app.sessions.get_meta(key).get("title")
+    try:
+        better = await app.suggest_title(key)
+        if better and app.sessions.get_meta(key).get("title") == plain:
+            app.sessions.set_meta(key, title=better)
+    except NacreError as error:
+        # The title made of the first words stays.
+        logger.info("no title was generated", extra={"kind": type(error).__name__})
+
+
+def watched(stages: Stages, key: str) -> Response:
+    """Stream the turn that runs, for a page that was opened or reloaded meanwhile; no content if none does."""
+    stage = stages.of(key)
+    if stage is None:
+        return Response(status_code=204)
+    stage.audience.enter()
+    return EventStream(stage.told(lambda: stages.questions.of(key)), left=stage.audience.leave)
 
 
 def _title(app: App, key: str, given: Mapping[str, str]) -> str:

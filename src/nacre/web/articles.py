@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from nacre.entries import Message, Stored
-from nacre.render.conversation import Cut, Said, parts
+from nacre.render.conversation import Cut, Said, parts, text_in
 from nacre.render.html import escaped, html
 from nacre.render.text import one_line
 from nacre.web import attachments, calls, links
@@ -120,7 +120,7 @@ def _article(said: Said, scene: Scene, *, is_compact: bool = False) -> str:
     look = f"{kind}{'' if said.is_live else ' gone'}{' compact' if is_compact else ''}"
     label = escaped(said.label)
     link = f'<a href="#{label}" title="Link to this message">#{label}</a>'
-    head = link if is_compact else f"<b>{escaped(_who(said))}</b> {link} {_facts(said)}"
+    head = link if is_compact else f"<b>{escaped(_who(said))}</b> {_facts(said)} {link}"
     return "".join(
         (
             f'<article id="{label}" class="{look}" tabindex="-1"><h2>{head}</h2>',
@@ -147,13 +147,21 @@ def _body(said: Said, scene: Scene) -> Iterator[str]:
         has_failed = scene.given[said.label].extra.get("failed") is True
         yield calls.alone(said.text, has_failed=has_failed, attached=_attached(said.label, scene))
         return
-    if said.text:
-        yield html(cut(said.text))
+    if text := _text(said, scene):
+        yield f'<div class="said" dir="auto">{html(cut(text))}</div>'
     yield _attached(said.label, scene)
     many = _made(said, scene)
     drawn = "".join(calls.folded(made, _attached(_answer(made), scene)) for made in many)
     is_run = len(many) >= FEWEST_IN_RUN and not _is_quiet(said)
     yield calls.run(f"c{escaped(said.label)}", many, drawn) if is_run else drawn
+
+
+def _text(said: Said, scene: Scene) -> str:
+    """What was said, without the files that a person has attached to it."""
+    content = scene.given[said.label].content
+    if said.role != "user" or not isinstance(content, list):
+        return said.text
+    return "\n".join(text for text in map(text_in, content) if text and not attachments.is_file(text))
 
 
 def _made(said: Said, scene: Scene) -> list[Made]:
@@ -200,20 +208,24 @@ def _switcher(transcript: Transcript, fork: Fork) -> str:
     shown = f"{at + 1}/{count}" if at >= 0 else f"–/{count}"
     return (
         f'<nav class="branches" aria-label="Branches after message {fork.parent}">'
-        f"{_way(transcript, fork, at - 1, '&lsaquo;', 'Earlier branch')} <span>branch {shown}</span> "
-        f"{_way(transcript, fork, at + 1 if at >= 0 else count, '&rsaquo;', 'Later branch')}</nav>\n"
+        f"{_way(transcript, fork, at - 1, '&lsaquo;', 'before')} <span>branch {shown}</span> "
+        f"{_way(transcript, fork, at + 1 if at >= 0 else count, '&rsaquo;', 'after')}</nav>\n"
     )
 
 
-def _way(transcript: Transcript, fork: Fork, at: int, sign: str, label: str) -> str:
+def _way(transcript: Transcript, fork: Fork, at: int, sign: str, way: str) -> str:
     if not 0 <= at < len(fork.tips):
         return f'<span aria-hidden="true">{sign}</span>'
     address = links.to("s", transcript.key, tip=fork.tips[at], at=fork.parent, g=transcript.generation)
-    return f'<a href="{escaped(address)}#{fork.parent}" aria-label="{label}">{sign}</a>'
+    label = "Earlier branch (b)" if way == "before" else "Later branch (B)"
+    return (
+        f'<a href="{escaped(address)}#{fork.parent}" data-way="{way}" aria-label="{label}" title="{label}">{sign}</a>'
+    )
 
 
 def time(moment: datetime) -> str:
     there = moment.astimezone(UTC)
+    # The script puts the reader's own time there.
     return f'<time datetime="{there:%Y-%m-%dT%H:%M:%SZ}">{there:%Y-%m-%d %H:%M} UTC</time>'
 
 

@@ -1,27 +1,20 @@
-"""Turns begun on the page: what happens in them as events, and a person who is asked before a tool runs."""
+"""A person at a page who is asked before a tool runs."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import anyio
-from anyio import to_thread
 
-from nacre.agent.actor import Inbound
-from nacre.agent.ports import Answer, Approval, Ask, Called, Effect, Emit, Event, Notice, Returned, Text, Thought
-from nacre.app import App
-from nacre.entries import Message, ToolCall
+from nacre.agent.ports import Answer, Approval, Ask, Effect, Emit, Notice
+from nacre.entries import ToolCall
 from nacre.render.html import escaped
 from nacre.render.text import one_line
-from nacre.web import calls, links, reading
-from nacre.web.events import BEAT, HEARTBEAT, event
-from nacre.web.problems import Fault, fault_of
-from nacre.web.retries import answer_to, is_waiting
-from nacre.web.turns import Running
+from nacre.web import calls, links
+from nacre.web.problems import Fault
 
 PATIENCE = 60.0
-"""How long a question stays open when the page that it was asked on is gone."""
+"""How long a question stays open when no page shows it."""
 
 ANSWERS: tuple[Answer, ...] = ("yes", "no", "always")
 
@@ -55,8 +48,8 @@ class Questions:
         asked.answer = answer
         asked.is_answered.set()
 
-    def asker(self, key: str, emit: Emit, left: anyio.Event) -> Ask:
-        """Somebody to ask in a turn; `left` is set when the page is gone, and silence means no a while after."""
+    def asker(self, key: str, emit: Emit, audience: Audience) -> Ask:
+        """Somebody to ask in a turn; when no page has shown it for a while, silence means no."""
 
         async def ask(approval: Approval) -> Answer:
             tool, call = approval.tool, approval.call
@@ -65,12 +58,47 @@ class Questions:
             asked = self._open[id] = _Open(Question(words, id=id, key=key, call=call, effect=tool.effect))
             emit(asked.question)
             try:
-                await asked.settled(left)
+                await asked.settled(audience)
             finally:
                 del self._open[id]
+                emit(Settled(""))
             return asked.answer
 
         return ask
+
+
+class Settled(Notice, frozen=True):
+    """A question is no longer open."""
+
+
+class Audience:
+    """Whether any page shows a turn; the one that begins it is there from the start."""
+
+    def __init__(self) -> None:
+        self._count = 1
+        self._changed = anyio.Event()
+
+    def enter(self) -> None:
+        self._count += 1
+        self._tell()
+
+    def leave(self) -> None:
+        self._count -= 1
+        self._tell()
+
+    async def gone(self, patience: float) -> None:
+        """Wait until nobody has been there for so long."""
+        while True:
+            while self._count:
+                await self._changed.wait()
+            with anyio.move_on_after(patience) as waiting:
+                await self._changed.wait()
+            if waiting.cancelled_caught and not self._count:
+                return
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
 
 class _Open:
@@ -81,52 +109,24 @@ class _Open:
         self.answer: Answer = "no"
         self.is_answered = anyio.Event()
 
-    async def settled(self, left: anyio.Event) -> None:
+    async def settled(self, audience: Audience) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._given_up, left, tasks.cancel_scope)
+            tasks.start_soon(self._given_up, audience, tasks.cancel_scope)
             await self.is_answered.wait()
             tasks.cancel_scope.cancel()
 
-    async def _given_up(self, left: anyio.Event, scope: anyio.CancelScope) -> None:
-        await left.wait()
-        await anyio.sleep(PATIENCE)
+    async def _given_up(self, audience: Audience, scope: anyio.CancelScope) -> None:
+        await audience.gone(PATIENCE)
         scope.cancel()
-
-
-def turn(
-    app: App, inbound: Inbound, asker: Callable[[Emit], Ask | None] = lambda _: None
-) -> Callable[[Emit], Awaitable[Message | None]]:
-    """The work of a turn; words that were said before under their id are not said again."""
-
-    async def work(emit: Emit) -> Message | None:
-        stand = await to_thread.run_sync(reading.stand, app.sessions, inbound.key)
-        known = answer_to(stand, id=inbound.id, content=inbound.content)
-        if known is not None:
-            return known
-        words = Message(role="user", content=inbound.content)
-        if inbound.id and is_waiting(stand, id=inbound.id, words=words):
-            return await app.kernel.resume(inbound.key, emit=emit, ask=asker(emit))
-        return await app.kernel.deliver(inbound, emit=emit, ask=asker(emit))
-
-    return work
-
-
-async def told(running: Running[Message | None]) -> AsyncGenerator[bytes, None]:
-    """A turn as events for the page, and at last how it ended."""
-    async for happened in running.events(silence=HEARTBEAT):
-        yield BEAT if happened is None else _event(happened)
-    try:
-        yield event({"joined": running.outcome() is None}, name="answer")
-    except Exception as error:  # noqa: BLE001 - the status is sent; what went wrong is an event now
-        yield event(fault_of(error).to_problem(), name="problem")
 
 
 def html(question: Question) -> str:
     """A question as a form: the exact command, the exact change, or every argument."""
     verb = {"read": "read", "write": "write", "run": "run"}[question.effect]
     buttons = "".join(
-        f'<button name="answer" value="{answer}">{words}</button>'
-        for answer, words in (("yes", "Yes"), ("no", "No"), ("always", "Always in this session"))
+        f'<button class="{answer}" name="answer" value="{answer}" aria-keyshortcuts="Alt+{key}">{words} '
+        f"<kbd>Alt {key}</kbd></button>"
+        for answer, words, key in (("yes", "Yes", "Y"), ("no", "No", "N"), ("always", "Always in this session", "A"))
     )
     where = calls.path_of(question.call)
     return (
@@ -135,19 +135,3 @@ def html(question: Question) -> str:
         f"{f' <code>{escaped(where)}</code>' if where else ''}</p>{calls.arguments(question.call)}"
         f'<input type="hidden" name="id" value="{escaped(question.id)}"><p>{buttons}</p></form>'
     )
-
-
-def _event(happened: Event) -> bytes:
-    match happened:
-        case Question(id=id):
-            return event({"id": id, "html": html(happened)}, name="question")
-        case Called(call):
-            return event({"html": calls.doing(call)}, name="called")
-        case Returned(call, output):
-            return event({"id": call.id, "failed": output.failed}, name="returned")
-        case Text(text):
-            return event({"text": text}, name="text")
-        case Thought(text):
-            return event({"text": text}, name="thought")
-        case Notice(text):
-            return event({"text": text}, name="notice")

@@ -13,11 +13,12 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from nacre.entries import Message
-from nacre.render.conversation import described, is_text
+from nacre.render.conversation import described, is_text, text_in
 from nacre.render.html import escaped
 from nacre.render.markdown import is_linkable
 from nacre.render.text import clip, one_line, size
 from nacre.web import links
+from nacre.web.calls import cut
 from nacre.web.problems import Fault
 
 _LONGEST_LINE = 160
@@ -29,6 +30,8 @@ _SIGNS = (
     (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
     (re.compile(rb"....ftypavif", re.DOTALL), "image/avif"),
 )
+# As a file is attached: its name, then its text.
+_FILE = re.compile(r'<file name="([^"\n]*)">\n(.*)\n</file>', re.DOTALL)
 _JPEG_FRAME = re.compile(rb"\xff[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf]..\x08(?P<high>..)(?P<wide>..)", re.DOTALL)
 _ALONE = {"content-security-policy": "default-src 'none'; sandbox", "x-content-type-options": "nosniff"}
 
@@ -56,11 +59,21 @@ def parts(message: Message) -> list[Any]:
 
 
 def html(message: Message, n: str, *, key: str, generation: str) -> Iterator[str]:
-    """Each of them: a picture that is loaded when it comes into view, a file to keep, or words for it."""
+    """Each of them: a picture that is loaded when it comes into view, a file to keep, or words for it.
+
+    Text files that a person attached are folded.
+    """
+    if message.role == "user" and isinstance(message.content, list):
+        yield from (_file(found) for part in message.content if (found := _FILE.fullmatch(text_in(part) or "")))
     for at, part in enumerate(parts(message), 1):
         payload = payload_of(part)
         address = links.to("blob", key, n=n, part=at, g=generation)
         yield _words(part) if payload is None else _shown(payload, part, escaped(address))
+
+
+def is_file(text: str) -> bool:
+    """Tell whether a text is a file that was attached."""
+    return _FILE.fullmatch(text) is not None
 
 
 def sent(message: Message, at: int) -> Response:
@@ -116,6 +129,12 @@ def _mappings(part: Any) -> Iterator[Mapping[str, Any]]:
     elif isinstance(part, Sequence) and not isinstance(part, str | bytes):
         for value in part:
             yield from _mappings(value)
+
+
+def _file(found: re.Match[str]) -> str:
+    name, text = escaped(clip(one_line(found[1]), _LONGEST_LINE)), found[2]
+    amount = size(len(text.encode(errors="replace")))
+    return f"<details><summary>{name} <i>{amount}</i></summary><pre>{escaped(cut(text))}</pre></details>"
 
 
 def _shown(payload: Payload, part: Any, address: str) -> str:

@@ -56,7 +56,10 @@ def html(query: str, hits: Sequence[Hit], titles: Mapping[str, str]) -> str:
     groups = "".join(_group(key, many, query, titles.get(key, "")) for key, many in grouped(hits).items())
     chips = "".join(_chip(query, token, name) for token, name in _CHOICES)
     return (
-        f'<main class="found"><h1>Search</h1><nav class="chips" aria-label="Narrow the search">{chips}</nav>'
+        f'<main class="found" id="main" tabindex="-1"><form class="filters" role="search" aria-label="Search" '
+        f'action="{links.page("/search")}"><input type="search" name="q" value="{escaped(query)}" dir="auto" '
+        'placeholder="Search all sessions" aria-label="Search all sessions"><button>Search</button></form>'
+        f'<nav class="chips" aria-label="Narrow the search">{chips}</nav>'
         f'<p role="status">{_told(query, hits)}</p>{groups}<p class="hint">{_HINT}</p></main>'
     )
 
@@ -123,7 +126,7 @@ def _hit(hit: Hit, query: str) -> str:
     address = f"{links.to('s', hit.key, at=hit.n, q=words(query))}#{hit.n}"
     return (
         f'<li class="{escaped(hit.role)}"><a href="{escaped(address)}"><span class="facts"><b>{escaped(hit.role)}</b> '
-        f"#{hit.n} {time(hit.ts)}</span><span>{snippet(hit.snippet)}</span></a></li>"
+        f'#{hit.n} {time(hit.ts)}</span><span dir="auto">{snippet(hit.snippet)}</span></a></li>'
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from nacre.render.html import escaped
 from nacre.render.quarantine import Notice, notices
 from nacre.render.text import ago, count, one_line, size
 from nacre.web import links
+from nacre.web.side import folder_name
 from nacre.web.tallies import Tally, tallies_of
 
 PER_PAGE = 50
@@ -35,18 +37,24 @@ _MOST_CHIPS = 12
 _MOST = 20_000
 """How many sessions, the newest, are counted for what the list can be narrowed to."""
 _HURRY, _TIME = 0.06, 5.0
+_FIELDS = ("channel", "prefix", "text", "state", "model", "tag", "folder")
+OTHER = "-"
+"""The channel of keys that have none."""
 _DIGITS = 6
+_FILE = re.compile(r'^<file name="([^"]*)">$')
 
 
 class Filters(Struct, frozen=True, kw_only=True):
     """What a list is narrowed to; all of it is in the address. `is_full` asks for all that can be told."""
 
     archived: bool = False
+    channel: str = ""
     prefix: str = ""
     text: str = ""
     state: str = ""
     model: str = ""
     tag: str = ""
+    folder: str = ""
     pinned: bool = False
     page: int = 1
     is_full: bool = False
@@ -56,25 +64,27 @@ class Filters(Struct, frozen=True, kw_only=True):
         page = query.get("page", "")
         return cls(
             archived=query.get("archived", "") in {"1", "true", "on"},
+            channel=query.get("channel", ""),
             prefix=query.get("prefix", ""),
             text=query.get("text", "").strip(),
             state=query.get("state", ""),
             model=query.get("model", ""),
             tag=query.get("tag", ""),
+            folder=query.get("folder", ""),
             pinned=query.get("pinned", "") == "1",
             page=max(int(page), 1) if page.isascii() and page.isdecimal() and len(page) <= _DIGITS else 1,
             is_full=query.get("full", "") == "1",
         )
 
     def address(self, path: str = "/", **changed: object) -> str:
-        fields = {name: getattr(self, name) for name in ("prefix", "text", "state", "model", "tag")}
+        fields = {name: getattr(self, name) for name in _FIELDS}
         fields |= {"archived": int(self.archived), "pinned": int(self.pinned)}
         return links.page(path, **{**fields, **changed})
 
     @property
     def is_deep(self) -> bool:
         """True if the list is narrowed by what a session is like."""
-        return bool(self.state or self.model or self.tag or self.pinned)
+        return bool(self.state or self.model or self.tag or self.folder or self.pinned)
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -144,7 +154,9 @@ class _Found:
         if newest.cursor is not None:
             # What is pinned, or asked for, may be older.
             tags = (filters.tag,) if filters.tag else ()
-            older = [*ask(pinned=True).items, *ask(prefix=filters.prefix, tags=tags, pinned=filters.pinned).items]
+            prefix = filters.prefix or (f"{filters.channel}:" if filters.channel not in {"", OTHER} else "")
+            wanted = ask(prefix=prefix, tags=tags, pinned=filters.pinned, folder=filters.folder or None)
+            older = [*ask(pinned=True).items, *wanted.items]
             every = {(info.key, info.generation): info for info in (*self._infos, *older)}
             self._infos = sorted(every.values(), key=attrgetter("updated"), reverse=True)
 
@@ -160,16 +172,17 @@ class _Found:
 
     def facets(self) -> Iterator[Facet]:
         """What can be chosen: of each kind, all that the other filters leave."""
-        yield _facet("Channels", "prefix", [_channel(info.key) for info in self._but("prefix")])
+        yield _facet("Channels", "channel", [channel_of(info.key) for info in self._but("channel")])
         if self._filters.archived:
             return
         yield _facet("States", "state", [self._state(info) for info in self._but("state")])
         yield _facet("Models", "model", [info.model for info in self._but("model")])
         yield _facet("Tags", "tag", [tag for info in self._but("tag") for tag in info.tags])
+        yield _facet("Folders", "folder", [info.cwd for info in self._but("folder")])
 
     @property
     def is_narrowed(self) -> bool:
-        return self._filters.is_deep or bool(self._filters.prefix)
+        return self._filters.is_deep or bool(self._filters.prefix or self._filters.channel)
 
     def _but(self, field: str) -> Sequence[SessionInfo]:
         """What is left if one filter is not counted."""
@@ -178,10 +191,12 @@ class _Found:
     def _passes(self, info: SessionInfo, *, but: str = "") -> bool:
         wanted = self._filters
         return (
-            (but == "prefix" or info.key.startswith(wanted.prefix))
+            info.key.startswith(wanted.prefix)
+            and (but == "channel" or not wanted.channel or channel_of(info.key) == wanted.channel)
             and (but == "state" or not wanted.state or self._state(info) == wanted.state)
             and (but == "model" or not wanted.model or info.model == wanted.model)
             and (but == "tag" or not wanted.tag or wanted.tag in info.tags)
+            and (but == "folder" or not wanted.folder or f"{info.cwd}/".startswith(f"{wanted.folder.rstrip('/')}/"))
             and (not wanted.pinned or info.pinned)
         )
 
@@ -201,16 +216,32 @@ def html(listing: Listing) -> str:
     """The list with its filters."""
     filters, now = listing.filters, datetime.now(UTC)
     rows = "".join(_item(row, now) for row in listing.rows)
-    is_narrowed = filters.text or filters.prefix or filters.is_deep
-    nothing = f'No session matches. <a href="{links.page("/")}">All sessions</a>' if is_narrowed else "No sessions yet."
-    title = "Archived sessions" if filters.archived else "Sessions"
+    is_narrowed = filters.text or filters.prefix or filters.channel or filters.is_deep
+    if not (rows or is_narrowed or filters.archived):
+        return f'<main class="list" id="main" tabindex="-1">{_asides(listing)}{_WELCOME}</main>'
+    nothing = f'No session matches. <a href="{links.page("/")}">All sessions</a>' if is_narrowed else "None."
     shown = f"<ol>{rows}</ol>" if rows else f'<p class="none">{nothing}</p>'
     full = f' data-full="{escaped(filters.address(page=filters.page, full=1))}"' if listing.is_pending else ""
-    new = f'<a class="button" href="{links.page("/new")}">New session</a>'
     return (
-        f'<main class="list"{full}><div class="head"><h1>{title} <i>{listing.total:,}</i></h1>{new}</div>'
+        f'<main class="list" id="main" tabindex="-1"{full}>'
         f"{_form(filters)}{_channels(listing)}{_more(listing)}{_asides(listing)}{shown}{_pages(listing)}</main>"
     )
+
+
+def title(listing: Listing) -> str:
+    """The heading of the list, with how many there are."""
+    name = "Archived sessions" if listing.filters.archived else "Sessions"
+    return f"{name} <i>{listing.total:,}</i>" if listing.total else name
+
+
+_WELCOME = (
+    '<div class="welcome"><h2>No sessions yet</h2>'
+    "<p>A session is a conversation with your agent. It is one file in your store: it survives a crash, can be "
+    "searched, forked and rewound, and nothing in it is lost.</p>"
+    "<p>Sessions of every channel appear here: those that you begin on this page, in a terminal with "
+    "<code>nacre chat</code>, over IRC, Matrix or Telegram, and over the HTTP interface.</p>"
+    "<p><kbd>N</kbd> begins one, <kbd>?</kbd> lists all keys.</p></div>"
+)
 
 
 def _asides(listing: Listing) -> str:
@@ -262,9 +293,10 @@ def markdown(listing: Listing) -> Iterator[str]:
         yield f"- [{name}]({links.to('s', row.info.key)}) · {facts}{aside}{f' · {last}' if last else ''}\n"
 
 
-def _channel(key: str) -> str:
+def channel_of(key: str) -> str:
+    """The channel of a session, which its key begins with; keys of programs of their own may have none."""
     name, colon, _ = key.partition(":")
-    return name + colon
+    return name if colon and name else OTHER
 
 
 # ---- rows
@@ -275,13 +307,14 @@ def _item(row: Row, now: datetime) -> str:
     title = escaped(one_line(info.title or info.key))
     key = f'<span class="key">{escaped(one_line(info.key))}</span>' if info.title else ""
     who = f"<b>{escaped(info.role)}</b> " if info.role else ""
+    last = one_line(_FILE.sub(r"attached \1", info.last))
     pin = '<span class="pin" role="img" aria-label="pinned" title="pinned">★</span> ' if info.pinned else ""
     return (
         f'<li class="row {row.state}"><a href="{escaped(links.to("s", info.key))}">'
         f'<span class="dot" role="img" aria-label="{STATES[row.state]}" title="{STATES[row.state]}"></span>'
-        f"<strong>{pin}{title}</strong> {key}"
+        f'<strong dir="auto">{pin}{title}</strong> {key}'
         f'<span class="when"><time datetime="{info.updated:%Y-%m-%dT%H:%M:%SZ}">{ago(info.updated, now)}</time></span>'
-        f'<span class="last">{who}{escaped(one_line(info.last))}</span>'
+        f'<span class="last" dir="auto">{who}{escaped(last)}</span>'
         f'<span class="facts">{" · ".join(_facts(row))}{_tags(row)}</span></a></li>\n'
     )
 
@@ -317,17 +350,15 @@ def _form(filters: Filters) -> str:
     kept = "".join(
         f'<input type="hidden" name="{name}" value="{escaped(str(value))}">'
         for name, value in (
-            ("prefix", filters.prefix),
-            ("state", filters.state),
-            ("model", filters.model),
-            ("tag", filters.tag),
+            *((name, getattr(filters, name)) for name in _FIELDS if name != "text"),
             ("pinned", int(filters.pinned)),
         )
         if value
     )
     return (
         f'<form class="filters" action="{links.page("/")}" aria-label="Filters">'
-        f'<input name="text" value="{escaped(filters.text)}" placeholder="Title or key" aria-label="Title or key">'
+        f'<input name="text" value="{escaped(filters.text)}" placeholder="Title or key" '
+        'aria-label="Title or key" dir="auto">'
         f'<label><input type="checkbox" name="archived" value="1"{checked}> archived</label>{kept}'
         "<button>Filter</button></form>"
     )
@@ -335,15 +366,15 @@ def _form(filters: Filters) -> str:
 
 def _channels(listing: Listing) -> str:
     channels = listing.facets[0]
-    if len(channels.counts) < 2 and not listing.filters.prefix:  # noqa: PLR2004 - one is no choice
+    if len(channels.counts) < 2 and not listing.filters.channel:  # noqa: PLR2004 - one is no choice
         return ""
-    return _chips(listing, channels, lambda value: value.rstrip(":") or "–")
+    return _chips(listing, channels, lambda value: "other" if value == OTHER else value)
 
 
 def _more(listing: Listing) -> str:
     """Facets that are not needed every day, folded unless one of them is chosen."""
     filters, (_, *facets) = listing.filters, listing.facets
-    words: Mapping[str, Callable[[str], str]] = {"state": lambda value: STATES.get(value, value)}
+    words: Mapping[str, Callable[[str], str]] = {"state": lambda value: STATES.get(value, value), "folder": folder_name}
     shown = [_chips(listing, one, words.get(one.field, str)) for one in facets if one.counts]
     if not shown:
         return ""
@@ -352,7 +383,8 @@ def _more(listing: Listing) -> str:
     pinned = f'<nav class="chips" aria-label="Pins"><a href="{address}"{here}>★ pinned</a></nav>'
     state = " open" if filters.is_deep else ""
     part = " (so far)" if listing.is_pending else ""
-    return f'<details class="more"{state}><summary>State, model, tags{part}</summary>{"".join(shown)}{pinned}</details>'
+    inside = f"<summary>State, model, tags, folders{part}</summary>{''.join(shown)}{pinned}"
+    return f'<details class="more"{state}>{inside}</details>'
 
 
 def _chips(listing: Listing, facet: Facet, words: Callable[[str], str]) -> str:
@@ -368,7 +400,8 @@ def _chip(listing: Listing, field: str, value: str, words: str, number: int) -> 
     here = ' aria-current="true"' if getattr(listing.filters, field) == value else ""
     address = listing.filters.address(**{field: value})
     counted = f" <i>{count(number)}</i>" if number else ""
-    return f'<a href="{escaped(address)}"{here}>{escaped(one_line(words)) or "–"}{counted}</a>'
+    whole = f' title="{escaped(one_line(value))}"' if field == "folder" and value else ""
+    return f'<a href="{escaped(address)}"{here}{whole}>{escaped(one_line(words)) or "–"}{counted}</a>'
 
 
 def _pages(listing: Listing) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from anyio import to_thread
@@ -13,27 +14,28 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from nacre.app import App
-from nacre.errors import NacreError
+from nacre.errors import NacreError, SessionNotFound
 from nacre.render.html import escaped
 from nacre.web import (
     acts,
     api,
     articles,
     attachments,
+    choosing,
     finding,
     frame,
     links,
     listing,
     plot,
     reader,
-    several,
+    side,
     transcript,
     twins,
 )
-from nacre.web.asking import Questions
 from nacre.web.highlight import marker
 from nacre.web.problems import Fault, fault_of
 from nacre.web.reading import existing
+from nacre.web.stage import Stages
 from nacre.web.transcript import Wanted
 from nacre.web.turns import Turns
 
@@ -52,8 +54,10 @@ async def sessions(request: Request) -> Response:
         return twins.json({"schema_version": 1, "total": found.total}, listing.items(found))
     if suffix == "md":
         return twins.markdown(listing.markdown(found))
-    body = frame.top(back=False) + several.switch(request) + listing.html(found)
-    return frame.framed(request, "Sessions", body, twins=filters.address("/index", page=filters.page))
+    new = f'<a class="button" href="{links.page("/new")}">New session</a>'
+    body = frame.top(listing.title(found), more=new) + listing.html(found)
+    twin = filters.address("/index", page=filters.page)
+    return frame.framed(request, "Sessions", body, side=await _side(request), twins=twin)
 
 
 async def search(request: Request) -> Response:
@@ -66,8 +70,10 @@ async def search(request: Request) -> Response:
     if suffix == "md":
         return twins.markdown(finding.markdown(query, hits))
     titles = await to_thread.run_sync(finding.titles, stored, hits)
-    body = frame.top(query=query) + finding.html(query, hits, titles)
-    return frame.framed(request, f"Search: {query}", body, twins=links.page("/search", q=query))
+    body = frame.top("Search") + finding.html(query, hits, titles)
+    name = f"Search: {query}" if query else "Search"
+    beside = await _side(request, query=query)
+    return frame.framed(request, name, body, side=beside, twins=links.page("/search", q=query))
 
 
 async def session(request: Request) -> Response:
@@ -76,11 +82,20 @@ async def session(request: Request) -> Response:
     stem, dot, suffix = key.rpartition(".")
     if dot and suffix in _TWINS and not await to_thread.run_sync(app.sessions.exists, key):
         return await _twin(stem, suffix, request)
-    shown = await to_thread.run_sync(transcript.opened, app.sessions, key, wanted)
-    asked, query = _questions(request).of(key), request.query_params.get("q", "")
+    stages, query = _stages(request), request.query_params.get("q", "")
+    try:
+        shown = await to_thread.run_sync(transcript.opened, app.sessions, key, wanted)
+    except SessionNotFound:
+        if stages.of(key) is None:
+            raise
+        # A page that was reloaded before its first message was stored.
+        shown = transcript.Transcript(key=key)
+    asked = stages.questions.of(key)
+    draw = partial(reader.html, shown, query=query, limit=app.tokens, questions=asked)
     # Long messages take long to draw, and nobody else is to wait for it.
-    body = await to_thread.run_sync(lambda: reader.html(shown, query=query, limit=app.tokens, questions=asked))
-    return frame.framed(request, shown.title or key, body, twins=links.to("s", key), kind="reader")
+    body = await to_thread.run_sync(lambda: draw(model=app.provider_of(key).ref, is_busy=stages.of(key) is not None))
+    beside = await _side(request, here=key)
+    return frame.framed(request, shown.title or key, body, side=beside, twins=links.to("s", key), kind="reader")
 
 
 async def part(request: Request) -> Response:
@@ -120,14 +135,34 @@ async def use(request: Request) -> Response:
     drawn = plot.drawing(found, limit=app.tokens, base=links.to("s", key))
     words = plot.legend(found, limit=app.tokens)
     back = f'<a href="{escaped(links.to("s", key))}">{escaped(key)}</a>'
-    inside = f"<h1>Tokens</h1><p>{back}</p>{drawn}<p>{words}</p><p>{plot.KEY}</p>"
-    return frame.framed(request, "Tokens", f'{frame.top()}<main class="use">{inside}</main>')
+    inside = f"<p>{back}</p>{drawn}<p>{words}</p><p>{plot.KEY}</p>"
+    body = f'{frame.top("Tokens")}<main class="use" id="main" tabindex="-1">{inside}</main>'
+    return frame.framed(request, "Tokens", body, side=await _side(request, here=key))
+
+
+async def model(request: Request) -> Response:
+    """Which model answers in a session, to choose from; for the script without what is around it."""
+    app, key = _agent(request), _key(request)
+    current = await to_thread.run_sync(lambda: app.provider_of(key).ref)
+    choice = await choosing.html(app, key, current)
+    if request.query_params.get("part") == "1":
+        return frame.fragment(choice)
+    body = f'{frame.top("Model")}<main class="choice" id="main" tabindex="-1">{choice}</main>'
+    return frame.framed(request, "Model", body, side=await _side(request, here=key))
+
+
+async def sidebar(request: Request) -> Response:
+    """The sessions of the sidebar, narrowed to a text, for the script."""
+    text, here = request.query_params.get("text", "").strip(), request.query_params.get("here", "")
+    found = await to_thread.run_sync(side.read, _agent(request), text)
+    return frame.fragment(side.sessions(found, here))
 
 
 async def new(request: Request) -> Response:
     """A page for a new session, which is created by the first message."""
     shown = transcript.Transcript(key=f"web:{secrets.token_hex(4)}")
-    return frame.framed(request, "New session", reader.html(shown, is_new=True), kind="reader")
+    body = reader.html(shown, is_new=True, model=_agent(request).model)
+    return frame.framed(request, "New session", body, side=await _side(request), kind="reader")
 
 
 async def say(request: Request) -> Response:
@@ -139,7 +174,12 @@ async def say(request: Request) -> Response:
 async def turn(request: Request) -> Response:
     """Send a message from the script, and stream the turn."""
     turns: Turns = request.app.state.turns
-    return await acts.turned(request, _agent(request), turns, _questions(request), _writable_key(request))
+    return await acts.turned(request, _agent(request), turns, _stages(request), _writable_key(request))
+
+
+async def watch(request: Request) -> Response:
+    """Stream the turn that a page has begun and that still runs."""
+    return acts.watched(_stages(request), _key(request))
 
 
 async def do(request: Request) -> Response:
@@ -147,8 +187,11 @@ async def do(request: Request) -> Response:
     verb = request.path_params["verb"]
     if verb == "answer":
         given = await acts.fields(request)
-        _questions(request).answer(_key(request), given.get("id", ""), given.get("answer", ""))
+        _stages(request).questions.answer(_key(request), given.get("id", ""), given.get("answer", ""))
         return RedirectResponse(links.to("s", _key(request)), status_code=303)
+    if verb == "model":
+        key, given = _writable_key(request), await acts.fields(request)
+        return RedirectResponse(await choosing.chosen(_agent(request), key, given.get("model", "")), status_code=303)
     if verb not in {*acts.ACTS, "stop"}:
         raise Fault("not_found", f"there is no action {verb!r:.40}")
     return await acts.done(_agent(request), verb, _writable_key(request), await acts.fields(request))
@@ -171,7 +214,7 @@ async def static(request: Request) -> Response:
 async def login(request: Request) -> Response:
     """Where the token is asked for; one that stands behind the address's `#token=` is taken from there."""
     body = (
-        f'<main class="login"><h1>nacre</h1><form method="post" action="{links.page("/login")}" id="login">'
+        f'<main class="login" id="main"><h1>nacre</h1><form method="post" action="{links.page("/login")}" id="login">'
         '<label>Token <input name="token" type="password" autocomplete="current-password" required autofocus></label>'
         "<button>Open</button></form><p><code>nacre serve</code> prints it, unless you set it yourself.</p>"
         '<p role="alert" id="wrong"></p></main>'
@@ -189,24 +232,26 @@ def _told(handler: Handler) -> Handler:
         except NacreError as error:
             if "text/html" not in request.headers.get("accept", ""):
                 raise
-            problem = fault_of(error).to_problem()
-            inside = f'<h1>{problem.title}</h1><p role="alert">{escaped(problem.detail)}</p>'
-            body = f'{frame.top()}<main class="problem">{inside}</main>'
-            return frame.framed(request, problem.title, body, status=problem.status)
+            return frame.problem(request, fault_of(error), side=side.html(request))
 
     return told
+
+
+async def _side(request: Request, *, here: str = "", query: str = "") -> str:
+    found = await to_thread.run_sync(side.read, _agent(request))
+    return side.html(request, found, here=here, query=query)
 
 
 def _agent(request: Request) -> App:
     return api.agent(request)
 
 
-def _questions(request: Request) -> Questions:
-    """What people are asked at this application's pages."""
+def _stages(request: Request) -> Stages:
+    """The turns that this application's pages have begun."""
     state = request.app.state
-    if not hasattr(state, "questions"):
-        state.questions = Questions()
-    found: Questions = state.questions
+    if not hasattr(state, "stages"):
+        state.stages = Stages()
+    found: Stages = state.stages
     return found
 
 
@@ -269,9 +314,12 @@ _PAGES: Mapping[str, Handler] = {
     "/search": search,
     "/search.{suffix}": search,
     "/new": new,
+    "/side": sidebar,
+    "/model/{key:key}": model,
     "/login": login,
     "/s/{key:key}": session,
     "/part/{key:key}": part,
+    "/turn/{key:key}": watch,
     "/use/{key:key}": use,
     "/blob/{key:key}": blob,
     "/beside/{key:key}": beside,

@@ -8,32 +8,52 @@ from collections.abc import Sequence
 from nacre.keys import is_internal
 from nacre.render.html import escaped
 from nacre.render.quarantine import unreadable
-from nacre.render.text import one_line
+from nacre.render.text import clip, one_line
 from nacre.web import articles, asking, links, plot
 from nacre.web.asking import Question
 from nacre.web.branch import Bar
 from nacre.web.frame import top
 from nacre.web.highlight import marker
+from nacre.web.side import icon
 from nacre.web.transcript import CHUNK, Transcript
 
+_LONGEST_NAME = 60
 
-def html(
-    shown: Transcript, *, query: str = "", limit: int = 0, is_new: bool = False, questions: Sequence[Question] = ()
+
+def html(  # noqa: PLR0913 - what a page is made of
+    shown: Transcript,
+    *,
+    model: str,
+    query: str = "",
+    limit: int = 0,
+    is_new: bool = False,
+    is_busy: bool = False,
+    questions: Sequence[Question] = (),
 ) -> str:
-    """The page's body; `limit` is how many tokens the model is shown, `questions` wait for a person."""
+    """The page's body; `model` answers, with `limit` tokens, `questions` wait for a person, `is_busy` in a turn."""
     is_open = not (shown.tip or shown.is_archived or _is_fixed(shown))
+    empty = "" if shown.high else _EMPTY if is_open else '<p class="none">There are no messages.</p>'
     return (
-        f"{top(query=query)}{_head(shown, is_new=is_new, limit=limit)}"
-        f'<main id="transcript" {_facts(shown, query)}>'
+        f"{_head(shown, is_new=is_new)}"
+        f'<main id="transcript" tabindex="-1" {_facts(shown, query)}><span id="main" tabindex="-1"></span>'
+        f"{_about(shown, is_new=is_new, limit=limit)}"
         f"{_notice(shown)}{_covered(shown)}{_gap(shown, 'before')}"
         f"{articles.sections(shown, marker(query))}"
-        f"{_gap(shown, 'after')}{'' if shown.high else _EMPTY}</main>"
-        f'<div id="live" class="live" aria-live="polite">{"".join(map(asking.html, questions))}</div>'
-        f"{_footer(shown) if is_open else _closed(shown)}"
+        f"{_gap(shown, 'after')}{empty}"
+        f'<div id="live" aria-live="polite"{" data-busy" if is_busy else ""}>'
+        f"{''.join(map(asking.html, questions))}</div>"
+        f"{_again(shown) if is_open and shown.live else ''}</main>"
+        f"{_footer(shown, model, is_new=is_new) if is_open else _closed(shown)}"
     )
 
 
-_EMPTY = '<p class="none">There are no messages yet.</p>'
+_EMPTY = (
+    '<div class="welcome"><h2>What shall we do?</h2>'
+    "<p>Write a message below. The session is created with it, and every step of the answer is stored before the next "
+    "begins: close this page whenever you like, nothing is lost.</p>"
+    "<p>Attach images and text files by the paper clip, by pasting or by dropping them here. A tool that may change "
+    "something asks you first. <kbd>?</kbd> lists all keys.</p></div>"
+)
 
 
 def _facts(shown: Transcript, query: str) -> str:
@@ -71,16 +91,22 @@ def _is_fixed(shown: Transcript) -> bool:
 # ---- the head
 
 
-def _head(shown: Transcript, *, is_new: bool, limit: int) -> str:
-    title = escaped(one_line(shown.title or shown.key))
-    key = f'<span class="key">{escaped(one_line(shown.key))}</span> · ' if shown.title else ""
+def _head(shown: Transcript, *, is_new: bool) -> str:
+    title = "New session" if is_new else escaped(one_line(shown.title or shown.key))
+    more = "" if is_new else f"{_pin(shown)}{_menu(shown)}"
+    return top(title, more=f'<span id="status" role="status"></span>{more}')
+
+
+def _about(shown: Transcript, *, is_new: bool, limit: int) -> str:
+    """What is known of the session, above its messages."""
+    key = f'<span class="key">{escaped(one_line(shown.key))}</span>'
     counted = f'<span id="count">{shown.live:,} message{"s" * (shown.live != 1)}</span>'
-    archived = " · archived" if shown.is_archived else ""
-    about = "" if is_new else f" · {_twins(shown)} · {_beside(shown)}"
+    archived = ["archived"] if shown.is_archived else []
+    beside = [] if is_new else [_twins(shown), _beside(shown)]
+    facts = " · ".join((key, counted, *archived, *beside))
     return (
-        f'<header><div class="title"><h1>{title}</h1>{"" if is_new else _pin(shown)}</div>'
-        f'<p>{key}{counted}{archived}{about}{_tags(shown)}<span id="status" role="status"></span></p>'
-        f"{_aside(shown)}{_lives(shown)}{_use(shown, limit)}{'' if is_new else _menu(shown)}</header>"
+        f'<div class="about"{" hidden" if is_new else ""}><p>{facts}{_tags(shown)}</p>'
+        f"{_aside(shown)}{_lives(shown)}{_use(shown, limit)}</div>"
     )
 
 
@@ -107,7 +133,7 @@ def _pin(shown: Transcript) -> str:
         return ""
     is_pinned = shown.meta.get("pinned") is True
     look = f'aria-pressed="{"true" if is_pinned else "false"}" aria-label="Pinned" title="Pin to the top of the list"'
-    button = f'<button class="pin" {look}>{"★" if is_pinned else "☆"}</button>'
+    button = f'<button class="plain pin" {look}>{"★" if is_pinned else "☆"}</button>'
     value = "" if is_pinned else _hidden("pinned", 1)
     return f'<form method="post" action="{escaped(links.to("do/pin", shown.key))}">{value}{button}</form>'
 
@@ -171,9 +197,10 @@ def _menu(shown: Transcript) -> str:
     fork = _form(key, "fork", "Fork", _field("to", "Key of the fork", f"{key}-2"), _hidden("at", shown.tip))
     close = _form(key, "unarchive", "Unarchive") if shown.is_archived else _form(key, "archive", "Archive")
     sure = '<label><input type="checkbox" name="sure" value="1" required> erase it for good</label>'
+    name = "Rename, tag, fork, archive, delete"
     return (
-        '<details class="menu"><summary>Rename, tag, fork, archive, delete</summary>'
-        f"{title}{labels}{fork}{close}{_form(key, 'delete', 'Delete', sure, kind='danger')}</details>"
+        f'<details class="menu"><summary aria-label="{name}" title="{name} (t)">{icon("more")}</summary>'
+        f"<div>{title}{labels}{fork}{close}{_form(key, 'delete', 'Delete', sure, kind='danger')}</div></details>"
     )
 
 
@@ -237,12 +264,37 @@ def _gap(shown: Transcript, side: str) -> str:
     return f'<div class="gap" id="{side}" data-count="{count}">{inside}</div>\n'
 
 
-def _footer(shown: Transcript) -> str:
+def _again(shown: Transcript) -> str:
+    """Have the last message answered once more, on a branch of its own."""
     return (
-        f'<footer><form id="say" method="post" action="{escaped(links.to("say", shown.key))}">'
+        f'<form id="again" method="post" action="{escaped(links.to("say", shown.key))}">{_hidden("again", "last")}'
+        '<button class="plain" title="Answer once more, on another branch (R)">↻ Answer again</button></form>'
+    )
+
+
+def _footer(shown: Transcript, model: str, *, is_new: bool) -> str:
+    """Where a message is written; without a script it is sent as a form."""
+    name = escaped(clip(one_line(model), _LONGEST_NAME))
+    choice = escaped(links.to("model", shown.key))
+    words = 'title="Choose the model that answers (m)"'
+    # Before there is a session, only the script can keep a choice for it.
+    chosen = (
+        f'<button type="button" class="model" data-choice="{choice}" disabled {words}>{name}</button>'
+        if is_new
+        else f'<a class="model" href="{choice}" data-choice="{choice}" {words}>{name}</a>'
+    )
+    return (
+        f'<footer class="writing"><form id="say" method="post" action="{escaped(links.to("say", shown.key))}">'
         f'<input type="hidden" name="id" value="{secrets.token_hex(16)}">'
-        '<textarea name="content" rows="1" required placeholder="Write a message" aria-label="Message"></textarea>'
-        '<button>Send</button><button type="button" id="stop" hidden>Stop</button></form></footer>'
+        '<p id="editing" hidden><span></span> <button type="button" class="plain">Cancel</button></p>'
+        '<ul id="files" aria-label="Attachments" hidden></ul>'
+        '<textarea name="content" rows="1" required placeholder="Write a message" aria-label="Message" dir="auto"'
+        f"{' autofocus' if is_new else ''}></textarea>"
+        '<div class="actions"><button type="button" class="plain" id="attach" hidden title="Attach files (a)" '
+        f'aria-label="Attach files">{icon("clip")}</button>'
+        '<input type="file" id="choose" multiple hidden aria-label="Files">'
+        f'{chosen}<button type="button" id="stop" hidden title="Stop the answer (.)">Stop</button>'
+        '<button class="primary" title="Send (Enter)">Send</button></div></form></footer>'
     )
 
 
@@ -253,4 +305,4 @@ def _closed(shown: Transcript) -> str:
         words = "This session is archived."
     else:
         words = "This is not the current part of the session."
-    return f'<footer><p class="none">{words}</p></footer>'
+    return f'<footer class="writing"><p class="none">{words}</p></footer>'

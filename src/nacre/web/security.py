@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nacre.errors import ConfigError
+from nacre.web.frame import problem
 from nacre.web.problems import Fault, fault_of, response
 from nacre.web.several import split
 
@@ -394,11 +395,17 @@ async def _refuse(error: Exception, scope: Scope, receive: Receive, send: _Sendi
         logger.error("a request failed", exc_info=error, extra={"method": scope["method"]})
     if send.is_begun:
         return
-    answer = _to_login(scope) if fault.kind == "unauthorized" and _is_page(scope) else response(fault, scope["path"])
-    await answer(scope, receive, send)
+    await _answer(fault, scope)(scope, receive, send)
 
 
-def _is_page(scope: Scope) -> bool:
+def _answer(fault: Fault, scope: Scope) -> Response:
+    """What a client is told: people in a browser get a page."""
+    if not is_page(scope):
+        return response(fault, scope["path"])
+    return _to_login(scope) if fault.kind == "unauthorized" else problem(Request(scope), fault)
+
+
+def is_page(scope: Scope) -> bool:
     """Tell whether somebody looks at it in a browser."""
     is_api = scope["path"].startswith(_RAW)
     return not is_api and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")

@@ -29,9 +29,10 @@ from nacre.errors import ConfigError
 from nacre.web import api, completions, embedding, health, responses
 from nacre.web.changes import Changes
 from nacre.web.compression import Compress
+from nacre.web.frame import problem
 from nacre.web.metrics import Parts
 from nacre.web.problems import fault_of, response
-from nacre.web.security import LONGEST_HEAD, Gate, Keys, login_routes
+from nacre.web.security import LONGEST_HEAD, Gate, Keys, is_page, login_routes
 from nacre.web.several import FOLDER, Several, Sites
 from nacre.web.turns import Turns
 
@@ -145,7 +146,8 @@ def _pages() -> list[BaseRoute]:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    return response(fault_of(error), request.url.path)
+    fault = fault_of(error)
+    return problem(request, fault) if is_page(request.scope) else response(fault, request.url.path)
 
 
 def listening(host: str, port: int) -> list[socket.socket]:

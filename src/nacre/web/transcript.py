@@ -18,7 +18,7 @@ from nacre.web.branch import Bar
 from nacre.web.reading import backend, existing, existing_in
 
 T = TypeVar("T")
-CHUNK = 50
+CHUNK = 40
 _AROUND = 1
 _LONGEST_RUN = 64
 _FOR_PLOT = 600

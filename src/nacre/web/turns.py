@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
@@ -81,6 +81,10 @@ class Running(Generic[T]):
         return self._value  # type: ignore[return-value] # it is over and has not failed
 
     @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    @property
     def has_failed(self) -> bool:
         return self._error is not None
 
@@ -118,6 +122,12 @@ class Turns:
         running.task.add_done_callback(self._tasks.discard)
         running.task.add_done_callback(lambda _: running.count(self.traffic))
         return running
+
+    def beside(self, work: Coroutine[object, object, None]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     @asynccontextmanager
     async def alone(self, key: str) -> AsyncIterator[None]:

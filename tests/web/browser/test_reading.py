@@ -122,7 +122,7 @@ def test_links_and_words_are_copied(site: str, visit: Visit) -> None:
     assert page.evaluate(clipboard) == "I *edit*."
     page.hover("article pre code")
     page.click(".float.text button")
-    until(page, "document.querySelector('#status').textContent === ' · copied'")
+    until(page, "document.querySelector('#status').textContent === 'copied'")
     assert page.evaluate(clipboard) == "x = 1"
 
 
@@ -222,6 +222,7 @@ PALE = """() => {
 }"""
 CONTROLS = "a, button, input:not([type=hidden]), textarea, select, summary, img, svg, [role=img]"
 NAMELESS = f"""() => [...document.querySelectorAll("{CONTROLS}")].filter(one => one.checkVisibility() && !(
+  one.closest("[aria-hidden]") ||
   one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length || one.getAttribute("alt")
   || one.querySelector("img[alt]")
 )).map(one => one.outerHTML.slice(0, 120))"""
@@ -233,6 +234,8 @@ def test_every_text_stands_out_and_every_control_has_a_name(site: str, visit: Vi
     for path in PAGES:
         page.goto(site + path)
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        assert page.evaluate(PALE) == [], path
+        page.evaluate("document.querySelectorAll('.menu').forEach(one => { one.open = false })")
         for act in ("null", "document.querySelector('article, .row a, .found li a')?.focus()"):
             page.evaluate(act)
             assert page.evaluate(PALE) == [], path
@@ -248,6 +251,8 @@ def test_at_360_pixels_nothing_is_wider_than_the_screen(site: str, visit: Visit)
     for path in PAGES:
         page.goto(site + path)
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        assert wide(page) == 360, path
+        page.evaluate("document.querySelectorAll('.menu').forEach(one => { one.open = false })")
         if path.startswith("/s/web"):
             page.hover("article")
         assert wide(page) == 360, path

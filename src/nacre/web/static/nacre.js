@@ -8,7 +8,7 @@ const base = html.dataset.base;
 const main = $("#transcript");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-const tell = words => { const status = $("#status"); if (status) status.textContent = words ? ` · ${words}` : ""; };
+const tell = words => { const status = $("#status"); if (status) status.textContent = words; };
 const ours = `${origin}${base}/`;
 const local = href => href && URL.canParse(href, ours) && new URL(href, ours).href.startsWith(ours) ? href : ours;
 const at = (address, query) => `${address}${address.includes("?") ? "&" : "?"}${query}`;
@@ -29,15 +29,20 @@ if ($("#login")) {
   $("#login").addEventListener("submit", event => { event.preventDefault(); login(event.target.token.value); });
 }
 
-// ---- dark and light, and the help
+// ---- what is chosen for all pages: dark or light, a sidebar or none; and the help
 
-const isDark = () => (html.dataset.theme
-  || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const keep = (name, value) => { document.cookie = `${name}=${value}; path=${html.dataset.prefix || "/"}; max-age=31536000; samesite=strict`; };
+const isDark = () => (html.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const isWide = matchMedia("(min-width: 60rem)");
 const acts = {
   theme() {
-    const theme = isDark() ? "light" : "dark";
-    html.dataset.theme = theme;
-    document.cookie = `theme=${theme}; path=${html.dataset.prefix || "/"}; max-age=31536000; samesite=strict`;
+    html.dataset.theme = isDark() ? "light" : "dark";
+    keep("theme", html.dataset.theme);
+  },
+  side() {
+    if (!isWide.matches) { $("#side").togglePopover(); return; }
+    html.dataset.side = html.dataset.side === "closed" ? "open" : "closed";
+    keep("side", html.dataset.side);
   },
   help() { const help = $("#help"); if (help.open) help.close(); else help.showModal(); },
 };
@@ -45,11 +50,44 @@ all("[data-act]").forEach(button => {
   button.hidden = false;
   button.addEventListener("click", acts[button.dataset.act]);
 });
-addEventListener("pointerover", ({target}) => {
-  if (target.matches?.("time")) target.title = new Date(target.dateTime).toLocaleString();
-});
+
+// ---- times as the reader's own clock and calendar have them; in full for whoever points at them
+
+const hour = new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit"});
+const day = new Intl.DateTimeFormat(undefined, {day: "numeric", month: "short"});
+const date = new Intl.DateTimeFormat(undefined, {day: "numeric", month: "short", year: "numeric"});
+const full = new Intl.DateTimeFormat(undefined, {dateStyle: "full", timeStyle: "long"});
+const localise = from => {
+  const now = new Date();
+  for (const one of all("time[datetime]", from)) {
+    const then = new Date(one.dateTime);
+    one.title = full.format(then);
+    if (one.closest(".when")) continue;
+    const isToday = then.toDateString() === now.toDateString();
+    const on = isToday ? "" : `${(then.getFullYear() === now.getFullYear() ? day : date).format(then)}, `;
+    one.textContent = on + hour.format(then);
+  }
+  return from;
+};
+localise(document);
+
+// ---- the sidebar: its sessions are narrowed as one types, and kept up to date
+
+const side = $("#recent");
+const sideSearch = $("#side [type=search]");
+let sideWanted = 0;
+const drawSide = async () => {
+  const wanted = ++sideWanted;
+  const here = main ? main.dataset.key : "";
+  const answer = await fetch(at(side.dataset.side, new URLSearchParams({text: sideSearch.value.trim(), here})));
+  if (answer.ok && wanted === sideWanted) side.replaceChildren(parsed(await answer.text()));
+};
+let sideTimer = 0;
+sideSearch?.addEventListener("input", () => { clearTimeout(sideTimer); sideTimer = setTimeout(drawSide, 120); });
 
 // ---- a transcript: a run of chunks between two gaps, which are as high as what is not there
+
+const MOST_ELEMENTS = 1500;
 
 class Scroller {
   constructor() {
@@ -59,6 +97,7 @@ class Scroller {
     this.high = +facts.high;
     this.heights = new Map();
     this.kept = new Map();
+    this.folds = new Map();
     this.before = $("#before");
     this.after = $("#after");
     this.isFollowing = true;
@@ -126,7 +165,8 @@ class Scroller {
   // What is in view, or will be soon, and is not there yet.
   wanted() {
     if (!this.high) return null;
-    const margin = 2 * innerHeight;
+    // Of messages with very much in them only those in view are held.
+    const margin = this.isHeavy ? 0 : 2 * innerHeight;
     const before = this.before.getBoundingClientRect(), after = this.after.getBoundingClientRect();
     const inside = (box, from, to) => {
       const middle = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
@@ -168,8 +208,10 @@ class Scroller {
 
   section(text) {
     const found = $("section", parsed(text));
-    if (found && this.isUnfolded) all("details", found).forEach(one => { one.open = true; });
-    return found;
+    if (!found) return found;
+    if (this.isUnfolded) all("details", found).forEach(one => { one.open = true; });
+    for (const one of all("details[id]", found)) if (this.folds.has(one.id)) one.open = this.folds.get(one.id);
+    return localise(found);
   }
 
   async add(chunk) {
@@ -179,16 +221,32 @@ class Scroller {
     this.hold(() => {
       (isAbove ? this.before.after(section) : this.after.before(section));
       this.measure();
-      const many = this.sections;
-      if (many.length > 9) (isAbove ? many.at(-1) : many[0]).remove();
       this.fill();
     });
+    this.hold(() => { this.trim(); this.fill(); });
+  }
+
+  get isHeavy() { return main.getElementsByTagName("*").length > MOST_ELEMENTS; }
+
+  // Take away what is far from view: however much comes, the browser holds a few screens of it.
+  trim() {
+    const far = (this.isHeavy ? 1 : 3) * innerHeight;
+    const many = this.sections;
+    const isFar = one => { const box = one.getBoundingClientRect(); return box.bottom < -far || box.top > innerHeight + far; };
+    while (many.length > 1 && isFar(many[0])) this.drop(many.shift());
+    while (many.length > 1 && isFar(many.at(-1))) this.drop(many.pop());
+  }
+
+  // What was unfolded is so again when one comes back.
+  drop(section) {
+    for (const one of all("details[id]", section)) this.folds.set(one.id, one.open);
+    section.remove();
   }
 
   async jump(chunk) {
     const section = await this.get(chunk);
     if (!section) return;
-    this.sections.forEach(one => one.remove());
+    this.sections.forEach(one => this.drop(one));
     this.before.after(section);
     this.measure();
     this.fill();
@@ -212,27 +270,62 @@ class Scroller {
   // Bring the end up to date: what is new is put there, what is as it was stays as it is.
   async refresh() {
     const follows = this.isFollowing && this.isAtEnd;
-    for (let chunk = this.last; ; chunk++) {
-      const section = await this.get(chunk, true);
-      if (!section) break;
-      this.high = Math.max(this.high, +section.dataset.high);
-      main.dataset.n = section.dataset.n;
-      const live = +section.dataset.live;
-      $("#count").textContent = `${live.toLocaleString("en")} message${live === 1 ? "" : "s"}`;
-      if (chunk <= this.to) this.merge($(`section[data-chunk="${chunk}"]`, main), section);
-      else if (chunk === this.to + 1 && follows) this.after.before(section);
-      if (chunk >= this.last) break;
+    const before = this.last;
+    let fresh = await this.fresh(before);
+    // Much has come at once: of what would be far above the end, nothing is fetched.
+    if (follows && this.last > before + 1) {
+      fresh = (await Promise.all([this.last - 1, this.last].map(chunk => this.fresh(chunk)))).filter(Boolean);
+      this.sections.forEach(one => this.drop(one));
+      this.after.before(...fresh);
+    } else {
+      for (let chunk = before; fresh; chunk++) {
+        const old = $(`section[data-chunk="${chunk}"]`, main);
+        if (old) this.merge(old, fresh); else if (chunk === this.to + 1 && (follows || !this.sections.length)) this.after.before(fresh);
+        fresh = chunk < this.last && follows ? await this.fresh(chunk + 1) : null;
+      }
     }
-    $("main > .none")?.remove();
+    $("main > .welcome, main > .none")?.remove();
+    this.arrived?.();
     this.measure();
     this.fill();
-    if (follows) this.toEnd(); else $("#new").hidden = false;
+    if (follows) { this.toEnd(); this.trim(); this.fill(); this.toEnd(); } else $("#new").hidden = false;
     this.soon();
+  }
+
+  async fresh(chunk) {
+    const section = await this.get(chunk, true);
+    if (!section) return null;
+    this.high = Math.max(this.high, +section.dataset.high);
+    main.dataset.n = section.dataset.n;
+    const live = +section.dataset.live;
+    $("#count").textContent = `${live.toLocaleString("en")} message${live === 1 ? "" : "s"}`;
+    return section;
+  }
+
+  // Begin again with what the server draws now, where the history itself was changed.
+  async redraw() {
+    const answer = await fetch(main.dataset.page);
+    const drawn = answer.ok && $("#transcript", parsed(await answer.text()));
+    if (!drawn) return;
+    const live = $("#live"), again = $("#again");
+    for (const one of [...main.children]) if (one !== live && one !== again) one.remove();
+    for (const one of [...drawn.children]) if (!one.matches("#live, #again")) live.before(localise(one));
+    Object.assign(main.dataset, drawn.dataset);
+    this.low = +main.dataset.low;
+    this.high = +main.dataset.high;
+    this.before = $("#before");
+    this.after = $("#after");
+    this.heights.clear();
+    this.kept.clear();
+    this.arrived?.();
+    this.measure();
+    this.fill();
+    this.toEnd();
+    steps();
   }
 
   // What is as it was stays the very same; what was opened, marked or shown raw stays so.
   merge(old, fresh) {
-    if (!old) return this.after.before(fresh);
     const raws = all(".raw", old).map(one => [one.parentElement.id, one]);
     raws.forEach(([, one]) => one.remove());
     let was = old.firstElementChild;
@@ -368,6 +461,10 @@ const copyText = async one => {
   await put(text || one.innerText, "message copied");
 };
 const beside = way => location.assign(at(main.dataset.beside, `step=${way}&${sessionStorage.getItem(`list ${base}`) || ""}`));
+const steps = () => all("[data-step]", main).forEach(one => {
+  if (one.tagName === "A") one.addEventListener("click", event => { event.preventDefault(); beside(one.dataset.step); });
+});
+const otherBranch = way => all(`.branches a[data-way=${way}]`, main).at(-1)?.click();
 
 const follow = () => {
   scroller.isFollowing = !scroller.isFollowing;
@@ -406,7 +503,9 @@ const place = (holder, one) => {
   holder.hidden = !one;
   if (!one) return;
   const box = one.getBoundingClientRect();
-  holder.style.top = `${box.top + scrollY + 4}px`;
+  // On the upper edge of a message, where it hides none of its text; below the bar of the page.
+  const top = one.matches("article") ? Math.max(box.top - holder.offsetHeight + 6, 60) : box.top + 4;
+  holder.style.top = `${top + scrollY}px`;
   holder.style.left = `${box.right - holder.offsetWidth - 4}px`;
 };
 const forkAt = async one => {
@@ -416,12 +515,19 @@ const forkAt = async one => {
 const floats = () => {
   const tools = float("tools", ["copy", "Copy the message", copyText], ["link", "Copy a link to the message", copyLink],
     ["raw", "Show the message as it is stored", raw],
-    ...(main.dataset.fork ? [["fork", "Fork the session after this message", forkAt]] : []));
-  const text = float("text", ["copy", "Copy this text", one => put(one.textContent, "copied")]);
+    ...(main.dataset.fork ? [["fork", "Fork the session after this message", forkAt]] : []),
+    ...(form ? [["edit", "Edit your message: another branch", edit], ["again", "Answer again: another branch", again]] : []));
+  const text = float("text", ["copy", "Copy this text", one => put($("code", one)?.textContent ?? one.textContent, "copied")]);
+  const [toEdit, toAnswer] = all("button", tools).slice(-2);
+  const show = article => {
+    if (form) { toEdit.hidden = !article?.matches(".user"); toAnswer.hidden = !article?.matches(".assistant"); }
+    place(tools, article);
+  };
   main.addEventListener("pointerover", ({target}) => {
-    place(tools, target.closest("article"));
+    show(target.closest("section article"));
     place(text, target.closest("pre"));
   });
+  main.addEventListener("focusin", ({target}) => { if (target.matches("section article")) show(target); });
   scroller.changed = () => [tools, text].forEach(one => place(one, one.of?.isConnected ? one.of : null));
 };
 
@@ -438,13 +544,39 @@ const keys = {
   c: () => main && copyText(here()),
   f: () => main && follow(),
   y: () => main && copyLink(here()),
+  b: () => main && otherBranch("before"),
+  B: () => main && otherBranch("after"),
+  u: () => form && edit(marked()?.matches("article.user") ? marked() : all("#transcript section article.user").at(-1)),
+  R: () => form && again(marked()?.matches("article.assistant") ? marked() : null),
+  i: () => form?.content.focus(),
+  a: () => $("#choose")?.click(),
+  m: () => $("[data-choice]")?.click(),
+  t: () => { const menu = $(".menu"); if (menu) { menu.open = !menu.open; $("input", menu).focus(); } },
+  "*": () => $("button.pin")?.click(),
+  ".": () => stop(),
+  s: () => $("#side") && acts.side(),
+  l: () => location.assign(`${base}/`),
+  N: () => location.assign(`${base}/new`),
+  T: () => acts.theme(),
   "[": () => main && beside("newer"),
   "]": () => main && beside("older"),
-  i: () => $("#say textarea")?.focus(),
-  "/": () => $("[type=search]")?.focus(),
+  "/": () => search(),
   "?": () => acts.help(),
 };
+const search = () => {
+  const own = $("main [type=search]");
+  if (!own && sideSearch && !sideSearch.checkVisibility()) acts.side();
+  (own || sideSearch)?.focus();
+};
+const ANSWERS = {KeyY: "yes", KeyN: "no", KeyA: "always"};
 addEventListener("keydown", event => {
+  if (event.altKey && ANSWERS[event.code] && $(".ask")) {
+    event.preventDefault();
+    const button = $(`.ask button[value=${ANSWERS[event.code]}]`);
+    // As for the pointer: what has just appeared is read first.
+    if (getComputedStyle(button).pointerEvents !== "none") button.click();
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const arrow = !main && {ArrowDown: "j", ArrowUp: "k"}[event.key];
   if (event.target.closest("input, textarea, select, dialog") && !(arrow && event.target.matches("[type=search]"))) {
@@ -460,7 +592,7 @@ addEventListener("keydown", event => {
 
 let scroller = null;
 let source = null;
-let isRefreshing = false, isStale = false, isAway = false, isOver = false;
+let isRefreshing = false, isStale = false, isChanged = false, isAway = false, isOver = false;
 
 const refresh = async () => {
   if (isRefreshing) { isStale = true; return; }
@@ -468,21 +600,28 @@ const refresh = async () => {
   try {
     do {
       isStale = false;
-      await scroller.refresh();
-      $("#live .user")?.remove();
-    } while (isStale);
+      if (isChanged) { isChanged = false; await scroller.redraw(); } else await scroller.refresh();
+    } while (isStale || isChanged);
   } catch { isStale = true; tell("server not reachable; retrying"); } finally { isRefreshing = false; }
 };
 
 const over = words => { isOver = true; source.close(); tell(words); };
 
+const retitle = title => {
+  $("h1").textContent = title || main.dataset.key;
+  document.title = `${title || main.dataset.key} · nacre`;
+};
+
 const listen = () => {
-  if (source || isOver || document.hidden || +main.dataset.tip || !$("#say")) return;
+  if (source || isOver || document.hidden || +main.dataset.tip || !form) return;
   source = new EventSource(`${main.dataset.api}/events?after=${main.dataset.n}`);
   source.addEventListener("msg", refresh);
-  for (const kind of ["sum", "trunc", "head"]) {
-    source.addEventListener(kind, () => tell("the history was changed; reload to see it"));
-  }
+  for (const kind of ["sum", "trunc", "head"]) source.addEventListener(kind, () => { isChanged = true; refresh(); });
+  source.addEventListener("meta", ({data}) => {
+    const fields = JSON.parse(data).data;
+    if (fields && "title" in fields) retitle(fields.title);
+    drawSide();
+  });
   source.addEventListener("deleted", () => over("deleted"));
   source.addEventListener("open", ({data}) => {
     // The first record of a session has the same name.
@@ -508,19 +647,76 @@ const lookedAt = () => {
   source = null;
 };
 
-// ---- writing
+// ---- a turn: what the person said and what the model writes stand below the transcript until they are in it
 
-const piece = (kind, text) => {
+const form = $("#say");
+const stop = () => { if (turn) fetch(`${main.dataset.api}/stop`, {method: "POST"}); };
+let turn = null;
+
+const draft = (kind, step = "") => {
   const one = document.createElement("article");
-  one.className = kind;
+  one.className = `${kind} draft`;
+  one.dataset.step = step;
   const head = document.createElement("h2"), name = document.createElement("b"), body = document.createElement("div");
-  name.textContent = kind.split(" ")[0];
+  name.textContent = kind;
   head.append(name);
-  body.className = "plain";
-  body.textContent = text;
+  body.className = "said";
+  body.dir = "auto";
   one.append(head, body);
-  $("#live").append(one);
+  turn.doing.before(one);
   return body;
+};
+
+// What has come into the transcript is no longer shown below it: at once, so that nothing is there twice or moves.
+const settle = () => {
+  if (!turn) return;
+  for (const one of all("#transcript section article")) {
+    if (+one.id <= turn.base) continue;
+    if (one.matches(".user")) $("#live .user")?.remove();
+    if (one.matches(".assistant")) turn.seen.add(one.id);
+  }
+  all("#live .assistant").forEach(one => { if (+one.dataset.step < turn.seen.size) one.remove(); });
+};
+
+const busy = isBusy => {
+  form.classList.toggle("busy", isBusy);
+  $("#stop").hidden = !isBusy;
+  $("#again")?.toggleAttribute("hidden", isBusy);
+};
+
+const open = () => {
+  const live = $("#live"), doing = document.createElement("p");
+  all(".draft, .doing", live).forEach(one => one.remove());
+  doing.className = "doing";
+  doing.textContent = "…";
+  live.append(doing);
+  turn = {base: +main.dataset.n, seen: new Set(), doing};
+  busy(true);
+  tell("");
+};
+
+const hear = ({name, data}) => {
+  const follows = scroller.isAtEnd, live = $("#live");
+  if (name === "begin") {
+    turn.base = data.base;
+    const said = $("#live .user .said");
+    if (said && data.html) { const files = $("p.attachment", said); said.replaceChildren(parsed(data.html)); if (files) said.append(files); }
+    settle();
+  } else if (name === "draft") {
+    const body = $(`#live .assistant[data-step="${data.step}"] .said`) || (data.step >= turn.seen.size && draft("assistant", data.step));
+    if (body) {
+      while (body.children.length > data.keep) body.lastElementChild.remove();
+      body.append(parsed(data.html));
+    }
+  } else if (name === "doing") turn.doing.replaceChildren(parsed(data.html));
+  else if (name === "questions") {
+    const asked = $(".ask", live) ? "" : document.activeElement;
+    all(".ask", live).forEach(one => one.remove());
+    live.append(parsed(data.html));
+    if (data.html && asked === document.body) $(".ask", live).scrollIntoView({block: "nearest"});
+  } else if (name === "problem") throw Object.assign(new Error(data.detail), {code: data.code});
+  if (name !== "begin") listen();
+  if (follows) scroller.toEnd();
 };
 
 async function* events(body) {
@@ -538,55 +734,194 @@ async function* events(body) {
   }
 }
 
-const say = async form => {
-  const area = form.content, content = area.value.trim();
-  if (!content) return;
-  const live = $("#live");
-  live.textContent = "";
-  piece("user", content);
-  const answer = piece("assistant writing", "");
-  const doing = document.createElement("p");
-  doing.className = "doing";
-  doing.textContent = "…";
-  answer.after(doing);
-  area.value = "";
-  form.classList.add("busy");
-  $("#stop").hidden = false;
-  scroller.toEnd();
-  const hear = ({name, data}) => {
-    const follows = scroller.isAtEnd;
-    if (name === "text") { answer.textContent += data.text; doing.textContent = ""; }
-    if (name === "thought") doing.textContent = "thinking …";
-    if (name === "notice") doing.textContent = data.text;
-    if (name === "called") { answer.textContent = ""; doing.replaceChildren(parsed(data.html), " …"); }
-    if (name === "question") { answer.textContent = ""; live.append(parsed(data.html)); doing.textContent = "waiting for you"; }
-    if (name === "returned") { all(".ask", live).forEach(one => one.remove()); doing.textContent = "…"; }
-    if (name === "problem") throw new Error(data.detail);
-    listen();
-    if (follows) scroller.toEnd();
-  };
+// Follow a turn to its end; true if what was said is stored, whatever came of it.
+const watch = async response => {
+  let problem = null;
   try {
-    if (form.said !== content) form.id.value = crypto.getRandomValues(new Uint32Array(4)).join("-");
-    form.said = content;
-    const response = await fetch(main.dataset.turn, {
-      method: "POST", body: new URLSearchParams({content, id: form.id.value}),
-    });
     if (!response.ok) throw new Error((await response.json()).detail);
     for await (const event of events(response.body)) hear(event);
-    form.said = null;
-    await refresh();
-    live.textContent = "";
-    if (location.pathname === `${base}/new`) history.replaceState(null, "", main.dataset.page);
-  } catch (error) {
-    doing.textContent = error.message;
+  } catch (error) { problem = error; }
+  const {doing, base: before} = turn;
+  const isStored = await fetch(at(main.dataset.part, `chunk=0&${main.dataset.query}`)).then(one => one.ok, () => false);
+  if (isStored) await refresh();
+  const isSaid = isStored && +main.dataset.n > before;
+  all("#live .draft, #live .ask", document).forEach(one => { if (isSaid || !one.matches(".draft")) one.remove(); });
+  if (!problem || problem.code === "stopped") {
+    doing.remove();
+    if (problem) tell("stopped");
+  } else {
+    doing.textContent = problem.message;
     doing.classList.add("wrong");
     doing.setAttribute("role", "alert");
-    if (!area.value) area.value = content;
-  } finally {
-    form.classList.remove("busy");
-    $("#stop").hidden = true;
-    listen();
+    if (!isSaid) all("#live .draft").forEach(one => one.remove());
   }
+  turn = null;
+  busy(false);
+  if (isStored) listen();
+  drawSide();
+  return isSaid;
+};
+
+const send = async message => {
+  open();
+  const isNew = location.pathname === `${base}/new`;
+  // From now on a reload leads to the session, and to a question that waits there.
+  if (isNew) history.replaceState(null, "", main.dataset.page);
+  if (message.content || message.files?.length) {
+    const body = draft("user"), text = document.createElement("p");
+    text.className = "plain";
+    text.textContent = message.content;
+    body.append(text);
+    if (message.files?.length) {
+      const names = document.createElement("p");
+      names.className = "attachment";
+      names.textContent = message.files.map(one => one.name).join(", ");
+      body.append(names);
+    }
+    $("main > .welcome")?.remove();
+  }
+  scroller.toEnd();
+  const response = await fetch(main.dataset.turn, {
+    method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify(message),
+  }).catch(error => new Response(JSON.stringify({detail: error.message}), {status: 503}));
+  const isSaid = await watch(response);
+  if (isNew && !isSaid) history.replaceState(null, "", `${base}/new`);
+  return isSaid;
+};
+
+const say = async () => {
+  const area = form.content, content = area.value.trim();
+  const files = attached.map(({name, data}) => ({name, data}));
+  if (!content && !files.length) return;
+  const {edited, chosen} = form;
+  if (form.said !== content) form.id.value = crypto.getRandomValues(new Uint32Array(4)).join("-");
+  form.said = content;
+  const kept = attached.splice(0);
+  area.value = "";
+  leaveEdit();
+  drawFiles();
+  if (edited) $(`#transcript article[id="${edited}"]`)?.classList.add("gone");
+  if (await send({content, files, id: form.id.value, edit: edited || "", model: chosen || ""})) { form.said = null; return; }
+  if (!area.value) area.value = content;
+  attached.unshift(...kept);
+  drawFiles();
+};
+
+// ---- edit and answer again: both begin another branch
+
+const again = one => { if (!turn) send({again: one ? number(one) : "last"}); };
+const leaveEdit = () => { form.edited = ""; $("#editing").hidden = true; };
+const edit = async one => {
+  if (!one || turn) return;
+  const {message: {content}} = await stored(one);
+  const parts = Array.isArray(content) ? content : [{type: "text", text: content}];
+  const files = [], words = [];
+  for (const part of parts) {
+    const file = /^<file name="([^"\n]*)">\n(.*)\n<\/file>$/s.exec(part.text ?? "");
+    const image = /^data:image\/(\w+);base64,(.*)$/s.exec(part.image_url?.url ?? "");
+    if (file) files.push({name: file[1], data: base64(new TextEncoder().encode(file[2]))});
+    else if (image) files.push({name: `image.${image[1]}`, data: image[2]});
+    else if (typeof part.text === "string") words.push(part.text);
+  }
+  form.edited = number(one);
+  form.content.value = words.join("\n");
+  attached.splice(0, attached.length, ...files);
+  drawFiles();
+  $("#editing").hidden = false;
+  $("#editing span").textContent = `Editing #${form.edited}: what follows it stays on its own branch.`;
+  form.content.focus();
+};
+
+// ---- attachments: by the button, by paste, by drop
+
+const MOST_ATTACHED = 11e6;
+const attached = [];
+const base64 = bytes => {
+  let text = "";
+  for (let place = 0; place < bytes.length; place += 32768) text += String.fromCharCode(...bytes.subarray(place, place + 32768));
+  return btoa(text);
+};
+const drawFiles = () => {
+  const list = $("#files");
+  list.hidden = !attached.length;
+  form.content.required = !attached.length;
+  list.replaceChildren(...attached.map((file, place) => {
+    const item = document.createElement("li"), button = document.createElement("button");
+    if (/\.(png|jpe?g|gif|webp)$/i.test(file.name)) {
+      const image = document.createElement("img");
+      image.src = `data:image/${file.name.split(".").pop().toLowerCase().replace("jpg", "jpeg")};base64,${file.data}`;
+      image.alt = "";
+      item.append(image);
+    }
+    button.type = "button";
+    button.className = "plain";
+    button.textContent = "×";
+    button.setAttribute("aria-label", `Remove ${file.name}`);
+    button.addEventListener("click", () => { attached.splice(place, 1); drawFiles(); form.content.focus(); });
+    item.append(file.name, button);
+    return item;
+  }));
+};
+const attach = async files => {
+  for (const file of files) {
+    const data = base64(new Uint8Array(await file.arrayBuffer()));
+    if (attached.reduce((sum, one) => sum + one.data.length, data.length) > MOST_ATTACHED * 4 / 3) {
+      tell(`${file.name} is too large to attach`);
+      continue;
+    }
+    attached.push({name: file.name || "file.txt", data});
+  }
+  drawFiles();
+  form.content.focus();
+};
+const attachments = () => {
+  const choose = $("#choose"), button = $("#attach");
+  button.hidden = false;
+  button.addEventListener("click", () => choose.click());
+  choose.addEventListener("change", async () => { await attach(choose.files); choose.value = ""; });
+  form.addEventListener("paste", event => {
+    if (!event.clipboardData.files.length) return;
+    event.preventDefault();
+    attach([...event.clipboardData.files]);
+  });
+  const isFiles = event => [...event.dataTransfer.types].includes("Files");
+  addEventListener("dragover", event => { if (isFiles(event)) { event.preventDefault(); form.classList.add("drop"); } });
+  addEventListener("dragleave", event => { if (!event.relatedTarget) form.classList.remove("drop"); });
+  addEventListener("drop", event => {
+    form.classList.remove("drop");
+    if (!isFiles(event)) return;
+    event.preventDefault();
+    attach([...event.dataTransfer.files]);
+  });
+};
+
+// ---- the model: chosen in a dialog; for a session that is not there yet, with its first message
+
+const choice = button => {
+  button.disabled = false;
+  button.addEventListener("click", async event => {
+    event.preventDefault();
+    const dialog = $("#choice") || document.createElement("dialog");
+    dialog.id = "choice";
+    dialog.setAttribute("aria-label", "Model");
+    document.body.append(dialog);
+    dialog.textContent = "…";
+    dialog.showModal();
+    const answer = await fetch(at(button.dataset.choice, "part=1"));
+    const heading = document.createElement("h2"), close = document.createElement("button");
+    heading.textContent = "Model";
+    close.textContent = "Close";
+    close.type = "button";
+    close.addEventListener("click", () => dialog.close());
+    dialog.replaceChildren(heading, answer.ok ? parsed(await answer.text()) : (await answer.json()).detail, close);
+    dialog.addEventListener("submit", submitted => {
+      if (+main.dataset.n) return;
+      submitted.preventDefault();
+      form.chosen = submitted.submitter.value;
+      button.textContent = form.chosen || submitted.submitter.textContent;
+      dialog.close();
+    });
+  });
 };
 
 // ---- the list: what there was no time for is fetched when the page is there, unless somebody is using it
@@ -600,7 +935,7 @@ if (list) {
     if (!fresh || list.contains(document.activeElement)) return;
     delete list.dataset.full;
     $("details.more", fresh)?.toggleAttribute("open", Boolean($("details.more", list)?.open));
-    list.replaceChildren(...fresh.children);
+    list.replaceChildren(...localise(fresh).children);
   };
   if (list.dataset.full) complete();
 }
@@ -621,13 +956,14 @@ addEventListener("submit", async event => {
 if (main) {
   history.scrollRestoration = "manual";
   scroller = new Scroller();
+  scroller.arrived = settle;
   const jump = document.createElement("button");
   jump.id = "new";
   jump.type = "button";
   jump.hidden = true;
   jump.textContent = "new messages ↓";
   jump.addEventListener("click", end);
-  document.body.append(jump);
+  main.append(jump);
   addEventListener("scroll", () => { if (scroller.isAtEnd) jump.hidden = true; }, {passive: true});
   addEventListener("hashchange", () => goTo(location.hash.slice(1)));
 
@@ -638,23 +974,32 @@ if (main) {
   addEventListener("pagehide", () => { if (+main.dataset.n) localStorage.setItem(seen, main.dataset.n); });
 
   const wanted = location.hash.slice(1) || (+main.dataset.anchor ? main.dataset.anchor : "");
-  const open = async () => {
+  const show = async () => {
     if (!(wanted && await goTo(wanted))) scroller.toEnd();
     scroller.soon();
     if (+main.dataset.n) listen();
+    // A turn that was begun before the page was loaded is followed from where it is.
+    if (!("busy" in $("#live").dataset) || !form) return;
+    const running = await fetch(main.dataset.turn);
+    if (running.status !== 200) return;
+    open();
+    watch(running);
   };
-  open();
+  show();
 
-  const form = $("#say");
-  form?.addEventListener("submit", event => { event.preventDefault(); if (!form.classList.contains("busy")) say(form); });
-  form?.content.addEventListener("keydown", event => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
-  });
-  all("[data-step]").forEach(one => {
-    one.addEventListener("click", event => { event.preventDefault(); beside(one.dataset.step); });
-  });
+  if (form) {
+    form.addEventListener("submit", event => { event.preventDefault(); if (!turn) say(); });
+    form.content.addEventListener("keydown", event => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
+    });
+    $("#again")?.addEventListener("submit", event => { event.preventDefault(); again(null); });
+    $("#editing button").addEventListener("click", () => { leaveEdit(); form.content.value = ""; attached.length = 0; drawFiles(); });
+    $("#stop").addEventListener("click", stop);
+    all("[data-choice]").forEach(choice);
+    attachments();
+  }
+  steps();
   floats();
   document.addEventListener("visibilitychange", lookedAt);
-  $("#stop")?.addEventListener("click", () => fetch(`${main.dataset.api}/stop`, {method: "POST"}));
   if (!calm.matches) html.classList.add("moves");
 }

@@ -1,0 +1,43 @@
+"""Which model answers in a session: all that can be reached, to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nacre.app import App
+from nacre.app.listing import Listed, list_all
+from nacre.app.running import CHOSEN
+from nacre.render.html import escaped
+from nacre.render.text import one_line
+from nacre.web import links, reading
+
+
+async def html(app: App, key: str, current: str) -> str:
+    """The choice as a form, a button for each model; `current` answers now."""
+    listed = await list_all(app.settings)
+    own = _button("", f"the agent's own: {app.model}", is_here=current == app.model)
+    groups = "".join(_group(one, current) for one in listed)
+    return (
+        f'<form class="models" method="post" action="{escaped(links.to("do/model", key))}">'
+        f"<p>It answers in this session from the next message on.</p>{own}{groups}</form>"
+    )
+
+
+async def chosen(app: App, key: str, model: str) -> str:
+    """Keep a choice in a session's meta, "" for none; returns where to go. Raises ModelUnavailable, ConfigError."""
+    ref = await app.find_choice(model) if model else ""
+    reading.describe(app.sessions, key, {CHOSEN: ref or None})
+    return links.to("s", key)
+
+
+def _group(listed: Listed, current: str) -> str:
+    place = "" if listed.is_local else " · remote: the session is sent there"
+    problem = f'<p class="none">{escaped(one_line(listed.problem))}</p>' if listed.problem else ""
+    names: Sequence[str] = [info.name for info in listed.models if info.can_chat]
+    rows = "".join(_button(f"{listed.kind}/{name}", name, is_here=f"{listed.kind}/{name}" == current) for name in names)
+    return f"<h3>{escaped(listed.kind)}{place}</h3>{rows}{problem}"
+
+
+def _button(ref: str, words: str, *, is_here: bool) -> str:
+    here = ' aria-pressed="true"' if is_here else ' aria-pressed="false"'
+    return f'<button name="model" value="{escaped(ref)}"{here}>{escaped(one_line(words))}</button>'

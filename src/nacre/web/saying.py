@@ -1,0 +1,171 @@
+"""A message from a page: its text and files, what it takes the place of, and the turn that answers it."""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+from msgspec import Struct
+
+from nacre.agent.actor import Inbound
+from nacre.agent.ports import Ask, Emit
+from nacre.app import App
+from nacre.app.running import CHOSEN
+from nacre.channels.attachments import content, file_part
+from nacre.entries import Message, Past, Record
+from nacre.errors import Conflict, NacreError
+from nacre.history import live
+from nacre.render.text import clip, one_line
+from nacre.web import branch, reading
+from nacre.web.problems import Fault
+from nacre.web.retries import answer_to, is_waiting
+
+_DIGITS = 18
+_MOST_FILES = 20
+_HERE = -1
+"""Nowhere to go back to: the history ends there already."""
+_LONGEST_ID, _LONGEST_TITLE = 64, 60
+
+
+class File(Struct, frozen=True):
+    """A file that was attached, its bytes as base64."""
+
+    name: str
+    data: str
+
+
+class Saying(Struct, frozen=True):
+    """What a page sends: a message, or `again` for another answer to the last one, or to the one before message `n`.
+
+    `edit` is the number of the message that this one takes the place of, on another branch. `model` is for a session
+    that begins.
+    """
+
+    content: str = ""
+    id: str = ""
+    edit: str = ""
+    again: str = ""
+    model: str = ""
+    files: tuple[File, ...] = ()
+
+
+def saying_in(body: bytes) -> Saying:
+    """What the script sent; raises Fault if it is not that."""
+    try:
+        return msgspec.json.decode(body, type=Saying)
+    except msgspec.DecodeError as error:
+        raise Fault("usage", f"the message cannot be read: {error}") from error
+
+
+def saying_of(fields: Mapping[str, str]) -> Saying:
+    """What a form sent."""
+    content, id, edit, again = (fields.get(name, "") for name in ("content", "id", "edit", "again"))
+    return Saying(content=content, id=id, edit=edit, again=again)
+
+
+def inbound_of(key: str, saying: Saying) -> Inbound | None:
+    """The message; None if there is none, and another answer is wanted. Raises Fault."""
+    words = saying.content.replace("\r\n", "\n").strip()
+    if saying.again and not words:
+        return None
+    if not (words or saying.files):
+        raise Fault("usage", "the message is empty")
+    if len(saying.files) > _MOST_FILES:
+        raise Fault("usage", f"a message has at most {_MOST_FILES} files")
+    title = clip(one_line(words or saying.files[0].name), _LONGEST_TITLE)
+    meta = {"title": title, **({CHOSEN: saying.model} if saying.model else {})}
+    whole = content(words, [_part(file) for file in saying.files])
+    id = saying.id[:_LONGEST_ID] or secrets.token_hex(16)
+    return Inbound(key=key, content=whole, id=id, sender="web", meta=meta)
+
+
+def turn(
+    app: App,
+    key: str,
+    saying: Saying,
+    *,
+    asker: Callable[[Emit], Ask | None] = lambda _: None,
+    began: Callable[[int], None] = lambda _: None,
+) -> Callable[[Emit], Awaitable[Message | None]]:
+    """The work of a turn; a message that was sent before under its id is not stored again.
+
+    `began` is told the session's last record before the turn.
+    """
+    inbound = inbound_of(key, saying)
+
+    async def work(emit: Emit) -> Message | None:
+        stand = await to_thread.run_sync(reading.stand, app.sessions, key)
+        began(stand.n)
+        if inbound is None:
+            await _go_back(app, key, saying.again if saying.again.isdecimal() else "", is_edit=False)
+            return await app.kernel.resume(key, emit=emit, ask=asker(emit))
+        known = answer_to(stand, id=inbound.id, content=inbound.content)
+        if known is not None:
+            return known
+        words = Message(role="user", content=inbound.content)
+        if is_waiting(stand, id=inbound.id, words=words):
+            return await app.kernel.resume(key, emit=emit, ask=asker(emit))
+        if saying.edit:
+            await _go_back(app, key, saying.edit, is_edit=True)
+        return await app.kernel.deliver(inbound, emit=emit, ask=asker(emit))
+
+    return work
+
+
+async def _go_back(app: App, key: str, number: str, *, is_edit: bool) -> None:
+    """Go back to before message `number`, or to behind the person's message that it answers."""
+    if number and not (number.isascii() and number.isdecimal() and len(number) <= _DIGITS):
+        raise Fault("usage", f"a message is named by its number, not {number!r:.40}")
+    if app.kernel.is_at_work(key):
+        raise Fault("conflict", f"session {key!r} has a running turn; stop it first")
+
+    def go() -> None:
+        with reading.held(app.sessions, key):
+            find = _before if is_edit else _asked
+            to = reading.backend(app.sessions).read(key, lambda past: find(past, int(number or 0)))
+            if reading.existing(to, key) > _HERE:
+                app.sessions.rewind(key, reading.existing(to, key))
+
+    await to_thread.run_sync(go)
+
+
+def _before(past: Past, n: int) -> int:
+    """The record to go back to so that message `n` is the next to be said."""
+    record = _message_at(past, n)
+    first = record.tx[0] if record.tx is not None else n
+    earlier = next(past.back(first - 1), None)
+    if earlier is None or earlier.st.i != record.st.i - 1:
+        raise Conflict(f"message {n} was stored together with others and cannot be edited; fork the session instead")
+    return earlier.n
+
+
+def _asked(past: Past, n: int) -> int:
+    """The record to go back to so that the person's message before `n`, or the last one, is the newest.
+
+    _HERE if it is the newest already.
+    """
+    state = _message_at(past, n).st if n else past.state
+    found = next((one for one in live.chain(past, state) if one.m is not None and one.m.role == "user"), None)
+    if found is None:
+        raise Fault("conflict", "there is no message to answer")
+    return _HERE if past.state.hd == found.n else live.behind(past, found.n)
+
+
+def _message_at(past: Past, n: int) -> Record:
+    record = branch.found(past, n)
+    if record is None or record.t != "msg":
+        raise Fault("not_found", f"there is no message {n}")
+    return record
+
+
+def _part(file: File) -> dict[str, Any]:
+    try:
+        return file_part(one_line(file.name), b64decode(file.data, validate=True))
+    except ValueError as error:
+        raise Fault("usage", f"the file {file.name!r:.100} did not arrive whole: {error}") from error
+    except NacreError as error:
+        raise Fault("usage", str(error)) from error
