@@ -29,9 +29,14 @@ T = TypeVar("T")
 Ask = Callable[[httpx.AsyncClient], Awaitable[T]]
 
 
-def made(sessions: Sessions, steps: Iterable[Step] = (), tools: dict[str, Tool] | None = None) -> App:
-    """An agent that says what it was told to."""
-    app = App(Settings({}, {}), sessions, Scripted(steps))
+def made(
+    sessions: Sessions,
+    steps: Iterable[Step] = (),
+    tools: dict[str, Tool] | None = None,
+    settings: dict[str, Any] | None = None,
+) -> App:
+    """An agent that says what it was told to; unless the settings say so, it names no sessions."""
+    app = App(Settings({"agent": {"titles": False}, **(settings or {})}, {}), sessions, Scripted(steps))
     app.furniture = type(app.furniture)(tools or {}, Catalogue(()), "", [])
     return app
 
@@ -74,7 +79,13 @@ def posted(sessions: Sessions, path: str, steps: Iterable[Step] = (), **fields: 
 
 @contextmanager
 def served(
-    root: Path, steps: Iterable[Step] = (), *, tools: dict[str, Tool] | None = None, port: int = 0, prefix: str = ""
+    root: Path,
+    steps: Iterable[Step] = (),
+    *,
+    tools: dict[str, Tool] | None = None,
+    port: int = 0,
+    prefix: str = "",
+    settings: dict[str, Any] | None = None,
 ) -> Iterator[str]:
     """The address of a real server over a store, with its prefix."""
     ready, found = threading.Event(), []
@@ -85,7 +96,7 @@ def served(
 
     async def run(stopping: anyio.Event) -> None:
         with nacre.open(str(root)) as sessions:
-            app = made(sessions, steps, tools)
+            app = made(sessions, steps, tools, settings)
             async with app.kernel, anyio.create_task_group() as tasks:
                 web = application(app, token=TOKEN, hosts=HOSTS, prefix=prefix)
                 tasks.start_soon(lambda: serve(web, host="127.0.0.1", port=port, ready=told))
