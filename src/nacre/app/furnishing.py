@@ -30,7 +30,7 @@ from nacre.tools.workspace import Workspace
 from nacre.tools.writing import Keep, writing_tools
 
 if TYPE_CHECKING:
-    from nacre.tools.mcp import Config, Offer, Prompt, Servers
+    from nacre.tools.mcp import Offer, Prompt, Servers
 
 _PERSONA = "You are nacre, an assistant that works with its user's files. Be brief and exact."
 _PERSONA_FILE = "PERSONA.md"
@@ -222,15 +222,9 @@ def servers_for(makings: Makings) -> Servers | None:
     table = makings.settings.table("mcp")
     if not table or not (makings.folder.is_trusted or makings.is_daemon):
         return None
-    from nacre.tools.mcp import Servers, servers_of  # noqa: PLC0415 - nothing of it unless there is a server
+    from nacre.tools.mcp import Servers, login_from, servers_of  # noqa: PLC0415 - nothing of it unless there is a server
 
-    def login(config: Config) -> object:
-        from nacre.tools.mcp.oauth import silent  # noqa: PLC0415 - it needs the client package
-        from nacre.tools.mcp.tokens import TokenFile  # noqa: PLC0415 - the same
-
-        return silent(config, TokenFile(makings.tokens, config))
-
-    return Servers(servers_of(table, login=login))
+    return Servers(servers_of(table, login=login_from(makings.tokens)))
 
 
 def _system(makings: Makings, skills: Catalogue) -> str:

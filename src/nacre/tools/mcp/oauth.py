@@ -26,11 +26,12 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
+from msgspec.structs import replace
 from pydantic import AnyUrl, BaseModel
 
 from nacre.errors import ToolError
 from nacre.tools.mcp.config import Config
-from nacre.tools.mcp.server import Forgotten, LoginNeeded
+from nacre.tools.mcp.server import Forgotten, LoginNeeded, Server, Servers
 from nacre.tools.mcp.tokens import TokenFile
 
 _SECONDS_FOR_A_PERSON = 600
@@ -44,25 +45,19 @@ Show = Callable[[str], Awaitable[None]]
 
 def silent(config: Config, file: TokenFile) -> httpx2.Auth:
     """Use the tokens that are there, and refresh them; whatever needs a person raises LoginNeeded."""
-    stamp, record = file.stamp, file.read()
+    record = file.read()
     if record.tokens is None:
         return _Refusing(config)
 
     async def ask_for_login(address: str) -> None:
-        if file.stamp != stamp_of_storage():
-            # Another process has newer tokens.
-            raise Forgotten("its tokens have changed")
+        if file.stamp != storage.stamp:
+            raise Forgotten("another process has newer tokens")
         scope = " ".join(parse_qs(urlsplit(address).query).get("scope", []))
         if scope:
             file.change(wanted=scope)
-        raise LoginNeeded(config.name, scope)
+        raise LoginNeeded(config.name)
 
     provider, storage = _provider(config, file, redirect_uri=_redirect_uri(record.client), show=ask_for_login)
-    storage.stamp = stamp
-
-    def stamp_of_storage() -> tuple[int, int] | None:
-        return storage.stamp
-
     return provider
 
 
@@ -268,3 +263,14 @@ def _redirect_uri(client: dict[str, object] | None) -> str:
 
 def _plain(model: BaseModel | None) -> dict[str, object] | None:
     return None if model is None else model.model_dump(mode="json", exclude_none=True)
+
+
+async def log_in(config: Config, file: TokenFile, *, show: Show, port: int = 0) -> tuple[bool, list[str]]:
+    """Let the user log in to a server; gives whether it wanted that, and the names of its tools. Raises ToolError."""
+    # A person may take their time; the server still has its own.
+    patient = replace(config, start_timeout=config.start_timeout + _SECONDS_FOR_A_PERSON)
+    async with Interactive(config, file, show=show, port=port) as login:
+        server = Server(patient, login=lambda _: login.auth)
+        async with Servers([server]):
+            offer = await server.offer()
+        return login.is_done, [tool.spec.name for tool in offer.tools]

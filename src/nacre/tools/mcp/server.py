@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from math import inf
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -67,11 +68,10 @@ class Forgotten(ToolError):
 
 
 class LoginNeeded(ToolError):
-    """The server wants the user to log in; `scope` is what it asks for."""
+    """The server wants the user to log in, or to allow more."""
 
-    def __init__(self, name: str, scope: str = "") -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(f"the MCP server {name!r} needs you to log in: nacre mcp login {name}")
-        self.scope = scope
 
 
 Login = Callable[[Config], Any]
@@ -296,6 +296,18 @@ class Servers:
 
         for server in self._servers:
             server.on_change = partial(renew, server)
+
+
+def login_from(folder: Path) -> Login:
+    """Log in with the tokens that are in a folder; where a person is needed, raise LoginNeeded."""
+
+    def login(config: Config) -> Any:
+        from nacre.tools.mcp.oauth import silent  # noqa: PLC0415 - it needs the package
+        from nacre.tools.mcp.tokens import TokenFile  # noqa: PLC0415 - the same
+
+        return silent(config, TokenFile(folder, config))
+
+    return login
 
 
 def servers_of(table: Mapping[str, Mapping[str, Any]], *, login: Login = _no_login) -> list[Server]:

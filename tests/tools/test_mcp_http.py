@@ -1,0 +1,221 @@
+"""MCP over HTTP: logging in, tokens in private files, and servers that lead elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from nacre.app.logs import logged
+from nacre.errors import ToolError
+from nacre.tools.mcp import Config, LoginNeeded, Server, Servers, login_from
+from nacre.tools.mcp.oauth import log_in
+from nacre.tools.mcp.tokens import TokenFile
+from tests.tools.mcp_site import Site, site
+from tests.tools.scenes import scene
+
+PEER = str(Path(__file__).with_name("mcp_server.py"))
+
+
+@pytest.fixture
+def desk() -> Iterator[Site]:
+    with site() as found:
+        yield found
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A server of the official package."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with subprocess.Popen([sys.executable, PEER, str(port)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as peer:
+        assert peer.stdout is not None
+        for line in peer.stdout:
+            if b"running on" in line:
+                break
+        yield f"http://127.0.0.1:{port}/mcp"
+        peer.kill()
+
+
+async def say(server: Server, tool: str = "desk_say") -> str:
+    """Call a tool of a server in a connection of its own."""
+    async with Servers([server]):
+        tools = {tool.spec.name: tool for tool in (await server.offer()).tools}
+        return (await tools[tool].run({}, scene())).text
+
+
+def called(desk: Site, folder: Path, **changes: Any) -> str:
+    return anyio.run(say, Server(Config(name="desk", url=desk.url, **changes), login=login_from(folder)))
+
+
+async def agree(page: str) -> None:
+    """Do what a browser does whose user agrees."""
+    await anyio.to_thread.run_sync(lambda: urllib.request.urlopen(page).read())  # noqa: S310 - loopback
+
+
+def logged_in(desk: Site, folder: Path) -> TokenFile:
+    config = Config(name="desk", url=desk.url)
+    file = TokenFile(folder, config)
+
+    async def enter() -> tuple[bool, list[str]]:
+        return await log_in(config, file, show=agree)
+
+    assert anyio.run(enter) == (True, ["desk_say"])
+    return file
+
+
+def test_a_server_of_the_official_package_is_spoken_to_and_lines_are_not_cut(address: str) -> None:
+    assert anyio.run(say, Server(Config(name="peer", url=address)), "peer_lines") == "a\\u2028b\\u2029c\\x85d"
+    assert "3,000,000" not in anyio.run(say, Server(Config(name="peer", url=address)), "peer_long")
+
+
+def test_a_server_that_wants_no_login_gets_none_but_our_headers(desk: Site, tmp_path: Path) -> None:
+    desk.is_open = True
+    assert called(desk, tmp_path, headers={"x-key": "mine"}) == "a\\u2028b\\u2029c\\x85d"
+    assert {message["headers"]["x-key"] for message in desk.seen} == {"mine"}
+    assert desk.grants == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_login_the_command_for_it_is_told_and_nothing_is_registered(desk: Site, tmp_path: Path) -> None:
+    with pytest.raises(LoginNeeded, match=r"needs you to log in: nacre mcp login desk$"):
+        called(desk, tmp_path)
+    assert (desk.grants, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_a_refused_header_is_told_as_such(desk: Site, tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="refuses the authorization header"):
+        called(desk, tmp_path, headers={"Authorization": "Bearer wrong"})
+
+
+def test_tokens_of_a_login_are_private_and_used_until_they_are_erased(desk: Site, tmp_path: Path) -> None:
+    file = logged_in(desk, tmp_path / "mcp")
+    (path,) = (tmp_path / "mcp").iterdir()
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert called(desk, tmp_path / "mcp") == "a\\u2028b\\u2029c\\x85d"
+    assert desk.grants == ["authorization_code"]
+    assert (file.erase(), file.erase()) == (True, False)
+    with pytest.raises(LoginNeeded):
+        called(desk, tmp_path / "mcp")
+
+
+def test_tokens_that_expired_are_refreshed_where_they_came_from(desk: Site, tmp_path: Path) -> None:
+    logged_in(desk, tmp_path).change(expires=1.0)
+    desk.tokens.clear()
+    assert called(desk, tmp_path) == "a\\u2028b\\u2029c\\x85d"
+    # The new tokens were stored: they are used, and those before could be refreshed once.
+    assert called(desk, tmp_path) == "a\\u2028b\\u2029c\\x85d"
+    assert desk.grants == ["authorization_code", "refresh_token"]
+
+
+def test_tokens_that_cannot_be_refreshed_need_a_new_login(desk: Site, tmp_path: Path) -> None:
+    logged_in(desk, tmp_path).change(expires=1.0)
+    desk.tokens.clear()
+    desk.refreshable.clear()
+    with pytest.raises(LoginNeeded):
+        called(desk, tmp_path)
+    logged_in(desk, tmp_path)
+    assert called(desk, tmp_path) == "a\\u2028b\\u2029c\\x85d"
+
+
+def test_a_call_that_needs_more_scope_is_allowed_at_the_next_login(desk: Site, tmp_path: Path) -> None:
+    logged_in(desk, tmp_path)
+    desk.needed = "write"
+    with pytest.raises(LoginNeeded):
+        called(desk, tmp_path)
+    logged_in(desk, tmp_path)
+    assert desk.asked_scope == ["read", "read write"]
+    assert called(desk, tmp_path) == "a\\u2028b\\u2029c\\x85d"
+
+
+def test_tokens_are_not_sent_to_another_address_under_the_same_name(desk: Site, tmp_path: Path) -> None:
+    logged_in(desk, tmp_path)
+    with site() as other:
+        with pytest.raises(LoginNeeded):
+            called(other, tmp_path)
+        assert all("Authorization" not in message["headers"] for message in other.seen)
+
+
+def test_a_redirect_to_another_host_is_not_followed(desk: Site, tmp_path: Path) -> None:
+    logged_in(desk, tmp_path)
+    with site() as other:
+        desk.redirect = other.url
+        with pytest.raises(ToolError, match="not followed"):
+            called(desk, tmp_path)
+        assert other.seen == []
+
+
+def test_an_answer_that_is_too_long_ends_the_call(desk: Site, tmp_path: Path) -> None:
+    desk.is_open, desk.huge = True, 65 * 1024 * 1024
+    with pytest.raises(ToolError, match="more than 67,108,864 bytes"):
+        called(desk, tmp_path)
+
+
+def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match=r"the MCP server 'desk' cannot be started: .*connect"):
+        anyio.run(say, Server(Config(name="desk", url="http://127.0.0.1:9/mcp"), login=login_from(tmp_path)))
+
+
+def test_no_secret_of_a_server_is_logged(desk: Site, tmp_path: Path) -> None:
+    log = io.StringIO()
+    with logged(log, form="json", level="debug"):
+        logged_in(desk, tmp_path)
+        called(desk, tmp_path, headers={"x-key": "secret-header"})
+        desk.tokens.clear()
+        desk.refreshable.clear()
+        with pytest.raises(LoginNeeded):
+            called(desk, tmp_path)
+    assert "secret" not in log.getvalue()
+
+
+def nacre(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+    environ = {**os.environ, "NACRE_HOME": str(tmp_path / "store"), "NACRE_CONFIG": str(tmp_path / "config.toml")}
+    command = [sys.executable, "-m", "nacre", "mcp", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+
+
+def test_the_command_line_logs_in_lists_and_logs_out(desk: Site, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(f'[mcp.desk]\nurl = "{desk.url}"\n[mcp.gone]\ncommand = "/not/there"\n')
+    with nacre(tmp_path, "login", "desk", "--no-browser") as login:
+        assert login.stderr is not None
+        page = next(found[0] for line in login.stderr if (found := re.match(r"http://\S+/authorize\S+", line)))
+        anyio.run(agree, page)
+        assert (login.communicate()[0], login.returncode) == ("logged in to desk: it has 1 tools\n", 0)
+    with nacre(tmp_path, "list", "--json") as listing:
+        found = json.loads(listing.communicate()[0])
+    assert found["servers"] == [
+        {"name": "desk", "where": desk.url, "is_logged_in": True, "tools": ["desk_say"], "prompts": []},
+        {"name": "gone", "where": "/not/there", "is_logged_in": False, "tools": None, "prompts": None},
+    ]
+    assert "cannot be started" in found["problems"][0]
+    with nacre(tmp_path, "logout", "desk") as logout:
+        assert logout.communicate()[0] == "the tokens of desk are erased\n"
+    assert list((tmp_path / "store/mcp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("login",), "needs the name of a server"),
+        (("list", "desk"), "takes no name"),
+        (("login", "desks"), "there is no MCP server 'desks'; there are: desk"),
+        (("login", "desk"), "desk is a program"),
+    ],
+)
+def test_wrong_words_are_told(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[mcp.desk]\ncommand = "x"\n')
+    with nacre(tmp_path, *words) as command:
+        assert said in command.communicate()[1]
+    assert command.returncode != 0
