@@ -388,6 +388,7 @@ def test_a_response_without_an_answer_is_in_progress_and_cannot_be_followed(serv
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://example.org/a.png"}]}]},
         {"input": [{"type": "function_call_output", "call_id": "none", "output": "x"}]},
         {"input": "a", "tools": [{"type": "web_search"}]},
+        {"input": "a", "tools": [{"type": "function"}]},
         {"input": "a", "background": True},
         {"input": "a", "conversation": "conv_1"},
         {"input": "a", "prompt": {"id": "pmpt_1"}},

@@ -182,7 +182,7 @@ def _understood(wanted: Chat, request: Request) -> Asked:
     system = [text_of(one) for one in messages if one.role in ROLES[:2]]
     spoken = [one for one in messages if one.role not in ROLES[:2]]
     is_choosing = wanted.tool_choice != "none"
-    tools = [_spec(tool.function) for tool in wanted.tools if is_choosing] if wanted.tools else None
+    tools = [spec_of(tool.function) for tool in wanted.tools if is_choosing] if wanted.tools else None
     if not spoken or (spoken[-1].role != "user" and (tools is None or spoken[-1].role != "tool")):
         raise Fault(
             "usage", "the last message must be a user's message or a tool's result: it is the one that is answered"
@@ -260,7 +260,7 @@ def _arguments(given: Any) -> Any:
     return found if isinstance(found, dict) else given
 
 
-def _spec(function: Function) -> Spec:
+def spec_of(function: Function) -> Spec:
     parameters = function.parameters or {"type": "object", "properties": {}}
     return Spec(name=function.name, description=function.description or "", parameters=parameters)
 

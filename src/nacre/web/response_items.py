@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any, Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from nacre.agent.ports import Called, Event, Text, Thought, Usage
@@ -101,7 +100,7 @@ class Frame:
             metadata=wanted.metadata or {},
             text=text_config(form),
             store=is_stored,
-            tools=[msgspec.to_builtins(tool) for tool in wanted.tools or ()],
+            tools=list(wanted.tools or ()),
             tool_choice=wanted.tool_choice or "auto",
             user=wanted.user,
         )

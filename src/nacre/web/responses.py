@@ -42,6 +42,7 @@ from nacre.web.completions import (
     json_response,
     message_of,
     session_key,
+    spec_of,
     work,
 )
 from nacre.web.events import EventStream, stays
@@ -51,6 +52,7 @@ from nacre.web.retries import checked_id
 from nacre.web.shapes import (
     ROLES,
     FlatJsonSchemaFormat,
+    Function,
     JsonObjectFormat,
     Respond,
     ResponseDeleted,
@@ -187,11 +189,7 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
     if not messages or messages[-1].role == "assistant":
         raise Fault("usage", "the last item must be a user's message or a function's result: it is the one answered")
     is_bare = bool(wanted.tools) or messages[-1].role == "tool"
-    specs = [
-        Spec(name=tool.name, description=tool.description or "", parameters=tool.parameters or _NO_PARAMETERS)
-        for tool in wanted.tools or ()
-        if wanted.tool_choice != "none"
-    ]
+    specs = [_spec(tool) for tool in wanted.tools or ()]
     place = _placed(wanted, messages, request)
     # Without a session, and to the model alone, instructions are system text; in a session they go with the words.
     terms = Terms(form=form, instructions=instructions if place.key and not is_bare else "")
@@ -214,7 +212,7 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
         is_retry=_is_retry(request),
         system=instructions,
         messages=[*place.before, *messages[cut:]],
-        tools=specs if is_bare else None,
+        tools=(specs if wanted.tool_choice != "none" else []) if is_bare else None,
         sender=wanted.user or "api",
         terms=terms,
         seed=messages[:cut],
@@ -222,7 +220,14 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
     return place.name, asked
 
 
-_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+def _spec(tool: Mapping[str, Any]) -> Spec:
+    """A function of the client's; raises Fault for anything else, which would have to run here."""
+    if (kind := tool.get("type")) != "function":
+        raise Fault("usage", f"tools of type {kind!r:.100} do not run here; there are functions, which the client runs")
+    try:
+        return spec_of(msgspec.convert(tool, Function))
+    except msgspec.ValidationError as error:
+        raise Fault("usage", f"a function cannot be read: {error}") from error
 
 
 def _is_retry(request: Request) -> bool:

@@ -173,15 +173,15 @@ class ResponseText(Struct, frozen=True):
     format: TextFormat | JsonObjectFormat | FlatJsonSchemaFormat | None = None
 
 
-class FunctionTool(Struct, frozen=True, kw_only=True):
-    """A function that the client runs."""
-
-    type: Literal["function"]
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
+_TOOL = {
+    "properties": {
+        "type": {"const": "function"},
+        "name": {"type": "string"},
+        "parameters": {"type": ["object", "null"]},
+    },
+    "required": ["type", "name"],
+}
+GivenTool = Annotated[dict[str, Any], Meta(extra_json_schema=_TOOL)]
 _ITEM = {"properties": {"type": {"type": ["string", "null"]}, "role": _TEXT, "call_id": _TEXT}}
 InputItem = Annotated[dict[str, Any], Meta(extra_json_schema=_ITEM)]
 
@@ -193,7 +193,7 @@ class Respond(Struct, frozen=True, kw_only=True):
     input: Annotated[str, Meta(min_length=1)] | Annotated[list[InputItem], Meta(min_length=1)]
     instructions: str | None = None
     text: ResponseText | None = None
-    tools: list[FunctionTool] | None = None
+    tools: list[GivenTool] | None = None
     tool_choice: Any = None
     previous_response_id: str | None = None
     store: bool | None = True
