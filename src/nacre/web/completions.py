@@ -29,7 +29,7 @@ from nacre.channels.channel import Arrived, key_of
 from nacre.config import MAIN
 from nacre.entries import Message, Note, ToolCall, say
 from nacre.errors import Conflict
-from nacre.history.earlier import answer_before
+from nacre.history.earlier import answer_before, is_final
 from nacre.history.pairing import paired
 from nacre.history.text import text_of
 from nacre.history.window import Window, window
@@ -287,7 +287,13 @@ def work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[Ans
 
 def _known(app: App, asked: Asked) -> tuple[reading.Stand, Message | None]:
     """Where the session stands, and what was answered if this was said before."""
-    stand, has_tools = reading.stand(app.sessions, asked.key), asked.tools is not None
+    has_tools = asked.tools is not None
+    if not (asked.id or asked.is_retry or has_tools) and len(asked.messages) == 1:
+        # New words behind an answer, as most are: nothing else has to be read.
+        stand = reading.stand(app.sessions, asked.key, last=1)
+        if not stand.messages or is_final(stand.messages[-1]):
+            return stand, None
+    stand = reading.stand(app.sessions, asked.key)
     known = answer_to(stand, id=asked.id, content=asked.messages[-1].content, has_tools=has_tools)
     return stand, known or answer_known(stand, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
 

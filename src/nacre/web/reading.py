@@ -47,8 +47,8 @@ class Stand(Struct, frozen=True, kw_only=True):
     messages: Sequence[Message] = ()
 
 
-def stand(sessions: Sessions, key: str) -> Stand:
-    now = sessions.snapshot(key, last=AT_HAND)
+def stand(sessions: Sessions, key: str, *, last: int = AT_HAND) -> Stand:
+    now = sessions.snapshot(key, last=last)
     return Stand(n=now.n, live=now.live, messages=now.messages)
 
 
