@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from nacre.agent.ports import Reply
-from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, ServerFailed
+from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, RateLimited, ServerFailed
 from nacre.providers.failures import Failure
 from nacre.providers.frames import events, lines
 from nacre.providers.http import Patience, is_local
@@ -116,6 +116,15 @@ def test_a_server_says_until_when_to_wait() -> None:
     until = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     _outcome(refusal("busy", status=503, retry_after=until), FINE, listener=listener)
     assert 25 < listener.waits[0] <= 30
+
+
+def test_a_server_that_takes_no_more_is_told_with_the_time_that_it_asks_to_wait() -> None:
+    with pytest.raises(RateLimited, match="answered 429: come back tomorrow") as caught:
+        _outcome(refusal("come back tomorrow", status=429, retry_after="86400"), listener=Listener())
+    assert caught.value.wait == 86400
+    with pytest.raises(RateLimited) as caught:
+        _outcome(*[refusal("busy", status=429)] * 4, listener=Listener())
+    assert caught.value.wait is None
 
 
 def test_a_wait_that_no_one_would_sit_through_is_an_error() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Reply, Usage
 from nacre.agent.terms import Form
 from nacre.entries import Message, ToolCall
-from nacre.errors import ContextOverflow, ProviderError
+from nacre.errors import ContextOverflow, ProviderError, RateLimited
 from nacre.providers.http import Patience
 from nacre.providers.openai import OpenAI, Settings, body
 from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal
@@ -335,7 +335,7 @@ def test_an_overflow_in_mid_stream_is_an_overflow() -> None:
 def test_an_empty_account_is_not_asked_again() -> None:
     listener = Listener()
     poor = Answer(chunks=(line({"error": {"message": "no money", "code": "insufficient_quota"}}),), status=429)
-    with pytest.raises(ProviderError, match="the account has no credit left"):
+    with pytest.raises(RateLimited, match="the account has no credit left"):
         _answered(poor, listener=listener)
     assert listener.waits == []
 
