@@ -318,10 +318,11 @@ def test_what_goes_wrong_at_once_has_its_status(server: Serve) -> None:
     assert caught.value.response.headers["retry-after"] == "3"
 
 
+@pytest.mark.parametrize("tools", [[], [WEATHER]], ids=["the agent", "the client's tools"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_that_was_cut_off_is_incomplete(server: Serve, stream: bool) -> None:
+def test_an_answer_that_was_cut_off_is_incomplete(server: Serve, stream: bool, tools: list[Any]) -> None:
     with client(server(["one", Stops()])) as ask:
-        answer: Any = ask.responses.create(model="nacre", input="hello", stream=stream)
+        answer: Any = ask.responses.create(model="nacre", input="hello", stream=stream, tools=tools)
         answer = list(answer)[-1].response if stream else answer
         assert ask.responses.retrieve(answer.id).status == "incomplete"
     assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")

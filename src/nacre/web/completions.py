@@ -382,7 +382,9 @@ async def _by_model_in_session(app: App, asked: Asked, stand: reading.Stand, emi
         context = Context(system=asked.system, messages=messages, tools=asked.tools or ())
         reply = await who.provider().complete(context, emit=emit)
         used = [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})] if reply.usage else []
-        await _stored(app, asked.key, [reply.message, *used])
+        cut = {"stopped": "length"} if reply.finish == "length" else {}
+        message = msgspec.structs.replace(reply.message, extra={**reply.message.extra, **cut})
+        await _stored(app, asked.key, [message, *used])
     finally:
         hold.close()
         who.after(asked.key)
@@ -484,7 +486,9 @@ class _Frame:
         if calls:
             message["tool_calls"] = calls
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISHES[answer.finish]}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(answer.usage)}
+        # A session may have a model of its own.
+        model = answer.message.model or self._model
+        return {**self._head("chat.completion"), "model": model, "choices": [choice], "usage": _usage(answer.usage)}
 
     def piece(self, delta: dict[str, Any], *, finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

@@ -30,6 +30,8 @@ def ended(document: ResponseDocument, answer: Answer, output: list[dict[str, Any
     is_cut = answer.finish == "length"
     return replace(
         document,
+        # A session may have a model of its own.
+        model=answer.message.model or document.model,
         status="incomplete" if is_cut else "completed",
         incomplete_details={"reason": "max_output_tokens"} if is_cut else None,
         output=output,

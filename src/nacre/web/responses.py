@@ -429,7 +429,4 @@ def _stored_response(app: App, key: str, name: Name) -> ResponseDocument:
     said = answer.message
     usage = reading.used_between(app.sessions, key, words.n, answer.n)
     finish: Literal["stop", "length"] = "length" if "stopped" in said.extra else "stop"
-    model = said.model or document.model
-    return ended(
-        replace(document, model=model), Answer(message=said, usage=usage, finish=finish), items_of(name.id, said)
-    )
+    return ended(document, Answer(message=said, usage=usage, finish=finish), items_of(name.id, said))
