@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from io import FileIO
 from pathlib import Path
 
 import httpx
@@ -24,21 +26,37 @@ _SAID = [{"role": "user", "content": "hello"}]
 
 
 def completions(scene: Scene) -> Iterator[Row]:
-    """A completion in a session, which is durable when it is answered, by three clients; beside it a bare request."""
+    """A completion by three clients, without a session and in one, where it is durable before it is answered.
+
+    Beside each is a bare request of the same client, and for the latter the flushes that it waits for.
+    """
+    room = scene.room("completions")
     with ExitStack() as stack:
-        port = stack.enter_context(_serving(scene.room("completions") / "store"))
+        port = stack.enter_context(_serving(room / "store"))
         clients = {
             "http.client": stack.enter_context(_plain(port)),
             "httpx": stack.enter_context(_httpx(port)),
             "openai": stack.enter_context(_openai(port)),
         }
         actions = {f"{name} {what}": act for name, acts in clients.items() for what, act in acts.items()}
-        samples = measure.interleave(actions, rounds=scene.sizes.pairs, warm=10)
+        file = stack.enter_context((room / "raw").open("wb", buffering=0))
+        samples = measure.interleave(
+            {**actions, "flushes": partial(_flush_twice, file)}, rounds=scene.sizes.pairs, warm=10
+        )
+    flushes = micros(measure.p50(samples["flushes"]))
     for name in clients:
         bare, alone, stored = (measure.p50(samples[f"{name} {what}"]) for what in ("bare", "alone", "stored"))
-        absolute = f"without a session {micros(alone)}, a bare request {micros(bare)}"
-        what = f"keep-alive completion in a session, by {name}, p50"
-        yield at_most(what, 1000 * stored, 10, unit=" ms", absolute=absolute)
+        beside = f"a bare request {micros(bare)}"
+        yield at_most(f"keep-alive completion by {name}, p50", 1000 * alone, 10, unit=" ms", absolute=beside)
+        beside += f", two flushes alone {flushes}"
+        what = f"keep-alive completion in a session by {name}, p50"
+        yield at_most(what, 1000 * stored, 10, unit=" ms", absolute=beside)
+
+
+def _flush_twice(file: FileIO) -> None:
+    for _ in range(2):
+        file.write(b"x" * 500)
+        os.fdatasync(file.fileno())
 
 
 Acts = Mapping[str, Callable[[], object]]
