@@ -212,3 +212,15 @@ def test_below_a_prefix_a_session_is_begun_followed_and_forked(tmp_path: Path, v
         page.fill("#login input", TOKEN)
         page.keyboard.press("Enter")
         page.wait_for_url(f"{url}/")
+
+
+def test_a_proxy_whose_server_is_away_is_told_in_plain_words_and_nothing_is_lost(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path), ["Here I am."]) as url:
+        page = visit(url, "/s/web:k", forgiven="502")
+        page.route("**/turn/*", lambda route: route.fulfill(status=502, body="<html>Bad Gateway</html>"))
+        write(page, "are you there?")
+        page.wait_for_selector("#live [role=alert] >> text=the server answered 502; try again")
+        assert page.input_value("#say textarea") == "are you there?"
+        page.unroute("**/turn/*")
+        page.press("#say textarea", "Enter")
+        page.wait_for_selector("article >> text=Here I am.")

@@ -11,6 +11,8 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const tell = words => { const status = $("#status"); if (status) status.textContent = words; };
 const ours = `${origin}${base}/`;
 const local = href => href && URL.canParse(href, ours) && new URL(href, ours).href.startsWith(ours) ? href : ours;
+// A proxy whose server is away answers in its own words.
+const why = async answer => (await answer.json().catch(() => ({}))).detail || `the server answered ${answer.status}; try again`;
 const at = (address, query) => `${address}${address.includes("?") ? "&" : "?"}${query}`;
 const parsed = html => { const holder = document.createElement("template"); holder.innerHTML = html; return holder.content; };
 
@@ -21,7 +23,7 @@ const login = async token => {
     method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify({token}),
   });
   if (answer.ok) location.replace(local(new URLSearchParams(location.search).get("next")));
-  else $("#wrong").textContent = (await answer.json()).detail;
+  else $("#wrong").textContent = await why(answer);
 };
 if ($("#login")) {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -510,7 +512,7 @@ const place = (holder, one) => {
 };
 const forkAt = async one => {
   const answer = await fetch(main.dataset.fork, {method: "POST", body: new URLSearchParams({at: number(one)})});
-  if (answer.ok) location.assign(answer.url); else tell((await answer.json()).detail);
+  if (answer.ok) location.assign(answer.url); else tell(await why(answer));
 };
 const floats = () => {
   const tools = float("tools", ["copy", "Copy the message", copyText], ["link", "Copy a link to the message", copyLink],
@@ -738,7 +740,7 @@ async function* events(body) {
 const watch = async response => {
   let problem = null;
   try {
-    if (!response.ok) throw new Error((await response.json()).detail);
+    if (!response.ok) throw new Error(await why(response));
     for await (const event of events(response.body)) hear(event);
   } catch (error) { problem = error; }
   const {doing, base: before} = turn;
@@ -913,7 +915,7 @@ const choice = button => {
     close.textContent = "Close";
     close.type = "button";
     close.addEventListener("click", () => dialog.close());
-    dialog.replaceChildren(heading, answer.ok ? parsed(await answer.text()) : (await answer.json()).detail, close);
+    dialog.replaceChildren(heading, answer.ok ? parsed(await answer.text()) : await why(answer), close);
     dialog.addEventListener("submit", submitted => {
       if (+main.dataset.n) return;
       submitted.preventDefault();
@@ -949,7 +951,7 @@ addEventListener("submit", async event => {
   const answer = await fetch(form.action, {
     method: "POST", body: new URLSearchParams(new FormData(form, event.submitter)), redirect: "manual",
   });
-  if (answer.type !== "opaqueredirect") tell((await answer.json()).detail);
+  if (answer.type !== "opaqueredirect") tell(await why(answer));
   if (answer.type === "opaqueredirect" || answer.status === 409) form.remove();
 });
 
