@@ -483,7 +483,13 @@ class Sessions:
         self._store.delete(key)
         if self._index is not None:
             self._index().forget(key)
-        self._forget_aliases(key)
+        self._erase_aliases(key)
+
+    def forget_aliases(self, key: str) -> None:
+        """Erase the other names of a key whose session was erased as a file; nothing happens if it has a session."""
+        key = check_key(key)
+        if not self._has(key):
+            self._erase_aliases(key)
 
     def set_meta(self, key: str, **fields: Any) -> None:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away."""
@@ -645,7 +651,7 @@ class Sessions:
         self._tables[table] = found
         return found
 
-    def _forget_aliases(self, key: str) -> None:
+    def _erase_aliases(self, key: str) -> None:
         """Erase the other names of a session that was deleted.
 
         A table that has them is deleted when all else that it says is in the other one, and durable: who is killed

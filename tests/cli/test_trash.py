@@ -367,3 +367,24 @@ def test_a_damaged_log_in_the_trash_has_no_title(nacre: Nacre) -> None:
     nacre("s", "rm", "one")
     next((nacre.root / "trash").glob("*.jsonl")).write_bytes(b"nothing\n")
     assert [item["title"] for item in nacre("s", "trash", "--json").json["items"]] == [""]
+
+
+def test_the_other_names_of_a_session_are_erased_with_it_and_not_before(nacre: Nacre) -> None:
+    nacre.fill("one", "two")
+    with nacre.sessions() as sessions:
+        sessions.add_alias("one", "her-number-4711")
+        sessions.add_alias("two", "another")
+    nacre("s", "rm", "one")
+    nacre.fill("one")
+    nacre("s", "rm", "one")
+    [newest, _] = nacre("s", "trash", "list", "--json").json["items"]
+    assert newest["key"] == "one"
+    nacre("s", "restore", "one")
+    nacre("s", "trash", "empty", "--yes")
+    with nacre.sessions() as sessions:
+        assert sessions.aliases("one") == ("her-number-4711",)
+    nacre("s", "rm", "one")
+    assert nacre("s", "trash", "empty", "--yes").code == 0
+    assert [name for name, data in nacre.files().items() if b"4711" in data] == []
+    with nacre.sessions() as sessions:
+        assert sessions.resolve("another") == "two"

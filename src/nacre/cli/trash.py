@@ -100,6 +100,10 @@ def _empty(args: Namespace, out: Out) -> int:
             out.note("nothing to erase")
         by_ref = {f"{item.key}.{item.stamp}": item for item in doomed}
         code = each(out, "trash empty", by_ref, erase, dry_run=args.dry_run)
+        if not args.dry_run:
+            # One that is in the trash still, removed another time, may come back under its other names.
+            for key in {item.key for item in doomed} - {item.key for item in discard.items(root)}:
+                sessions.forget_aliases(key)
     tell(out, learned)
     return code
 
