@@ -302,6 +302,45 @@ def learn_what_is_hidden_from_a_command_line(world: World) -> bool:
 
 
 @attempt(free=True)
+def read_what_is_hidden_beside_the_skills(world: World) -> bool:
+    return "SECRET" in Path("kept/log").read_text()
+
+
+@attempt(free=True)
+def read_what_is_hidden_through_the_skills(world: World) -> bool:
+    return "SECRET" in Path("kept/skills/../log").read_text()
+
+
+@attempt(free=True)
+def write_a_skill(world: World) -> bool:
+    return Path("kept/skills/script").write_text("forged") > 0
+
+
+@attempt(free=True)
+def create_a_skill(world: World) -> bool:
+    Path("kept/skills/planted").touch()
+    return True
+
+
+@attempt(free=True)
+def create_beside_the_skills(world: World) -> bool:
+    Path("kept/planted").touch()
+    return True
+
+
+@attempt()
+def rename_the_skills(world: World) -> bool:
+    Path("kept/skills").rename("kept/others")
+    return True
+
+
+@attempt()
+def rename_the_folder_of_the_skills(world: World) -> bool:
+    Path("kept").rename("others")
+    return True
+
+
+@attempt(free=True)
 def write_the_frozen_file(world: World) -> bool:
     return Path("fixed/file").write_text("forged") > 0
 

@@ -58,7 +58,13 @@ def _become(user: int) -> None:
 def _world() -> Iterator[tuple[Path, dict[str, Any]]]:
     """A place with things to steal and to break, and servers to talk to."""
     base = Path(tempfile.mkdtemp(prefix="campaign-", dir="/var/tmp"))
-    for folder in ("outside", "workspace/deep/er/store", "workspace/fixed", "workspace/frozen"):
+    for folder in (
+        "outside",
+        "workspace/deep/er/store",
+        "workspace/fixed",
+        "workspace/frozen",
+        "workspace/kept/skills",
+    ):
         (base / folder).mkdir(parents=True)
     for name in (
         "outside/secret",
@@ -68,6 +74,8 @@ def _world() -> Iterator[tuple[Path, dict[str, Any]]]:
         "workspace/config",
         "workspace/fixed/file",
         "workspace/frozen/file",
+        "workspace/kept/log",
+        "workspace/kept/skills/script",
     ):
         (base / name).write_text("SECRET\n")
     shutil.copy(HERE / "attempts.py", base / "workspace")
@@ -117,9 +125,10 @@ def _answer(udp: socket.socket) -> None:
 
 
 async def _sandbox(kind: Kind, workspace: Path) -> Sandbox:
-    hidden = [str(workspace / name) for name in ("deep/er/store", "config") if (workspace / name).exists()]
+    hidden = [str(workspace / name) for name in ("deep/er/store", "config", "kept") if (workspace / name).exists()]
     frozen = [str(workspace / name) for name in ("fixed/file", "frozen")]
-    found = await find(str(workspace), kind=kind, hidden=hidden, frozen=frozen, limits=LIMITS)
+    skills = [str(workspace / "kept" / "skills")]
+    found = await find(str(workspace), kind=kind, hidden=hidden, frozen=frozen, skills=skills, limits=LIMITS)
     if found.sandbox is None:
         sys.exit(found.why)
     return found.sandbox
@@ -154,6 +163,10 @@ def _traces(base: Path) -> dict[str, str]:
         seen["the store"] = "ESCAPED"
     if {(room / name).read_text() for name in ("deep/er/store/log", "config")} != {"SECRET\n"}:
         seen["the hidden files"] = "ESCAPED"
+    if [path.name for path in sorted((room / "kept").rglob("*"))] != ["log", "skills", "script"]:
+        seen["the skills"] = "ESCAPED"
+    if {(room / "kept" / name).read_text() for name in ("log", "skills/script")} != {"SECRET\n"}:
+        seen["the files of skills"] = "ESCAPED"
     if [path.read_text() for name in ("fixed", "frozen") for path in (room / name).iterdir()] != ["SECRET\n"] * 2:
         seen["the frozen files"] = "ESCAPED"
     if any(path.lstat().st_mode & 0o6000 for path in room.iterdir()):
