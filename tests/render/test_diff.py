@@ -8,7 +8,7 @@ from tests.growth import assert_linear
 
 def test_lines_are_taken_away_put_there_or_stay() -> None:
     assert changed("a\nb<\nc\n", "a\nB<\nc\n") == (
-        '<pre class="diff"><span> a\n</span><del>-b&lt;\n</del><ins>+B&lt;\n</ins><span> c\n</span></pre>'
+        '<pre class="diff" tabindex="0"><span> a\n</span><del>-b&lt;\n</del><ins>+B&lt;\n</ins><span> c\n</span></pre>'
     )
 
 
@@ -20,7 +20,7 @@ def test_many_lines_that_stay_are_left_out() -> None:
 
 
 def test_a_new_text_is_all_put_there() -> None:
-    assert written("a\n") == '<pre class="diff"><ins>+a\n</ins></pre>'
+    assert written("a\n") == '<pre class="diff" tabindex="0"><ins>+a\n</ins></pre>'
 
 
 def test_a_patch_is_known_and_drawn() -> None:
@@ -39,5 +39,5 @@ def test_large_texts_are_not_compared() -> None:
 
 def test_lines_that_are_all_alike_are_compared_in_no_time() -> None:
     html = changed("a\n" * 1000, "a\nb\n" * 500)
-    assert html.startswith('<pre class="diff"><span> a\n</span>')
+    assert html.startswith('<pre class="diff" tabindex="0"><span> a\n</span>')
     assert_linear(lambda lines: changed(lines, lines.replace("a\na\n", "a\nb\n")), "a\n" * 1000)

@@ -104,7 +104,9 @@ def test_a_call_is_one_line_with_its_result_and_a_failure_is_open(sessions: Sess
 
 def test_thinking_is_folded(sessions: Sessions) -> None:
     sessions.add_full_message("k", Message(role="assistant", content="yes", reasoning="because"))
-    assert '<details class="thinking"><summary><i>thinking</i></summary><pre>because</pre>' in got(sessions, "/s/k")
+    assert '<details class="thinking"><summary><i>thinking</i></summary><pre tabindex="0">because</pre>' in got(
+        sessions, "/s/k"
+    )
 
 
 @pytest.mark.parametrize("path", ["/", "/s/k", "/search?q=alert", "/s/k?q=script", "/index.md", "/use/k"])

@@ -117,7 +117,7 @@ def test_only_the_session_s_own_open_questions_are_answered() -> None:
 def test_a_question_shows_exactly_what_would_be_done() -> None:
     call = ToolCall(id="1", name="shell", arguments={"command": "rm -rf <x>\necho hidden?"})
     html = asking.html(Question("", id='"i', key="a/b", call=call, effect="run"))
-    assert "<pre>$ rm -rf &lt;x&gt;\necho hidden?</pre>" in html
+    assert '<pre tabindex="0">$ rm -rf &lt;x&gt;\necho hidden?</pre>' in html
     assert 'action="/do/answer/a%2Fb"' in html
     assert 'value="&quot;i"' in html
     assert re.findall('value="(yes|no|always)"', html) == ["yes", "no", "always"]

@@ -97,13 +97,13 @@ def test_a_written_file_and_other_arguments_are_shown(sessions: Sessions) -> Non
     sessions.add_messages("k", [called("w", "write_file", path="a.py", content="x = 1\n", mode="0644")])
     html = got(sessions, "/s/k")
     assert "<ins>+x = 1\n</ins>" in html
-    assert "<pre>mode=&quot;0644&quot;</pre>" in html
+    assert '<pre tabindex="0">mode=&quot;0644&quot;</pre>' in html
 
 
 def test_output_has_its_colours_and_its_line_has_none(sessions: Sessions) -> None:
     sessions.add_messages("k", [called("a", "shell", command="ls"), returned("a", "shell", "\x1b[31m<b>\x1b[0m ok")])
     html = got(sessions, "/s/k")
-    assert '<pre><span class="fg1">&lt;b&gt;</span> ok</pre>' in html
+    assert '<pre tabindex="0"><span class="fg1">&lt;b&gt;</span> ok</pre>' in html
     assert "<i>→</i> &lt;b&gt; ok <i>" in html
 
 

@@ -17,12 +17,12 @@ _HEADS = ("diff --git ", "index ", "--- ", "+++ ", "*** ", "new file", "deleted 
 def changed(old: str, new: str) -> str:
     """What an edit takes away and puts there, line by line."""
     before, after = _split(old), _split(new)
-    return f'<pre class="diff">{"".join(_changes(before, after))}</pre>'
+    return f'<pre class="diff" tabindex="0">{"".join(_changes(before, after))}</pre>'
 
 
 def written(text: str) -> str:
     """A text that is all new."""
-    return f'<pre class="diff">{"".join(_line("+", line) for line in _split(text))}</pre>'
+    return f'<pre class="diff" tabindex="0">{"".join(_line("+", line) for line in _split(text))}</pre>'
 
 
 def is_patch(text: str) -> bool:
@@ -32,7 +32,7 @@ def is_patch(text: str) -> bool:
 
 def patch(text: str) -> str:
     """Changes as diff and git write them."""
-    return f'<pre class="diff">{"".join(map(_patched, _split(text)))}</pre>'
+    return f'<pre class="diff" tabindex="0">{"".join(map(_patched, _split(text)))}</pre>'
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:

@@ -18,16 +18,18 @@ from nacre.errors import NacreError
 from nacre.history.labels import MOST_TAGS, tags_in
 from nacre.render.html import html
 from nacre.web import links, reading, saying, shapes
-from nacre.web.events import HEARTBEAT, EventStream, stays
+from nacre.web.events import EventStream, stays
 from nacre.web.problems import Fault
 from nacre.web.security import media_type
-from nacre.web.stage import Stages
+from nacre.web.stage import Stage, Stages
 from nacre.web.turns import Turns
 
 logger = logging.getLogger(__name__)
 
 _MOST_FIELDS = 20
 _DIGITS = 18
+_PATIENCE = 0.5
+"""Seconds in which a turn that fails at once is an answer with its status; later it is an event."""
 
 Act = Callable[[App, str, Mapping[str, str]], str]
 """Do something to a session, given a form's fields; returns where to go."""
@@ -102,9 +104,9 @@ async def turned(request: Request, app: App, turns: Turns, stages: Stages, key: 
         return answer
 
     stage.running = turns.start(run)
-    if await stays(request.receive, lambda: stage.wait(0, HEARTBEAT)) and stage.running.has_failed:
+    if await stays(request.receive, lambda: stage.wait(0, _PATIENCE)) and stage.running.has_failed:
         stage.running.outcome()
-    return EventStream(stage.told(lambda: stages.questions.of(key)), left=stage.audience.leave)
+    return _streamed(app, stages, stage, key)
 
 
 async def _improve_title(app: App, key: str) -> None:
@@ -119,13 +121,20 @@ async def _improve_title(app: App, key: str) -> None:
         logger.info("no title was generated", extra={"kind": type(error).__name__})
 
 
-def watched(stages: Stages, key: str) -> Response:
+def watched(app: App, stages: Stages, key: str) -> Response:
     """Stream the turn that runs, for a page that was opened or reloaded meanwhile; no content if none does."""
     stage = stages.of(key)
     if stage is None:
         return Response(status_code=204)
     stage.audience.enter()
-    return EventStream(stage.told(lambda: stages.questions.of(key)), left=stage.audience.leave)
+    return _streamed(app, stages, stage, key)
+
+
+def _streamed(app: App, stages: Stages, stage: Stage, key: str) -> Response:
+    def is_stored(base: int) -> bool:
+        return reading.end(app.sessions, key).n > base
+
+    return EventStream(stage.told(lambda: stages.questions.of(key), is_stored=is_stored), left=stage.audience.leave)
 
 
 def _title(app: App, key: str, given: Mapping[str, str]) -> str:

@@ -142,7 +142,7 @@ def _facts(said: Said) -> str:
 def _body(said: Said, scene: Scene) -> Iterator[str]:
     if said.reasoning:
         thought = escaped(cut(said.reasoning))
-        yield f'<details class="thinking"><summary><i>thinking</i></summary><pre>{thought}</pre></details>'
+        yield f'<details class="thinking"><summary><i>thinking</i></summary><pre tabindex="0">{thought}</pre></details>'
     if said.role == "tool":
         has_failed = scene.given[said.label].extra.get("failed") is True
         yield calls.alone(said.text, has_failed=has_failed, attached=_attached(said.label, scene))

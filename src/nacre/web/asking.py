@@ -131,7 +131,7 @@ def html(question: Question) -> str:
     where = calls.path_of(question.call)
     return (
         f'<form class="ask" method="post" action="{escaped(links.to("do/answer", question.key))}" '
-        f'role="group" aria-label="Permission"><p><b>{escaped(one_line(question.call.name))}</b> wants to {verb}'
+        f'aria-label="Permission"><p><b>{escaped(one_line(question.call.name))}</b> wants to {verb}'
         f"{f' <code>{escaped(where)}</code>' if where else ''}</p>{calls.arguments(question.call)}"
         f'<input type="hidden" name="id" value="{escaped(question.id)}"><p>{buttons}</p></form>'
     )

@@ -134,7 +134,7 @@ def _mappings(part: Any) -> Iterator[Mapping[str, Any]]:
 def _file(found: re.Match[str]) -> str:
     name, text = escaped(clip(one_line(found[1]), _LONGEST_LINE)), found[2]
     amount = size(len(text.encode(errors="replace")))
-    return f"<details><summary>{name} <i>{amount}</i></summary><pre>{escaped(cut(text))}</pre></details>"
+    return f'<details><summary>{name} <i>{amount}</i></summary><pre tabindex="0">{escaped(cut(text))}</pre></details>'
 
 
 def _shown(payload: Payload, part: Any, address: str) -> str:

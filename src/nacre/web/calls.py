@@ -108,17 +108,17 @@ def arguments(given: ToolCall) -> str:
         case {"path": str(), "content": str(content), **rest}:
             return f"{written(cut(content))}{_rest(rest)}"
         case {"command": str(command), **rest}:
-            return f"<pre>$ {escaped(cut(command))}</pre>{_rest(rest)}"
+            return f'<pre tabindex="0">$ {escaped(cut(command))}</pre>{_rest(rest)}'
         case {"patch": str(text), **rest} | {"diff": str(text), **rest}:
             return f"{patch(cut(text))}{_rest(rest)}"
         case _:
             text = arguments_of(given)
-            return f"<pre>{escaped(cut(text))}</pre>" if text else ""
+            return f'<pre tabindex="0">{escaped(cut(text))}</pre>' if text else ""
 
 
 def returned(text: str) -> str:
     """A tool's output as a terminal would show it."""
-    return patch(cut(text)) if is_patch(text) else f"<pre>{ansi(cut(text))}</pre>"
+    return patch(cut(text)) if is_patch(text) else f'<pre tabindex="0">{ansi(cut(text))}</pre>'
 
 
 def cut(text: str) -> str:
@@ -146,7 +146,7 @@ def _mapping(given: ToolCall) -> Any:
 def _rest(arguments: Mapping[Any, object]) -> str:
     """Arguments that are not shown otherwise; the path stands in the line above."""
     left = {name: value for name, value in arguments.items() if name != "path" or not isinstance(value, str)}
-    return f"<pre>{escaped(cut(arguments_of(ToolCall(arguments=left))))}</pre>" if left else ""
+    return f'<pre tabindex="0">{escaped(cut(arguments_of(ToolCall(arguments=left))))}</pre>' if left else ""
 
 
 def _outcome(made: Made) -> str:

@@ -35,7 +35,7 @@ def _group(listed: Listed, current: str) -> str:
     problem = f'<p class="none">{escaped(one_line(listed.problem))}</p>' if listed.problem else ""
     names: Sequence[str] = [info.name for info in listed.models if info.can_chat]
     rows = "".join(_button(f"{listed.kind}/{name}", name, is_here=f"{listed.kind}/{name}" == current) for name in names)
-    return f"<h3>{escaped(listed.kind)}{place}</h3>{rows}{problem}"
+    return f"<h2>{escaped(listed.kind)}{place}</h2>{rows}{problem}"
 
 
 def _button(ref: str, words: str, *, is_here: bool) -> str:

@@ -179,7 +179,7 @@ async def turn(request: Request) -> Response:
 
 async def watch(request: Request) -> Response:
     """Stream the turn that a page has begun and that still runs."""
-    return acts.watched(_stages(request), _key(request))
+    return acts.watched(_agent(request), _stages(request), _key(request))
 
 
 async def do(request: Request) -> Response:

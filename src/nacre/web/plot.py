@@ -38,7 +38,7 @@ def drawing(entries: Sequence[Entry], *, limit: int, base: str = "") -> str:
     step = _WIDTH / max(len(uses), _FEWEST_BARS)
     marks = [entry.n for entry in entries if entry.kind == "sum"]
     label = f"Tokens of {len(uses)} requests, the largest with {count(most)}"
-    head = f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}"'
+    head = f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="group" aria-label="{label}"'
     return "".join(
         (
             f'{head} preserveAspectRatio="none">',

@@ -85,9 +85,14 @@ class Stage:
                 await self._woken.wait()
         return self._version != version
 
-    async def told(self, questions: Callable[[], Sequence[Question]]) -> AsyncGenerator[bytes, None]:
-        """The turn as events for one page, from its beginning, and at last how it ended."""
-        sent = _Sent()
+    async def told(
+        self, questions: Callable[[], Sequence[Question]], *, is_stored: Callable[[int], bool]
+    ) -> AsyncGenerator[bytes, None]:
+        """The turn as events for one page, from its beginning, and at last how it ended.
+
+        `is_stored` tells whether the session has records behind a number: from then on a page can follow it.
+        """
+        sent, is_there = _Sent(), False
         yield event({"base": self.base, "html": self.words}, name="begin")
         while True:
             is_over, version = self.is_over, self._version
@@ -96,9 +101,12 @@ class Stage:
                 yield piece
             if is_over:
                 break
-            if await self.wait(version, HEARTBEAT):
+            if not is_there and await to_thread.run_sync(is_stored, self.base):
+                is_there = True
+                yield event({}, name="stored")
+            if await self.wait(version, HEARTBEAT if is_there else _PACE):
                 await anyio.sleep(_PACE)
-            else:
+            elif is_there:
                 yield BEAT
         yield self._end()
 

@@ -309,9 +309,9 @@ class Scroller {
     const answer = await fetch(main.dataset.page);
     const drawn = answer.ok && $("#transcript", parsed(await answer.text()));
     if (!drawn) return;
-    const live = $("#live"), again = $("#again");
-    for (const one of [...main.children]) if (one !== live && one !== again) one.remove();
-    for (const one of [...drawn.children]) if (!one.matches("#live, #again")) live.before(localise(one));
+    const live = $("#live"), stays = "#live, #again, #new";
+    for (const one of [...main.children]) if (!one.matches(stays)) one.remove();
+    for (const one of [...drawn.children]) if (!one.matches(stays)) live.before(localise(one));
     Object.assign(main.dataset, drawn.dataset);
     this.low = +main.dataset.low;
     this.high = +main.dataset.high;
@@ -620,8 +620,9 @@ const listen = () => {
   source.addEventListener("msg", refresh);
   for (const kind of ["sum", "trunc", "head"]) source.addEventListener(kind, () => { isChanged = true; refresh(); });
   source.addEventListener("meta", ({data}) => {
-    const fields = JSON.parse(data).data;
-    if (fields && "title" in fields) retitle(fields.title);
+    const fields = JSON.parse(data).data.meta;
+    if ("title" in fields) retitle(fields.title);
+    if (fields.chosen_model) $("[data-choice]").textContent = fields.chosen_model;
     drawSide();
   });
   source.addEventListener("deleted", () => over("deleted"));
@@ -717,7 +718,7 @@ const hear = ({name, data}) => {
     live.append(parsed(data.html));
     if (data.html && asked === document.body) $(".ask", live).scrollIntoView({block: "nearest"});
   } else if (name === "problem") throw Object.assign(new Error(data.detail), {code: data.code});
-  if (name !== "begin") listen();
+  if (name === "stored") listen();
   if (follows) scroller.toEnd();
 };
 
@@ -761,6 +762,7 @@ const watch = async response => {
   busy(false);
   if (isStored) listen();
   drawSide();
+  if (form.isWaiting) { form.isWaiting = false; say(); }
   return isSaid;
 };
 
@@ -990,7 +992,10 @@ if (main) {
   show();
 
   if (form) {
-    form.addEventListener("submit", event => { event.preventDefault(); if (!turn) say(); });
+    form.addEventListener("submit", event => {
+      event.preventDefault();
+      if (turn) { form.isWaiting = true; tell("sent when the answer is complete"); } else say();
+    });
     form.content.addEventListener("keydown", event => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
     });
