@@ -17,6 +17,7 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Context, Effect, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory
+from nacre.channels.terminal.ports import Prompt
 from nacre.history.window import window
 from nacre.render.prices import Prices
 from nacre.skills import Catalogue
@@ -49,6 +50,7 @@ class App:
         self.model = f"test/{provider.model}"
         self.tools: Mapping[str, Tool] = {t.spec.name: t for t in (Echo("look", "read"), Echo("shell", "run"))}
         self.skills = Catalogue([])
+        self.prompts: Mapping[str, Prompt] = {}
         self.notes: list[str] = []
         self.prices = Prices({})
         self.folder = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from nacre.agent.calling import result
 from nacre.agent.conversation import Conversation
@@ -214,12 +214,11 @@ class Actor:
 
     def _prepared(self, letter: Letter, system: str) -> Turn:
         agent, conversation = self._agent, self._conversation
-        specs = [tool.spec for tool in agent.tools.values()]
 
         def show(tokens: int, *, summary: int, has_facts: bool) -> Window:
             return conversation.window(tokens, most=agent.most, summary=summary, has_facts=has_facts)
 
-        material = Material(show=show, system=system, skills=agent.skills(), tools=specs)
+        material = Material(show=show, system=system, skills=agent.skills())
 
         def emit(event: Event) -> None:
             if isinstance(event, Text):
@@ -229,7 +228,9 @@ class Actor:
             letter.emit(event)
 
         def look(below: int | None) -> Context:
-            request = fit(material, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
+            # Tools may change during a turn: a server of theirs may have others.
+            now = structs.replace(material, tools=[tool.spec for tool in agent.tools.values()])
+            request = fit(now, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
             left_out = f"{request.left_out} earlier messages are not shown to the model"
             for text in [*([left_out] if request.left_out else []), *request.cuts]:
                 if text not in self._told:

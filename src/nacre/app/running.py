@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from msgspec.structs import replace
@@ -58,6 +58,9 @@ from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Grounds, Policy
 from nacre.tools.permissions import Verdict
 from nacre.tools.writing import Writer
+
+if TYPE_CHECKING:
+    from nacre.tools.mcp import Prompt
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +120,11 @@ class App:
     @property
     def skills(self) -> Catalogue:
         return self.furniture.skills
+
+    @property
+    def prompts(self) -> Mapping[str, Prompt]:
+        """What MCP servers have for the user to send, by command."""
+        return self.furniture.prompts
 
     @property
     def notes(self) -> list[str]:

@@ -41,6 +41,10 @@ async def obey(talk: Talk, line: str) -> None:
         if talk.is_at_work and not command.is_quiet:
             raise NacreError(f"/{name} has to wait: a turn is running, Ctrl-C stops it")
         await command.run(talk, rest.strip())
+    elif (prompt := talk.app.prompts.get(name)) is not None:
+        text, images = await prompt.message(rest)
+        talk.parts += images
+        talk.say(text)
     elif name in talk.app.skills.names:
         talk.say(f"Use the skill {name}. {rest}".strip())
     else:
@@ -54,6 +58,7 @@ async def obey(talk: Talk, line: str) -> None:
 
 async def _help(talk: Talk, _: str) -> None:
     rows = [(f"/{name} {command.takes}".strip(), command.meaning) for name, command in COMMANDS.items()]
+    rows += [(f"/{name} {prompt.takes}".strip(), prompt.meaning) for name, prompt in talk.app.prompts.items()]
     typed = [
         ("@FILE", "attach a file to the message; Tab completes its name"),
         ("!COMMAND", "run a command yourself, outside the sandbox; the model sees its output"),

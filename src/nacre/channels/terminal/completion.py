@@ -64,7 +64,8 @@ class Completion:
     def _commands(self, typed: str) -> Iterator[Choice]:
         commands = ((f"/{name}", command.meaning) for name, command in COMMANDS.items())
         skills = ((f"/{name}", "a skill") for name in self._app.skills.names if name not in COMMANDS)
-        yield from _matching([*commands, *skills], typed)
+        prompts = ((f"/{name}", prompt.meaning) for name, prompt in self._app.prompts.items())
+        yield from _matching([*commands, *skills, *prompts], typed)
 
     def _sessions(self, last: str) -> Iterator[Choice]:
         infos = self._app.sessions.list(prefix=last, limit=_MOST)

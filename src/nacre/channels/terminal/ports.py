@@ -84,6 +84,21 @@ class Folder(Protocol):
         """Whether the agent may change files and run programs there."""
 
 
+class Prompt(Protocol):
+    """A message of an MCP server that a person sends by a command."""
+
+    @property
+    def takes(self) -> str:
+        """Its arguments, as in a usage line."""
+
+    @property
+    def meaning(self) -> str:
+        """What it is for, in a line."""
+
+    async def message(self, words: str) -> tuple[str, Sequence[dict[str, Any]]]:
+        """Its text and its images, as parts of a message; raises ToolError for arguments that do not fit."""
+
+
 class App(Protocol):
     """The agent that runs, as far as a terminal has to do with it."""
 
@@ -114,6 +129,10 @@ class App(Protocol):
     @property
     def skills(self) -> Skills:
         """What it was taught."""
+
+    @property
+    def prompts(self) -> Mapping[str, Prompt]:
+        """What MCP servers have for a person to send, by command."""
 
     @property
     def notes(self) -> list[str]:
