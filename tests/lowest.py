@@ -8,7 +8,11 @@ import tomllib
 from pathlib import Path
 
 EXTRAS = ("agent", "serve", "embeddings")
-"""The extras that are tested at the low end; `embedded` is pinned to one version, `mcp` and `all` only combine."""
+"""The extras that are tested at the low end.
+
+`embedded` is pinned to one version, and `all` only combines. `mcp` needs newer versions of what the others allow; its
+own lowest one is the one that `make test` installs.
+"""
 
 
 def constraints() -> list[str]:

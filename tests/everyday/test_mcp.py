@@ -43,6 +43,12 @@ def test_a_tool_of_a_server_is_asked_about_and_its_image_reaches_the_model(perso
     assert person.model.chats[-1].messages[-1]["images"] == ["iVBORw0KGgo="]
 
 
+def test_a_turn_goes_on_after_a_huge_result_and_a_server_that_died(person: Person, project: Path) -> None:
+    person.model.answer = calling(Call("small_long", {}), Call("small_die", {}), Call("small_line", {}))
+    done = person.nacre("chat", "--allow", "small_*", "do it", at=project)
+    assert (done.code, "Result: a\\u2028b" in done.out) == (0, True), done
+
+
 def test_where_the_folder_is_not_trusted_no_server_is_started(person: Person, project: Path) -> None:
     done = person.nacre("chat", "hello", at=person.folder("other"))
     assert done.code == 0, done

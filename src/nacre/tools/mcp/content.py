@@ -19,18 +19,21 @@ from mcp.types import (
 )
 
 from nacre.agent.ports import Output
-from nacre.tools.output import bounded
+from nacre.tools.output import bounded, cut
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MOST_IMAGES = 8
 _LONGEST_IMAGE = 7_000_000
 """Characters of base64: about 5 MB, the most that providers take."""
+_MOST_OF_IMAGES = 8_000_000
+_LONGEST_TEXT = 1_000_000
+"""Characters. With the images, less than the 16 MiB that a record may have, however the text is escaped."""
 
 
 def result_of(result: CallToolResult) -> Output:
     """The result of a call; what the server calls an error is a failed one."""
     if not result.content and result.structured_content is not None:
-        return bounded(msgspec.json.encode(result.structured_content).decode(), failed=bool(result.is_error))
+        return _bounded(msgspec.json.encode(result.structured_content).decode(), failed=bool(result.is_error))
     return output_of(result.content, failed=bool(result.is_error))
 
 
@@ -38,19 +41,26 @@ def output_of(blocks: Iterable[ContentBlock], *, failed: bool = False) -> Output
     """Blocks of content as an output."""
     texts: list[str] = []
     images: list[dict[str, Any]] = []
+    size = 0
     for block in blocks:
         text, image = _shown(block)
-        if image and (len(image) > _LONGEST_IMAGE or len(images) == _MOST_IMAGES):
+        size += len(image)
+        if image and (len(image) > _LONGEST_IMAGE or len(images) == _MOST_IMAGES or size > _MOST_OF_IMAGES):
+            size -= len(image)
             text, image = f"{text}: not shown, too much", ""
         texts.append(f"[{text}]" if text and not isinstance(block, TextContent | EmbeddedResource) else text)
         images += [{"type": "image_url", "image_url": {"url": image}}] if image else []
-    shown = bounded("\n".join(text for text in texts if text) or "(no output)", failed=failed)
+    shown = _bounded("\n".join(text for text in texts if text) or "(no output)", failed=failed)
     return msgspec.structs.replace(shown, images=tuple(images))
 
 
 def contents_of(contents: Iterable[TextResourceContents | BlobResourceContents]) -> Output:
     """What a resource has, as an output."""
     return output_of(EmbeddedResource(type="resource", resource=one) for one in contents)
+
+
+def _bounded(text: str, *, failed: bool) -> Output:
+    return bounded(cut(text, _LONGEST_TEXT) if len(text) > _LONGEST_TEXT else text, failed=failed)
 
 
 def _shown(block: ContentBlock) -> tuple[str, str]:  # noqa: PLR0911 - one per kind of content
