@@ -22,6 +22,8 @@ NAMES = (
     "grow",
     "long",
     "line",
+    "ask",
+    "demand",
 )
 lock = threading.Lock()
 cancelled: list[Any] = []
@@ -71,6 +73,13 @@ def called(name: str, arguments: dict[str, Any], token: Any) -> str:
         case "endless":
             while True:
                 sys.stdout.write("x" * 1_000_000)
+        case "ask" | "demand":
+            required = ["name"] if name == "demand" else []
+            fields = {"name": {"type": "string"}, "sure": {"type": "boolean", "default": True}}
+            form = {"type": "object", "properties": fields, "required": required}
+            question = {"message": "Sure?\x1b[2J", "requestedSchema": form}
+            say({"id": "q", "method": "elicitation/create", "params": question})
+            return json.dumps(json.loads(sys.stdin.readline())["result"])
         case "cancelled":
             return json.dumps(cancelled)
         case "grow":

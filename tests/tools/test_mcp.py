@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,14 +111,14 @@ def test_every_page_of_tools_is_read_and_what_else_the_server_says_is_no_trouble
     async def use(tools: dict[str, Tool]) -> list[str]:
         return sorted(tools)[:4]
 
-    assert with_tools(small(), use) == ["peer_add", "peer_cancelled", "peer_die", "peer_endless"]
+    assert with_tools(small(), use) == ["peer_add", "peer_ask", "peer_cancelled", "peer_demand"]
 
 
 def test_a_program_that_ends_when_it_is_asked_in_the_newer_protocol_is_asked_in_the_older_one() -> None:
     async def use(tools: dict[str, Tool]) -> int:
         return len(tools)
 
-    assert with_tools(small("--strict"), use) == 12
+    assert with_tools(small("--strict"), use) == 14
 
 
 def test_lines_are_not_cut_at_what_only_looks_like_an_end_of_line() -> None:
@@ -189,6 +190,35 @@ def test_progress_is_told_and_a_call_that_makes_progress_may_take_longer() -> No
 
     assert with_tools(small(timeout=4), use) == "finished"
     assert Notice("peer_progress: 1 of 3 step 1\\x1b[31m") in events
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal", "answer"),
+    [
+        ("peer_ask", "", {"action": "accept", "content": {"sure": True}}),
+        ("peer_ask", "the user said no", {"action": "decline"}),
+        ("peer_demand", "", {"action": "decline"}),
+    ],
+)
+def test_a_question_is_answered_with_its_defaults_if_the_user_agrees(name: str, refusal: str, answer: Any) -> None:
+    events: list[Event] = []
+    asked: list[Any] = []
+
+    async def permit(arguments: Mapping[str, Any]) -> str:
+        asked.append(dict(arguments))
+        return refusal
+
+    call = ToolCall(id="c", name=name, arguments={})
+    watched = Scene(key="k", call=call, emit=events.append, permit=permit)
+
+    async def use(tools: dict[str, Tool]) -> str:
+        return (await tools[name].run({}, watched)).text
+
+    assert json.loads(with_tools(small(), use)) == answer
+    if name == "peer_ask":
+        assert asked == [{"question": "Sure?\\x1b[2J", "answer": {"sure": True}}]
+    else:
+        assert (asked, events) == ([], [Notice("peer asked, and nobody could answer here: Sure?\\x1b[2J")])
 
 
 def test_tools_that_change_are_listed_again_when_the_server_says_so() -> None:

@@ -134,7 +134,8 @@ def extras_checks(settings: Settings) -> Iterator[Check]:
         yield Check("extras", "ok", detail)
         return
     serves = "channels" in settings.tables or "schedule" in settings.tables
-    status = "fail" if "serve" in absent and serves else "warn" if "agent" in absent else "ok"
+    is_lacking = "agent" in absent or ("mcp" in absent and "mcp" in settings.tables)
+    status = "fail" if "serve" in absent and serves else "warn" if is_lacking else "ok"
     lacking = "; ".join(f"{extra} (without {', '.join(missing[extra])})" for extra in absent)
     yield Check("extras", status, f"{detail}; not installed: {lacking}", "\n".join(map(install_command, absent)))
 

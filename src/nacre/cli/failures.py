@@ -63,6 +63,7 @@ EXTRAS = {
     **dict.fromkeys(("anyio", "httpx2", "prompt_toolkit", "pygments", "wcwidth", "yaml"), "agent"),
     **dict.fromkeys(("h11", "jsonschema_rs", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("numpy", "safetensors", "tokenizers"), "embeddings"),
+    "mcp": "mcp",
     "xllamacpp": "embedded",
 }
 
