@@ -9,20 +9,21 @@ from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 provider = OpenAIProvider(base_url=URL, api_key=TOKEN)
-found = {}
-for name, kind in (("chat", OpenAIChatModel), ("responses", OpenAIResponsesModel)):
-    model = kind("nacre", provider=provider)
-    plain = Agent(model, output_type=NativeOutput(City)).run_sync("Where?")
+
+
+def run(model: OpenAIChatModel | OpenAIResponsesModel) -> dict:
+    """An agent without a tool, and one with."""
     ran = []
 
-    def weather(city: str, ran: list = ran) -> str:
+    def weather(city: str) -> str:
         """The weather of a city."""
         ran.append(city)
         return "rain"
 
-    agent = Agent(model, output_type=NativeOutput(City), instructions="Be brief.")
-    agent.tool_plain(lambda city, weather=weather: weather(city), name="weather")
-    with_tool = agent.run_sync("The weather?")
-    found[name] = {"plain": plain.output, "with_tool": with_tool.output, "ran": ran}
+    plain = Agent(model, output_type=NativeOutput(City)).run_sync("Where?")
+    agent = Agent(model, output_type=NativeOutput(City), instructions="Be brief.", tools=[weather])
+    return {"plain": plain.output, "with_tool": agent.run_sync("The weather?").output, "ran": ran}
 
-tell(**found)
+
+kinds = {"chat": OpenAIChatModel, "responses": OpenAIResponsesModel}
+tell(**{name: run(kind("nacre", provider=provider)) for name, kind in kinds.items()})
