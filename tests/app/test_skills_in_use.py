@@ -106,7 +106,7 @@ def test_a_long_skill_is_used_to_its_end(home: Path, kind: str) -> None:
     assert BODY in "".join(texts)
     assert all(len(part) <= 16_000 for part in parts)
     assert (reference, read) == ("Dear reader,", "Dear reader,")
-    assert "scripts/sign.sh" in listed
+    assert f"{folder}/scripts/sign.sh  " in listed
     assert ran.startswith("signed by pearl in ")
     assert ran.endswith("Dear reader,")
 

@@ -112,6 +112,15 @@ def test_a_person_is_shown_the_exact_command() -> None:
     ]
 
 
+def test_a_person_is_shown_what_always_would_allow_and_who_wants_it() -> None:
+    call = ToolCall(name="shell", arguments={"command": "git log"})
+    rules = ("shell(git *)", "write_file")
+    asked = Approval(tool=Tool("run"), call=call, always=rules, skill="pdf\x1b[2J")
+    assert question(asked, Sheet(columns=100))[-1] == (
+        "  always = allow shell(git *), write_file in this session, as the skill pdf\\x1b[2J wants"
+    )
+
+
 def test_a_command_that_does_not_fit_goes_on_without_losing_a_character() -> None:
     command = "echo " + "a b   c" * 20
     call = ToolCall(name="shell", arguments={"command": command})

@@ -158,6 +158,24 @@ def test_a_hostile_name_cannot_drive_a_terminal(listing: Tool, tmp_path: Path) -
     assert text(listing) == "a\\x1b[2J  0 bytes"
 
 
+def test_the_folders_of_skills_are_read_by_full_paths_in_any_case(tmp_path: Path) -> None:
+    skill, room = tmp_path / "skills", tmp_path / "room"
+    for folder in (skill / "pdf" / "References", room):
+        folder.mkdir(parents=True)
+    (skill / "pdf" / "References" / "forms.md").write_text("forms")
+    (skill / "pdf" / "References" / "out").symlink_to("/etc")
+    read, listing = reading_tools(Workspace(room), [Workspace(skill)])
+    for path in ("References/forms.md", "references/FORMS.md", "./REFERENCES//Forms.md"):
+        assert text(read, path=f"{skill}/pdf/{path}") == "forms"
+    assert text(listing, path=f"{skill}/PDF", pattern="**/*.md") == f"{skill}/pdf/References/forms.md  5 bytes"
+    for path in (f"{skill}/../room", f"{skill}/pdf/references/OUT/passwd", f"{skill}2/x", "pdf/References/forms.md"):
+        with pytest.raises(ToolError):
+            output(read, path=path)
+    (skill / "pdf" / "References" / "Forms.md").write_text("others")
+    with pytest.raises(ToolError, match="does not exist"):
+        output(read, path=f"{skill}/pdf/References/FORMS.md")
+
+
 def test_no_descriptor_is_left_open(listing: Tool, read: Tool, tree: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     text(listing, pattern="**")

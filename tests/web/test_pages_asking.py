@@ -53,8 +53,8 @@ def asker(questions: Questions, heard: list[Any], audience: Audience) -> Ask:
     return questions.asker("k", heard.append, audience)
 
 
-async def asking_for(ask: Ask) -> None:
-    await ask(Approval(tool=tool(), call=CALL))
+async def asking_for(ask: Ask, skill: str = "", *always: str) -> None:
+    await ask(Approval(tool=tool(), call=CALL, skill=skill, always=always))
 
 
 CALL = ToolCall(id="1", name="wipe", arguments={"path": "<b>.txt"})
@@ -121,6 +121,18 @@ def test_a_question_shows_exactly_what_would_be_done() -> None:
     assert 'action="/do/answer/a%2Fb"' in html
     assert 'value="&quot;i"' in html
     assert re.findall('value="(yes|no|always)"', html) == ["yes", "no", "always"]
+
+
+def test_a_question_says_what_always_would_allow_for_a_skill() -> None:
+    async def run(questions: Questions, heard: list[Any], audience: Audience, tasks: TaskGroup) -> None:
+        tasks.start_soon(asking_for, asker(questions, heard, audience), "<pdf>", "shell(git *)", "write_file")
+        await anyio.wait_all_tasks_blocked()
+        [question] = questions.of("k")
+        wanted = "Always allows shell(git *), write_file, as the skill &lt;pdf&gt; wants."
+        assert wanted in asking.html(question)
+        questions.answer("k", question.id, "no")
+
+    anyio.run(asked_in, run)
 
 
 async def over_http(sessions: Sessions, answer: str) -> tuple[str, str]:

@@ -77,7 +77,9 @@ class Reader:
             path: the directory to look in, relative to the workspace; the folder of a skill by its full path
         """
         workspace, place = self._found(path)
-        listing = _Listing(workspace, Pattern(pattern))
+        # A path that is shown can be given back: one of a skill is a full path.
+        prefix = "" if workspace is self._workspace else f"{workspace.root}/"
+        listing = _Listing(workspace, Pattern(pattern), prefix)
         listing.fill(place)
         return Output(text=listing.told(pattern, path))
 
@@ -189,9 +191,10 @@ def _told(piece: _Piece, path: str, offset: int, size: int) -> str:
 class _Listing:
     """What a pattern finds, as far as there is room for it."""
 
-    def __init__(self, workspace: Workspace, pattern: Pattern) -> None:
+    def __init__(self, workspace: Workspace, pattern: Pattern, prefix: str) -> None:
         self._workspace = workspace
         self._pattern = pattern
+        self._prefix = prefix
         self._rows: list[str] = []
         self._more = 0
         self._looked_at = 0
@@ -225,7 +228,7 @@ class _Listing:
             match = self._pattern.step(states, entry.name)
             path = f"{shown}/{entry.name}" if shown else entry.name
             if match.is_meant:
-                self._add(_row(path, entry))
+                self._add(self._prefix + _row(path, entry))
             if match.states and stat.S_ISDIR(entry.mode) and self._may_enter(path, states):
                 self._enter(path, match.states)
 
@@ -248,7 +251,7 @@ class _Listing:
         try:
             shown, entries = self._opened(path)
         except ToolError:
-            self._add(f"{path}/  (cannot be read)")
+            self._add(f"{self._prefix}{path}/  (cannot be read)")
         else:
             self._take(shown, entries, states)
 

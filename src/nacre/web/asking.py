@@ -20,12 +20,13 @@ ANSWERS: tuple[Answer, ...] = ("yes", "no", "always")
 
 
 class Question(Notice, frozen=True, kw_only=True):
-    """Whether a tool may run, for the person at the page."""
+    """Whether a tool may run, for the person at the page; `wider` is what "always" allows besides this tool."""
 
     id: str
     key: str
     call: ToolCall
     effect: Effect
+    wider: str = ""
 
 
 class Questions:
@@ -55,7 +56,8 @@ class Questions:
             tool, call = approval.tool, approval.call
             id = secrets.token_urlsafe(9)
             words = f"{one_line(tool.spec.name)} waits for permission"
-            asked = self._open[id] = _Open(Question(words, id=id, key=key, call=call, effect=tool.effect))
+            question = Question(words, id=id, key=key, call=call, effect=tool.effect, wider=_wider(approval))
+            asked = self._open[id] = _Open(question)
             emit(asked.question)
             try:
                 await asked.settled(audience)
@@ -120,6 +122,13 @@ class _Open:
         scope.cancel()
 
 
+def _wider(approval: Approval) -> str:
+    if not approval.skill:
+        return ""
+    rules = ", ".join(map(one_line, approval.always))
+    return f"Always allows {rules}, as the skill {one_line(approval.skill)} wants."
+
+
 def html(question: Question) -> str:
     """A question as a form: the exact command, the exact change, or every argument."""
     verb = {"read": "read", "write": "write", "run": "run"}[question.effect]
@@ -133,5 +142,6 @@ def html(question: Question) -> str:
         f'<form class="ask" method="post" action="{escaped(links.to("do/answer", question.key))}" '
         f'aria-label="Permission"><p><b>{escaped(one_line(question.call.name))}</b> wants to {verb}'
         f"{f' <code>{escaped(where)}</code>' if where else ''}</p>{calls.arguments(question.call)}"
+        f"{f'<p>{escaped(question.wider)}</p>' if question.wider else ''}"
         f'<input type="hidden" name="id" value="{escaped(question.id)}"><p>{buttons}</p></form>'
     )
