@@ -185,7 +185,7 @@ def write_to_etc(world: World) -> bool:
 
 @attempt()
 def list_what_others_have_installed(world: World) -> bool:
-    return any(Path("/opt").iterdir())
+    return any(path.name in world["installed"] for path in Path("/opt").iterdir())
 
 
 @attempt()

@@ -21,6 +21,7 @@ import anyio
 
 from nacre.agent.sandbox import Sandbox
 from nacre.sandbox import Kind, Limits, find
+from nacre.sandbox.policy import PROGRAMS, linked_folders
 from tests.sandbox.attempts import ALONE
 
 PYTHON = "/usr/bin/python3"
@@ -93,6 +94,7 @@ def _world() -> Iterator[tuple[Path, dict[str, Any]]]:
                 "victim": victim.pid,
                 "address": ctypes.addressof(secret),
                 "shared": segment,
+                "installed": _installed(),
                 **_servers(stack, base),
             },
         )
@@ -100,6 +102,12 @@ def _world() -> Iterator[tuple[Path, dict[str, Any]]]:
     victim.communicate()
     ctypes.CDLL(None).shmctl(segment, 0, None)
     shutil.rmtree(base)
+
+
+def _installed() -> list[str]:
+    """What is in /opt and no program is linked from."""
+    there = {str(path) for path in Path("/opt").iterdir()} if Path("/opt").is_dir() else set()
+    return [Path(path).name for path in sorted(there - set(linked_folders(PROGRAMS, "/opt")))]
 
 
 def _servers(stack: contextlib.ExitStack, base: Path) -> dict[str, Any]:

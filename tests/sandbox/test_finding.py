@@ -9,6 +9,7 @@ import pytest
 
 from nacre.errors import ConfigError
 from nacre.sandbox import Found, Kind, find
+from nacre.sandbox.policy import linked_folders
 from tests.sandbox.places import usable
 
 
@@ -96,3 +97,14 @@ def test_a_workspace_may_lie_in_a_hidden_folder(tmp_path: Path) -> None:
 def test_what_shall_be_readable_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         found(tmp_path, readable=[str(tmp_path / "none")])
+
+
+def test_of_another_place_only_the_folders_that_programs_are_linked_from_are_needed(tmp_path: Path) -> None:
+    for folder in ("bin", "opt/node/bin", "opt/private", "usr"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "opt" / "node" / "bin" / "node").touch()
+    (tmp_path / "opt" / "alone").touch()
+    for name, target in (("node", "opt/node/bin/node"), ("alone", "opt/alone"), ("gone", "opt/gone/x"), ("u", "usr")):
+        (tmp_path / "bin" / name).symlink_to(tmp_path / target)
+    programs = [str(tmp_path / "bin"), str(tmp_path / "none")]
+    assert linked_folders(programs, str(tmp_path / "opt")) == [str(tmp_path / "opt" / "node")]

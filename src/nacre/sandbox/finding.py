@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from nacre.sandbox import bubblewrap, landlock, scratch
 from nacre.sandbox.confined import Confined
 from nacre.sandbox.filters import MACHINES
 from nacre.sandbox.guarding import Guarded, guarded_paths
-from nacre.sandbox.policy import Limits, Policy, settle
+from nacre.sandbox.policy import ELSEWHERE, PROGRAMS, Limits, Policy, inside, linked_folders, settle
 from nacre.sandbox.unconfined import Unconfined
 
 Kind = Literal["auto", "bwrap", "landlock", "off"]
@@ -66,13 +67,15 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
         where = f"{platform.system()} on {platform.machine()}"
         return Found(sandbox=None, why=f"there is no sandbox for {where}; to run tools unconfined, {_OFF}")
 
+    linked = _linked(hidden)
+
     def policy() -> Policy:
         kept = frozen if aside is None else [*frozen, *guarded_paths(workspace)]
         return settle(
             workspace,
             hidden=hidden,
             frozen=kept,
-            readable=readable,
+            readable=[*readable, *linked],
             skills=skills,
             network=network,
             limits=limits or Limits(),
@@ -88,6 +91,12 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
             return Found(sandbox=guard(sandbox), why=f"tools are confined to the workspace by {name}")
         reasons.append(f"{name}: {trouble}")
     return Found(sandbox=None, why=f"no sandbox works here ({'; '.join(reasons)}); {_INSTALL}, or {_OFF}")
+
+
+def _linked(hidden: Sequence[str]) -> list[str]:
+    """The folders outside the system that programs are linked from, without those that must be hidden."""
+    secret = [os.path.realpath(path) for path in hidden]
+    return [path for path in linked_folders(PROGRAMS, ELSEWHERE) if not any(inside(path, one) for one in secret)]
 
 
 def _confined(name: str, policy: Callable[[], Policy]) -> Confined:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -39,7 +40,8 @@ SETTINGS = tuple(
 )
 """The parts of /etc that programs need and that hold no secret, not even for root."""
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+ELSEWHERE = "/opt"
 _KEPT = ("LANG", "LANGUAGE", "TZ")
 
 
@@ -108,7 +110,19 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
 def environment(home: str) -> dict[str, str]:
     """The clean environment: nothing of ours but the language and the time zone."""
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
-    return {"LANG": "C.UTF-8", **kept, "PATH": _PATH, "HOME": home, "TMPDIR": home, "TERM": "dumb"}
+    return {"LANG": "C.UTF-8", **kept, "PATH": ":".join(PROGRAMS), "HOME": home, "TMPDIR": home, "TERM": "dumb"}
+
+
+def linked_folders(programs: Sequence[str], elsewhere: str) -> list[str]:
+    """The folders in `elsewhere` that programs are linked from: what is needed of a place that holds anything."""
+    found: set[str] = set()
+    for folder in dict.fromkeys(map(os.path.realpath, programs)):
+        with suppress(OSError), os.scandir(folder) as entries:
+            # A link to its neighbour leads nowhere that the neighbour does not.
+            links = [entry.path for entry in entries if entry.is_symlink() and "/" in os.readlink(entry.path)]
+            real = map(os.path.realpath, links)
+            found |= {os.path.relpath(path, elsewhere).split("/")[0] for path in real if _below(path, elsewhere)}
+    return sorted(path for path in (f"{elsewhere}/{name}" for name in found) if os.path.isdir(path))
 
 
 def fingerprint(policy: Policy) -> tuple[tuple[int, int], ...]:
