@@ -18,6 +18,7 @@ class Site:
     def __init__(self) -> None:
         self.is_open = False
         self.redirect = ""
+        self.session = ""
         self.huge = 0
         self.tokens: set[str] = set()
         self.refreshable: set[str] = set()
@@ -96,6 +97,10 @@ class Mcp(Handler):
         if not site.is_open and token not in site.tokens:
             self.answer(401, None, www_authenticate=f'Bearer {about}, scope="read"')
             return
+        is_greeting = message["method"] in {"initialize", "server/discover"}
+        if site.session and not is_greeting and self.headers.get("mcp-session-id") != site.session:
+            self.answer(404)
+            return
         is_call = message["method"] == "tools/call"
         if is_call and not site.is_open and site.needed not in site.scopes[token].split():
             self.answer(
@@ -105,7 +110,8 @@ class Mcp(Handler):
         if "id" not in message:
             self.answer(202)
             return
-        self.answer(200, {"jsonrpc": "2.0", "id": message["id"], **self.result(message)})
+        begins = {"mcp_session_id": site.session} if message["method"] == "initialize" and site.session else {}
+        self.answer(200, {"jsonrpc": "2.0", "id": message["id"], **self.result(message)}, **begins)
 
     def result(self, message: dict[str, Any]) -> dict[str, Any]:
         match message["method"]:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,50 @@ def test_tokens_that_expired_are_refreshed_where_they_came_from(desk: Site, tmp_
     assert desk.grants == ["authorization_code", "refresh_token"]
 
 
+def test_tokens_that_are_refused_before_their_time_are_refreshed(desk: Site, tmp_path: Path) -> None:
+    logged_in(desk, tmp_path)
+    desk.tokens.clear()
+    assert called(desk, tmp_path) == "a\\u2028b\\u2029c\\x85d"
+    assert desk.grants == ["authorization_code", "refresh_token"]
+
+
+def twice(server: Server, between: Callable[[], object]) -> list[str]:
+    """Call a tool twice in one connection, with something between."""
+
+    async def use() -> list[str]:
+        async with Servers([server]):
+            (tool,) = (await server.offer()).tools
+            first = (await tool.run({}, scene())).text
+            between()
+            return [first, (await tool.run({}, scene())).text]
+
+    return anyio.run(use)
+
+
+def test_tokens_that_another_process_refreshed_are_used(desk: Site, tmp_path: Path) -> None:
+    file = logged_in(desk, tmp_path)
+
+    def refresh_elsewhere() -> None:
+        desk.tokens.clear()
+        desk.refreshable.clear()
+        file.change(tokens=desk.give("read"))
+
+    server = Server(Config(name="desk", url=desk.url), login=login_from(tmp_path))
+    assert twice(server, refresh_elsewhere) == ["a\\u2028b\\u2029c\\x85d"] * 2
+    assert desk.grants == ["authorization_code"]
+
+
+def test_a_server_that_has_forgotten_the_session_is_greeted_again(desk: Site, tmp_path: Path) -> None:
+    desk.is_open, desk.session = True, "one"
+
+    def restart() -> None:
+        desk.session = "two"
+
+    server = Server(Config(name="desk", url=desk.url), login=login_from(tmp_path))
+    assert twice(server, restart) == ["a\\u2028b\\u2029c\\x85d"] * 2
+    assert [message["method"] for message in desk.seen].count("tools/call") == 3
+
+
 def test_tokens_that_cannot_be_refreshed_need_a_new_login(desk: Site, tmp_path: Path) -> None:
     logged_in(desk, tmp_path).change(expires=1.0)
     desk.tokens.clear()
@@ -164,7 +208,7 @@ def test_an_answer_that_is_too_long_ends_the_call(desk: Site, tmp_path: Path) ->
 
 
 def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match=r"the MCP server 'desk' cannot be started: .*connect"):
+    with pytest.raises(ToolError, match=r"the MCP server 'desk' cannot be reached: .*connect"):
         anyio.run(say, Server(Config(name="desk", url="http://127.0.0.1:9/mcp"), login=login_from(tmp_path)))
 
 

@@ -44,7 +44,7 @@ from nacre.tools.output import harmless
 
 _CHANGES = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
 _SECONDS_BETWEEN_CHANGES = 1
-_SECONDS_TO_END = 10
+_SECONDS_TO_END = 8
 _LONGEST_REASON = 500
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class Connection:
                 raise self._reason() from error
             if error.code == INVALID_REQUEST and error.message == "Session terminated":
                 self._is_over.set()
-                raise Forgotten from error
+                raise Forgotten("it forgets its sessions") from error
             raise ToolError(harmless(error.message)[:_LONGEST_REASON] or f"error {error.code}") from error
         except ValidationError as error:
             raise ToolError(_wrong(error)) from error

@@ -37,6 +37,7 @@ from nacre.tools.mcp.tokens import TokenFile
 _SECONDS_FOR_A_PERSON = 600
 _LONGEST_REQUEST = 16_384
 _UNAUTHORIZED = 401
+_LONG_AGO = 1.0
 _PAGE = b"<!doctype html><meta charset=utf-8><title>nacre</title><p>nacre has what it needs. You can close this window."
 
 Show = Callable[[str], Awaitable[None]]
@@ -50,11 +51,17 @@ def silent(config: Config, file: TokenFile) -> httpx2.Auth:
         return _Refusing(config)
 
     async def ask_for_login(address: str) -> None:
-        if file.stamp != storage.stamp:
-            raise Forgotten("another process has newer tokens")
+        now = file.read()
+        if file.stamp != storage.stamp and now.tokens is not None:
+            raise Forgotten("it refuses the tokens that another process got")
         scope = " ".join(parse_qs(urlsplit(address).query).get("scope", []))
-        if scope:
+        granted = str((now.tokens or {}).get("scope") or scope)
+        if not set(scope.split()) <= set(granted.split()):
             file.change(wanted=scope)
+        elif "refresh_token" in (now.tokens or {}) and now.expires != _LONG_AGO:
+            # It was refused before its time, or has none: the package refreshes only what has expired.
+            file.change(expires=_LONG_AGO)
+            raise Forgotten(f"it refuses the tokens: nacre mcp login {config.name}")
         raise LoginNeeded(config.name)
 
     provider, storage = _provider(config, file, redirect_uri=_redirect_uri(record.client), show=ask_for_login)

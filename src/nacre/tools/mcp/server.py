@@ -64,7 +64,7 @@ class Closed(Gone):
 
 
 class Forgotten(ToolError):
-    """The server does not know the session any more, and has done nothing."""
+    """The server knows our session or our tokens no more, and has done nothing: another connection may do."""
 
 
 class LoginNeeded(ToolError):
@@ -87,10 +87,11 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._end = current_time() + seconds * _MOST_TIMEOUTS
-        self._scope = CancelScope(deadline=current_time() + seconds)
 
     def __enter__(self) -> None:
+        now = current_time()
+        self._end = now + self._seconds * _MOST_TIMEOUTS
+        self._scope = CancelScope(deadline=now + self._seconds)
         self._scope.__enter__()
 
     def __exit__(
@@ -160,13 +161,13 @@ class Server:
                 raise ToolError(f"the MCP server {self.name!r} did not answer in time; it was told to stop") from error
             except LoginNeeded:
                 raise
-            except (Gone, Forgotten) as error:
+            except Gone as error:
                 await self.close()
-                if isinstance(error, Gone) or is_last:
-                    raise ToolError(
-                        f"the MCP server {self.name!r} ended: {error}. It is not known what it did."
-                    ) from error
+                raise ToolError(f"the MCP server {self.name!r} ended: {error}. It is not known what it did.") from error
             except ToolError as error:
+                if isinstance(error, Forgotten) and not is_last:
+                    await self.close()
+                    continue
                 raise ToolError(f"the MCP server {self.name!r}: {error}") from error
         raise AssertionError
 
@@ -187,13 +188,16 @@ class Server:
                     if isinstance(error, LoginNeeded):
                         raise
                     reason = str(error) or f"no answer within {self.config.start_timeout:g} s"
-                    raise ToolError(f"the MCP server {self.name!r} cannot be started: {reason}") from error
+                    lacks = "reached" if self.config.url else "started"
+                    raise ToolError(f"the MCP server {self.name!r} cannot be {lacks}: {reason}") from error
             return self._connection
 
     async def _started(self) -> Connection:
         if find_spec("mcp") is None:
             raise ToolError(f"MCP servers need another package: {install_command('mcp')}")
         try:
+            return await self._connected()
+        except Forgotten:
             return await self._connected()
         except Closed:
             # Some programs end when they are asked anything before the handshake of the older protocol.
