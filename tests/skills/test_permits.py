@@ -33,11 +33,19 @@ TEXT = "---\nname: {name}\ndescription: x\nallowed-tools: "
 def test_the_names_of_other_programs_are_understood(tmp_path: Path, given: str, rules: tuple[str, ...]) -> None:
     found = read(skill(tmp_path, "one", f"{TEXT}{given}\n---\nx")).skill
     assert found is not None
-    assert permits(found) == rules
+    assert permits(found.allowed_tools) == rules
 
 
 @pytest.mark.parametrize("given", ["Bash(echo shell (x)) Read", "Bash(git", "*", "Bash(a)Bash", "Read (shell)"])
 def test_what_cannot_be_read_to_its_end_allows_nothing(tmp_path: Path, given: str) -> None:
     found = read(skill(tmp_path, "one", f"{TEXT}'{given}'\n---\nx")).skill
     assert found is not None
-    assert permits(found) == ()
+    assert permits(found.allowed_tools) == ()
+
+
+def test_who_checks_a_skill_is_told_that_nothing_is_allowed(tmp_path: Path) -> None:
+    wrong, right = (
+        read(skill(tmp_path, name, f"{TEXT}{tools}\n---\nx")) for name, tools in (("a", "Bash(x"), ("b", "Read"))
+    )
+    assert wrong.advice == ("allowed-tools cannot be read, so nothing is allowed: write `Bash(git:*) Read`",)
+    assert right.advice == ()

@@ -110,7 +110,7 @@ def rules_of(
 
 def skill_rules(skills: Iterable[Skill]) -> dict[str, tuple[Rule, ...]]:
     """What each skill asks for, by its name; rules that cannot be read are left out."""
-    found = {skill.name: readable_rules(permits(skill))[0] for skill in skills}
+    found = {skill.name: readable_rules(permits(skill.allowed_tools))[0] for skill in skills}
     return {name: tuple(map(parse_rule, rules)) for name, rules in found.items() if rules}
 
 

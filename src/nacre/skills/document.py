@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from nacre.errors import ConfigError, install_command
+from nacre.skills.permits import permits
 
 FILE = "SKILL.md"
 _LONGEST_FILE = 1_000_000
@@ -205,6 +206,9 @@ def _advice(fields: Mapping[str, Any], body: str) -> Iterator[str]:
     name = fields.get("name")
     if isinstance(name, str) and not name.isascii():
         yield f"the name {name!r} has letters outside a-z, which some programs reject"
+    tools = _tools(fields.get("allowed-tools"))
+    if tools and not permits(tools):
+        yield "allowed-tools cannot be read, so nothing is allowed: write `Bash(git:*) Read`"
     if not body.strip():
         yield "there are no instructions below the fields"
     if body.count("\n") >= _LONG_BODY_LINES or len(body) > _LONG_BODY:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nacre.skills.document import Skill
-
-# The names that skills use for tools, and ours; those that only read need no rule.
+# The names that skills use for tools, and ours.
 _OURS = {
     "Bash": "shell",
     "Edit": "edit_file",
@@ -23,12 +21,12 @@ _ENTRY = re.compile(r"([A-Za-z][\w.-]*)(?:\(([^()]*)\))?(?:[\s,]+|\Z)")
 _SERVER = re.compile(r"mcp__(.+?)__(.+)")
 
 
-def permits(skill: Skill) -> tuple[str, ...]:
+def permits(allowed_tools: str) -> tuple[str, ...]:
     """The rules that a skill asks for, such as `shell(git *)`; none if they cannot be read to the end."""
     found: list[str] = []
     at = 0
-    while at < len(skill.allowed_tools):
-        entry = _ENTRY.match(skill.allowed_tools, at)
+    while at < len(allowed_tools):
+        entry = _ENTRY.match(allowed_tools, at)
         if entry is None:
             return ()
         found.append(_rule(entry[1], (entry[2] or "").strip()))
