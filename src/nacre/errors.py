@@ -29,9 +29,16 @@ NacreError
 
 from __future__ import annotations
 
+import os
+
 
 class NacreError(Exception):
-    """Anything nacre raises on purpose."""
+    """Anything nacre raises on purpose.
+
+    `summary` is what a log may say of an error whose sentence may quote what somebody said: see `describe_error`.
+    """
+
+    summary = ""
 
 
 class StoreError(NacreError):
@@ -135,6 +142,51 @@ class ChannelError(NacreError):
 
 class ConfigError(NacreError):
     """The configuration cannot work."""
+
+
+_ABOUT_THE_MACHINE = (
+    Busy,
+    ConfigError,
+    DurabilityUnknown,
+    FormatTooNew,
+    LogDamaged,
+    ModelNotAllowed,
+    NoModel,
+    Refused,
+    SessionBusy,
+    SessionNotFound,
+    Stopped,
+)
+
+
+def describe_error(error: BaseException) -> str:
+    """What a log may say of an error and of those that led to it: no word of a conversation.
+
+    The sentence of an error is told only if it is about the machine; that of any other may quote what somebody said,
+    or a server that repeats it: then its type, and its summary if it has one.
+    """
+    told: list[str] = []
+    found: BaseException | None = error
+    while found is not None:
+        told.append(_describe_one(found))
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    return "; from ".join(told)
+
+
+def _describe_one(error: BaseException) -> str:
+    name = type(error).__name__
+    match error:
+        case BaseExceptionGroup():
+            return f"{name} of {', '.join(map(describe_error, error.exceptions))}"
+        case OSError(errno=int(number)):
+            # Its own words have the name of the file, which a model may have chosen.
+            said = f"[Errno {number}] {os.strerror(number)}"
+        case _ if isinstance(error, _ABOUT_THE_MACHINE) or type(error) is StoreError:
+            said = str(error)
+        case _:
+            # SQLite's sentences quote the query.
+            said = getattr(error, "summary", "") or getattr(error, "sqlite_errorname", "")
+    return f"{name}: {said}" if said else name
 
 
 def install_command(extra: str) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct, to_builtins
 from nacre.agent.kernel import ignored
 from nacre.agent.ports import Context, Provider, Usage
 from nacre.entries import Message, Note, Past, Rewind, Summarise, Unit, message_of, say
-from nacre.errors import Conflict, ContextOverflow, NacreError, ProviderError, SessionNotFound
+from nacre.errors import Conflict, ContextOverflow, NacreError, ProviderError, SessionNotFound, describe_error
 from nacre.history import live
 from nacre.history.compaction import Limits, Plan, complaint, is_due, pieces, plan, told
 from nacre.history.keepsakes import gathered, joined, split
@@ -210,7 +210,10 @@ class Compactor:
             except NacreError as error:
                 breaker.fail()
                 self._breakers[key] = breaker
-                logger.warning("could not summarise this session, all of it is kept: %s", error, extra={"session": key})
+                logger.warning(
+                    "could not summarise this session; all of it is kept",
+                    extra={"session": key, "error": describe_error(error)},
+                )
             else:
                 self._breakers.pop(key, None)
                 for listen in self.listeners:
@@ -299,9 +302,11 @@ class Compactor:
         if reply.finish != "stop" or reply.message.tool_calls:
             fault = "it was cut off" if reply.finish == "length" else "it calls a tool"
         if fault:
-            raise ProviderError(
+            error = ProviderError(
                 f"the summary of {provider.model} cannot be used: {fault}; the messages stay as they are"
             )
+            error.summary = f"the summary of {provider.model} cannot be used"
+            raise error
         return answer.strip()
 
 

@@ -15,7 +15,7 @@ from nacre.app.exchanges import Exchanges
 from nacre.app.inbox import Inbox, Why, name_of
 from nacre.channels.channel import Arrived, Channel, again
 from nacre.channels.lost import Absent, Doubtful, Gone, Later
-from nacre.errors import ChannelError, NacreError, StoreError
+from nacre.errors import ChannelError, NacreError, StoreError, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ CLOCK = "schedule"
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _MOST_BUGS, _MOST_DOUBTS = 5, 3
 _ABSENCE = 60.0
+_REMEMBERED = 10_000
 
 Outcome = Literal["over", "again", "later"]
 """What an attempt led to: the end of it, another attempt before all others, or one when others had their turn."""
@@ -54,6 +55,7 @@ class Delivery:
         self._channels, self._inbox, self._traffic, self._exchanges = channels, inbox, traffic, exchanges
         self._sending: dict[tuple[str, str], anyio.Lock] = {}
         self._away: set[str] = set()
+        self._absent: dict[tuple[str, str], float] = {}
 
     def reaches(self, channel: str) -> bool:
         """Whether a channel is connected, and the last answer could be sent over it."""
@@ -74,7 +76,10 @@ class Delivery:
         try:
             await self._channels[arrived.channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.slow")
         except ChannelError as error:
-            logger.info("a notice could not be sent", extra={"channel": arrived.channel, "error": str(error)})
+            logger.info(
+                "a notice could not be sent",
+                extra={"channel": arrived.channel, "error": describe_error(error)},
+            )
         except Exception:
             logger.exception("a notice could not be sent", extra={"channel": arrived.channel})
 
@@ -108,8 +113,9 @@ class Delivery:
             await self._channels[channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.answer")
             self._traffic.answered[channel] += 1
             self._exchanges.answer(arrived)
+            self._absent.pop((channel, arrived.chat), None)
         except Later as error:
-            if not (isinstance(error, Absent) and case.is_absent(self._absence)):
+            if not (isinstance(error, Absent) and self._is_gone(arrived)):
                 logger.info("an answer has to wait for its recipient", extra={"channel": channel})
                 case.least = error.wait
                 return "later"
@@ -117,7 +123,9 @@ class Delivery:
         except Gone:
             logger.warning("an answer cannot be delivered: its recipient is gone", extra={"channel": channel})
         except ChannelError as error:
-            logger.warning("an answer could not be sent; retrying", extra={"channel": channel, "error": str(error)})
+            logger.warning(
+                "an answer could not be sent; retrying", extra={"channel": channel, "error": describe_error(error)}
+            )
             self._away.add(channel)
             if not (isinstance(error, Doubtful) and case.is_hopeless(self._taken(channel))):
                 return "again"
@@ -135,6 +143,13 @@ class Delivery:
         self._away.discard(channel)
         await self._close(arrived, without)
         return "over"
+
+    def _is_gone(self, arrived: Arrived) -> bool:
+        """Note that a recipient is not there; True if that has been so for too long, whatever waits for them."""
+        now, where = time.monotonic(), (arrived.channel, arrived.chat)
+        if len(self._absent) > _REMEMBERED:
+            del self._absent[next(iter(self._absent))]
+        return now - self._absent.setdefault(where, now) > self._absence
 
     @asynccontextmanager
     async def _alone(self, arrived: Arrived) -> AsyncIterator[None]:
@@ -186,7 +201,6 @@ class _Case:
         self.bugs = self.doubts = 0
         self.least = 0.0
         self._wait = _FIRST_WAIT
-        self._absent: float | None = None
         self._taken = self._passed_over = 0
 
     def is_hopeless(self, taken: int) -> bool:
@@ -194,12 +208,6 @@ class _Case:
         self._passed_over += self.doubts > 0 and taken > self._taken
         self.doubts, self._taken = self.doubts + 1, taken
         return self._passed_over >= _MOST_DOUBTS
-
-    def is_absent(self, most: float) -> bool:
-        """Note that its recipient is not there; True if that has been so for more than so many seconds."""
-        now = time.monotonic()
-        self._absent = now if self._absent is None else self._absent
-        return now - self._absent > most
 
     async def pause(self) -> None:
         """Wait before the next attempt, each time longer, and as long as its server asks."""
@@ -215,7 +223,7 @@ async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError]) 
         try:
             return await act()
         except trouble as error:
-            logger.warning("an operation has to wait; retrying", extra={"error": str(error)})
+            logger.warning("an operation has to wait; retrying", extra={"error": describe_error(error)})
             await anyio.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
 

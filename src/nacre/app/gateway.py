@@ -35,6 +35,7 @@ from nacre.errors import (
     ProviderError,
     SessionBusy,
     Stopped,
+    describe_error,
 )
 from nacre.history.text import text_of
 from nacre.sessions import Sessions
@@ -250,7 +251,7 @@ class Gateway:
             self.traffic.refused[arrived.channel, "full"] += 1
             return Answer(TOO_MUCH)
         except NacreError as error:
-            logger.warning("a turn failed", extra={"session": key, "error": str(error)})
+            logger.warning("a turn failed", extra={"session": key, "error": describe_error(error)})
             is_owner = self._manners(arrived.channel).is_owner(arrived.sender)
             return self._failure(arrived, _reason(error, is_owner=is_owner))
 

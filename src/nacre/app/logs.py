@@ -13,28 +13,16 @@ from pathlib import PurePath
 from traceback import extract_tb
 from typing import Any, Literal, TextIO
 
-from nacre import errors
+from nacre.errors import describe_error
 
 Form = Literal["json", "text"]
 LEVELS = ("debug", "info", "warning", "error")
 
 _OURS = "nacre"
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-_SPEAK = (
-    OSError,
-    errors.Busy,
-    errors.ChannelError,
-    errors.ConfigError,
-    errors.DurabilityUnknown,
-    errors.FormatTooNew,
-    errors.LogDamaged,
-    errors.ProviderError,
-    errors.Refused,
-    errors.SessionBusy,
-    errors.SessionNotFound,
-    errors.Stopped,
-)
-"""Errors whose sentences are about the machine; those of all others may quote what somebody said."""
+_KNOWN = frozenset(("anyio", "asyncio", "httpcore2", "httpx2", "uvicorn"))
+"""Packages whose warnings say what is wrong, and show values only after it."""
+_NOT_SHOWN = "a message of another package is not shown, since it may quote what somebody said"
 _QUOTING = re.compile(
     r"(answered \d{3}|in the middle of its answer|refuses the key|wants a key|not JSON):? .*|(?<=sent) b['\"].*",
     re.DOTALL,
@@ -97,6 +85,8 @@ class _Line(logging.Formatter, ABC):
                 return [self._clean(one) for one in value]
             case None | bool() | int() | float():
                 return value
+            case BaseException():
+                return self._clean(describe_error(value))
             case _:
                 return self._clean(str(value))
 
@@ -122,31 +112,18 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     """The message, what it is about, and the exception that led to it, if any."""
     extra = {name: value for name, value in vars(record).items() if name not in _USUAL}
     found: dict[str, Any] = {"message": _message(record), **extra}
+    if not _is_ours(record):
+        found = {"message": found["message"], "at": f"{record.module}:{record.lineno}"}
     if record.exc_info and record.exc_info[1] is not None:
-        found |= {"exception": _chain(record.exc_info[1]), "trace": _trace(record.exc_info[1])}
+        found |= {"exception": describe_error(record.exc_info[1]), "trace": _trace(record.exc_info[1])}
     return found
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message; of what is not ours the first line, behind which others show values."""
-    text = record.getMessage()
-    return text if _is_ours(record) else text.partition("\n")[0]
-
-
-def _chain(error: BaseException | None) -> str:
-    """An exception and those behind it, with their sentences where these are about the machine."""
-    told: list[str] = []
-    while error is not None:
-        told.append(_told(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "; from ".join(told)
-
-
-def _told(error: BaseException) -> str:
-    name = type(error).__name__
-    if isinstance(error, BaseExceptionGroup):
-        return f"{name} of {', '.join(map(_chain, error.exceptions))}"
-    return f"{name}: {error}" if isinstance(error, _SPEAK) else name
+    """The message; of what is not ours the first line and no values, and only of packages that are known."""
+    if _is_ours(record):
+        return record.getMessage()
+    return str(record.msg).partition("\n")[0] if record.name.partition(".")[0] in _KNOWN else _NOT_SHOWN
 
 
 def _trace(error: BaseException) -> list[str]:

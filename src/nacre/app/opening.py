@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import nacre
-from nacre.errors import Refused, StoreError
+from nacre.errors import Refused, StoreError, describe_error
 from nacre.history.live import RULES
 from nacre.sessions import Sessions
 from nacre.store.files import Files
@@ -80,7 +80,10 @@ def _brought_home(sessions: Sessions) -> list[str]:
     try:
         found = [migrated for migration in bring_home(store) for migrated in migration.report]
     except (StoreError, OSError) as error:
-        logger.warning("what was written without the store could not be brought in", extra={"error": str(error)})
+        logger.warning(
+            "what was written without the store could not be brought in",
+            extra={"error": describe_error(error)},
+        )
         return [f"what was written while the store could not be used is not in it yet: {error}"]
     finally:
         store.close()

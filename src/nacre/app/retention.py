@@ -22,7 +22,7 @@ from msgspec import Struct
 from nacre.app.running import App
 from nacre.config import Settings
 from nacre.entries import Past, parse_time
-from nacre.errors import ConfigError, Conflict, NacreError, SessionBusy, StoreError
+from nacre.errors import ConfigError, Conflict, NacreError, SessionBusy, StoreError, describe_error
 from nacre.history import live
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops
@@ -163,7 +163,10 @@ def _seen(place: Place) -> Act | None:
             since, size = parse_time(found.updated), found.size + header.cold
             return Act(act="archive", key=key, uid=header.uid, since=since, bytes=size)
     except (OSError, StoreError) as error:
-        logger.warning("a session cannot be read and is skipped", extra={"file": place.log, "error": str(error)})
+        logger.warning(
+            "a session cannot be read and is skipped",
+            extra={"file": place.log, "error": describe_error(error)},
+        )
         return None
 
 
@@ -348,6 +351,6 @@ def _is_kept(keeper: Keeper, act: Act) -> bool:
     try:
         keeper.do(act)
     except (NacreError, OSError) as error:
-        logger.info("retention skipped a session", extra={"session": act.key, "error": str(error)})
+        logger.info("retention skipped a session", extra={"session": act.key, "error": describe_error(error)})
         return False
     return True

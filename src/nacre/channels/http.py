@@ -26,6 +26,7 @@ class Refusal(Exception):
 
     def __init__(self, status: int, body: Mapping[str, Any], message: str, *, wait: float | None) -> None:
         super().__init__(f"answered {status}: {message}")
+        self.summary = f"answered {status}"
         self.status, self.body, self.wait = status, body, wait
 
 
@@ -56,9 +57,9 @@ class Api:
             ) as response:
                 return self._judged(response, await _read(response))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
-            raise Unsent(self._said("cannot be reached", error)) from None
+            raise Unsent("cannot be reached", said=self._reason(error)) from None
         except httpx2.HTTPError as error:
-            raise Lost(self._said("closed the connection", error)) from None
+            raise Lost("closed the connection", said=self._reason(error)) from None
 
     async def close(self) -> None:
         """Close every connection; twice is harmless, and a later request opens new ones."""
@@ -82,14 +83,14 @@ class Api:
     def _without_secret(self, text: str) -> str:
         return text.replace(self.secret, "…") if self.secret else text
 
-    def _said(self, what: str, error: Exception) -> str:
+    def _reason(self, error: Exception) -> str:
         reason = " ".join(str(error).split()) or type(error).__name__
-        return self._without_secret(f"{what} ({reason[:_LONGEST_REASON]})")
+        return self._without_secret(reason)[:_LONGEST_REASON]
 
     def _judged(self, response: httpx2.Response, content: bytes) -> dict[str, Any]:
         body = _object(content)
         if response.status_code >= _SERVERS_FAULT or (body is None and response.status_code < _REFUSED):
-            raise Lost(f"answered {response.status_code}without a usable body")
+            raise Lost(f"answered {response.status_code} without a usable body")
         if response.status_code >= _REFUSED:
             reason = " ".join(str((body or {}).get("error") or (body or {}).get("description") or "").split())
             message = self._without_secret(reason[:_LONGEST_REASON])

@@ -22,7 +22,7 @@ from nacre.channels.irc_people import People, Person
 from nacre.channels.lost import Absent, Attempts, Doubtful, Doubts, Gone, Lost, Patience
 from nacre.channels.table import needed, secret, variable
 from nacre.channels.waiting import Waiting
-from nacre.errors import ChannelError, ConfigError, NacreError
+from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
 
 __all__ = ["Config", "Irc", "Pace"]
 
@@ -193,7 +193,8 @@ class Irc:
                 await accept(arrived)
             except NacreError as error:
                 logger.warning(
-                    "a message cannot be accepted yet; retrying", extra={"channel": self.name, "reason": str(error)}
+                    "a message cannot be accepted yet; retrying",
+                    extra={"channel": self.name, "reason": describe_error(error)},
                 )
                 await attempts.wait()
                 continue
@@ -279,7 +280,7 @@ class Irc:
             except Lost as error:
                 logger.warning(
                     "connection to the IRC server lost; reconnecting",
-                    extra={"host": self._config.host, "reason": str(error)},
+                    extra={"host": self._config.host, "reason": describe_error(error)},
                 )
             if time.monotonic() - begun > _STEADY:
                 attempts.succeeded()
@@ -327,7 +328,7 @@ class Irc:
             with anyio.move_on_after(_CONNECT):
                 stream = await _connected(config, port)
         except OSError as error:
-            raise Lost(f"cannot be reached ({error})") from error
+            raise Lost("cannot be reached", said=str(error)) from error
         if stream is None:
             raise Lost(f"cannot be reached within {_CONNECT:g} seconds")
         try:

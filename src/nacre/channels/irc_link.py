@@ -326,7 +326,7 @@ class Link:
         # Some servers have no better word for a wrong password.
         if not self.registered.is_set() and "password" in reason.lower():
             raise ConfigError(f"{self._config.host} refuses the password: see channels.irc.password_file")
-        raise Lost(f"closed the connection: {reason}")
+        raise Lost("closed the connection", said=reason)
 
     def _note(self, line: Line) -> None:
         if line.command == "464" or line.command in _SASL_FAILED:
@@ -382,4 +382,4 @@ async def _alive(doing: Awaitable[bytes | None]) -> bytes:
     try:
         return await doing or b""
     except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
-        raise Lost(f"closed the connection ({str(error) or 'without a reason'})") from error
+        raise Lost("closed the connection", said=str(error) or "without a reason") from error

@@ -15,7 +15,14 @@ _REMEMBERED = 1000
 
 
 class Lost(Exception):
-    """The server cannot be reached, or hung up, or makes no sense; a later attempt may succeed."""
+    """The server cannot be reached, or hung up, or makes no sense; a later attempt may succeed.
+
+    What the server `said` of it may repeat what it was told: no log has it.
+    """
+
+    def __init__(self, message: str, *, said: str = "") -> None:
+        super().__init__(f"{message} ({said})" if said else message)
+        self.summary = message
 
 
 class Unsent(Lost):

@@ -21,7 +21,7 @@ from nacre.channels.matrix_events import Event, Room, answer, batch, events, sai
 from nacre.channels.pieces import split, utf8
 from nacre.channels.position import Position
 from nacre.channels.table import address, needed, secret, variable
-from nacre.errors import ChannelError, ConfigError, NacreError
+from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +89,14 @@ class Matrix:
                 await self._follow(accept, attempts)
             except Refusal as refusal:
                 self._judge(refusal)
-                logger.warning("the Matrix server rejected a request; retrying", extra={"reason": str(refusal)})
+                logger.warning(
+                    "the Matrix server rejected a request; retrying",
+                    extra={"reason": describe_error(refusal)},
+                )
             except ConfigError:
                 raise
             except (Lost, NacreError, OSError) as error:
-                logger.warning("connection to Matrix lost; reconnecting", extra={"reason": str(error)})
+                logger.warning("connection to Matrix lost; reconnecting", extra={"reason": describe_error(error)})
             self.is_up = False
             await attempts.wait()
 
@@ -253,7 +256,7 @@ class Matrix:
         except Refusal as refusal:
             if refusal.status in {_UNAUTHORIZED, _TOO_MANY}:
                 raise
-            logger.warning("a Matrix room cannot be joined", extra={"chat": room, "reason": str(refusal)})
+            logger.warning("a Matrix room cannot be joined", extra={"chat": room, "reason": describe_error(refusal)})
 
     async def _is_crowded(self, room: str) -> bool:
         """Whether there are others beside the bot and one person; there, only what is said to the bot is for it."""
@@ -271,7 +274,7 @@ class Matrix:
         except Refusal as refusal:
             if refusal.status in {_UNAUTHORIZED, _TOO_MANY}:
                 raise
-            logger.warning("a Matrix room cannot be read", extra={"chat": room, "reason": str(refusal)})
+            logger.warning("a Matrix room cannot be read", extra={"chat": room, "reason": describe_error(refusal)})
             return {}
 
     async def _keep(self, since: str, invited: Mapping[str, str] | None = None) -> None:
@@ -291,7 +294,7 @@ class Matrix:
         except ChannelError as error:
             logger.warning(
                 "the notice about an encrypted Matrix room could not be sent",
-                extra={"chat": room, "reason": str(error)},
+                extra={"chat": room, "reason": describe_error(error)},
             )
         self._told.add(room)
 
@@ -330,7 +333,7 @@ class Matrix:
             path = f"/rooms/{quote(room, safe='')}/typing/{quote(self._me, safe='')}"
             await self._ask("PUT", path, body, patience=_BRIEFLY)
         except (Lost, Refusal) as error:
-            logger.debug("a typing notice was not accepted", extra={"reason": str(error)})
+            logger.debug("a typing notice was not accepted", extra={"reason": describe_error(error)})
 
     async def _ask(
         self,

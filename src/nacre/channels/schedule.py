@@ -19,7 +19,7 @@ from nacre.channels.cron import Cron, Every, cron, interval
 from nacre.channels.lost import Attempts, Gone, Patience
 from nacre.channels.position import Position
 from nacre.channels.table import parsed
-from nacre.errors import ConfigError, NacreError
+from nacre.errors import ConfigError, NacreError, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Schedule:
             except ConfigError:
                 raise
             except (NacreError, OSError) as error:
-                logger.warning("a schedule was interrupted; retrying", extra={"reason": str(error)})
+                logger.warning("a schedule was interrupted; retrying", extra={"reason": describe_error(error)})
                 await attempts.wait()
             await self._clock.sleep(self._nap())
 

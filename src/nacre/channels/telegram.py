@@ -20,7 +20,7 @@ from nacre.channels.pieces import FENCE_ROOM, fenced, split, utf16
 from nacre.channels.position import Position
 from nacre.channels.table import address, needed, secret, variable
 from nacre.channels.telegram_text import Bot, Update, marked_up, updates, words
-from nacre.errors import ChannelError, ConfigError, NacreError
+from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -81,13 +81,13 @@ class Telegram:
             except Refusal as refusal:
                 if refusal.status in _UNKNOWN:
                     raise ConfigError(f"{self._config.address} rejects the token of channels.{self.name}") from None
-                logger.warning("Telegram rejected a request; retrying", extra={"reason": str(refusal)})
+                logger.warning("Telegram rejected a request; retrying", extra={"reason": describe_error(refusal)})
                 self.is_up = False
                 await self._patience.sleep(_asked_wait(refusal))
             except ConfigError:
                 raise
             except (Lost, NacreError, OSError) as error:
-                logger.warning("connection to Telegram lost; reconnecting", extra={"reason": str(error)})
+                logger.warning("connection to Telegram lost; reconnecting", extra={"reason": describe_error(error)})
                 self.is_up = False
             await attempts.wait()
 

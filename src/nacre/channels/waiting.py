@@ -12,6 +12,7 @@ import anyio
 import msgspec
 
 from nacre.channels.channel import Arrived
+from nacre.errors import describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,8 @@ class Waiting:
             _append(self._path, msgspec.json.encode(arrived) + b"\n")
         except OSError as error:
             logger.warning(
-                "waiting messages cannot be written to disk", extra={"file": str(self._path), "reason": str(error)}
+                "waiting messages cannot be written to disk",
+                extra={"file": str(self._path), "reason": describe_error(error)},
             )
 
     async def first(self) -> Arrived:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nacre.cli.output import Out
 from nacre.cli.text import clean, several
-from nacre.errors import StoreError
+from nacre.errors import StoreError, describe_error
 
 if TYPE_CHECKING:
     from nacre.entries import Entry
@@ -37,7 +37,7 @@ def _entries(sessions: Sessions) -> list[Entry]:
     try:
         return sessions.records(_MEMORY)
     except (OSError, StoreError) as error:
-        logger.warning("memory cannot be read", extra={"error": str(error)})
+        logger.warning("memory cannot be read", extra={"error": describe_error(error)})
         return []
 
 

@@ -16,7 +16,7 @@ from nacre.cli.failures import OK, Failure, alone
 from nacre.cli.output import Out
 from nacre.cli.place import root_of
 from nacre.config import PREFIX, is_prefix
-from nacre.errors import install_command
+from nacre.errors import describe_error, install_command
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -214,7 +214,7 @@ async def _reload(agents: Agents) -> None:
     try:
         changed = await agents.change(load())
     except ConfigError as error:
-        logger.warning("the configuration is not valid; nothing was changed", extra={"reason": str(error)})
+        logger.warning("the configuration is not valid; nothing was changed", extra={"reason": describe_error(error)})
     except Exception:
         # A channel of another package may raise anything for its table; those who are being served must not notice.
         logger.exception("the configuration is not valid; nothing was changed")

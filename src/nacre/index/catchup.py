@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from nacre.errors import StoreError
+from nacre.errors import StoreError, describe_error
 from nacre.index import listing
 from nacre.index.intake import Gone, Intake, Progress, opened
 from nacre.index.listing import DELETED, FOLDERS, SESSION, Look, Stat, inspect, place_of
@@ -125,7 +125,7 @@ class CatchUp:
         try:
             return self._marks.take(position)
         except OSError as error:
-            logger.info("marks cannot be read; all logs are compared", extra={"error": str(error)})
+            logger.info("marks cannot be read; all logs are compared", extra={"error": describe_error(error)})
             return Taken(set(), Position(), is_whole=False)
 
     def _is_small(self, connection: sqlite3.Connection) -> bool:
@@ -354,7 +354,7 @@ class _Pass:
         except Gone:
             self.met_another = True
         except (OSError, StoreError) as error:
-            logger.warning("a session cannot be searched", extra={"file": path, "error": str(error)})
+            logger.warning("a session cannot be searched", extra={"file": path, "error": describe_error(error)})
             self._chunk.write()
             erase_text(self._connection, log)
 

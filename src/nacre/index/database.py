@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from nacre.errors import StoreError
+from nacre.errors import StoreError, describe_error
 from nacre.index.location import FILE, VERSION, is_own
 from nacre.index.matching import holds
 from nacre.index.text import grams_of, words_of
@@ -130,7 +130,10 @@ class Database:
                 raise
             except Exception as error:  # noqa: BLE001 - in a damaged database our own values may be anything
                 if is_away(error):
-                    logger.info("the index is not available", extra={"index": self._path, "error": str(error)})
+                    logger.info(
+                        "the index is not available",
+                        extra={"index": self._path, "error": describe_error(error)},
+                    )
                     break
                 self._discard(error)
             else:
@@ -153,7 +156,7 @@ class Database:
             for connection in connections:
                 work(connection)
         except Exception as error:  # noqa: BLE001 - the same
-            logger.info("the index was not changed", extra={"index": self._path, "error": str(error)})
+            logger.info("the index was not changed", extra={"index": self._path, "error": describe_error(error)})
 
     def close(self) -> None:
         """Let go; the next call opens it again."""
@@ -188,7 +191,7 @@ class Database:
 
     def _discard(self, error: BaseException) -> None:
         """Throw a broken index away, unless another process has done so already."""
-        logger.warning("a broken index is rebuilt", extra={"index": self._path, "error": str(error)})
+        logger.warning("a broken index is rebuilt", extra={"index": self._path, "error": describe_error(error)})
         identity = self._identity
         self._close_disk()
         if identity == _identity(self._path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nacre.entries import parse_time
-from nacre.errors import LogDamaged, StoreError
+from nacre.errors import LogDamaged, StoreError, describe_error
 from nacre.history import live
 from nacre.history.overview import overview, when_updated
 from nacre.history.paging import LARGEST, sortable
@@ -138,7 +138,7 @@ def inspect(ops: Ops, root: str, path: str, look: Look) -> None:
     except FileNotFoundError:
         look.gone.append(path)
     except (OSError, StoreError) as error:
-        logger.warning("a session cannot be listed", extra={"file": path, "error": str(error)})
+        logger.warning("a session cannot be listed", extra={"file": path, "error": describe_error(error)})
         look.gone.append(path)
         look.unsettled.append(path)
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.entries import Message, plain, say, timestamp
-from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError
+from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError, describe_error
 from nacre.legacy.documents import META, Base, Legacy, Unreadable, spelled
 from nacre.legacy.messages import to_earlier
 from nacre.legacy.sources import Source, free_path, read, sources
@@ -215,7 +215,10 @@ class SessionManager:
         try:
             legacy = read(self._ops, source)
         except (Unreadable, OSError) as error:
-            logger.warning("a session's document cannot be read", extra={"file": source.path, "error": str(error)})
+            logger.warning(
+                "a session's document cannot be read",
+                extra={"file": source.path, "error": describe_error(error)},
+            )
             return
         if legacy is None:
             return

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from nacre.entries import Note, Past, Unit, timestamp
-from nacre.errors import Conflict, LogDamaged, Refused, StoreError
+from nacre.errors import Conflict, LogDamaged, Refused, StoreError, describe_error
 from nacre.history import live
 from nacre.legacy.continuation import holds, knows, rests_in
 from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
@@ -272,7 +272,10 @@ class _Walk:
                     self._store.take_in(place.key)
         except StoreError as error:
             if len(places) == 1:
-                logger.warning("a log could not be renamed", extra={"file": places[0].plain, "error": str(error)})
+                logger.warning(
+                    "a log could not be renamed",
+                    extra={"file": places[0].plain, "error": describe_error(error)},
+                )
                 return
             for place in places:
                 self._rename([place])
@@ -381,7 +384,7 @@ class _Walk:
             if any(src.get("file") == file and src.get("meta") == digest for src in told):
                 self._finish(folder, name, name)
         except (OSError, StoreError) as error:
-            logger.warning("metadata could not be renamed", extra={"file": path, "error": str(error)})
+            logger.warning("metadata could not be renamed", extra={"file": path, "error": describe_error(error)})
 
 
 @contextmanager

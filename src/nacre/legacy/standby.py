@@ -7,7 +7,7 @@ import os
 from datetime import UTC, datetime
 
 from nacre.entries import parse_time
-from nacre.errors import StoreError
+from nacre.errors import StoreError, describe_error
 from nacre.history import live
 from nacre.legacy.documents import Unreadable
 from nacre.legacy.manager import Seen, Session, SessionManager, session_of
@@ -29,7 +29,7 @@ def fallback(
     """
     logger.warning(
         "the store cannot be used; until it can, sessions are stored as JSON documents",
-        extra={"directory": place or os.fspath(directory), "error": str(error)},
+        extra={"directory": place or os.fspath(directory), "error": describe_error(error)},
     )
     return documents(directory, place=place, ops=ops)
 
@@ -44,7 +44,10 @@ def _logs(ops: Ops, root: str) -> Logs | None:
     try:
         return Logs(ops, root)
     except StoreError as error:
-        logger.warning("the sessions of the store cannot be read", extra={"directory": root, "error": str(error)})
+        logger.warning(
+            "the sessions of the store cannot be read",
+            extra={"directory": root, "error": describe_error(error)},
+        )
         return None
 
 
@@ -60,7 +63,10 @@ class Logs:
                 try:
                     legacy = read(ops, source)
                 except (Unreadable, OSError) as error:
-                    logger.warning("a session cannot be read", extra={"file": source.path, "error": str(error)})
+                    logger.warning(
+                        "a session cannot be read",
+                        extra={"file": source.path, "error": describe_error(error)},
+                    )
                     continue
                 if legacy is not None:
                     self._earlier[legacy.key] = session_of(legacy, datetime.now(UTC))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from nacre.errors import describe_error
 from nacre.memory import pages
 from nacre.memory.folder import Base, Folder, Sign
 from nacre.memory.ledger import Ledger
@@ -43,7 +44,7 @@ class Desk:
             except OSError as error:
                 if must:
                     raise
-                logger.warning("a page of memory was not changed", extra={"page": page, "error": str(error)})
+                logger.warning("a page of memory was not changed", extra={"page": page, "error": describe_error(error)})
 
     def view(self) -> State:
         """The state as it will be once the edits of the facts are taken in; nothing is written."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nacre.agent.ports import Event, Provider
 from nacre.entries import Message
-from nacre.errors import Conflict, ContextOverflow, NacreError
+from nacre.errors import Conflict, ContextOverflow, NacreError, describe_error
 from nacre.history.tokens import estimate
 from nacre.keys import is_internal
 from nacre.log.ops import Ops
@@ -160,8 +160,7 @@ class Memory:
             return Learned()
         except Exception as error:  # noqa: BLE001 - a provider is anybody's code: memory goes on without it
             self._failures[turn.id] += 1
-            reason = str(error) or type(error).__name__
-            logger.warning("memory skipped a turn for now", extra={"key": turn.key, "error": reason})
+            logger.warning("memory skipped a turn for now", extra={"key": turn.key, "error": describe_error(error)})
             return Learned() if self._failures[turn.id] >= _TRIES else None
         return learning.understood(reply.message.content)
 

@@ -112,7 +112,9 @@ class Wire:
 
         with anyio.move_on_after(self._patience.whole):
             return await self._insist(send, emit=emit, attempts=self._patience.attempts)
-        raise ProviderError(f"{self.where} did not finish its answer within {self._patience.whole:g} seconds")
+        late = ProviderError(f"{self.where} did not finish its answer within {self._patience.whole:g} seconds")
+        late.summary = str(late)
+        raise late
 
     async def fetch(self, path: str, body: Mapping[str, Any] | None = None, *, attempts: int = 1) -> Any:
         """Get a JSON value; a body makes it a POST."""
@@ -137,7 +139,7 @@ class Wire:
             finally:
                 await response.aclose()
         except Failure as failure:
-            raise self._final(failure) or failure.error(self.sentence(failure)) from failure
+            raise self._summed_up(self._final(failure) or failure.error(self.sentence(failure)), failure) from failure
 
     async def close(self) -> None:
         """Close every connection; twice is harmless, and a later request opens new ones."""
@@ -158,7 +160,7 @@ class Wire:
                 again = failure.again and not heard.anything and attempt < attempts
                 if final is not None or not again or wait > self._patience.longest_wait:
                     kind = ProviderError if heard.anything else failure.error
-                    raise final or kind(self.sentence(failure)) from failure
+                    raise self._summed_up(final or kind(self.sentence(failure)), failure) from failure
                 emit(Notice(f"{self.sentence(failure)}; asking again in {wait:.1f} seconds"))
                 await self._patience.sleep(wait)
         raise AssertionError  # the loop has no end
@@ -169,6 +171,12 @@ class Wire:
         failure.args = (self._clean(failure.message),)
         overflow = ContextOverflow(self.sentence(failure)) if failure.overflow else None
         return self._judge(failure) or overflow
+
+    def _summed_up(self, error: ProviderError, failure: Failure) -> ProviderError:
+        """The same error, with what a log may say of it: nothing that the server said, which may repeat the request."""
+        said = f"answered {failure.status}" if failure.status else "failed"
+        error.summary = f"{self.where} {'cannot be reached' if failure.kind == 'unreachable' else said}"
+        return error
 
     def sentence(self, failure: Failure) -> str:
         """Say what failed, for a person."""

@@ -30,7 +30,16 @@ from nacre.entries import (
     Unit,
     describe_quarantine,
 )
-from nacre.errors import Conflict, DurabilityUnknown, LogDamaged, Refused, SessionBusy, SessionNotFound, StoreError
+from nacre.errors import (
+    Conflict,
+    DurabilityUnknown,
+    LogDamaged,
+    Refused,
+    SessionBusy,
+    SessionNotFound,
+    StoreError,
+    describe_error,
+)
 from nacre.log.commit import Pending
 from nacre.log.file import LogFile
 from nacre.log.forking import unshare
@@ -147,7 +156,7 @@ class Files:
                         key = _key(place, found.past)
                         yield Listed(key, found.past, header.created, found.updated, size, archived)
             except (OSError, StoreError) as error:
-                logger.warning("a session cannot be listed", extra={"file": place.log, "error": str(error)})
+                logger.warning("a session cannot be listed", extra={"file": place.log, "error": describe_error(error)})
 
     def move(self, key: str, *, archive: bool) -> None:
         place = Place.of(self._root, key)
@@ -518,7 +527,7 @@ class Files:
                     # Whoever deletes it is at it, or has finished.
                     logger.debug("a deletion is being finished", extra={"file": places[at].log})
                 except StoreError as error:
-                    logger.warning("a deletion was not finished", extra={"error": str(error)})
+                    logger.warning("a deletion was not finished", extra={"error": describe_error(error)})
                 return places[at + 1 :]
         return places
 
@@ -644,7 +653,10 @@ class Files:
         try:
             self._repaired(place, wait=False)
         except StoreError as error:
-            logger.warning("a damaged log could not be repaired", extra={"file": place.log, "error": str(error)})
+            logger.warning(
+                "a damaged log could not be repaired",
+                extra={"file": place.log, "error": describe_error(error)},
+            )
             return False
         return True
 

@@ -18,7 +18,7 @@ from nacre.channels.attachments import content
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.ports import About, App, Desk, Draft, Footer, Reader
 from nacre.entries import Message
-from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped
+from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped, describe_error
 from nacre.history.earlier import is_final
 from nacre.history.text import first_text, text_of
 from nacre.sessions import Sessions
@@ -240,7 +240,7 @@ class Talk:
                     self.reader.refresh()
             except NacreError as error:
                 # The title made of the first words stays.
-                logger.info("no title was generated", extra={"error": str(error)})
+                logger.info("no title was generated", extra={"error": describe_error(error)})
 
     def _over(self) -> None:
         self._turns -= 1
