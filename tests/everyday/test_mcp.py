@@ -56,6 +56,19 @@ def test_where_the_folder_is_not_trusted_no_server_is_started(person: Person, pr
     assert not (person.home / "notes").exists()
 
 
+def test_tokens_of_servers_are_hidden_from_tools_where_the_folder_has_the_store(person: Person) -> None:
+    above = person.trust(person.folder(".local/share"))
+    tokens = person.store / "mcp/desk~1.json"
+    tokens.parent.mkdir(parents=True)
+    tokens.write_text('{"tokens": {"access_token": "canary"}}')
+    path = str(tokens.relative_to(above))
+    for call in (Call("read_file", {"path": path}), Call("shell", {"command": f"cat {path}"})):
+        person.model.answer = calling(call)
+        done = person.nacre("chat", "--allow", "shell", "look", at=above)
+        assert "Result: " in done.out, done
+    assert "canary" not in str([request.body for request in person.model.chats])
+
+
 def test_tools_that_a_server_adds_are_there_in_the_same_turn(person: Person, project: Path) -> None:
     def answer(request: Request) -> Reply:
         if "small_grown" in request.tools:
