@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -91,14 +90,25 @@ def test_a_session_keeps_the_form_with_the_words_and_only_the_answer_that_has_it
     assert words.extra["terms"]["form"]["name"] == "city"
 
 
-def test_a_turn_that_is_resumed_keeps_to_its_form(server: Serve, root: Path) -> None:
+def test_a_turn_that_is_resumed_keeps_to_its_form(server: Serve) -> None:
     site = server(RateLimited("later"), "Oslo.", OSLO)
     with client(site) as ask:
-        said: Any = {"model": "nacre", "messages": HELLO, "extra_body": {"session_id": "s"}}
+        said: Any = {"model": "nacre", "messages": HELLO, "extra_body": {"session_id": "s"}, "response_format": SCHEMA}
         with pytest.raises(openai.RateLimitError):
-            ask.chat.completions.create(**said, response_format=SCHEMA)
+            ask.chat.completions.create(**said)
         answer = ask.chat.completions.create(**said)
     assert answer.choices[0].message.content == OSLO
+    assert site.said("api::s::") == [("user", "hello"), ("assistant", OSLO)]
+
+
+def test_the_same_words_in_another_form_are_not_answered_in_the_first(server: Serve) -> None:
+    site = server(*["Oslo."] * 3, '{"a": 1}')
+    with client(site) as ask:
+        said: Any = {"model": "nacre", "messages": HELLO, "extra_body": {"session_id": "s"}}
+        with pytest.raises(openai.UnprocessableEntityError):
+            ask.chat.completions.create(**said, response_format=SCHEMA)
+        answer = ask.chat.completions.create(**said, response_format={"type": "json_object"})
+    assert answer.choices[0].message.content == '{"a": 1}'
 
 
 @pytest.mark.parametrize("session", [{}, {"session_id": "s"}], ids=["no session", "a session"])

@@ -22,7 +22,7 @@ from nacre.agent.fitting import Material, fit
 from nacre.agent.loop import run_turn
 from nacre.agent.ports import Called, Context, Emit, Entry, Reply, Spec, Text, Thought, Turn, Usage
 from nacre.agent.terms import NONE as NO_TERMS
-from nacre.agent.terms import TERMS, Form, Terms, with_terms
+from nacre.agent.terms import TERMS, Form, Terms, terms_of, with_terms
 from nacre.app import App
 from nacre.app.forms import check_schema
 from nacre.channels.channel import Arrived, key_of
@@ -301,7 +301,9 @@ def _known(app: App, asked: Asked) -> tuple[reading.Stand, Message | None]:
 async def _in_session(app: App, asked: Asked, stand: reading.Stand, emit: Emit) -> Answer:
     """The agent, in a session: it gets the newest words only, and has the rest itself."""
     words = asked.messages[-1]
-    if is_waiting(stand, id=asked.id, words=words):
+    # The same words in another form are new: the turn that waits would answer in the form that it was begun with.
+    is_same = bool(asked.id) or terms_of(stand.messages) == asked.terms
+    if is_same and is_waiting(stand, id=asked.id, words=words):
         answer = await app.kernel.resume(asked.key, emit=emit)
     else:
         extra = {name: words.extra[name] for name in KEPT if name in words.extra}
