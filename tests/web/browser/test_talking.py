@@ -224,3 +224,4 @@ def test_a_proxy_whose_server_is_away_is_told_in_plain_words_and_nothing_is_lost
         page.unroute("**/turn/*")
         page.press("#say textarea", "Enter")
         page.wait_for_selector("article >> text=Here I am.")
+        page.close()

@@ -81,8 +81,8 @@ let sideWanted = 0;
 const drawSide = async () => {
   const wanted = ++sideWanted;
   const here = main ? main.dataset.key : "";
-  const answer = await fetch(at(side.dataset.side, new URLSearchParams({text: sideSearch.value.trim(), here})));
-  if (answer.ok && wanted === sideWanted) side.replaceChildren(parsed(await answer.text()));
+  const answer = await fetch(at(side.dataset.side, new URLSearchParams({text: sideSearch.value.trim(), here}))).catch(() => null);
+  if (answer?.ok && wanted === sideWanted) side.replaceChildren(parsed(await answer.text()));
 };
 let sideTimer = 0;
 sideSearch?.addEventListener("input", () => { clearTimeout(sideTimer); sideTimer = setTimeout(drawSide, 120); });
