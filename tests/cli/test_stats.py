@@ -133,3 +133,17 @@ def test_hostile_names_stay_names(nacre: Nacre) -> None:
 def test_an_empty_store_has_nothing_to_count(nacre: Nacre) -> None:
     code, out, _ = nacre("sessions", "stats")
     assert (code, out) == (0, "0 sessions · 0 messages\n")
+
+
+def test_what_is_in_quarantine_is_said_not_to_be_counted(nacre: Nacre) -> None:
+    nacre.fill("one", *(f"k{at}" for at in range(6)))
+    for key in ("one", *(f"k{at}" for at in range(6))):
+        nacre.damage(key)
+        nacre("sessions", "repair", key)
+    told = nacre("sessions", "stats")
+    assert told.err.count("not counted: ") == 5
+    assert "… and 2 more sessions: `nacre sessions quarantine`" in told.err
+    assert "quarantine show one" in nacre("sessions", "stats", "one").err
+    assert "quarantined" in nacre("sessions", "stats", "--json").json
+    nacre("sessions", "quarantine", "discard", "one", "--yes")
+    assert "not counted" not in nacre("sessions", "stats", "one").err

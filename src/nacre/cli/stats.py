@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from nacre.config import load
 from nacre.entries import Message, Past, Record, time_of
 from nacre.render.bars import bars
 from nacre.render.prices import Prices, money
+from nacre.render.quarantine import Notice, notices
 from nacre.render.text import count
 from nacre.render.usage import Usage, request_of, text_of, usage_of
 
@@ -42,6 +43,7 @@ _GLANCE = ("day", "model", "session")
 _MOST_ROWS = 15
 _WIDEST = 100
 _MOST_GAPS = 400
+_MOST_NAMED = 5
 
 
 def add(parser: ArgumentParser) -> None:
@@ -60,11 +62,16 @@ def run(args: Namespace, out: Out) -> int:
             for key in keys:
                 backend(sessions).generations(key, lambda life, key=key: tally.read(key, life.past))  # type: ignore[misc]
                 step(1)
+        aside = {key: found for key, found in notices(sessions.quarantine()).items() if key in keys}
     chosen = (args.by,) if args.by else _GLANCE
     if out.json:
-        _print_json(out, tally, chosen)
+        _print_json(out, tally, chosen, aside)
     else:
         _print(out, tally, chosen, is_ascii=args.ascii or not _is_utf8())
+    for key, notice in list(aside.items())[:_MOST_NAMED]:
+        out.note(f"not counted: {clean(key)}: {notice.text}: `{clean(notice.command)}`")
+    if len(aside) > _MOST_NAMED:
+        out.note(f"… and {several(len(aside) - _MOST_NAMED, 'more session')}: `nacre sessions quarantine`")
     return OK
 
 
@@ -169,13 +176,15 @@ def _day(moment: datetime) -> str:
 # ---- how it is shown
 
 
-def _print_json(out: Out, tally: Tally, chosen: Sequence[str]) -> None:
+def _print_json(out: Out, tally: Tally, chosen: Sequence[str], aside: Mapping[str, Notice]) -> None:
     tables = {sort: [_row(sort, name, found) for name, found in _sorted(tally, sort)] for sort in chosen}
     if out.jsonl:
         out.listing(row for rows in tables.values() for row in rows)
         return
     sessions = len(tally.by["session"])
-    out.document({"schema_version": 1, "sessions": sessions, **tally.total.to_mapping("messages"), "by": tables})
+    missing = sum(notice.records for notice in aside.values())
+    document = {"schema_version": 1, "sessions": sessions, **tally.total.to_mapping("messages"), "quarantined": missing}
+    out.document({**document, "by": tables})
 
 
 def _row(sort: str, name: str, found: Count) -> dict[str, Any]:
