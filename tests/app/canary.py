@@ -33,9 +33,11 @@ TOOLS: dict[str, dict[str, Any]] = {
     "small_die": {"x": CANARY},
     f"{CANARY}_tool": {"x": CANARY},
 }
-FAULTS = ("plain", "refuse", "fail", "page", "cut", "inline", "empty", "badargs", "long", "late")
+FAULTS = ("plain", "refuse", "fail", "page", "cut", "inline", "empty", "badargs", "late")
 WAYS = (*FAULTS, *TOOLS)
 """What the model does when it is told `say:WAY`."""
+LAST = "long"
+"""The same, after all others: from then on the model is taken for one that can be shown little."""
 
 
 # ---- the model's server
@@ -72,7 +74,8 @@ class Model(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        asked = json.dumps(body["messages"])
+        # Reasons are cut: what is quoted is the end, in which the word is.
+        asked = json.dumps(body["messages"])[-150:]
         last = body["messages"][-1]
         if "tools" not in body:
             self._beside(asked)
@@ -85,11 +88,17 @@ class Model(BaseHTTPRequestHandler):
 
     def _beside(self, asked: str) -> None:
         """Summaries, memory and titles: nothing that can be used, with the conversation in it."""
-        match next(Model.beside) % 3:
+        match next(Model.beside) % 6:
             case 0:
-                self._refuse(400, asked)
+                self._refuse(400, f"{CANARY} {asked}")
             case 1:
-                self._stream(text(f"I will not. {asked}"))
+                self._stream(text(CANARY))
+            case 2:
+                self._stream(text(f"{CANARY} " * 100))
+            case 3:
+                self._answer(200, f"<html><body>{CANARY} {asked}</body></html>".encode())
+            case 4:
+                self._stream(text(f"I will not. {CANARY} {asked}"))
             case _:
                 self._stream(text(json.dumps({"line": CANARY, "facts": [CANARY, {"subject": CANARY}]})))
 
@@ -116,7 +125,7 @@ class Model(BaseHTTPRequestHandler):
             case _ if way in TOOLS:
                 self._stream(calls(way, json.dumps(TOOLS[way])))
             case _:
-                self._stream(text(f"so you say {asked[-200:]}"))
+                self._stream(text(f"so you say {asked}"))
 
     def _refuse(self, status: int, said: str) -> None:
         self._answer(status, json.dumps({"error": {"message": f"cannot take {said}"}}).encode())
