@@ -13,6 +13,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import anyio
 import pytest
@@ -60,9 +62,22 @@ def called(desk: Site, folder: Path, **changes: Any) -> str:
     return anyio.run(say, Server(Config(name="desk", url=desk.url, **changes), login=login_from(folder)))
 
 
-async def agree(page: str) -> None:
-    """Do what a browser does whose user agrees."""
-    await anyio.to_thread.run_sync(lambda: urllib.request.urlopen(page).read())  # noqa: S310 - loopback
+async def agree(page: str) -> int:
+    """Do what a browser does whose user agrees; gives the status of where it ends."""
+
+    def visit() -> int:
+        try:
+            with urllib.request.urlopen(page) as answer:  # noqa: S310 - loopback
+                return int(answer.status)
+        except HTTPError as error:
+            with error:
+                return error.code
+
+    return await anyio.to_thread.run_sync(visit)
+
+
+async def show(page: str) -> None:
+    assert await agree(page) == 200
 
 
 def logged_in(desk: Site, folder: Path) -> TokenFile:
@@ -70,7 +85,7 @@ def logged_in(desk: Site, folder: Path) -> TokenFile:
     file = TokenFile(folder, config)
 
     async def enter() -> tuple[bool, list[str]]:
-        return await log_in(config, file, show=agree)
+        return await log_in(config, file, show=show)
 
     assert anyio.run(enter) == (True, ["desk_say"])
     return file
@@ -109,6 +124,33 @@ def test_tokens_of_a_login_are_private_and_used_until_they_are_erased(desk: Site
     assert (file.erase(), file.erase()) == (True, False)
     with pytest.raises(LoginNeeded):
         called(desk, tmp_path / "mcp")
+
+
+def back(page: str, **query: str) -> str:
+    """The address that a page leads back to, with a query."""
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(page).query).items()}
+    return f"{asked['redirect_uri']}?{urlencode({'state': asked['state'], **query})}"
+
+
+def test_a_user_who_refuses_is_told_what_the_server_says(desk: Site, tmp_path: Path) -> None:
+    async def refuse(page: str) -> None:
+        await agree(back(page, error="access_denied", error_description="not \x1b[31mtoday"))
+
+    config = Config(name="desk", url=desk.url)
+    with pytest.raises(ToolError, match=r"the server refused: not \\x1b\[31mtoday"):
+        anyio.run(lambda: log_in(config, TokenFile(tmp_path, config), show=refuse))
+
+
+def test_what_does_not_come_from_the_page_of_the_login_is_ignored(desk: Site, tmp_path: Path) -> None:
+    async def attack(page: str) -> None:
+        missing = back(page, code="evil").replace("state", "x")
+        for address in (back(page, code="evil", state="wrong"), back(page), missing):
+            assert await agree(address) == 404
+        await agree(page)
+
+    config = Config(name="desk", url=desk.url)
+    is_done, _ = anyio.run(lambda: log_in(config, TokenFile(tmp_path, config), show=attack))
+    assert is_done
 
 
 def test_tokens_that_expired_are_refreshed_where_they_came_from(desk: Site, tmp_path: Path) -> None:

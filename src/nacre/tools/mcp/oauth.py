@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from secrets import compare_digest
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
@@ -33,6 +34,7 @@ from nacre.errors import ToolError
 from nacre.tools.mcp.config import Config
 from nacre.tools.mcp.server import Forgotten, LoginNeeded, Server, Servers
 from nacre.tools.mcp.tokens import TokenFile
+from nacre.tools.output import harmless
 
 _SECONDS_FOR_A_PERSON = 600
 _LONGEST_REQUEST = 16_384
@@ -79,6 +81,7 @@ class Interactive:
         self._port = port or config.callback_port
         self._result: AuthorizationCodeResult | ToolError | None = None
         self._answered = anyio.Event()
+        self._state = ""
         self._storage: _Storage | None = None
 
     @property
@@ -122,6 +125,7 @@ class Interactive:
     async def _lead(self, address: str) -> None:
         """Lead the user to the page, and ask for what was wanted when nobody was there as well."""
         self._answered, self._result = anyio.Event(), None
+        self._state = parse_qs(urlsplit(address).query)["state"][0]
         wanted = self._file.read().wanted or self._config.scope
         if wanted:
             parts = urlsplit(address)
@@ -138,7 +142,7 @@ class Interactive:
         raise self._result or ToolError("nobody logged in: the page did not lead back here in time")
 
     async def _hear(self, stream: SocketStream) -> None:
-        """Read what the browser brings back; anything else than our page is answered with nothing."""
+        """Read what the browser brings back; what does not come from our page is answered with nothing."""
         async with stream:
             with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.move_on_after(10):
                 data = b""
@@ -146,7 +150,8 @@ class Interactive:
                     data += await stream.receive()
                 target = data.split(b" ", 2)[1].decode(errors="replace") if data.startswith(b"GET /") else ""
                 path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
-                is_answer = path == "/callback" and bool(query.keys() & {"code", "error"})
+                is_ours = compare_digest(query.get("state", [""])[0].encode(), self._state.encode())
+                is_answer = path == "/callback" and is_ours and bool(query.keys() & {"code", "error"})
                 status = b"200 OK" if is_answer else b"404 Not Found"
                 body = _PAGE if is_answer else b""
                 head = b"content-type: text/html\r\nreferrer-policy: no-referrer\r\nconnection: close\r\n"
@@ -157,7 +162,7 @@ class Interactive:
     def _take(self, query: dict[str, list[str]]) -> None:
         if "error" in query:
             said = query.get("error_description") or query["error"]
-            self._result = ToolError(f"the server refused: {said[0][:300]}")
+            self._result = ToolError(f"the server refused: {harmless(said[0])[:300]}")
         else:
             first = {name: values[0] for name, values in query.items()}
             self._result = AuthorizationCodeResult(code=first["code"], state=first.get("state"), iss=first.get("iss"))
