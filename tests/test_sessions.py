@@ -284,8 +284,8 @@ class Index:
         self._infos = infos
         self.told: list[str] = []
 
-    def search(self, query: str, *, limit: int, internal: bool, **_: object) -> list[Hit]:
-        return [Hit(key="k", n=2, ts=NOON, role="user", snippet=f"{query} {limit} {internal}")]
+    def search(self, query: str, *, limit: int, internal: bool, prefix: str, **_: object) -> list[Hit]:
+        return [Hit(key="k", n=2, ts=NOON, role="user", snippet=f"{query} {limit} {internal} {prefix!r}")]
 
     def page(self, wanted: Wanted) -> Page:
         return page_of(self._infos, wanted)
@@ -304,7 +304,9 @@ def info(key: str, *, archived: bool = False) -> SessionInfo:
 def test_an_index_answers_searches_and_listings() -> None:
     index = Index([info("a:1"), info("b:1"), info("a:2", archived=True)])
     sessions = Sessions(Transient(rules=RULES), index=lambda: index)
-    assert [hit.snippet for hit in sessions.search("word", limit=3)] == ["word 3 False"]
+    assert [hit.snippet for hit in sessions.search("word", limit=3)] == ["word 3 False ''"]
+    assert [hit.snippet for hit in sessions.search("word", limit=3, prefix="k")] == ["word 3 False 'k'"]
+    assert sessions.search("word", prefix="\ud800") == []
     assert [found.key for found in sessions.list(prefix="a:")] == ["a:1"]
     assert [found.key for found in sessions.list(archived=True)] == ["a:2"]
 

@@ -58,7 +58,20 @@ class Problem(NamedTuple):
     source: str = "file"
 
 
+PROXIES = "serve.trusted_proxies"
 PREFIX = "a path such as /nacre, of letters, digits, - . _ and ~, that does not end with a slash"
+
+
+def are_networks(texts: tuple[str, ...]) -> bool:
+    """Tell whether every text is an IP address or a network."""
+    if not texts:
+        return True
+    from ipaddress import ip_network  # noqa: PLC0415 - few configurations have one
+
+    try:
+        return bool([ip_network(text) for text in texts])
+    except ValueError:
+        return False
 
 
 def is_prefix(text: str) -> bool:
@@ -121,6 +134,14 @@ SETTINGS = (
         is_valid=is_prefix,
         wanted=PREFIX,
     ),
+    Setting(
+        PROXIES,
+        "addresses or networks of proxies whose X-Forwarded-For is believed",
+        (),
+        is_valid=are_networks,
+        wanted='IP addresses and networks, as ["10.0.0.5", "fd00::/8"]',
+    ),
+    Setting("serve.users_are_guests", "over HTTP, each `user` of an owner's token is a guest", False),  # noqa: FBT003
     Setting("web.allow", "private hosts that web_fetch may read", ()),
 )
 RULES = ("ask", "allow", "deny")

@@ -110,10 +110,13 @@ class SessionStore(Protocol):
 class SessionIndex(Protocol):
     """Something that has read the sessions before and answers without reading them all."""
 
-    def search(self, query: str, *, limit: int, internal: bool, fill: bool, skip: tuple[str, int] | None) -> list[Hit]:
+    def search(  # noqa: PLR0913 - what a search can be narrowed to
+        self, query: str, *, limit: int, internal: bool, fill: bool, skip: tuple[str, int] | None, prefix: str
+    ) -> list[Hit]:
         """The messages that a query finds, best first; those of internal sessions only if they are asked for.
 
-        With `fill`, those with some of the words follow; `skip` leaves out a session's messages from a record on.
+        With `fill`, those with some of the words follow; `skip` leaves out a session's messages from a record on. With
+        a prefix, only sessions whose key begins with it are searched.
         """
 
     def page(self, wanted: Wanted) -> Page:
@@ -370,7 +373,7 @@ class Sessions:
             wanted = wanted._replace(behind=behind)
         return self._page(wanted)
 
-    def search(
+    def search(  # noqa: PLR0913 - what a search can be narrowed to
         self,
         query: str,
         *,
@@ -378,19 +381,21 @@ class Sessions:
         internal: bool = False,
         fill: bool = False,
         skip: tuple[str, int] | None = None,
+        prefix: str = "",
     ) -> builtins.list[Hit]:
-        """Search the messages of all sessions, best match first.
+        """Search the messages of all sessions, or of those whose key begins with `prefix`, best match first.
 
         Words must all match; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it.
         Internal sessions are searched if `internal` is set, or if one is named in full: `session:"nacre:memory"`.
         With `fill`, messages that have only some of the words follow those that have all, up to `limit`.
         `skip=(key, n)` leaves out what was said in that session from record `n` on, such as the turn that asks.
         """
-        query, limit, internal, fill = (
+        query, limit, internal, fill, prefix = (
             check_text(query, "query"),
             check_count(limit, "limit"),
             check_bool(internal, "internal"),
             check_bool(fill, "fill"),
+            check_text(prefix, "prefix"),
         )
         if skip is not None:
             if not isinstance(skip, tuple) or len(skip) != 2:  # noqa: PLR2004 - a pair
@@ -398,7 +403,9 @@ class Sessions:
             skip = (self._meant(_key(skip[0])), check_int(skip[1], "the number in skip"))
         if self._index is None:
             raise StoreError(f"{self.location} has no index to search")
-        return self._index().search(query, limit=limit, internal=internal, fill=fill, skip=skip)
+        if not is_unicode(prefix):
+            return []
+        return self._index().search(query, limit=limit, internal=internal, fill=fill, skip=skip, prefix=prefix)
 
     def _page(self, wanted: Wanted) -> Page:
         texts = (wanted.prefix, wanted.text, wanted.folder or "", *wanted.tags)

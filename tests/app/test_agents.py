@@ -15,6 +15,7 @@ from nacre.agent.actor import STOPPED, Inbound
 from nacre.app.agents import Agents
 from nacre.app.inbox import KEYS
 from nacre.config import Settings
+from nacre.errors import ConfigError
 from tests.app.wires import House, Wire, house, wired
 
 Act = Callable[[House], Coroutine[Any, Any, None]]
@@ -159,6 +160,19 @@ def test_an_agent_comes_and_goes_while_the_turn_of_another_runs_through(home: Pa
         assert await wires["desk"].hears() == ["clerk heard hi"]
         house.main.opened.set()
         assert await line.hears() == ["main heard held"]
+
+    play(wires, act)
+
+
+def test_what_is_about_the_daemon_counts_at_once_and_restarts_nobody(home: Path, wires: dict[str, Wire]) -> None:
+    async def act(house: House) -> None:
+        agents = house.agents
+        assert not agents.settings.flag("serve.users_are_guests")
+        assert await agents.change(house.settings(serve={"users_are_guests": True})) == []
+        assert agents.settings.flag("serve.users_are_guests")
+        with pytest.raises(ConfigError):
+            await agents.change(house.settings(agent={"max_turns": 0}))
+        assert agents.settings.flag("serve.users_are_guests")
 
     play(wires, act)
 

@@ -213,6 +213,10 @@ def test_persona_and_project_make_the_system_prompt(home: Path) -> None:
         assert app.furniture.system.startswith(
             f"You are Perla.\n\n{where}\n\nThe project says in AGENTS.md:\n\nUse tabs."
         )
+        # A guest is told who the agent is, and nothing of what the owner's files say.
+        assert app.agent_for("api:bob:x::").system().startswith("You are Perla.\n\nSkills are")
+        assert "Use tabs." not in app.agent_for("api:bob:x::").system()
+        assert app.agent_for("k").system() == app.furniture.system
 
     play([], act, folder=project, is_trusted=True)
 

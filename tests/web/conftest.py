@@ -18,6 +18,8 @@ import nacre
 from nacre.agent.ports import Context, Emit, Provider, Reply, Text, Tool, Usage
 from nacre.app import App
 from nacre.app.furnishing import Furniture
+from nacre.app.manners import Guests
+from nacre.app.tokens import Tokens
 from nacre.config import Settings
 from nacre.entries import Message
 from nacre.providers.scripted import Scripted, Step
@@ -121,7 +123,8 @@ class Beginning:
         self.app = self._make()
         with anyio.CancelScope() as self._scope:
             async with self.app.kernel:
-                await serve(application(self.app, token=TOKEN, hosts=HOSTS), host="127.0.0.1", port=0, ready=self._up)
+                web = application(self.app, token=TOKEN, hosts=HOSTS, tokens=tokens_of(self.app))
+                await serve(web, host="127.0.0.1", port=0, ready=self._up)
 
     def _up(self, port: int) -> None:
         self.port = port
@@ -129,12 +132,24 @@ class Beginning:
 
 
 def agent(
-    root: Path | str, provider: Provider, *, tools: Mapping[str, Tool] | None = None, system: str = "Be brief."
+    root: Path | str,
+    provider: Provider,
+    *,
+    tools: Mapping[str, Tool] | None = None,
+    for_guests: Mapping[str, Tool] | None = None,
+    system: str = "Be brief.",
+    settings: Mapping[str, Any] | None = None,
 ) -> App:
     """An agent with its parts given."""
-    app = App(Settings({}, {}), nacre.open(root), provider)
-    app.furniture = Furniture(dict(tools or {}), Catalogue(()), system, [])
+    app = App(Settings(settings or {}, {}), nacre.open(root), provider)
+    app.furniture = Furniture(dict(tools or {}), Catalogue(()), system, [], for_guests or {})
+    app.is_guest = Guests(app.settings, app.sessions.aliases, is_owners=tokens_of(app).is_owners)
     return app
+
+
+def tokens_of(app: App) -> Tokens:
+    """The tokens in the store of an agent."""
+    return Tokens(app.sessions.location)
 
 
 @contextmanager

@@ -14,10 +14,11 @@ import pytest
 
 from nacre.errors import ConfigError
 from nacre.web import security, server
+from nacre.web.access import Caller
 from nacre.web.problems import Fault
-from nacre.web.security import Keys
+from nacre.web.security import Keys, source_of
 from nacre.web.server import application, serve
-from tests.web.conftest import TOKEN, Site, agent
+from tests.web.conftest import TOKEN, Echo, Serve, Site, agent
 
 CONTENT = [
     "/api/sessions",
@@ -152,24 +153,30 @@ def test_behind_a_proxy_that_speaks_tls_the_cookie_does_not_go_without(echo: Sit
 
 def test_a_cookie_that_was_changed_or_is_old_is_none() -> None:
     keys, other = Keys("a"), Keys("b")
-    value = keys.new_cookie(1000)
-    assert keys.is_cookie(value, 1000)
-    assert not keys.is_cookie(value, 1000 + 30 * 86_400)
-    assert not keys.is_cookie(f"9{value}", 1000)
-    assert not any(keys.is_cookie(text, 1000) for text in ("", ".", "x.y", value[:-1], other.new_cookie(1000), "ü.ü"))
+    value, others = keys.new_cookie(1000, Caller()), other.new_cookie(1000, Caller())
+    assert keys.cookie_of(value, 1000) == Caller()
+    assert keys.cookie_of(value, 1000 + 30 * 86_400) is None
+    assert keys.cookie_of(f"9{value}", 1000) is None
+    assert {keys.cookie_of(text, 1000) for text in ("", ".", "x.y", value[:-1], others, "ü.ü", "1.x.y")} == {None}
     assert keys.cookie != other.cookie
 
 
 # ---- guessing
 
 
-def test_whoever_tries_many_tokens_must_wait_whatever_comes_next(echo: Site) -> None:
-    answers = [login(echo, f"guess {number}").status_code for number in range(11)]
-    assert answers == [401] * 10 + [429]
+def test_whoever_tries_many_wrong_tokens_must_wait(echo: Site) -> None:
+    answers = [login(echo, f"guess {number}") for number in range(11)]
+    assert [answer.status_code for answer in answers] == [401] * 10 + [429]
+    assert 0 < int(answers[-1].headers["retry-after"]) <= 60
+
+
+def test_the_right_token_is_accepted_while_others_at_its_address_guess(echo: Site) -> None:
+    for number in range(11):
+        login(echo, f"guess {number}")
     with echo.visitor({"Authorization": f"Bearer {TOKEN}"}) as visitor:
-        answer = visitor.get("/api/sessions")
-    assert answer.status_code == 429
-    assert 0 < int(answer.headers["retry-after"]) <= 60
+        assert visitor.get("/api/sessions").status_code == 200
+    assert login(echo).status_code == 204
+    assert login(echo, "another guess").status_code == 429
 
 
 def test_one_old_token_again_and_again_is_no_guessing(echo: Site) -> None:
@@ -206,7 +213,43 @@ def test_addresses_are_forgotten_before_they_fill_the_memory() -> None:
     ],
 )
 def test_guesses_are_counted_by_network(client: Any, address: str) -> None:
-    assert security._address({"client": client}) == address
+    assert source_of({"client": client, "headers": []}, ()) == address
+
+
+@pytest.mark.parametrize(
+    ("peer", "said", "source"),
+    [
+        ("10.0.0.5", ["192.0.2.1"], "192.0.2.1"),
+        ("10.0.0.5", ["203.0.113.9, 192.0.2.1"], "192.0.2.1"),
+        ("10.0.0.5", ["192.0.2.1, 10.0.0.6"], "192.0.2.1"),
+        ("10.0.0.5", ["203.0.113.9", "192.0.2.1"], "192.0.2.1"),
+        ("10.0.0.5", ["10.0.0.6"], "10.0.0.6"),
+        ("10.0.0.5", ["192.0.2.1:4711"], "192.0.2.1"),
+        ("10.0.0.5", ["[2001:db8:1:2::3]:80"], "2001:db8:1:2::/64"),
+        ("10.0.0.5", ["192.0.2.1, nonsense"], "10.0.0.5"),
+        ("10.0.0.5", [""], "10.0.0.5"),
+        ("10.0.0.5", [], "10.0.0.5"),
+        ("::ffff:10.0.0.5", ["192.0.2.1"], "192.0.2.1"),
+        ("fd00::1", ["192.0.2.1"], "192.0.2.1"),
+        ("198.51.100.7", ["192.0.2.1"], "198.51.100.7"),
+    ],
+)
+def test_what_a_proxy_says_of_the_source_is_believed_if_the_proxy_is_trusted(
+    peer: str, said: list[str], source: str
+) -> None:
+    headers = [(b"x-forwarded-for", text.encode()) for text in said]
+    assert source_of({"client": (peer, 1), "headers": headers}, ("10.0.0.0/24", "fd00::/8")) == source
+
+
+def test_guesses_behind_a_trusted_proxy_are_counted_by_client(server: Serve) -> None:
+    site = server(provider=Echo(), settings={"serve": {"trusted_proxies": ["127.0.0.1"]}})
+
+    def guess(number: int, client: str) -> int:
+        return int(login(site, f"guess {number}", headers={"X-Forwarded-For": client}).status_code)
+
+    assert [guess(number, "192.0.2.1") for number in range(11)][-1] == 429
+    assert guess(11, "192.0.2.2") == 401
+    assert [login(site, f"guess {number}").status_code for number in (12, 13)] == [401, 401]
 
 
 # ---- hosts and pages

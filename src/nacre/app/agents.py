@@ -35,8 +35,8 @@ class Agents:
     """The agents of a configuration, each with its own store and channels.
 
     `apps` and `gateways` are always those that run now; `missing` are the agents that are to run and do not start, by
-    their names. `told` gets what a person should know of an agent that has started. `store` is the main agent's, in
-    which the others' are, and `model` is who answers for it.
+    their names. `settings` is the configuration that was applied last. `told` gets what a person should know of an
+    agent that has started. `store` is the main agent's, in which the others' are, and `model` is who answers for it.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Agents:
         self.apps: dict[str, App] = {}
         self.gateways: list[Gateway] = []
         self.missing: dict[str, anyio.CancelScope] = {}
+        self.settings = Settings({}, {})
         self._root = str(Path(store or default_place()).expanduser().absolute())
         self._model = model
         self._told = told
@@ -73,6 +74,7 @@ class Agents:
     async def start(self, settings: Settings) -> None:
         """Start every agent; raises what keeps one from starting."""
         await self.check(settings)
+        self.settings = settings
         for name in settings.agents:
             await self._start(name, settings)
 
@@ -83,6 +85,7 @@ class Agents:
         with them goes on with those that it had; if it does not start with those either, both are tried until it does.
         """
         await self.check(settings)
+        self.settings = settings
         async with self._changing, anyio.create_task_group() as tasks:
             names = {**self._units, **self.missing, **dict.fromkeys(settings.agents)}
             changed = [name for name in names if self._differs(name, settings)]

@@ -38,7 +38,7 @@ _FOR_GUESTS = ("search_sessions", "use_skill", "web_fetch")
 
 
 class Furniture(NamedTuple):
-    """The tools by name, the skills, the system prompt, what a person should be told of them, and tools for guests."""
+    """The tools by name, the skills, the system prompt, what a person should be told of them, and what guests have."""
 
     tools: dict[str, Tool]
     skills: Catalogue
@@ -48,6 +48,7 @@ class Furniture(NamedTuple):
     files: Workspace | None = None
     confined: frozenset[str] = frozenset()
     prompts: Mapping[str, Prompt] = {}
+    guest_system: str = ""
 
 
 class Makings(NamedTuple):
@@ -107,8 +108,17 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
         theirs = {tool.spec.name for offer in offers.values() for tool in offer.tools}
         only, fixed = settings.texts("agent.only"), by_name.keys() - theirs
         servers.follow(offers, allowed, prompts, accepts=lambda name: name not in fixed and (not only or name in only))
-    system = _system(makings, skills)
-    return Furniture(allowed, skills, system, notes, _for_guests(allowed), files, confined, prompts)
+    return Furniture(
+        tools=allowed,
+        skills=skills,
+        system=_system(makings, skills),
+        notes=notes,
+        for_guests=_for_guests(allowed),
+        files=files,
+        confined=confined,
+        prompts=prompts,
+        guest_system=_guest_system(makings, skills),
+    )
 
 
 def _skills(makings: Makings) -> tuple[Catalogue, list[str], list[str]]:
@@ -230,12 +240,20 @@ def servers_for(makings: Makings) -> Servers | None:
 def _system(makings: Makings, skills: Catalogue) -> str:
     """The system prompt: the same bytes from turn to turn, so that the server's cache of it stays valid."""
     folder = makings.folder
-    persona = makings.settings.text("agent.persona") or _text(makings.home / _PERSONA_FILE) or _PERSONA
     where = "" if makings.is_daemon else f"You work in the folder {folder.path}; paths are relative to it."
     if not (folder.is_trusted or makings.is_daemon):
         where += " The user has not trusted this folder: you can read files and change nothing."
     said = [f"The project says in {name}:\n\n{text.strip()}" for name, text in folder.instructions]
-    return "\n\n".join(part for part in (persona, where, *said, skills.text) if part)
+    return "\n\n".join(part for part in (_persona(makings), where, *said, skills.text) if part)
+
+
+def _guest_system(makings: Makings, skills: Catalogue) -> str:
+    """The same for guests, who are not told what files of the owner's say."""
+    return "\n\n".join(part for part in (_persona(makings), skills.text) if part)
+
+
+def _persona(makings: Makings) -> str:
+    return makings.settings.text("agent.persona") or _text(makings.home / _PERSONA_FILE) or _PERSONA
 
 
 def _text(file: Path) -> str:

@@ -13,6 +13,8 @@ from nacre.errors import ConfigError
 
 TAKEN = ("api", "nacre", "schedule")
 """What no channel is called: their sessions come over HTTP, are our own, or begin with the clock."""
+API = "api"
+"""How the keys of sessions over HTTP begin."""
 _ALL = "*"
 _PARTS = 5
 
@@ -78,14 +80,22 @@ class Guests:
     """Tells by its key whether a session is a guest's, who must not reach what is the owner's or another guest's.
 
     It is if it came through a channel, and not from its owner alone; that of a channel which the configuration does
-    not know (any more) names nobody who could be the owner. A session of an earlier agent is judged by the keys of
-    those who continue it, else by all of its names.
+    not know (any more) names nobody who could be the owner. Over HTTP it is if the token that its key names is, or
+    was, not an owner's (`is_owners`). A session of an earlier agent is judged by the keys of those who continue it,
+    else by all of its names.
     """
 
-    def __init__(self, settings: Settings, aliases: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        aliases: Callable[[str], Sequence[str]] = lambda _: (),
+        *,
+        is_owners: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         manners = manners_of(settings)
         self._manners = {name: manners(name) for name in tables_of(settings)}
         self._aliases = aliases
+        self._is_owners = is_owners
 
     def __call__(self, key: str) -> bool:
         # A request without a session has no key.
@@ -96,6 +106,8 @@ class Guests:
     def _is_guests(self, key: str) -> bool:
         parts = key.split(":")
         channel, sender = parts[0], parts[-1]
+        if account := account_of(key):
+            return not self._is_owners(account)
         if len(parts) == _PARTS and channel in self._manners and sender:
             return not self._manners[channel].is_owner(_unescaped(sender))
         for name, manners in self._manners.items():
@@ -103,6 +115,16 @@ class Guests:
             if key.startswith((f"{name}:", f"{name}_", f"agent:main:{name}:")):
                 return not _are_all_owners(manners)
         return len(parts) == _PARTS and is_name(channel) and channel not in TAKEN
+
+
+def account_of(key: str) -> str:
+    """The token that a session over HTTP belongs to, by its key, and where it is one of its users the user too.
+
+    Empty for one of the owner's token in the environment, and for any other session.
+    """
+    channel, _, rest = key.partition(":")
+    account, colon, _ = rest.partition(":")
+    return account if channel == API and colon else ""
 
 
 def is_of_sender(key: str) -> bool:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +31,7 @@ from nacre.app.folder import Folder, open_folder, shell_word, sources
 from nacre.app.folder_config import apply
 from nacre.app.forms import Formed
 from nacre.app.furnishing import Furniture, Makings, furnish, servers_for, workspace
+from nacre.app.guest_sessions import GuestSessions
 from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
 from nacre.app.models import make_named, provider_for
@@ -37,6 +39,7 @@ from nacre.app.opening import open_sessions
 from nacre.app.options import USUAL, Options
 from nacre.app.origin import last_model, local_model_before
 from nacre.app.permissions import PermissionStore, rules_of, skill_rules
+from nacre.app.tokens import Tokens
 from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
 from nacre.app.windows import Windows, usual_path
@@ -253,13 +256,19 @@ class App:
         place = self.settings.text(f"{kind}.base_url") if kind in {"openai", "anthropic"} else place
         return f"{kind}/{provider.model}@{place}"
 
+    def for_guest(self, prefix: str) -> App:
+        """The same agent with the sessions alone whose keys begin with a prefix; its turns run in the same kernel."""
+        seen = copy(self)
+        seen.sessions = GuestSessions(self.sessions, prefix)
+        return seen
+
     def agent_for(self, key: str) -> Agent:
         """Who answers in a session."""
         tally, is_guest = self.children.running.get(key), self.is_guest(key)
         return Agent(
             provider=lambda: self._answering(key, tally),
             tools=self.furniture.for_guests if is_guest else self.tools,
-            system=lambda: self.furniture.system,
+            system=lambda: self.furniture.guest_system if is_guest else self.furniture.system,
             skills=lambda: self.skills.text,
             guard=self._guard,
             tokens=lambda: self.budget.room(self.provider_of(key)),
@@ -414,7 +423,8 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         if opened.trouble:
             # What the agent keeps beside its sessions is where they are.
             root = sessions.location
-        guests = Guests(mine, sessions.aliases)
+        tokens = Tokens(_outermost(_root(store), agent))
+        guests = Guests(mine, sessions.aliases, is_owners=tokens.is_owners)
         app.is_guest = lambda key: guests(app.children.outermost(key))
         home, notes = open_home(root, configured=mine.text("agent.workspace"))
         if not incognito and not opened.trouble and mine.flag("memory.enabled"):

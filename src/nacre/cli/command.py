@@ -108,6 +108,8 @@ def _dispatch(flags: Flags, words: list[str]) -> int:
     first = verbs.ALIASES.get(words[0], words[0])
     if first in verbs.GROUPS:
         return _dispatch_in(first, flags, words[1:])
+    if (nested := " ".join((first, *words[1:2]))) in verbs.NESTED:
+        return _run(f"nacre {nested}", nested, flags, words[2:])
     _known(first, (*verbs.TOP, *verbs.HIDDEN), "nacre")
     return _run(f"nacre {first}", first, flags, words[1:])
 

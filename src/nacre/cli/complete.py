@@ -43,6 +43,9 @@ def completions(words: list[str]) -> Iterator[tuple[str, str]]:
         table = verbs.GROUPS.get(_full(given[0]), {}) if given else verbs.TOP
         yield from ((name, summary) for name, summary in table.items() if name.startswith(last))
         return
+    if not rest:
+        nested = {name.removeprefix(f"{verb} "): summary for name, summary in verbs.NESTED.items() if name != verb}
+        yield from ((name, nested[name]) for name in nested if " " not in name and name.startswith(last))
     parser = parser_of("nacre", load(verb))
     if last.startswith("-"):
         yield from _options(parser, last)
@@ -59,6 +62,8 @@ def _verb(given: list[str]) -> tuple[str | None, list[str]]:
     if not given:
         return None, []
     first = _full(given[0])
+    if (nested := " ".join((first, *given[1:2]))) in verbs.NESTED:
+        return nested, given[2:]
     if first not in verbs.GROUPS:
         return (first, given[1:]) if first in verbs.TOP else (None, [])
     if len(given) == 1:

@@ -76,7 +76,7 @@ def parser_of(program: str, module: Verb) -> ArgumentParser:
 def help_of(program: str, verb: str, module: Verb) -> str:
     """What `--help` prints for a verb: usage, arguments, examples, and the options of every verb."""
     parser = parser_of(program, module)
-    summary = (verbs.SESSIONS.get(verb) or verbs.TOP.get(verb) or "").rstrip()
+    summary = (verbs.SESSIONS.get(verb) or verbs.TOP.get(verb) or verbs.NESTED.get(verb) or "").rstrip()
     parser.description = f"{summary[:1].upper()}{summary[1:]}."
     examples = "".join(f"  {command}\n      {what}\n" for what, command in module.EXAMPLES)
     takes_ref = any(action.dest in {"ref", "refs"} and action.metavar for action in parser._actions)  # noqa: SLF001 - argparse has no public way

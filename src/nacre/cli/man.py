@@ -37,6 +37,8 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "nacre.1", _main_page()
     for verb in (verb for verb in verbs.TOP if verb not in {*verbs.GROUPS, "help"}):
         yield f"nacre-{verb}.1", _verb_page(("nacre", verb), verb, verbs.TOP[verb])
+    for verb, summary in verbs.NESTED.items():
+        yield f"nacre-{verb.replace(' ', '-')}.1", _verb_page(("nacre", *verb.split()), verb, summary)
     for group, table in verbs.GROUPS.items():
         yield f"nacre-{group}.1", _group_page(group, table)
         for verb, summary in table.items():

@@ -30,6 +30,7 @@ EXAMPLES = (
     ("for a network, behind a proxy with TLS", "NACRE_SERVE_TOKEN=… nacre serve --host 10.0.0.5 --name nacre.lan"),
     ("at https://host/nacre/, behind a proxy", "NACRE_SERVE_TOKEN=… nacre serve --prefix /nacre --name host"),
     ("check that it can start", "nacre serve --check"),
+    ("a token for somebody else", "nacre serve tokens add bob --role guest"),
     ("start it with the machine", "nacre serve --unit > ~/.config/systemd/user/nacre.service"),
 )
 
@@ -141,6 +142,7 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
 
     from nacre.app.agents import Agents  # noqa: PLC0415
     from nacre.app.retention import keep  # noqa: PLC0415
+    from nacre.app.tokens import Tokens  # noqa: PLC0415
     from nacre.cli.discard import discard_archived  # noqa: PLC0415
     from nacre.config import MAIN, load  # noqa: PLC0415
     from nacre.web.server import application, check_prefix, listening, serve  # noqa: PLC0415
@@ -163,6 +165,8 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
             gateways=agents.gateways,
             missing=agents.missing,
             prefix=prefix,
+            tokens=Tokens(root_of(args)),
+            settings=lambda: agents.settings,
         )
         async with anyio.create_task_group() as ending, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=_told(args, out, token, prefix)))

@@ -12,6 +12,7 @@ from nacre.cli import daemon
 from nacre.cli.checking import Check, main_root, settings_checks
 from nacre.cli.output import Out
 from nacre.cli.serve import TOKEN_HINT, VARIABLE, needs_token, prefix_of
+from nacre.cli.text import several
 from nacre.errors import ConfigError
 
 
@@ -26,9 +27,20 @@ def serve_checks(args: Namespace, out: Out) -> Iterator[Check]:
     if needs_token(args):
         yield Check("token", "fail", f"a daemon on {args.host} needs a token that you chose", TOKEN_HINT)
     else:
-        yield Check("token", "ok", f"in {VARIABLE}" if os.environ.get(VARIABLE) else "generated at each start")
+        yield _token(args, f"in {VARIABLE}" if os.environ.get(VARIABLE) else "generated at each start")
     yield from _prefix(args)
     yield from settings_checks(args, out, model=args.model)
+
+
+def _token(args: Namespace, owners: str) -> Check:
+    """Where the owner's token comes from, and whether those of others can be read."""
+    from nacre.app.tokens import Tokens  # noqa: PLC0415 - optional
+
+    try:
+        others = sum(not token.revoked for token in Tokens(main_root(args)).all())
+    except ConfigError as error:
+        return Check("token", "fail", str(error), "nacre serve tokens list")
+    return Check("token", "ok", f"{owners}; {several(others, 'token')} of others" if others else owners)
 
 
 def _running(args: Namespace, pid: int, places: list[daemon.Address]) -> Check:

@@ -58,7 +58,9 @@ TOP = {
 
 GROUPS = {"sessions": SESSIONS}
 HIDDEN = ("__complete",)
-MODULES = {"__complete": "complete", "move-folder": "move_folder"}
+NESTED = {"serve tokens": "tokens of the HTTP interface for other people and programs: add, list, revoke"}
+"""Verbs of a verb that also works alone."""
+MODULES = {"__complete": "complete", "move-folder": "move_folder", "serve tokens": "serve_tokens"}
 
 REF = """\
 ways to name a session:

@@ -40,7 +40,7 @@ class Index:
         self._lock = Lock()
         _indexes.add(self)
 
-    def search(
+    def search(  # noqa: PLR0913 - what a search can be narrowed to
         self,
         query: str,
         *,
@@ -48,6 +48,7 @@ class Index:
         internal: bool = False,
         fill: bool = False,
         skip: tuple[str, int] | None = None,
+        prefix: str = "",
     ) -> list[Hit]:
         """The messages that a query finds, best first; any text is a query.
 
@@ -56,11 +57,13 @@ class Index:
         in quotes all of it), `since:` and `until:` (2026-11-01, in UTC, or 7d) narrow it. What a fork shares
         with a session that is searched too is found once, where it was written. Internal sessions are searched if
         `internal` is set, or if one is named in quotes. With `fill`, messages that have some of the words follow those
-        that have all. `skip` leaves out the messages of one session from a record on.
+        that have all. `skip` leaves out the messages of one session from a record on. With a `prefix`, only sessions
+        whose key begins with it are searched.
         """
         from nacre.index.searching import hits  # noqa: PLC0415 - a listing can do without
 
-        parsed = parse(query, now=self._ops.now())._replace(internal=internal, fill=fill, skip=skip)
+        parsed = parse(query, now=self._ops.now())
+        parsed = parsed._replace(internal=internal, fill=fill, skip=skip, prefix=prefix)
 
         def work(connection: Connection) -> list[Hit]:
             self._catch_up.run(connection)

@@ -60,6 +60,7 @@ class Query(NamedTuple):
     With `is_any` one wanted term is enough. Internal sessions are searched with `internal`, or if their key is given.
     `skip` is a session and the number of a record from which on its messages are left out. With `fill` messages that
     have some of the words follow those that have all.
+    With a `prefix` only sessions whose key begins with it are searched, whatever the filters say.
     """
 
     wanted: tuple[Term, ...] = ()
@@ -74,9 +75,12 @@ class Query(NamedTuple):
     internal: bool = False
     skip: tuple[str, int] | None = None
     fill: bool = False
+    prefix: str = ""
 
     def takes(self, key: str) -> bool:
         """Tell whether a session is one of those that are searched: in quotes its key, else how it begins."""
+        if not key.startswith(self.prefix):
+            return False
         if is_internal(key) and not self.internal:
             return key in self.keys
         return not (self.keys or self.beginnings) or key in self.keys or key.startswith(self.beginnings)

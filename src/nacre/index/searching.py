@@ -43,7 +43,7 @@ def hits(connection: Connection, query: Query, *, limit: int) -> list[Hit]:
     are as many words as a question has, or the query is to be filled up, what has the rarest of them follows what has
     all. Raises StoreError if SQLite takes no such query, whatever there is to search.
     """
-    if limit <= 0 or query._replace(internal=False, skip=None, fill=False) == Query():
+    if limit <= 0 or query._replace(internal=False, skip=None, fill=False, prefix="") == Query():
         return []
     limit = min(limit, _MOST_FOUND)
     try:
@@ -69,7 +69,8 @@ def _found(connection: Connection, query: Query, limit: int) -> list[Hit]:
     found: dict[int, Query] = {}
     for attempt in (content, content.loosened, tolerant(connection, content)):
         found = found or dict.fromkeys(_Search(connection, attempt).run(limit), attempt)
-    if len(found) < limit and query.words:
+    # Which words are rare is counted in all sessions, and would tell something of those that are not to be searched.
+    if len(found) < limit and query.words and not query.prefix:
         eased = _eased(connection, query)
         for message in _Search(connection, eased).run(limit) if eased.wanted else ():
             found.setdefault(message, eased)
@@ -203,7 +204,8 @@ class _Search:
         if query.tools:
             is_of_one = " OR ".join(["instr(message.tool, ?)"] * len(query.tools))
             self._add(f"({is_of_one})", *(f"\n{tool}\n" for tool in query.tools))
-        self._once(self._only_in(query) if query.keys or query.beginnings else self._not_internal(query))
+        is_narrow = query.keys or query.beginnings or query.prefix
+        self._once(self._only_in(query) if is_narrow else self._not_internal(query))
         if query.skip is not None:
             self._add("NOT (message.n >= ? AND message.log IN (SELECT id FROM log WHERE key = ?))", *query.skip[::-1])
         if query.since:
@@ -240,7 +242,8 @@ class _Search:
         """Take messages of some sessions alone; gives the numbers of their logs."""
         exact, beginning = "SELECT id, key FROM log WHERE key = ?", "SELECT id, key FROM log WHERE key >= ? AND key < ?"
         rows = [row for key in query.keys for row in self._connection.execute(exact, (key,))]
-        for begin in query.beginnings:
+        begins = query.beginnings if query.keys or query.beginnings else (query.prefix,)
+        for begin in begins:
             rows += self._connection.execute(beginning, (begin, begin + _LAST))
         logs = ", ".join(dict.fromkeys(str(log) for log, key in rows if query.takes(key))) or "0"
         self._where.append(f"message.log IN ({logs})")

@@ -11,13 +11,13 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from nacre.agent.ports import Emit
+from nacre.agent.ports import Ask, Emit
 from nacre.app import App
 from nacre.entries import Message
 from nacre.errors import NacreError
 from nacre.history.labels import MOST_TAGS, tags_in
 from nacre.render.html import html
-from nacre.web import links, reading, saying, shapes
+from nacre.web import access, links, reading, saying, shapes
 from nacre.web.events import EventStream, stays
 from nacre.web.problems import Fault
 from nacre.web.security import media_type
@@ -61,9 +61,9 @@ async def done(app: App, verb: str, key: str, given: Mapping[str, str]) -> Respo
     return RedirectResponse(await to_thread.run_sync(act), status_code=303)
 
 
-async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Response:
+async def said(request: Request, app: App, key: str, given: Mapping[str, str]) -> Response:
     """Send a message and wait for the answer; the turn continues if the client disconnects."""
-    running = turns.start(saying.turn(app, key, saying.saying_of(given)))
+    running = access.begin(request, saying.turn(app, key, saying.saying_of(given)), key=key)
     try:
         await running.over()
         running.outcome()
@@ -73,21 +73,21 @@ async def said(app: App, turns: Turns, key: str, given: Mapping[str, str]) -> Re
     return RedirectResponse(f"{links.to('s', key)}#{now.numbers[-1] if now.numbers else ''}", status_code=303)
 
 
-async def turned(request: Request, app: App, turns: Turns, stages: Stages, key: str) -> Response:
+async def turned(request: Request, app: App, stages: Stages, key: str) -> Response:
     """Send a message and stream the turn as events; it continues if the client disconnects."""
     is_json = media_type(request.headers) == "application/json"
     told = saying.saying_in(await request.body()) if is_json else saying.saying_of(await fields(request))
     if stages.of(key) is not None:
         raise Fault("conflict", f"session {key!r} has a running turn; wait for it, or stop it")
+    turns: Turns = request.app.state.turns
     stage = stages.begin(key)
+
+    def asker(_: Emit) -> Ask | None:
+        # A guest is not asked, as in a channel: what runs without a question is the owner's to say.
+        return None if access.caller(request).is_guest else stages.questions.asker(key, stage.emit, stage.audience)
+
     try:
-        work = saying.turn(
-            app,
-            key,
-            told,
-            asker=lambda _: stages.questions.asker(key, stage.emit, stage.audience),
-            began=lambda n: setattr(stage, "base", n),
-        )
+        work = saying.turn(app, key, told, asker=asker, began=lambda n: setattr(stage, "base", n))
     except NacreError:
         stages.end(key, stage)
         raise
@@ -103,7 +103,7 @@ async def turned(request: Request, app: App, turns: Turns, stages: Stages, key: 
             turns.beside(_improve_title(app, key))
         return answer
 
-    stage.running = turns.start(run)
+    stage.running = access.begin(request, run, key=key)
     if await stays(request.receive, lambda: stage.wait(0, _PATIENCE)) and stage.running.has_failed:
         stage.running.outcome()
     return _streamed(app, stages, stage, key)

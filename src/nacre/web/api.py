@@ -22,6 +22,7 @@ from nacre.errors import Conflict
 from nacre.keys import is_internal
 from nacre.sessions import Sessions
 from nacre.web import reading, shapes
+from nacre.web.access import agent, begin, check_key
 from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, records, stays
 from nacre.web.openapi import OPERATIONS, document
 from nacre.web.problems import Fault, fault_of
@@ -76,10 +77,8 @@ async def send(request: Request) -> Response:
     """Send a message to a session; the turn continues if the client disconnects."""
     wanted = await body(request, shapes.Send)
     key, id = writable_key(request), checked_id(request.headers)
-    turns = _turns(request)
-    running = turns.start(
-        _delivering(agent(request), turns, Inbound(key=key, content=wanted.content, id=id, sender="api"))
-    )
+    inbound = Inbound(key=key, content=wanted.content, id=id, sender="api")
+    running = begin(request, _delivering(agent(request), _turns(request), inbound), key=key)
     if wanted.stream:
         await stays(request.receive, lambda: running.wait(HEARTBEAT))
         if running.has_failed:
@@ -202,25 +201,15 @@ def _event(happened: Event) -> bytes:
 # ---- requests and responses
 
 
-def agent(request: Request) -> App:
-    """The agent that a request is for; raises Fault once it ends, since another may take its place."""
-    found: App = request.app.state.agent
-    if found.is_ending:
-        raise Fault(
-            "busy", f"the agent {found.name} is not running now; try again in a moment", headers={"retry-after": "1"}
-        )
-    return found
-
-
 def _turns(request: Request) -> Turns:
     found: Turns = request.app.state.turns
     return found
 
 
 def key_in(request: Request) -> str:
-    """The session's key in the path, where it is escaped."""
+    """The session's key in the path, where it is escaped; raises Fault if it is not the caller's to reach."""
     try:
-        return unquote(request.path_params["key"], errors="strict")
+        return check_key(request, unquote(request.path_params["key"], errors="strict"))
     except UnicodeDecodeError as error:
         raise Fault("invalid_key", "a session's key must be percent-encoded UTF-8") from error
 

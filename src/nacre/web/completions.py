@@ -13,6 +13,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 from msgspec import Struct, to_builtins
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -25,7 +26,6 @@ from nacre.agent.terms import NONE as NO_TERMS
 from nacre.agent.terms import TERMS, Form, Terms, terms_of, with_terms
 from nacre.app import App
 from nacre.app.forms import check_schema
-from nacre.channels.channel import Arrived, key_of
 from nacre.config import MAIN
 from nacre.entries import Message, Note, ToolCall, say
 from nacre.errors import Conflict
@@ -35,7 +35,8 @@ from nacre.history.text import text_of
 from nacre.history.window import Window, window
 from nacre.providers.translation import image_data, image_url
 from nacre.web import reading
-from nacre.web.api import agent, decoded, gone, json_body, nothing_queried
+from nacre.web.access import Caller, agent, begin, caller, session_for
+from nacre.web.api import decoded, gone, json_body, nothing_queried
 from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, stays
 from nacre.web.problems import Fault, fault_of
 from nacre.web.retries import answer_known, answer_to, checked_id, is_waiting
@@ -64,9 +65,14 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A request as it is understood; `seed` is stored before the messages that are answered."""
+    """A request as it is understood.
+
+    `nowhere` is the key whose rights an answer without a session has; `seed` is stored before the messages that are
+    answered.
+    """
 
     key: str
+    nowhere: str
     id: str
     is_retry: bool
     system: str
@@ -100,13 +106,16 @@ async def chat(request: Request) -> Response:
     """Answer; a turn of a session continues when its client disconnects, anything else is stopped."""
     nothing_queried(request)
     wanted = decoded(await json_body(request), Chat)
-    app = choose_agent(request, wanted.model)
+    choose_agent(request, wanted.model)
     _check(wanted)
+    session = wanted.session_id or request.headers.get("x-session-id", "")
+    who, key = session_for(request, session=session, user=wanted.user or "")
+    app = agent(request, who)
     # A client may send a very long history, and nobody else is to wait for its being read.
-    asked = await to_thread.run_sync(_understood, wanted, request)
+    asked = await to_thread.run_sync(_understood, wanted, request.headers, who, key)
     await check_form(asked.terms.form)
     turns: Turns = request.app.state.turns
-    running = turns.start(work(app, turns, asked))
+    running = begin(request, work(app, turns, asked), key=key, who=who)
     headers = {"x-session-key": quote(asked.key, safe=":")} if asked.key else {}
     frame = _Frame(wanted, app.provider.model)
     if wanted.stream:
@@ -137,9 +146,9 @@ def names_of(app: App) -> list[str]:
 
 def further(request: Request) -> list[str]:
     """The agents that the main one stands before; at their own addresses there is only each of them."""
-    return (
-        [name for name in request.app.state.sites.names if name != MAIN] if request.app.state.agent.name == MAIN else []
-    )
+    if request.app.state.agent.name != MAIN or caller(request).is_guest:
+        return []
+    return [name for name in request.app.state.sites.names if name != MAIN]
 
 
 def _models(request: Request) -> list[dict[str, Any]]:
@@ -157,7 +166,7 @@ def choose_agent(request: Request, model: str) -> App:
     if model in further(request):
         request.scope["app"] = request.app.state.sites.of(model)
     app = agent(request)
-    names = [*names_of(app), app.name, *further(request)]
+    names = [*names_of(app), *([] if caller(request).is_guest else [app.name]), *further(request)]
     if model not in names:
         raise unknown(model, names)
     return app
@@ -177,7 +186,7 @@ def _check(wanted: Chat) -> None:
         raise Fault("usage", "logprobs are not supported")
 
 
-def _understood(wanted: Chat, request: Request) -> Asked:
+def _understood(wanted: Chat, headers: Headers, who: Caller, key: str) -> Asked:
     messages = [message_of(one) for one in wanted.messages]
     system = [text_of(one) for one in messages if one.role in ROLES[:2]]
     spoken = [one for one in messages if one.role not in ROLES[:2]]
@@ -189,9 +198,10 @@ def _understood(wanted: Chat, request: Request) -> Asked:
         )
     terms = Terms(form=_form(wanted.response_format))
     return Asked(
-        key=_key(wanted, request),
-        id=checked_id(request.headers),
-        is_retry=request.headers.get("x-stainless-retry-count", "0") != "0",
+        key=key,
+        nowhere=who.key() if who.is_guest else "",
+        id=checked_id(headers),
+        is_retry=headers.get("x-stainless-retry-count", "0") != "0",
         system="\n\n".join(system),
         messages=with_terms(spoken, terms),
         tools=tools,
@@ -209,19 +219,6 @@ def _form(wanted: TextFormat | JsonObjectFormat | JsonSchemaFormat | None) -> Fo
             return Form(name=given.name, schema=given.schema or {}, strict=bool(given.strict))
         case _:
             return None
-
-
-def _key(wanted: Chat, request: Request) -> str:
-    """The session's key; "" if there is none. A session and a user of the same name are two."""
-    session = wanted.session_id or request.headers.get("x-session-id", "")
-    return session_key(request, session=session, user=wanted.user or "")
-
-
-def session_key(_: Request, *, session: str, user: str) -> str:
-    """The key of a session that is named by its id, else by OpenAI's `user`; "" if neither is given."""
-    if not session and not user:
-        return ""
-    return key_of(Arrived(channel="api", chat=session, sender="" if session else user, id="", text=""))
 
 
 def message_of(given: Mapping[str, Any]) -> Message:
@@ -321,7 +318,7 @@ async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
     """The agent, without a session: what is said is kept until it is answered, and nowhere but here."""
     kept = list(asked.messages)
     notes: list[Any] = []
-    who = app.agent_for("")
+    who = app.agent_for(asked.nowhere)
     system = "\n\n".join(part for part in (who.system(), asked.system) if part)
     tools = {name: tool for name, tool in who.tools.items() if name not in _KEEPS_SESSIONS}
 
@@ -341,9 +338,10 @@ async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
     async def hear() -> None:
         """Nobody else can speak here."""
 
-    provider, guard = who.provider(), who.guard(_NOWHERE, None)
+    key = asked.nowhere or _NOWHERE
+    provider, guard = app.agent_for("").provider(), who.guard(key, None)
     turn = Turn(
-        key=_NOWHERE,
+        key=key,
         look=look,
         provider=provider,
         tools=tools,

@@ -18,9 +18,9 @@ from starlette.routing import Route
 
 from nacre.app import App
 from nacre.web import metrics
+from nacre.web.access import caller
 from nacre.web.api import nothing_queried
 from nacre.web.metrics import Parts
-from nacre.web.security import is_known
 from nacre.web.shapes import Readiness
 
 _PATIENCE = 5.0
@@ -29,7 +29,7 @@ _PAGE = b"\0" * 4096
 
 
 class Trouble(NamedTuple):
-    """Why the daemon cannot work: which part, for everybody, and what is wrong with it, for those with the token."""
+    """Why the daemon cannot work: which part, for everybody, and what is wrong with it, for the owner."""
 
     part: Literal["store", "channels", "agents"]
     reason: str
@@ -42,13 +42,13 @@ async def lives(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Report whether new messages can be stored and answered; the reasons only to clients with the token."""
+    """Report whether new messages can be stored and answered; the reasons only to the owner."""
     nothing_queried(request)
     found = await request.app.state.check.troubles()
     told = Readiness(
         ready=not found,
         failing=sorted({trouble.part for trouble in found}),
-        reasons=[trouble.reason for trouble in found] if is_known(request.scope) else [],
+        reasons=[trouble.reason for trouble in found] if not caller(request).is_guest else [],
     )
     return Response(msgspec.json.encode(told), status_code=503 if found else 200, media_type="application/json")
 

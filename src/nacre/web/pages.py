@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from nacre.app import App
 from nacre.errors import NacreError, SessionNotFound
 from nacre.render.html import escaped
 from nacre.web import (
+    access,
     acts,
     api,
     articles,
@@ -33,13 +33,14 @@ from nacre.web import (
     twins,
 )
 from nacre.web.highlight import marker
-from nacre.web.problems import Fault, fault_of
+from nacre.web.problems import Fault
 from nacre.web.reading import existing
 from nacre.web.stage import Stages
 from nacre.web.transcript import Wanted
-from nacre.web.turns import Turns
 
 _TWINS = ("json", "md")
+_OWNERS_VERBS = ("answer", "model")
+"""What a guest does not decide: whether a tool runs, and which model is paid for."""
 _BARE = ("", ".json", ".md")
 _DIGITS = 18
 
@@ -90,7 +91,7 @@ async def session(request: Request) -> Response:
             raise
         # A page that was reloaded before its first message was stored.
         shown = transcript.Transcript(key=key)
-    asked = stages.questions.of(key)
+    asked = [] if access.caller(request).is_guest else stages.questions.of(key)
     draw = partial(reader.html, shown, query=query, limit=app.tokens, questions=asked)
     # Long messages take long to draw, and nobody else is to wait for it.
     body = await to_thread.run_sync(lambda: draw(model=app.provider_of(key).ref, is_busy=stages.of(key) is not None))
@@ -160,21 +161,19 @@ async def sidebar(request: Request) -> Response:
 
 async def new(request: Request) -> Response:
     """A page for a new session, which is created by the first message."""
-    shown = transcript.Transcript(key=f"web:{secrets.token_hex(4)}")
+    shown = transcript.Transcript(key=access.new_key(request))
     body = reader.html(shown, is_new=True, model=_agent(request).model)
     return frame.framed(request, "New session", body, side=await _side(request), kind="reader")
 
 
 async def say(request: Request) -> Response:
     """Send a message from the form."""
-    turns: Turns = request.app.state.turns
-    return await acts.said(_agent(request), turns, _writable_key(request), await acts.fields(request))
+    return await acts.said(request, _agent(request), _writable_key(request), await acts.fields(request))
 
 
 async def turn(request: Request) -> Response:
     """Send a message from the script, and stream the turn."""
-    turns: Turns = request.app.state.turns
-    return await acts.turned(request, _agent(request), turns, _stages(request), _writable_key(request))
+    return await acts.turned(request, _agent(request), _stages(request), _writable_key(request))
 
 
 async def watch(request: Request) -> Response:
@@ -185,6 +184,8 @@ async def watch(request: Request) -> Response:
 async def do(request: Request) -> Response:
     """Something else that a form asks for."""
     verb = request.path_params["verb"]
+    if verb in _OWNERS_VERBS and access.caller(request).is_guest:
+        raise Fault("forbidden", "only the owner of this agent may do this")
     if verb == "answer":
         given = await acts.fields(request)
         _stages(request).questions.answer(_key(request), given.get("id", ""), given.get("answer", ""))
@@ -232,7 +233,8 @@ def _told(handler: Handler) -> Handler:
         except NacreError as error:
             if "text/html" not in request.headers.get("accept", ""):
                 raise
-            return frame.problem(request, fault_of(error), side=side.html(request))
+            fault = access.fault_for(error, access.caller(request))
+            return frame.problem(request, fault, side=side.html(request))
 
     return told
 
@@ -243,7 +245,7 @@ async def _side(request: Request, *, here: str = "", query: str = "") -> str:
 
 
 def _agent(request: Request) -> App:
-    return api.agent(request)
+    return access.agent(request)
 
 
 def _stages(request: Request) -> Stages:
@@ -261,9 +263,12 @@ def _where(shown: transcript.Transcript) -> dict[str, Any]:
 
 
 def _key(request: Request) -> str:
-    """The session that is meant; a key that browsers fold away in a path stands in the query."""
+    """The session that is meant; a key that browsers fold away in a path stands in the query.
+
+    Raises Fault if it is not the caller's to reach.
+    """
     found: str = request.path_params["key"]
-    return request.query_params.get("key", "") + found if found in _BARE else found
+    return access.check_key(request, request.query_params.get("key", "") + found if found in _BARE else found)
 
 
 def _writable_key(request: Request) -> str:

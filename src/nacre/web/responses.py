@@ -30,7 +30,8 @@ from nacre.entries import message_of as stored_message
 from nacre.history.earlier import id_of, is_final
 from nacre.sessions import Sessions
 from nacre.web import reading
-from nacre.web.api import agent, at_rest, decoded, gone, json_body, nothing_queried
+from nacre.web.access import Caller, agent, begin, session_for
+from nacre.web.api import at_rest, decoded, gone, json_body, nothing_queried
 from nacre.web.completions import (
     HEAD_PATIENCE,
     RESPONSE,
@@ -41,7 +42,6 @@ from nacre.web.completions import (
     content_of,
     json_response,
     message_of,
-    session_key,
     spec_of,
     work,
 )
@@ -58,7 +58,6 @@ from nacre.web.shapes import (
     ResponseDeleted,
     ResponseDocument,
 )
-from nacre.web.turns import Turns
 
 _ID = re.compile(r"resp_([A-Za-z0-9_-]+)([0-9a-f]{16})")
 _TEXTS = ("input_text", "output_text", "text", "summary_text")
@@ -102,14 +101,14 @@ async def create(request: Request) -> Response:
     """Answer; a response that is stored continues when its client disconnects, any other is stopped."""
     nothing_queried(request)
     wanted = decoded(await json_body(request), Respond)
-    app = choose_agent(request, wanted.model)
+    choose_agent(request, wanted.model)
     _check(wanted)
     form = _form(wanted)
     await check_form(form)
     # A client may send a very long history, and nobody else is to wait for its being read.
-    name, asked = await to_thread.run_sync(_understood, wanted, form, request)
-    turns: Turns = request.app.state.turns
-    running = turns.start(work(app, turns, asked))
+    name, who, asked = await to_thread.run_sync(_understood, wanted, form, request)
+    app, turns = agent(request, who), request.app.state.turns
+    running = begin(request, work(app, turns, asked), key=asked.key, who=who)
     frame = Frame(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
     if wanted.stream:
         await stays(request.receive, lambda: running.wait(HEAD_PATIENCE))
@@ -126,22 +125,22 @@ async def create(request: Request) -> Response:
 async def read(request: Request) -> Response:
     """A stored response; one whose turn is under way, or was cut short, is in progress."""
     nothing_queried(request)
-    name, app = _name_in(request), agent(request)
-    key = session_key(request, session=name.session, user=name.user)
-    return json_response(await to_thread.run_sync(_stored_response, app, key, name))
+    name = _name_in(request)
+    who, key = session_for(request, session=name.session, user=name.user)
+    return json_response(await to_thread.run_sync(_stored_response, agent(request, who), key, name))
 
 
 async def delete(request: Request) -> Response:
     """Erase the session that a response is in, with all that was said there."""
     nothing_queried(request)
-    name, app = _name_in(request), agent(request)
-    key = session_key(request, session=name.session, user=name.user)
+    name = _name_in(request)
+    who, key = session_for(request, session=name.session, user=name.user)
 
     def erase(sessions: Sessions, key: str) -> None:
         _found(sessions, key, name)
         reading.erase(sessions, key)
 
-    await at_rest(app, key, erase)
+    await at_rest(agent(request, who), key, erase)
     return json_response(ResponseDeleted(id=name.id))
 
 
@@ -179,7 +178,7 @@ def _form(wanted: Respond) -> Form | None:
             return None
 
 
-def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, Asked]:
+def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, Caller, Asked]:
     """The request in the words of completions: who answers, in which session, and after what."""
     spoken = _spoken(wanted.input)
     instructions = "\n\n".join(
@@ -208,6 +207,7 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
         cut = spoke_last + 1 if is_bare else len(messages) - 1
     asked = Asked(
         key=place.key,
+        nowhere=place.who.key() if place.who.is_guest else "",
         id=place.name.message if place.key else "",
         is_retry=_is_retry(request),
         system=instructions,
@@ -217,7 +217,7 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
         terms=terms,
         seed=messages[:cut],
     )
-    return place.name, asked
+    return place.name, place.who, asked
 
 
 def _spec(tool: Mapping[str, Any]) -> Spec:
@@ -296,28 +296,30 @@ def _part(part: Any) -> dict[str, Any]:
 
 
 class _Place(NamedTuple):
-    """Which session a message goes to ("" for none), and what comes before it where that is not in a session."""
+    """Who asks, which session a message goes to ("" for none), and what comes before it where that has none."""
 
     name: Name
+    who: Caller
     key: str
     before: Sequence[Message] = ()
 
 
 def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _Place:
     """Find or choose the session; one that has gone on since the previous response is forked there."""
-    sessions, given = agent(request).sessions, checked_id(request.headers)
+    given = checked_id(request.headers)
     user, mine = wanted.user or "", _derived(given, "message") or secrets.token_hex(8)
     if wanted.previous_response_id is None:
         session = wanted.session_id or request.headers.get("x-session-id", "")
         if not session:
             session = _derived(given, "session") or secrets.token_hex(12)
         name = Name(session, user, mine)
-        is_stored = wanted.store is not False
-        return _Place(name, session_key(request, session=session, user=user) if is_stored else "")
+        who, key = session_for(request, session=session, user=user)
+        return _Place(name, who, "" if wanted.store is False else key)
     before = _parsed(wanted.previous_response_id)
     if user and before.user != user:
         raise _no_such(before)
-    key = session_key(request, session=before.session, user=before.user)
+    who, key = session_for(request, session=before.session, user=before.user)
+    sessions = agent(request, who).sessions
     found = _found(sessions, key, before)
     if found.answer is None:
         raise Fault("conflict", f"the response {wanted.previous_response_id!r} is not complete; nothing can follow it")
@@ -325,17 +327,17 @@ def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _
     if wanted.store is False:
         if not found.is_last:
             raise Fault("usage", "without store only the newest response of a session can be continued")
-        return _Place(name, "", sessions.get_history(key))
+        return _Place(name, who, "", sessions.get_history(key))
     if found.is_last:
-        return _Place(name, key)
+        return _Place(name, who, key)
     next_id, next_words = _next(sessions, key, found.answer)
     if next_id == mine or (next_id and _is_retry(request) and next_words == messages[-1].content):
-        return _Place(name._replace(message=next_id), key)
+        return _Place(name._replace(message=next_id), who, key)
     session = _derived(given, "fork") or secrets.token_hex(12)
-    branch = session_key(request, session=session, user=before.user)
+    _, branch = session_for(request, session=session, user=before.user)
     if not sessions.exists(branch):
         sessions.fork(key, branch, at=reading.behind(sessions, key, found.answer.n))
-    return _Place(name._replace(session=session), branch)
+    return _Place(name._replace(session=session), who, branch)
 
 
 def _derived(id: str, use: str) -> str:

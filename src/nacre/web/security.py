@@ -8,7 +8,8 @@ import ipaddress
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from urllib.parse import quote, unquote
 
 import anyio
@@ -19,12 +20,17 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nacre.app.tokens import Tokens
 from nacre.errors import ConfigError
+from nacre.web.access import Caller, caller_of, fault_for
 from nacre.web.frame import problem
-from nacre.web.problems import Fault, fault_of, response
+from nacre.web.problems import Fault, response
+from nacre.web.revoking import Revocations
 from nacre.web.several import split
 
 logger = logging.getLogger(__name__)
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 LONGEST_HEAD = 32 * 1024
 LARGEST_BODY = 16 * 1024 * 1024
@@ -35,7 +41,7 @@ SLOWEST_BODY = 1000
 PUBLIC = frozenset(("/login", "/openapi.json", "/healthz", "/readyz"))
 PUBLIC_FOLDER = "/static/"
 TELLS_MORE = frozenset(("/readyz",))
-"""What is public, and says more to those with the token."""
+"""What is public, and says more to the owner."""
 
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _RAW = ("/api/", "/v1/")
@@ -62,40 +68,55 @@ _POLICY = (
 
 
 class Keys:
-    """What opens the door: the token itself, or a cookie that only someone who had it could get.
+    """What opens the door: a token, or a cookie that only someone who had it could get.
 
-    Both are compared in a time that tells nothing. A cookie does not hold the token, and ends by itself.
+    Both are compared in a time that tells nothing. A cookie does not hold the token, and ends by itself or with its
+    token. `token` is the owner's, `tokens` has those that were made for others.
     """
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, tokens: Tokens | None = None) -> None:
         if not token:
             raise ConfigError("the server needs a token: without one, anyone who can reach it could read every session")
         self._digest = _digest(token)
+        self._tokens = tokens
         self._guesses = _Guesses()
         self._secret = hashlib.blake2b(token.encode(), person=b"nacre cookie").digest()
         # Browsers keep one jar for all ports of a host: two servers must not take each other's cookie.
         self.cookie = f"nacre_{hashlib.blake2b(self._secret, digest_size=4).hexdigest()}"
 
-    def check(self, token: str, address: str) -> None:
-        """Raise Fault unless the token is right, or if too many wrong ones came from where it comes from."""
+    def check(self, token: str, address: str) -> Caller:
+        """Who has a token; raises Fault if it is wrong, and another if too many wrong ones came from that address.
+
+        The right one is always accepted: others behind the same address may be guessing.
+        """
+        is_owners = hmac.compare_digest(_digest(token), self._digest)
+        found = self._tokens.find(token) if self._tokens is not None else None
+        if is_owners:
+            return Caller()
+        if found is not None:
+            return Caller.of(found)
         now = time.monotonic()
         self._guesses.check(address, now)
-        if not hmac.compare_digest(_digest(token), self._digest):
-            self._guesses.add(address, token, now)
-            raise _unauthorized("the token is wrong")
+        self._guesses.add(address, token, now)
+        raise _unauthorized("the token is wrong")
 
-    def new_cookie(self, now: float) -> str:
-        """A cookie's value for somebody who knew the token."""
-        until = str(int(now) + _COOKIE_DAYS * _DAY)
-        return f"{until}.{self._mac(until)}"
+    def new_cookie(self, now: float, caller: Caller) -> str:
+        """A cookie's value for somebody who knew a token."""
+        name = f".{caller.token}" if caller.token else ""
+        head = f"{int(now) + _COOKIE_DAYS * _DAY}{name}"
+        return f"{head}.{self._mac(head, caller.digest)}"
 
-    def is_cookie(self, value: str, now: float) -> bool:
-        until, _, mac = value.partition(".")
-        is_ours = hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac(until).encode())
-        return is_ours and int(until) > now
+    def cookie_of(self, value: str, now: float) -> Caller | None:
+        """Whose cookie it is; None if it is not one of ours, or not valid any more."""
+        head, _, mac = value.rpartition(".")
+        until, _, name = head.partition(".")
+        token = self._tokens.get(name) if name and self._tokens is not None else None
+        found = Caller() if token is None else Caller.of(token)
+        is_ours = hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac(head, found.digest).encode())
+        return found if is_ours and found.token == name and int(until) > now else None
 
-    def _mac(self, until: str) -> str:
-        return hmac.new(self._secret, until.encode("utf-8", "replace"), "sha256").hexdigest()
+    def _mac(self, head: str, digest: str) -> str:
+        return hmac.new(self._secret, f"{head}{digest}".encode("utf-8", "replace"), "sha256").hexdigest()
 
 
 class _Guesses:
@@ -125,12 +146,27 @@ class _Guesses:
 
 
 class Gate:
-    """Stands before the application: lets in what may come in, and sends nothing out without its headers."""
+    """Stands before the application: lets in what may come in, and sends nothing out without its headers.
 
-    def __init__(self, app: ASGIApp, *, keys: Keys, hosts: Sequence[str], prefix: str = "") -> None:
+    `prefix` is the path below which the server is, and `proxies` gives the networks whose word is taken for where a
+    request comes from.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is checked
+        self,
+        app: ASGIApp,
+        *,
+        keys: Keys,
+        hosts: Sequence[str],
+        proxies: Callable[[], Sequence[str]],
+        revocations: Revocations,
+        prefix: str = "",
+    ) -> None:
         self._app = app
         self._prefix = prefix
         self._keys = keys
+        self._proxies = proxies
+        self._revocations = revocations
         self._hosts = frozenset((f"[{host}]" if _is_ipv6(host) else host).lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,10 +174,11 @@ class Gate:
             return
         nonce = secrets.token_urlsafe(18)
         scope = _prepared(scope, nonce, self._prefix)
+        scope["state"]["address"] = source_of(scope, self._proxies())
         sending = _Sending(send, nonce)
         try:
             self._check(scope)
-            await self._app(scope, _Receiving(receive, _most(scope)), sending)
+            await self._run(scope, _Receiving(receive, _most(scope)), sending)
         except Exception as error:  # noqa: BLE001 - it is logged where it is answered
             # Whatever it is: one request's end, and the client learns no more of it than is meant for it.
             await _refuse(error, scope, receive, sending)
@@ -162,12 +199,27 @@ class Gate:
                 "too_large", f"the maximum size of a request is {_most(scope)} bytes", headers={"connection": "close"}
             )
         if not _is_public(scope) or (scope["path"] in TELLS_MORE and self._is_introduced(headers)):
-            self._check_key(scope, headers)
-            scope["state"]["known"] = True
+            scope["state"]["caller"] = self._caller(scope, headers)
+
+    async def _run(self, scope: Scope, receive: Receive, send: _Sending) -> None:
+        """Have a request answered; it is cut off when the token that was shown for it is revoked."""
+        caller = caller_of(scope)
+        if not caller.token:
+            return await self._app(scope, receive, send)
+        with anyio.CancelScope() as cut:
+            forget = self._revocations.add(caller.token, caller.digest, cut.cancel)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                forget()
+        if cut.cancelled_caught:
+            await send.end()
+            raise _unauthorized("the token was revoked")
+        return None
 
     def _is_introduced(self, headers: Headers) -> bool:
         """Tell whether somebody says who they are; a wrong token is a guess here as elsewhere."""
-        return "authorization" in headers or self._has_cookie(headers)
+        return "authorization" in headers or self._cookie(headers) is not None
 
     def _check_host(self, headers: Headers) -> None:
         """A page of somebody else's whose name leads here (DNS rebinding) is told that this is not its host."""
@@ -175,21 +227,23 @@ class Gate:
         if len(named) != 1 or _name(named[0]) not in self._hosts:
             raise Fault("host", "this host name is not allowed; add it with `nacre serve --name`")
 
-    def _check_key(self, scope: Scope, headers: Headers) -> None:
+    def _caller(self, scope: Scope, headers: Headers) -> Caller:
+        """Who sends a request; raises Fault if that is nobody whom we know."""
         given = headers.get("authorization")
         if given is not None:
             kind, _, token = given.partition(" ")
-            self._keys.check(token.strip() if kind.lower() == "bearer" else "", _address(scope))
-            return
-        if not self._has_cookie(headers):
+            return self._keys.check(token.strip() if kind.lower() == "bearer" else "", scope["state"]["address"])
+        found = self._cookie(headers)
+        if found is None:
             raise _unauthorized("a token is needed: `Authorization: Bearer …`")
         if scope["method"] not in _SAFE and "origin" not in headers:
             raise Fault("forbidden", "a request with a cookie needs an Origin header")
+        return found
 
-    def _has_cookie(self, headers: Headers) -> bool:
+    def _cookie(self, headers: Headers) -> Caller | None:
         # The library's own reader gives up at the first cookie that it does not understand, and that may be another's.
         value = cookie_parser(headers.get("cookie", "")).get(self._keys.cookie)
-        return value is not None and self._keys.is_cookie(value, time.time())
+        return None if value is None else self._keys.cookie_of(value, time.time())
 
 
 class _Receiving:
@@ -224,6 +278,7 @@ class _Sending:
     def __init__(self, send: Send, nonce: str) -> None:
         self._send = send
         self._nonce = nonce
+        self._is_stream = False
         self.is_begun = False
 
     async def __call__(self, message: Message) -> None:
@@ -233,7 +288,13 @@ class _Sending:
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
             headers.setdefault("content-security-policy", _POLICY.format(nonce=self._nonce))
+            self._is_stream = "content-length" not in headers
         await self._send(message)
+
+    async def end(self) -> None:
+        """End a stream in the middle, so that its client sees an end and not a broken line."""
+        if self.is_begun and self._is_stream:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 # ---- coming in through the page
@@ -244,10 +305,10 @@ def login_routes(keys: Keys) -> list[Route]:
 
     async def login(request: Request) -> Response:
         token, is_form = await _token_in(request)
-        keys.check(token, _address(request.scope))
+        who = keys.check(token, request.state.address)
         home = f"{request.state.prefix}/"
         answer: Response = RedirectResponse(home, status_code=303) if is_form else Response(status_code=204)
-        _set_cookie(answer, keys.cookie, keys.new_cookie(time.time()), request)
+        _set_cookie(answer, keys.cookie, keys.new_cookie(time.time(), who), request)
         return answer
 
     async def logout(request: Request) -> Response:
@@ -292,25 +353,51 @@ async def _token_in(request: Request) -> tuple[str, bool]:
 # ---- reading a request's head
 
 
-def is_known(scope: Scope) -> bool:
-    """Tell whether the client has the token, or a cookie for it."""
-    return bool(scope["state"].get("known"))
-
-
 def media_type(headers: Headers) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _address(scope: Scope) -> str:
-    """Where a request comes from, as far as addresses are counted: of IPv6, everyone has many."""
+def source_of(scope: Scope, proxies: Sequence[str]) -> str:
+    """Where a request comes from, as far as addresses are counted: of IPv6, everyone has many.
+
+    What a trusted proxy says of where it got the request is believed, and of what that one said nothing unless it is
+    trusted too: a client may begin the list with whatever it likes.
+    """
     client = scope.get("client")
-    try:
-        address = ipaddress.ip_address(client[0].partition("%")[0]) if client else None
-    except ValueError:
-        address = None
+    address = _parsed_address(client[0]) if client else None
+    if proxies and _is_among(address, proxies):
+        named = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
+        for text in reversed(named):
+            nearer = _parsed_address(text)
+            if nearer is None:
+                break
+            address = nearer
+            if not _is_among(address, proxies):
+                break
     if not isinstance(address, ipaddress.IPv6Address):
         return str(address)
-    return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def _parsed_address(text: str) -> _Address | None:
+    """An address, without a port and a zone; None if it is none."""
+    text = text.strip().partition("%")[0]
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return (found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None) or found
+
+
+def _is_among(address: _Address | None, networks: Sequence[str]) -> bool:
+    return address is not None and any(address in _network(text) for text in networks)
+
+
+_network = cache(ipaddress.ip_network)
 
 
 def _prepared(scope: Scope, nonce: str, prefix: str) -> Scope:
@@ -390,7 +477,7 @@ def _unauthorized(detail: str) -> Fault:
 
 
 async def _refuse(error: Exception, scope: Scope, receive: Receive, send: _Sending) -> None:
-    fault = fault_of(error)
+    fault = fault_for(error, caller_of(scope))
     if fault.status >= 500:  # noqa: PLR2004 - the server's own failures
         logger.error("a request failed", exc_info=error, extra={"method": scope["method"]})
     if send.is_begun:

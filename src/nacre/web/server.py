@@ -24,14 +24,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nacre.app import App
 from nacre.app.gateway import Gateway
-from nacre.config import MAIN
+from nacre.app.tokens import Tokens
+from nacre.config import MAIN, PROXIES, Settings
 from nacre.errors import ConfigError
-from nacre.web import api, completions, embedding, health, responses
+from nacre.web import access, api, completions, embedding, health, responses
 from nacre.web.changes import Changes
 from nacre.web.compression import Compress
 from nacre.web.frame import problem
 from nacre.web.metrics import Parts
 from nacre.web.problems import fault_of, response
+from nacre.web.revoking import Revocations
 from nacre.web.security import LONGEST_HEAD, Gate, Keys, is_page, login_routes
 from nacre.web.several import FOLDER, Several, Sites
 from nacre.web.turns import Turns
@@ -52,29 +54,42 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     gateways: Sequence[Gateway] = (),
     missing: Collection[str] = (),
     prefix: str = "",
+    tokens: Tokens | None = None,
+    settings: Callable[[], Settings] | None = None,
 ) -> Starlette:
     """Everything that the web has of an agent; `hosts` are the names, without ports, that it goes by.
 
-    `prefix` is the path on these hosts below which a proxy has it, as `/nacre`; "" is the root.
+    `prefix` is the path on these hosts below which a proxy has it, as `/nacre`; "" is the root. `token` is the
+    owner's, and `tokens` has those that were made for others. `settings` gives those of the daemon as they are now,
+    without it they are the agent's.
 
     `agents` and `gateways` are all that run, this one among them, and `missing` names the agents that are to run and
     do not start; all of them may change. In its `state`, `agent` is the agent, `turns` what is under way, and
     `closing` an event that ends streams; each further agent has a state of its own. Raises ConfigError if there is
     no token.
     """
-    keys = Keys(token)
+    agents = agents or {MAIN: app}
+    keys, revocations = Keys(token, tokens), Revocations(tokens)
+
+    settings = settings or (lambda: app.settings)
+
+    def proxies() -> Sequence[str]:
+        return settings().texts(PROXIES)
+
+    gate = Middleware(Gate, keys=keys, hosts=hosts, proxies=proxies, revocations=revocations, prefix=prefix)
     made = Starlette(
-        routes=[*login_routes(keys), *_routes()],
-        middleware=[Middleware(Gate, keys=keys, hosts=hosts, prefix=prefix), Middleware(Compress), Middleware(Several)],
+        routes=access.guarded([*login_routes(keys), *_routes()]),
+        middleware=[gate, Middleware(Compress), Middleware(Several)],
         exception_handlers={HTTPException: _refused},
     )
     made.router.redirect_slashes = False
     made.state.agent = app
     made.state.turns = Turns()
+    made.state.revocations = revocations
+    made.state.settings = settings
     made.state.closing = anyio.Event()
     made.state.changes = Changes(made.state.closing)
     made.state.began = time.time()
-    agents = agents or {MAIN: app}
     made.state.parts = Parts(
         agents=agents, gateways=gateways, missing=missing, http=made.state.turns.traffic, began=made.state.began
     )

@@ -11,11 +11,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from nacre.app import App
 from nacre.config import MAIN, is_name
 from nacre.web import links
+from nacre.web.access import caller, caller_of
 from nacre.web.problems import Fault
 from nacre.web.turns import Turns
 
 FOLDER = "/agents/"
-_SHARED = ("closing", "changes", "began", "parts", "check", "sites")
+_SHARED = ("closing", "changes", "began", "parts", "check", "sites", "revocations", "settings")
 
 
 class Sites:
@@ -49,8 +50,13 @@ class Several:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sites: Sites = scope["app"].state.sites
-        name = scope.get("root_path", "").removeprefix(FOLDER) or MAIN
-        await self._app({**scope, "app": sites.of(name)}, receive, send)
+        name, who = scope.get("root_path", "").removeprefix(FOLDER), caller_of(scope)
+        if who.agent:
+            # A guest talks to one agent, and need not know its name, nor that there are others.
+            if name not in {"", who.agent} or who.agent not in sites.names:
+                raise Fault("not_found", "there is nothing here")
+            name = who.agent
+        await self._app({**scope, "app": sites.of(name or MAIN)}, receive, send)
 
 
 def split(path: str) -> tuple[str, str]:
@@ -64,6 +70,8 @@ def split(path: str) -> tuple[str, str]:
 def switch(request: Request) -> str:
     """The way to the other agents, for a page; nothing if there is only one."""
     sites: Sites = request.app.state.sites
+    if caller(request).is_guest:
+        return ""
     mine: str = request.app.state.agent.name
     shown = "".join(_link(name, is_here=name == mine) for name in sites.names)
     return f'<nav class="agents" aria-label="Agents">{shown}</nav>' if len(sites.names) > 1 else ""
