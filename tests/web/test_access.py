@@ -191,6 +191,18 @@ def test_a_new_session_of_the_page_is_in_the_guests_own(echo: Site) -> None:
     assert 'action="/say/web:' in echo.client.get("/new").text
 
 
+def test_a_guest_does_not_choose_the_model(echo: Site) -> None:
+    with guest(echo) as bob:
+        assert "/model/" not in bob.get("/new").text
+        assert bob.post(f"/turn/{KEY}", json={"content": "x", "model": "openai/dear"}).status_code == 403
+        assert bob.post(f"/say/{KEY}", data={"content": "x"}).status_code == 303
+        assert bob.post(f"/do/model/{KEY}", data={"model": "openai/dear"}).status_code == 403
+        assert bob.get(f"/model/{KEY}").status_code == 403
+        assert "/model/" not in bob.get(f"/s/{KEY}").text
+    assert "/model/" in echo.client.get(f"/s/{KEY}").text
+    assert "chosen_model" not in echo.sessions.get_meta(KEY)
+
+
 def test_a_guest_is_not_asked_whether_a_tool_may_run(server: Serve) -> None:
     def fetch() -> str:
         """Fetch something."""

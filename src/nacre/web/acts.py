@@ -77,6 +77,8 @@ async def turned(request: Request, app: App, stages: Stages, key: str) -> Respon
     """Send a message and stream the turn as events; it continues if the client disconnects."""
     is_json = media_type(request.headers) == "application/json"
     told = saying.saying_in(await request.body()) if is_json else saying.saying_of(await fields(request))
+    if told.model and access.caller(request).is_guest:
+        raise Fault("forbidden", "only the owner of this agent chooses the model")
     if stages.of(key) is not None:
         raise Fault("conflict", f"session {key!r} has a running turn; wait for it, or stop it")
     turns: Turns = request.app.state.turns

@@ -91,8 +91,9 @@ async def session(request: Request) -> Response:
             raise
         # A page that was reloaded before its first message was stored.
         shown = transcript.Transcript(key=key)
-    asked = [] if access.caller(request).is_guest else stages.questions.of(key)
-    draw = partial(reader.html, shown, query=query, limit=app.tokens, questions=asked)
+    is_guest = access.caller(request).is_guest
+    asked = [] if is_guest else stages.questions.of(key)
+    draw = partial(reader.html, shown, query=query, limit=app.tokens, questions=asked, may_choose=not is_guest)
     # Long messages take long to draw, and nobody else is to wait for it.
     body = await to_thread.run_sync(lambda: draw(model=app.provider_of(key).ref, is_busy=stages.of(key) is not None))
     beside = await _side(request, here=key)
@@ -162,7 +163,8 @@ async def sidebar(request: Request) -> Response:
 async def new(request: Request) -> Response:
     """A page for a new session, which is created by the first message."""
     shown = transcript.Transcript(key=access.new_key(request))
-    body = reader.html(shown, is_new=True, model=_agent(request).model)
+    may_choose = not access.caller(request).is_guest
+    body = reader.html(shown, is_new=True, model=_agent(request).model, may_choose=may_choose)
     return frame.framed(request, "New session", body, side=await _side(request), kind="reader")
 
 

@@ -28,9 +28,13 @@ def html(  # noqa: PLR0913 - what a page is made of
     limit: int = 0,
     is_new: bool = False,
     is_busy: bool = False,
+    may_choose: bool = True,
     questions: Sequence[Question] = (),
 ) -> str:
-    """The page's body; `model` answers, with `limit` tokens, `questions` wait for a person, `is_busy` in a turn."""
+    """The page's body; `model` answers, with `limit` tokens, `questions` wait for a person, `is_busy` in a turn.
+
+    `may_choose` offers to choose another model.
+    """
     is_open = not (shown.tip or shown.is_archived or _is_fixed(shown))
     empty = "" if shown.high else _EMPTY if is_open else '<p class="none">There are no messages.</p>'
     return (
@@ -43,7 +47,7 @@ def html(  # noqa: PLR0913 - what a page is made of
         f'<div id="live" aria-live="polite"{" data-busy" if is_busy else ""}>'
         f"{''.join(map(asking.html, questions))}</div>"
         f"{_again(shown) if is_open and shown.live else ''}</main>"
-        f"{_footer(shown, model, is_new=is_new) if is_open else _closed(shown)}"
+        f"{_footer(shown, model, is_new=is_new, may_choose=may_choose) if is_open else _closed(shown)}"
     )
 
 
@@ -272,7 +276,7 @@ def _again(shown: Transcript) -> str:
     )
 
 
-def _footer(shown: Transcript, model: str, *, is_new: bool) -> str:
+def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) -> str:
     """Where a message is written; without a script it is sent as a form."""
     name = escaped(clip(one_line(model), _LONGEST_NAME))
     choice = escaped(links.to("model", shown.key))
@@ -283,6 +287,7 @@ def _footer(shown: Transcript, model: str, *, is_new: bool) -> str:
         if is_new
         else f'<a class="model" href="{choice}" data-choice="{choice}" {words}>{name}</a>'
     )
+    chosen = chosen if may_choose else ""
     return (
         f'<footer class="writing"><form id="say" method="post" action="{escaped(links.to("say", shown.key))}">'
         f'<input type="hidden" name="id" value="{secrets.token_hex(16)}">'

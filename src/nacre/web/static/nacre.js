@@ -622,7 +622,8 @@ const listen = () => {
   source.addEventListener("meta", ({data}) => {
     const fields = JSON.parse(data).data.meta;
     if ("title" in fields) retitle(fields.title);
-    if (fields.chosen_model) $("[data-choice]").textContent = fields.chosen_model;
+    const chosen = fields.chosen_model && $("[data-choice]");
+    if (chosen) chosen.textContent = fields.chosen_model;
     drawSide();
   });
   source.addEventListener("deleted", () => over("deleted"));
