@@ -162,7 +162,7 @@ def test_a_message_is_edited_and_both_branches_stay(tmp_path: Path, visit: Visit
         page.wait_for_selector("section article >> text=To the first.")
         page.hover("section article.user >> nth=1")
         page.click(".float.tools >> text=edit")
-        assert page.input_value("#say textarea") == "a first try"
+        until(page, "document.querySelector('#say textarea').value === 'a first try'")
         write(page, "a second try")
         page.wait_for_selector("section article >> text=To the second.")
         until(page, "!document.querySelector('.draft')")
@@ -331,4 +331,6 @@ def test_a_session_gets_a_title_of_its_first_words_and_then_of_the_model(tmp_pat
         until(page, "document.querySelector('h1').textContent === 'Trains of London'")
         page.wait_for_selector("#recent a[aria-current] >> text=Trains of London")
         assert page.title() == "Trains of London · nacre"
+        page.wait_for_selector("header .menu")
+        page.wait_for_selector("#again button")
         page.context.close()

@@ -48,10 +48,8 @@ const acts = {
   },
   help() { const help = $("#help"); if (help.open) help.close(); else help.showModal(); },
 };
-all("[data-act]").forEach(button => {
-  button.hidden = false;
-  button.addEventListener("click", acts[button.dataset.act]);
-});
+all("[data-act]").forEach(button => { button.hidden = false; });
+addEventListener("click", ({target}) => acts[target.closest?.("[data-act]")?.dataset.act]?.());
 
 // ---- times as the reader's own clock and calendar have them; in full for whoever points at them
 
@@ -108,6 +106,7 @@ class Scroller {
     this.fill();
     addEventListener("scroll", () => this.soon(), {passive: true});
     addEventListener("resize", () => { this.heights.clear(); this.soon(); });
+    for (const act of ["wheel", "touchmove", "keydown"]) addEventListener(act, () => { this.isBehind = false; }, {passive: true});
   }
 
   get first() { return Math.floor((this.low - 1) / this.size); }
@@ -271,27 +270,29 @@ class Scroller {
 
   // Bring the end up to date: what is new is put there, what is as it was stays as it is.
   async refresh() {
-    const follows = this.isFollowing && this.isAtEnd;
+    const follows = this.isFollowing && (this.isAtEnd || this.isBehind);
     const before = this.last;
-    let fresh = await this.fresh(before);
-    // Much has come at once: of what would be far above the end, nothing is fetched.
+    const first = await this.fresh(before);
     if (follows && this.last > before + 1) {
-      fresh = (await Promise.all([this.last - 1, this.last].map(chunk => this.fresh(chunk)))).filter(Boolean);
+      // Much has come at once: of what would be far above the end, nothing is fetched.
+      const many = (await Promise.all([this.last - 1, this.last].map(chunk => this.fresh(chunk)))).filter(Boolean);
       this.sections.forEach(one => this.drop(one));
-      this.after.before(...fresh);
-    } else {
-      for (let chunk = before; fresh; chunk++) {
-        const old = $(`section[data-chunk="${chunk}"]`, main);
-        if (old) this.merge(old, fresh); else if (chunk === this.to + 1 && (follows || !this.sections.length)) this.after.before(fresh);
-        fresh = chunk < this.last && follows ? await this.fresh(chunk + 1) : null;
-      }
+      this.after.before(...many);
+    } else if (first) {
+      const next = follows && this.last > before ? await this.fresh(before + 1) : null;
+      const old = $(`section[data-chunk="${before}"]`, main);
+      if (old) this.merge(old, first); else if (!this.sections.length) this.after.before(first);
+      if (next) this.after.before(next);
     }
+    // More may have come meanwhile: whoever follows is taken there too.
+    this.isBehind = follows && this.to < this.last;
+    if (this.isBehind) isStale = true;
     $("main > .welcome, main > .none")?.remove();
     this.arrived?.();
     this.measure();
     this.fill();
     if (follows) { this.toEnd(); this.trim(); this.fill(); this.toEnd(); } else $("#new").hidden = false;
-    this.soon();
+    if (!this.isBehind) this.soon();
   }
 
   async fresh(chunk) {
@@ -307,9 +308,12 @@ class Scroller {
   // Begin again with what the server draws now, where the history itself was changed.
   async redraw() {
     const answer = await fetch(main.dataset.page);
-    const drawn = answer.ok && $("#transcript", parsed(await answer.text()));
-    if (!drawn) return;
-    const live = $("#live"), stays = "#live, #again, #new";
+    if (!answer.ok) return;
+    const page = parsed(await answer.text()), drawn = $("#transcript", page);
+    // A session that has just begun has a title now, and what can be done to it.
+    $(".top").replaceChildren(...$(".top", page).children);
+    const live = $("#live"), stays = "#live, #again, #new", mayAnswer = $("#again", drawn);
+    if (!$("#again") && mayAnswer) live.after(mayAnswer);
     for (const one of [...main.children]) if (!one.matches(stays)) one.remove();
     for (const one of [...drawn.children]) if (!one.matches(stays)) live.before(localise(one));
     Object.assign(main.dataset, drawn.dataset);
@@ -344,7 +348,7 @@ class Scroller {
 
   restore(fresh) {
     for (const one of [fresh, ...all("[id], .thinking", fresh)]) {
-      const was = one.id ? document.getElementById(one.id) : $(".thinking", document.getElementById(one.closest("article")?.id));
+      const was = one.id ? document.getElementById(one.id) : document.getElementById(one.closest("article")?.id)?.querySelector(".thinking");
       if (one.matches("details") && was?.matches("details")) one.open = was.open;
       if (was && one.matches("article, .run")) for (const kind of ["here", "unseen", "flash"]) one.classList.toggle(kind, was.classList.contains(kind));
     }
@@ -594,17 +598,27 @@ addEventListener("keydown", event => {
 
 let scroller = null;
 let source = null;
-let isRefreshing = false, isStale = false, isChanged = false, isAway = false, isOver = false;
+let isStale = false, isChanged = false, isAway = false, isOver = false;
+let refreshing = null;
 
-const refresh = async () => {
-  if (isRefreshing) { isStale = true; return; }
-  isRefreshing = true;
-  try {
-    do {
-      isStale = false;
-      if (isChanged) { isChanged = false; await scroller.redraw(); } else await scroller.refresh();
-    } while (isStale || isChanged);
-  } catch { isStale = true; tell("server not reachable; retrying"); } finally { isRefreshing = false; }
+// Bring the page up to date; whoever asks while that is done waits for one more round.
+const refresh = () => {
+  isStale = true;
+  refreshing ||= (async () => {
+    try {
+      while (isStale || isChanged) {
+        const isNew = isChanged;
+        isStale = isChanged = false;
+        await (isNew ? scroller.redraw() : scroller.refresh());
+        if ($("#status").textContent.startsWith("server not reachable")) tell("");
+      }
+    } catch {
+      isStale = true;
+      tell("server not reachable; retrying");
+      setTimeout(refresh, 2000);
+    } finally { refreshing = null; }
+  })();
+  return refreshing;
 };
 
 const over = words => { isOver = true; source.close(); tell(words); };
@@ -790,6 +804,7 @@ const send = async message => {
     method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify(message),
   }).catch(error => new Response(JSON.stringify({detail: error.message}), {status: 503}));
   const isSaid = await watch(response);
+  if (isNew && isSaid) { isChanged = true; await refresh(); }
   if (isNew && !isSaid) history.replaceState(null, "", `${base}/new`);
   return isSaid;
 };
@@ -817,7 +832,7 @@ const say = async () => {
 const again = one => { if (!turn) send({again: one ? number(one) : "last"}); };
 const leaveEdit = () => { form.edited = ""; $("#editing").hidden = true; };
 const edit = async one => {
-  if (!one || turn) return;
+  if (!one) return;
   const {message: {content}} = await stored(one);
   const parts = Array.isArray(content) ? content : [{type: "text", text: content}];
   const files = [], words = [];
@@ -1000,7 +1015,9 @@ if (main) {
     form.content.addEventListener("keydown", event => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
     });
-    $("#again")?.addEventListener("submit", event => { event.preventDefault(); again(null); });
+    main.addEventListener("submit", event => {
+      if (event.target.id === "again") { event.preventDefault(); again(null); }
+    });
     $("#editing button").addEventListener("click", () => { leaveEdit(); form.content.value = ""; attached.length = 0; drawFiles(); });
     $("#stop").addEventListener("click", stop);
     all("[data-choice]").forEach(choice);
