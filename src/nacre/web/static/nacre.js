@@ -262,27 +262,27 @@ class Scroller {
     try { await this.busy; } finally { this.busy = null; }
   }
 
-  get isAtEnd() {
-    return this.to >= this.last && scrollY + innerHeight > html.scrollHeight - 120;
-  }
+  get isNearEnd() { return scrollY + innerHeight > html.scrollHeight - 120; }
+  get isAtEnd() { return this.to >= this.last && this.isNearEnd; }
 
   toEnd() { scrollTo({top: html.scrollHeight, behavior: "instant"}); }
 
   // Bring the end up to date: what is new is put there, what is as it was stays as it is.
   async refresh() {
-    const follows = this.isFollowing && (this.isAtEnd || this.isBehind);
     const before = this.last;
+    // Asked again after each wait: meanwhile somebody may have gone elsewhere, and is not taken back.
+    const isThere = () => this.isFollowing && (this.isBehind || (this.to >= before && this.isNearEnd));
     const first = await this.fresh(before);
-    if (follows && this.last > before + 1) {
-      // Much has come at once: of what would be far above the end, nothing is fetched.
-      const many = (await Promise.all([this.last - 1, this.last].map(chunk => this.fresh(chunk)))).filter(Boolean);
-      this.sections.forEach(one => this.drop(one));
-      this.after.before(...many);
-    } else if (first) {
-      const next = follows && this.last > before ? await this.fresh(before + 1) : null;
-      const old = $(`section[data-chunk="${before}"]`, main);
-      if (old) this.merge(old, first); else if (!this.sections.length) this.after.before(first);
-      if (next) this.after.before(next);
+    const wanted = !isThere() || this.last === before ? []
+      // Of much that has come at once, what would be far above the end is not fetched.
+      : this.last > before + 1 ? [this.last - 1, this.last] : [this.last];
+    const rest = (await Promise.all(wanted.map(chunk => this.fresh(chunk)))).filter(Boolean);
+    const follows = isThere();
+    const old = $(`section[data-chunk="${before}"]`, main);
+    if (old && first) this.merge(old, first); else if (first && !this.sections.length) this.after.before(first);
+    if (follows) {
+      if (rest.length > 1) this.sections.forEach(one => this.drop(one));
+      this.after.before(...rest);
     }
     // More may have come meanwhile: whoever follows is taken there too.
     this.isBehind = follows && this.to < this.last;
