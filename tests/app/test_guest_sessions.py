@@ -56,6 +56,21 @@ def test_which_words_others_use_is_not_told_by_an_easier_search(whole: nacre.Ses
     assert guests.search(question) == []
 
 
+def test_whether_others_use_a_word_is_not_told_by_typos(whole: nacre.Sessions, guests: GuestSessions) -> None:
+    whole.add_message(OWN, "user", "the harbour is full of kajaks")
+    before = guests.search("harbout")
+    whole.add_message(OTHER, "user", "a harbout")
+    assert guests.search("harbout") == before
+
+
+def test_which_words_are_rare_elsewhere_does_not_move_a_snippet(whole: nacre.Sessions, guests: GuestSessions) -> None:
+    whole.add_message(OWN, "user", f"lantern {'and more ' * 100} anchor")
+    before = guests.search("lantern anchor")
+    for _ in range(3):
+        whole.add_message(OTHER, "user", "lantern")
+    assert [hit.snippet for hit in guests.search("lantern anchor")] == [hit.snippet for hit in before]
+
+
 def test_a_guest_writes_reads_forks_and_erases_their_own(whole: nacre.Sessions, guests: GuestSessions) -> None:
     guests.add_message(OWN, "user", "more")
     guests.fork(OWN, "api:bob:y::")

@@ -67,10 +67,13 @@ def _is_refused(query: Query, limit: int) -> bool:
 def _found(connection: Connection, query: Query, limit: int) -> list[Hit]:
     content = query.content
     found: dict[int, Query] = {}
-    for attempt in (content, content.loosened, tolerant(connection, content)):
+    # Which words there are, and how rare, is counted in all sessions: with a prefix, what that decides would tell
+    # something of those that are not to be searched.
+    is_counting = not query.prefix
+    attempts = [content, content.loosened, *([tolerant(connection, content)] if is_counting else [])]
+    for attempt in attempts:
         found = found or dict.fromkeys(_Search(connection, attempt).run(limit), attempt)
-    # Which words are rare is counted in all sessions, and would tell something of those that are not to be searched.
-    if len(found) < limit and query.words and not query.prefix:
+    if len(found) < limit and query.words and is_counting:
         eased = _eased(connection, query)
         for message in _Search(connection, eased).run(limit) if eased.wanted else ():
             found.setdefault(message, eased)
@@ -84,8 +87,11 @@ def _hit(connection: Connection, message: int, terms: Sequence[Term]) -> Hit:
 
 
 def _rarest_first(connection: Connection, query: Query) -> list[Term]:
-    """What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare."""
-    if len(query.wanted) == 1:
+    """What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare.
+
+    With a prefix they stay as they are: how rare they are is counted in all sessions.
+    """
+    if len(query.wanted) == 1 or query.prefix:
         return list(query.wanted)
     return sorted(query.wanted, key=lambda term: 0 if term.is_inside else rarity(connection, term))
 
