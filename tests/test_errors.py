@@ -65,3 +65,9 @@ def test_of_a_query_that_sqlite_cannot_read_there_is_the_kind_of_error() -> None
         connection.execute("SELECT said FROM")
     connection.close()
     assert describe_error(raised_error.value) == "OperationalError: SQLITE_ERROR"
+
+
+def test_errors_that_led_to_each_other_are_told_once() -> None:
+    one, other = Refused("full"), NacreError("said")
+    one.__context__, other.__context__ = other, one
+    assert describe_error(one) == "Refused: full; from NacreError"

@@ -166,8 +166,11 @@ def describe_error(error: BaseException) -> str:
     or a server that repeats it: then its type, and its summary if it has one.
     """
     told: list[str] = []
+    seen: set[int] = set()
     found: BaseException | None = error
-    while found is not None:
+    # An error may have led to itself: one that is raised again while it is handled.
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
         told.append(_describe_one(found))
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     return "; from ".join(told)
