@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -221,6 +223,30 @@ def test_a_check_that_does_not_end_is_ended() -> None:
     schema = {"$defs": {**doubling, "end": {"type": "object"}}, "$ref": "#/$defs/d0"}
     with pytest.raises(InvalidAnswer, match="use a simpler schema"):
         answered(Scripted(["{}"]), asked(schema=schema))
+
+
+def test_an_answer_that_is_wrong_in_millions_of_ways_takes_no_more_memory_than_it_may() -> None:
+    schema = {"items": {"anyOf": [{"const": "x" * 200}] * 300}}
+    given = json.dumps({"schema": schema, "text": json.dumps(list(range(100_000)))}).encode()
+    command = [sys.executable, "-I", form_check.__file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        process.stdin.write(given)
+        process.stdin.close()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode != 0
+    assert used.ru_maxrss * 1024 <= form_check.MOST_MEMORY
+
+
+@pytest.mark.parametrize("trouble", ["bytes(1 << 32)", "raise RuntimeError('Validation panicked')"])
+def test_a_check_without_memory_says_so(tmp_path: Any, trouble: str) -> None:
+    package = f"RegexOptions = dict\ndef validator_for(*_, **__):\n    {trouble}\n"
+    (tmp_path / "jsonschema_rs.py").write_text(package)
+    run = f"import runpy; runpy.run_path({form_check.__file__!r}, run_name='__main__')"
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {run}"
+    done = subprocess.run([sys.executable, "-c", script], input=b'{"schema": {}}', capture_output=True, check=True)
+    assert "too much memory; use a simpler schema" in json.loads(done.stdout)["why"]
 
 
 def test_without_the_package_the_program_says_so(tmp_path: Any) -> None:

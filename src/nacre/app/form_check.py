@@ -16,6 +16,8 @@ MISSING = 3
 """The exit code if the package that checks is not installed."""
 MOST_SECONDS = 2
 """CPU time that a check may take; by then the system ends it."""
+MOST_MEMORY = 1 << 29
+"""Bytes that a check may have: by a small schema, a small answer may be wrong in millions of ways."""
 _MOST = 5
 _LONGEST = 200
 
@@ -58,11 +60,14 @@ def _path(steps: list[str | int]) -> str:
 def main() -> int:
     """Read what is to be checked, and write what is wrong with it."""
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     given = json.load(sys.stdin.buffer)
     try:
         found = check(given["schema"], given.get("text"))
     except ImportError:
         return MISSING
+    except (MemoryError, RuntimeError):  # the latter if the package had no memory left
+        found = {"wrong": "schema", "why": "a check takes too much memory; use a simpler schema"}
     sys.stdout.write(json.dumps(found))
     return 0
 

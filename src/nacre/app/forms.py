@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -148,14 +149,16 @@ async def _check(given: dict[str, Any]) -> dict[str, str]:
     command = [sys.executable, "-I", str(_SCRIPT)]
     async with _turn():
         with anyio.move_on_after(_PATIENCE):
-            done = await anyio.run_process(command, input=msgspec.json.encode(given), check=False)
+            # Without memory the process could not end for wanting to say where in its Rust code that was.
+            env = {**os.environ, "RUST_BACKTRACE": "0"}
+            done = await anyio.run_process(command, input=msgspec.json.encode(given), check=False, env=env)
             if done.returncode == form_check.MISSING:
                 raise ConfigError(f"answers in a form need the package jsonschema-rs: {install_command('serve')}")
             if done.returncode > 0:
                 raise ProviderError(f"the check of an answer's form failed with exit code {done.returncode}")
             if done.returncode == 0:
                 return msgspec.json.decode(done.stdout, type=dict[str, str])
-    return {"wrong": "schema", "why": "a check takes too long; use a simpler schema"}
+    return {"wrong": "schema", "why": "a check takes too long, or too much memory; use a simpler schema"}
 
 
 _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("checks of forms")
