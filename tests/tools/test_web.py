@@ -196,3 +196,9 @@ def test_public_addresses_pass(address: str) -> None:
 )
 def test_html_becomes_readable(html: str, said: str) -> None:
     assert readable(html, url="http://h/")[1] == said
+
+
+def test_style_sheets_without_an_end_and_with_the_same_rule_over_and_over_take_no_time() -> None:
+    many = "<style>" + ",".join(["p.a"] * 60_000) + "{display:none}</style>" + "<p class=a>x</p>" * 2_000
+    assert readable(many + "<p>seen</p>", url="https://a.example/")[1] == "seen"
+    readable("<style>" * 30_000, url="https://a.example/")

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nacre.errors import ToolError
+
 Attributes = Mapping[str, str]
 Styles = dict[str, str]
 
@@ -21,7 +23,8 @@ _TAGS = frozenset(
 )
 _WHOLE_PAGE = frozenset({"html", "body"})
 _ANIMATED = ("opacity", "transform")
-_STYLE_SHEET = re.compile(r"<style\b[^>]*>(.*?)</style\s*>", re.IGNORECASE | re.DOTALL)
+_STYLE_SHEET = re.compile(r"<style\b[^>]*>", re.IGNORECASE)
+_STYLE_SHEET_END = re.compile(r"</style\s*>", re.IGNORECASE)
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
 _SELECTOR = re.compile(r"([a-z][\w-]*|\*)?((?:[.#][\w-]+)*)", re.IGNORECASE)
@@ -38,6 +41,8 @@ _FAR = 500
 _TINY = 1.0
 _FAINT = 0.01
 _HIGHEST = 0x10FFFF
+_MOST_LOOKS = 1_000_000
+"""How many rules are looked at for all elements of a page, so that no page takes long."""
 
 
 class Look(Struct, frozen=True, kw_only=True):
@@ -65,9 +70,10 @@ class Sheet:
     """The rules of a page's own style sheets, as far as they are for one element by its tag, classes and id."""
 
     def __init__(self, html: str) -> None:
-        self._rules: dict[str, list[_Rule]] = {}
-        for sheet in _STYLE_SHEET.finditer(html):
-            for selectors, block in _blocks(_COMMENT.sub(" ", sheet[1])):
+        self._rules: dict[str, dict[tuple[str, frozenset[str]], _Rule]] = {}
+        self._looks = 0
+        for sheet in _sheets(html):
+            for selectors, block in _blocks(_COMMENT.sub(" ", sheet)):
                 # A script shows what only begins like this.
                 styles = {name: value for name, value in _styles(block).items() if name not in _ANIMATED}
                 for selector in selectors.split(","):
@@ -96,7 +102,10 @@ class Sheet:
             return
         marks = re.findall(r"[.#][\w-]+", found[2])
         tag = (found[1] or "").lower().replace("*", "")
-        self._rules.setdefault(marks[0] if marks else tag, []).append(_Rule(tag, frozenset(marks), styles))
+        rules, which = self._rules.setdefault(marks[0] if marks else tag, {}), (tag, frozenset(marks))
+        # The newest of those for the same elements comes last.
+        before = rules.pop(which, None)
+        rules[which] = _Rule(*which, {**before.styles, **styles} if before else styles)
 
     def _of(self, tag: str, attributes: Attributes) -> Styles:
         """The styles of an element; its own are the strongest."""
@@ -104,10 +113,22 @@ class Sheet:
         if self._rules:
             marks = {f".{name}" for name in attributes.get("class", "").split()} | {f"#{attributes.get('id', '')}"}
             for key in ("", tag, *sorted(marks, reverse=True)):
-                for rule in self._rules.get(key, ()):
+                rules = self._rules.get(key, {})
+                self._looks += len(rules)
+                if self._looks > _MOST_LOOKS:
+                    raise ToolError("the style sheets of this page are too large to tell what a reader would see")
+                for rule in rules.values():
                     if rule.tag in {"", tag} and rule.marks <= marks:
                         found |= rule.styles
         return found | _styles(attributes["style"]) if "style" in attributes else found
+
+
+def _sheets(html: str) -> Iterator[str]:
+    """The text of each style sheet that has an end."""
+    begin = _STYLE_SHEET.search(html)
+    while begin is not None and (end := _STYLE_SHEET_END.search(html, begin.end())) is not None:
+        yield html[begin.end() : end.start()]
+        begin = _STYLE_SHEET.search(html, end.end())
 
 
 def _blocks(sheet: str) -> Iterator[tuple[str, str]]:
