@@ -41,7 +41,8 @@ def hits(connection: Connection, query: Query, *, limit: int) -> list[Hit]:
 
     Looked for inside words too if whole words find none, and one typo away if that finds nothing either. Where there
     are as many words as a question has, or the query is to be filled up, what has the rarest of them follows what has
-    all. Raises StoreError if SQLite takes no such query, whatever there is to search.
+    all. With a prefix, the newest come first and typos are not looked for. Raises StoreError if SQLite takes no such
+    query, whatever there is to search.
     """
     if limit <= 0 or query._replace(internal=False, skip=None, fill=False, prefix="") == Query():
         return []
@@ -118,6 +119,8 @@ class _Search:
     def __init__(self, connection: Connection, query: Query) -> None:
         self._connection = connection
         self._joint = " OR " if query.is_any else " AND "
+        # The rank of FTS5 counts words in all sessions.
+        self._is_ranked = not query.prefix
         self._where: list[str] = []
         self._values: list[Any] = []
         self._words: list[str] = []
@@ -134,8 +137,9 @@ class _Search:
     def run(self, limit: int) -> list[int]:
         """The messages that match, best first."""
         # What is not ranked comes by time, so that the first are the ones.
-        pool = max(limit, _POOL) if self._lead == "words" else limit
-        rank = "words.rank" if self._lead == "words" and self._is_within(pool) else "0"
+        is_ranked = self._is_ranked and self._lead == "words"
+        pool = max(limit, _POOL) if is_ranked else limit
+        rank = "words.rank" if is_ranked and self._is_within(pool) else "0"
         matching = f"SELECT message.id AS id, {rank} AS score, message.ts AS ts {self._from} LIMIT {pool}"
         best = f"SELECT id FROM ({matching}) ORDER BY score, ts DESC, id DESC LIMIT {limit}"  # noqa: S608
         return [message for (message,) in self._connection.execute(best, self._values)]
