@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nacre.errors import ToolError
 from nacre.tools.readable import readable
 from tests.growth import assert_linear
 
@@ -228,3 +229,16 @@ def test_no_page_breaks_it(html: str) -> None:
 )
 def test_no_page_takes_long(part: str) -> None:
     assert_linear(lambda parts: text(f"<style>{parts}</style><i><div><table><td>{parts}</div>"), part * 20_000)
+
+
+def test_of_rules_for_one_element_the_last_decides_whatever_is_said_twice() -> None:
+    page = (
+        "<style>.a{display:block} .a.b{display:none} .a{color:red}</style><p class='a b'>unseen</p><p class=a>seen</p>"
+    )
+    assert text(page) == "seen"
+
+
+def test_style_sheets_that_cannot_be_weighed_in_time_are_an_error() -> None:
+    rules = "".join(f"p.a{{margin:{number}px}}" for number in range(3_000))
+    with pytest.raises(ToolError, match="too large"):
+        text(f"<style>{rules}</style>" + "<p class=a>x</p>" * 2_000)

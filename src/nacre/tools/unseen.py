@@ -16,6 +16,7 @@ from nacre.errors import ToolError
 
 Attributes = Mapping[str, str]
 Styles = dict[str, str]
+_Same = tuple[str, frozenset[str], tuple[tuple[str, str], ...]]
 
 _TAGS = frozenset(
     {"annotation", "annotation-xml", "applet", "audio", "canvas", "datalist", "embed", "head", "iframe", "noembed"}
@@ -41,7 +42,7 @@ _FAR = 500
 _TINY = 1.0
 _FAINT = 0.01
 _HIGHEST = 0x10FFFF
-_MOST_LOOKS = 1_000_000
+_MOST_LOOKS = 5_000_000
 """How many rules are looked at for all elements of a page, so that no page takes long."""
 
 
@@ -70,7 +71,7 @@ class Sheet:
     """The rules of a page's own style sheets, as far as they are for one element by its tag, classes and id."""
 
     def __init__(self, html: str) -> None:
-        self._rules: dict[str, dict[tuple[str, frozenset[str]], _Rule]] = {}
+        self._rules: dict[str, dict[_Same, _Rule]] = {}
         self._looks = 0
         for sheet in _sheets(html):
             for selectors, block in _blocks(_COMMENT.sub(" ", sheet)):
@@ -102,10 +103,11 @@ class Sheet:
             return
         marks = re.findall(r"[.#][\w-]+", found[2])
         tag = (found[1] or "").lower().replace("*", "")
-        rules, which = self._rules.setdefault(marks[0] if marks else tag, {}), (tag, frozenset(marks))
-        # The newest of those for the same elements comes last.
-        before = rules.pop(which, None)
-        rules[which] = _Rule(*which, {**before.styles, **styles} if before else styles)
+        rules, rule = self._rules.setdefault(marks[0] if marks else tag, {}), _Rule(tag, frozenset(marks), styles)
+        same = (rule.tag, rule.marks, tuple(sorted(styles.items())))
+        # Of equal rules the last one decides.
+        rules.pop(same, None)
+        rules[same] = rule
 
     def _of(self, tag: str, attributes: Attributes) -> Styles:
         """The styles of an element; its own are the strongest."""
