@@ -25,6 +25,10 @@ def test_a_token_is_all_that_is_printed(nacre: Nacre) -> None:
     assert "This token is shown once" in result.err
 
 
+def test_an_option_may_stand_before_the_name(nacre: Nacre) -> None:
+    assert nacre("serve", "tokens", "add", "--role", "guest", "bob").out.startswith("nacre_")
+
+
 def test_tokens_are_listed_without_what_opens_anything(nacre: Nacre) -> None:
     secret = nacre("serve", "tokens", "add", "bob", "--role", "guest").out.strip()
     nacre("serve", "tokens", "add", "phone", "--role", "owner")

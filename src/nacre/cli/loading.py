@@ -48,9 +48,15 @@ def run(program: str, verb: str, flags: Flags, words: list[str]) -> int:
     if flags.help:
         Out(flags).write(help_of(program, verb, module))
         return OK
-    args = Namespace(words=words) if verb in verbs.HIDDEN else parser_of(program, module).parse_args(words)
+    args = Namespace(words=words) if verb in verbs.HIDDEN else _parse(parser_of(program, module), words)
     args.store, args.agent, args.quiet = flags.store, flags.agent, flags.quiet
     return module.run(args, Out(flags))
+
+
+def _parse(parser: ArgumentParser, words: list[str]) -> Namespace:
+    """Read arguments, with options before, between and after them."""
+    # Python 3.11 drops `--` when arguments are intermixed, and would take what follows for options.
+    return parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
 
 
 def load(verb: str) -> Verb:
