@@ -17,6 +17,14 @@ def test_matches_stand_between_asterisks() -> None:
     assert shown("The disk is full.", "disk full") == "The **disk** is **full**."
 
 
+def test_bold_of_the_message_is_not_taken_for_a_match() -> None:
+    assert shown("The **mother-of-pearl** and **bold** words", "pearl") == "The mother-of-**pearl** and bold words"
+
+
+def test_stars_of_code_stay() -> None:
+    assert shown("call(**more, **rest) gives 2**8 or 3**9", "gives") == "call(**more, **rest) **gives** 2**8 or 3**9"
+
+
 def test_the_hit_is_shown_wherever_it_is() -> None:
     found = shown("before " * 100 + "needle" + " after" * 100, "needle")
     assert "**needle**" in found

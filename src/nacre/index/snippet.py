@@ -18,6 +18,8 @@ _BEFORE = 40
 _WHITE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 # What drives a terminal and has no width: bidirectional marks and overrides.
 _HIDDEN = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Markdown's bold, which would look like the marks of a match; `2**8` and `f(**more)` are none.
+_BOLD = re.compile(r"(?<![\w*])\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?![\w*])")
 _TOKEN = re.compile(rf"(?:(?![{UNSPACED}])[^\W_])+")
 _JOINTS = ("-", "'", "’", ",", ".")
 
@@ -40,10 +42,11 @@ class _Token(NamedTuple):
 
 
 def snippet(body: str, terms: Sequence[Term]) -> str:
-    """About 160 characters around the best match, matches between `**`, without control characters.
+    """About 160 characters around the best match, matches between `**`, without control characters and other bold.
 
     Terms come rarest first: what is shown is around the rarest that the body has, and there where most others are.
     """
+    body = _BOLD.sub(r"\1", body)
     spans = sorted(_spans(body, terms))
     start = max(0, _best(spans) - _BEFORE)
     end = min(len(body), start + _WIDTH)
