@@ -242,3 +242,8 @@ def test_style_sheets_that_cannot_be_weighed_in_time_are_an_error() -> None:
     rules = "".join(f"p.a{{margin:{number}px}}" for number in range(3_000))
     with pytest.raises(ToolError, match="too large"):
         text(f"<style>{rules}</style>" + "<p class=a>x</p>" * 2_000)
+
+
+@pytest.mark.parametrize("part", ["<style>", "<style", "<style>a{", "</style"])
+def test_style_sheets_that_are_not_ended_do_not_take_long(part: str) -> None:
+    assert_linear(text, part * 16_000)

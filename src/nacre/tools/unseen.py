@@ -24,8 +24,8 @@ _TAGS = frozenset(
 )
 _WHOLE_PAGE = frozenset({"html", "body"})
 _ANIMATED = ("opacity", "transform")
-_STYLE_SHEET = re.compile(r"<style\b[^>]*>", re.IGNORECASE)
-_STYLE_SHEET_END = re.compile(r"</style\s*>", re.IGNORECASE)
+# One that is not ended goes to the end of the page: to look for its end again from the next would take for ever.
+_STYLE_SHEET = re.compile(r"<style\b[^>]*(?:>|\Z)(.*?)(?:</style\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
 _SELECTOR = re.compile(r"([a-z][\w-]*|\*)?((?:[.#][\w-]+)*)", re.IGNORECASE)
@@ -73,8 +73,8 @@ class Sheet:
     def __init__(self, html: str) -> None:
         self._rules: dict[str, dict[_Same, _Rule]] = {}
         self._looks = 0
-        for sheet in _sheets(html):
-            for selectors, block in _blocks(_COMMENT.sub(" ", sheet)):
+        for sheet in _STYLE_SHEET.finditer(html):
+            for selectors, block in _blocks(_COMMENT.sub(" ", sheet[1])):
                 # A script shows what only begins like this.
                 styles = {name: value for name, value in _styles(block).items() if name not in _ANIMATED}
                 for selector in selectors.split(","):
@@ -123,14 +123,6 @@ class Sheet:
                     if rule.tag in {"", tag} and rule.marks <= marks:
                         found |= rule.styles
         return found | _styles(attributes["style"]) if "style" in attributes else found
-
-
-def _sheets(html: str) -> Iterator[str]:
-    """The text of each style sheet that has an end."""
-    begin = _STYLE_SHEET.search(html)
-    while begin is not None and (end := _STYLE_SHEET_END.search(html, begin.end())) is not None:
-        yield html[begin.end() : end.start()]
-        begin = _STYLE_SHEET.search(html, end.end())
 
 
 def _blocks(sheet: str) -> Iterator[tuple[str, str]]:
