@@ -67,7 +67,6 @@ class Irc:
         self._numbers = itertools.count()
         self._link: Link | None = None
         self._change = anyio.Event()
-        self._waited = float("-inf")
         self._doubts = Doubts()
         self._people = People()
         self._rows: dict[tuple[str, str], tuple[int, float]] = {}
