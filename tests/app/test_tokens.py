@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,23 @@ def test_a_file_is_replaced_whole(tmp_path: Path, tokens: Tokens) -> None:
         assert [one["name"] for one in json.load(before)["tokens"]] == ["bob"]
     assert file.stat().st_ino != inode
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_token_counts_again_once_its_file_can_be_opened_again(tokens: Tokens) -> None:
+    secret = tokens.add("bob", "guest")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        assert tokens.find(secret) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert tokens.find(secret) is not None
+
+
+def test_a_digest_that_is_none_is_nobodys(tmp_path: Path, tokens: Tokens) -> None:
+    secret = tokens.add("bob", "guest")
+    file = tmp_path / "store" / FILE
+    file.write_text(re.sub(r'"digest": ?"[^"]*"', '"digest":"é"', file.read_text()))
+    assert Tokens(str(tmp_path / "store")).find(secret) is None

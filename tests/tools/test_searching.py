@@ -90,3 +90,20 @@ def test_a_call_that_is_not_in_the_log_leaves_nothing_out(sessions: Sessions, as
 def test_the_limit_is_bounded(sessions: Sessions, ask: Ask, limit: int, lines: int) -> None:
     sessions.add_messages("cli:3", [{"role": "user", "content": f"pearl {n}"} for n in range(60)])
     assert len(ask("pearl", limit=limit)) == lines
+
+
+def test_whether_others_use_a_word_is_not_told_to_whoever_sees_only_their_own(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root.parent / "cache"))
+    sessions.add_message("guest", "user", "the harbour is full of kajaks")
+    tool = search_tool(sessions, sees=lambda one, other: one == other)
+
+    async def ask() -> str:
+        arguments = {"query": "harbout"}
+        call = ToolCall(id="c1", name="search_sessions", arguments=arguments)
+        return (await tool.run(arguments, Scene(key="guest", call=call, emit=lambda _: None))).text
+
+    before = anyio.run(ask)
+    sessions.add_message("owner", "user", "a harbout")
+    assert anyio.run(ask) == before

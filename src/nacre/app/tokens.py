@@ -66,7 +66,7 @@ class Tokens:
         """The token that somebody shows; None if there is none. Takes as long whichever it is."""
         shown, found = digest(secret), None
         for token in self._now().values():
-            if hmac.compare_digest(shown, token.digest) and not token.revoked:
+            if hmac.compare_digest(shown.encode(), token.digest.encode()) and not token.revoked:
                 found = token
         return found
 
@@ -122,6 +122,9 @@ class Tokens:
             except ConfigError as error:
                 logger.error("tokens cannot be read; none is accepted", extra={"reason": str(error)})  # noqa: TRY400
                 self._found = {}
+                if isinstance(error.__cause__, OSError):
+                    # It may be over at the next question, with the same file.
+                    self._seen = ()
         return self._found
 
     def _read(self) -> dict[str, Token]:

@@ -22,8 +22,8 @@ _LONGEST_TURN = 4096
 class Searched(Protocol):
     """What of `Sessions` is needed."""
 
-    def search(self, query: str, *, limit: int, fill: bool, skip: tuple[str, int] | None) -> Sequence[Hit]:
-        """The messages that a query finds, best first."""
+    def search(self, query: str, *, limit: int, fill: bool, skip: tuple[str, int] | None, prefix: str) -> Sequence[Hit]:
+        """The messages that a query finds, best first; with a prefix, in sessions whose key begins with it."""
 
     def read(self, key: str, get: Callable[[Past], T]) -> T | None:
         """What a function makes of the records of a session; None if there is none."""
@@ -45,12 +45,14 @@ class Searcher:
         """
         most = min(max(limit, 1), _MOST)
         start = self._sessions.read(scene.key, lambda past: turn_start(past, scene.call.id))
-        # Who may see little gets the best of what may be seen, if that is not far behind.
+        sees_all = self._sees(scene.key, "")
+        # Who may see little gets the best of what may be seen, and nothing by which words of others could be guessed.
         found = self._sessions.search(
             query,
-            limit=most if self._sees(scene.key, "") else _FAR,
+            limit=most if sees_all else _FAR,
             fill=True,
             skip=(scene.key, start) if start else None,
+            prefix="" if sees_all else scene.key,
         )
         hits = [hit for hit in found if self._sees(scene.key, hit.key)][:most]
         return "\n".join(map(_line, hits)) or f"nothing was found for {query!r}"

@@ -60,6 +60,8 @@ class TokenFile:
 
     def erase(self) -> bool:
         """Remove it; False if there was none."""
-        is_there = self._path.exists()
-        self._path.unlink(missing_ok=True)
-        return is_there
+        if not self._path.exists():
+            return False
+        with locked(self._path.parent):
+            self._path.unlink(missing_ok=True)
+        return True
