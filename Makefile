@@ -82,10 +82,9 @@ lowest: .venv/lowest/.installed ## a part of the tests, with the lowest versions
 .venv/clients/.installed: pyproject.toml | $(BIN)/python
 	@echo "installing clients of other projects to test with (once; about a minute)"
 	@$(BIN)/python -m venv --clear .venv/clients
-	@.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --group clients \
+	@.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' \
+	  && .venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --group clients && touch $@ \
 	  || echo "the clients were not installed: the tests that need them are skipped"
-	@touch $@
 
 clean: ## forget .venv and every cache
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
