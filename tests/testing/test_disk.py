@@ -699,6 +699,7 @@ def test_a_byte_is_claimed_by_one_process_until_it_lets_go_or_is_killed(disk: Di
     first = one.open("/lock", os.O_RDWR | os.O_CREAT)
     second = other.open("/lock", os.O_RDWR)
     assert (one.claim(first, 7), other.claim(second, 7), other.claim(second, 8)) == (0, -1, 0)
+    assert (one.claimant(first, 7), other.claimant(second, 7)) == (0, -1)
     other.disclaim(second, 7)
     one.disclaim(first, 7)
     assert other.claim(second, 7) == 0

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from nacre.config import MAIN, is_name
-from nacre.errors import ConfigError, Conflict, InvalidArgument
+from nacre.errors import ConfigError, Conflict, InvalidArgument, describe_error
 from nacre.state import locked, write_whole
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Tokens:
             try:
                 self._found = self._read()
             except ConfigError as error:
-                logger.error("tokens cannot be read; none is accepted", extra={"reason": str(error)})  # noqa: TRY400
+                logger.error("tokens cannot be read; none is accepted", extra={"reason": describe_error(error)})  # noqa: TRY400
                 self._found = {}
                 if isinstance(error.__cause__, OSError):
                     # It may be over at the next question, with the same file.

@@ -273,6 +273,10 @@ class Process(Ops):
         owner = self._disk.claims.setdefault((description.inode, at), self)
         return 0 if owner is self else -1
 
+    def claimant(self, fd: int, at: int) -> int:
+        """Tell whether another process has claimed a byte: 0 if none has."""
+        return -1 if self._disk.claims.get((self._at(fd).inode, at), self) is not self else 0
+
     def disclaim(self, fd: int, at: int) -> None:
         """Let go of a byte, if it is this process's."""
         place = (self._at(fd).inode, at)
