@@ -50,7 +50,7 @@ def site(store: Path) -> Iterator[str]:
 def until(page: Page, claim: str) -> None:
     """Wait until a claim about the page is true; the page's policy does not let Playwright ask in its own way."""
     look = f"() => ({claim}) ? done() : requestAnimationFrame(look)"
-    late = "setTimeout(() => fail(new Error('it did not come true')), 8000)"
+    late = "setTimeout(() => fail(new Error('it did not come true')), 60000)"
     page.evaluate(f"new Promise((done, fail) => {{ {late}; const look = {look}; look(); }})")
 
 
@@ -136,7 +136,7 @@ def test_the_form_works_without_a_script(site: str, browser: Any, visit: Visit) 
     cookies = visit(site, "/").context.cookies()
     context = browser.new_context(java_script_enabled=False)
     context.add_cookies(cookies)
-    context.set_default_timeout(8000)
+    context.set_default_timeout(60_000)
     page = context.new_page()
     page.goto(site + PAGE)
     page.fill("#say textarea", "Without a script")

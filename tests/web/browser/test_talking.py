@@ -149,7 +149,7 @@ def test_more_tabs_than_a_browser_has_lines_to_a_server(tmp_path: Path, visit: V
         turned_away(first, hidden=True)
         for _ in range(7):
             page = first.context.new_page()
-            page.goto(f"{url}/s/web:k", timeout=8000)
+            page.goto(f"{url}/s/web:k", timeout=60_000)
             page.wait_for_selector("article")
             turned_away(page, hidden=True)
         with nacre.open(str(root)) as other:
