@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -230,7 +231,8 @@ def test_an_answer_that_is_wrong_in_millions_of_ways_takes_no_more_memory_than_i
     # By a process in between: a process is said to have had as much memory as the one that started it.
     started = f"import subprocess, sys; subprocess.run([sys.executable, '-I', {form_check.__file__!r}])"
     told = "import resource; print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", f"{started}; {told}"], input=given, capture_output=True, check=True)
+    command, env = [sys.executable, "-c", f"{started}; {told}"], {**os.environ, "RUST_BACKTRACE": "0"}
+    done = subprocess.run(command, input=given, capture_output=True, check=True, env=env)
     assert int(done.stderr.split()[-1]) * 1024 <= form_check.MOST_MEMORY
 
 
