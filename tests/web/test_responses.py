@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +36,7 @@ def ask(echo: Site) -> Iterator[openai.OpenAI]:
 
 def key_of(id: str) -> str:
     """The session of a response, as its id has it."""
-    session = base64.urlsafe_b64decode(f"{id[5:-16]}===").decode().partition("\n")[0]
+    session = json.loads(base64.urlsafe_b64decode(f"{id[5:-16]}==="))[0]
     return f"api::{session}::"
 
 
@@ -406,7 +407,14 @@ def test_what_would_be_answered_otherwise_is_refused(echo: Site, fields: dict[st
     assert list(echo.sessions.list()) == []
 
 
-NOWHERE = ["resp_x", "x", "resp_" + "A" * 40, Name("s", "", "0" * 16).id, Name("t", "", "0" * 16).id]
+NOWHERE = [
+    "resp_x",
+    "x",
+    "resp_" + "A" * 40,
+    "resp_Wyj_IiwgIiJd" + "0" * 16,
+    Name("s", "", "0" * 16).id,
+    Name("t", "", "0" * 16).id,
+]
 
 
 @pytest.mark.parametrize("id", NOWHERE)
@@ -425,6 +433,12 @@ def test_a_response_of_one_user_is_not_continued_by_another(ask: openai.OpenAI) 
     ask.responses.create(model="nacre", input="b", user="ann", previous_response_id=first.id)
     with pytest.raises(openai.NotFoundError):
         ask.responses.create(model="nacre", input="b", user="bob", previous_response_id=first.id)
+
+
+def test_a_response_is_continued_whatever_its_session_and_user_are_named(ask: openai.OpenAI) -> None:
+    first = ask.responses.create(model="nacre", input="a", user="a\nb", extra_body={"session_id": "x\ny"})
+    next_one = ask.responses.create(model="nacre", input="b", user="a\nb", previous_response_id=first.id)
+    assert ask.responses.retrieve(next_one.id).previous_response_id == first.id
 
 
 def test_a_model_that_there_is_not_is_named(ask: openai.OpenAI) -> None:

@@ -1,6 +1,6 @@
 """OpenAI's responses: each answers a message of a session, and its id leads back to both.
 
-An id holds the name of the session and the message's own: `resp_` + base64url(session, user) + 16 hex digits. It is
+An id holds the name of the session and the message's own: `resp_` + base64url(JSON of session and user) + 16 hex digits. It is
 read in the name of whoever asks, so that it never leads to a session of somebody else.
 """
 
@@ -72,7 +72,7 @@ class Name(NamedTuple):
 
     @property
     def id(self) -> str:
-        place = base64.urlsafe_b64encode(f"{self.session}\n{self.user}".encode()).decode().rstrip("=")
+        place = base64.urlsafe_b64encode(msgspec.json.encode((self.session, self.user))).decode().rstrip("=")
         return f"resp_{place}{self.message}"
 
 
@@ -357,10 +357,10 @@ def _parsed(id: str) -> Name:
     """What an id says; raises Fault for one that is none of ours."""
     found = _ID.fullmatch(id)
     try:
-        place = base64.urlsafe_b64decode(f"{found[1]}===" if found else "?").decode()
-    except (binascii.Error, UnicodeDecodeError):
-        place = ""
-    session, _, user = place.partition("\n")
+        place = base64.urlsafe_b64decode(f"{found[1]}===" if found else "?")
+        session, user = msgspec.json.decode(place, type=tuple[str, str])
+    except (binascii.Error, UnicodeDecodeError, msgspec.DecodeError):
+        session, user = "", ""
     if found is None or not session:
         raise Fault("not_found", f"there is no response {id!r:.200}")
     return Name(session, user, found[2])
