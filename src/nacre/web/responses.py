@@ -1,7 +1,7 @@
 """OpenAI's responses: each answers a message of a session, and its id leads back to both.
 
-An id holds the name of the session and the message's own: `resp_` + base64url(JSON of session and user) + 16 hex digits. It is
-read in the name of whoever asks, so that it never leads to a session of somebody else.
+An id holds the name of the session and the message's own: `resp_`, base64url of the session and the user as JSON, and
+16 hex digits. It is read in the name of whoever asks, so that it never leads to a session of somebody else.
 """
 
 from __future__ import annotations
