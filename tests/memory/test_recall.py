@@ -8,6 +8,7 @@ import pytest
 
 from nacre.entries import Message
 from nacre.history.tokens import estimate
+from nacre.index.minilm import MiniLM, is_installed
 from nacre.memory import embeddings
 from nacre.memory.finding import Finder
 from nacre.memory.ledger import KEY
@@ -17,7 +18,7 @@ from nacre.sessions import Sessions
 from tests.memory.paraphrases import PAIRS
 from tests.memory.scene import memory, texts
 
-needs_embeddings = pytest.mark.skipif(not embeddings.is_installed(), reason="the extra [embeddings] is not installed")
+needs_embeddings = pytest.mark.skipif(not is_installed(), reason="the extra [embeddings] is not installed")
 
 
 def lines(*facts: str) -> list[Line]:
@@ -155,12 +156,12 @@ def test_the_right_one_of_ten_thousand_facts_is_recalled(sessions: Sessions, fol
 
 
 @pytest.fixture(scope="module")
-def model() -> embeddings.MiniLM:
-    return embeddings.MiniLM()
+def model() -> MiniLM:
+    return MiniLM()
 
 
 @needs_embeddings
-def test_texts_of_one_meaning_are_near(model: embeddings.MiniLM) -> None:
+def test_texts_of_one_meaning_are_near(model: MiniLM) -> None:
     cat, kitten, tax = model.embed(["a cat sits on the mat", "a kitten rests on the rug", "quarterly tax report"])
     assert float(cat @ kitten) == pytest.approx(0.659, abs=0.005)
     assert float(cat @ tax) < 0.1
@@ -168,14 +169,14 @@ def test_texts_of_one_meaning_are_near(model: embeddings.MiniLM) -> None:
 
 
 @needs_embeddings
-def test_a_text_has_the_same_vector_alone_and_among_others(model: embeddings.MiniLM) -> None:
+def test_a_text_has_the_same_vector_alone_and_among_others(model: MiniLM) -> None:
     alone = model.embed(["short"])[0]
     among = model.embed(["short", "a text that is much longer than the first one is"])[0]
     assert float(alone @ among) == pytest.approx(1, abs=1e-5)
 
 
 @needs_embeddings
-def test_the_right_fact_is_first_for_a_question_in_other_words(model: embeddings.MiniLM) -> None:
+def test_the_right_fact_is_first_for_a_question_in_other_words(model: MiniLM) -> None:
     finder = Finder()
     finder.keep(lines(*(fact for fact, _ in PAIRS)))
     vectors = embeddings.Vectors(model)

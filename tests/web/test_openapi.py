@@ -12,7 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from schemathesis import GenerationMode, checks
 
-from nacre.memory import embeddings
+from nacre.index import minilm
 from nacre.web import api, completions, embedding, health, openapi, responses
 from tests.web.conftest import TOKEN, Echo, Site, served
 
@@ -107,7 +107,7 @@ TRIED = [
     pytest.param(one, mode, id=f"{one.id}-{mode}")
     for one in openapi.OPERATIONS
     for mode in ("positive", "negative")
-    if (has_input(one) or mode == "positive") and (one.id != "embed" or embeddings.is_installed())
+    if (has_input(one) or mode == "positive") and (one.id != "embed" or minilm.is_installed())
 ]
 
 

@@ -19,7 +19,7 @@ from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.text import clean
 from nacre.errors import install_command
-from nacre.memory import embeddings
+from nacre.index import minilm
 from nacre.providers import weights
 
 EXAMPLES = (
@@ -41,7 +41,7 @@ sys.exit("choices" not in server.handle_chat_completions(asked))
 
 
 _MEANING = """
-from nacre.memory.embeddings import MiniLM
+from nacre.index.minilm import MiniLM
 MiniLM().embed(["hello"])
 """
 
@@ -86,10 +86,10 @@ class Kit(NamedTuple):
 
 
 def _files_of_meaning() -> dict[str, str]:
-    folder = embeddings.weights_folder()
+    folder = minilm.weights_folder()
     if folder is None:
-        raise Failure("failed", f"the package {embeddings.WEIGHTS!r} is installed, but has no weights")
-    return {str(folder / name): digest for name, digest in embeddings.SHA256.items()}
+        raise Failure("failed", f"the package {minilm.WEIGHTS!r} is installed, but has no weights")
+    return {str(folder / name): digest for name, digest in minilm.SHA256.items()}
 
 
 KITS = {
@@ -116,10 +116,10 @@ KITS = {
             Package("safetensors", "", "the file of weights, 1 MB"),
             Package("tokenizers", "", "the tokenizer, 3 MB"),
             Package(
-                embeddings.WEIGHTS,
-                embeddings.WEIGHTS_VERSION,
+                minilm.WEIGHTS,
+                minilm.WEIGHTS_VERSION,
                 "the weights of MiniLM, 91 MB",
-                embeddings.WEIGHTS_WHEELS,
+                minilm.WEIGHTS_WHEELS,
             ),
         ),
         _files_of_meaning,

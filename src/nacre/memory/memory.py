@@ -53,9 +53,10 @@ class Why(Struct, frozen=True, kw_only=True):
 
 def usual_embedding() -> Embedding | None:
     """The embedding that is installed, if one is."""
-    from nacre.memory import embeddings  # noqa: PLC0415 - an extra
+    from nacre.index import minilm  # noqa: PLC0415 - an extra
+    from nacre.memory.embeddings import Vectors  # noqa: PLC0415 - the same
 
-    return embeddings.Vectors(embeddings.shared_model()) if embeddings.is_installed() else None
+    return Vectors(minilm.shared_model()) if minilm.is_installed() else None
 
 
 class Memory:

@@ -1,4 +1,4 @@
-"""OpenAI's embeddings, by the small model that memory searches with, where it is installed."""
+"""OpenAI's embeddings, by the small model that search and memory use, where it is installed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from nacre.memory import embeddings
+from nacre.index import minilm
 from nacre.web.api import answered, decoded, json_body, nothing_queried
 from nacre.web.problems import Fault
 from nacre.web.shapes import Embed, Vector, VectorList
 
-_NAMES = (embeddings.MODEL, "nacre")
+_NAMES = (minilm.MODEL, "nacre")
 _AT_ONCE = 16
 
 
@@ -24,12 +24,12 @@ async def embed(request: Request) -> Response:
     """A vector for each text."""
     nothing_queried(request)
     wanted = decoded(await json_body(request), Embed)
-    if not embeddings.is_installed():
+    if not minilm.is_installed():
         raise Fault("unsupported", "embeddings are not installed here: run `nacre setup embeddings`, and start again")
     if wanted.model not in _NAMES:
-        raise Fault("not_found", f"there is no model {wanted.model!r:.200} for embeddings; use {embeddings.MODEL!r}")
-    if wanted.dimensions not in (None, embeddings.WIDTH):
-        raise Fault("usage", f"dimensions must be left out: vectors have {embeddings.WIDTH} here")
+        raise Fault("not_found", f"there is no model {wanted.model!r:.200} for embeddings; use {minilm.MODEL!r}")
+    if wanted.dimensions not in (None, minilm.WIDTH):
+        raise Fault("usage", f"dimensions must be left out: vectors have {minilm.WIDTH} here")
     texts = _texts(wanted.input)
     return answered(await to_thread.run_sync(_embedded, texts, wanted.encoding_format == "base64"))
 
@@ -51,13 +51,13 @@ def _texts(given: str | list[Any]) -> list[str]:
 
 
 def _embedded(texts: list[str], is_base64: bool) -> VectorList:  # noqa: FBT001 - it is called by a thread
-    model = embeddings.shared_model()
+    model = minilm.shared_model()
     tokens = model.encode(texts)
     for at, ids in enumerate(tokens):
-        if len(ids) > embeddings.MOST_TOKENS:
+        if len(ids) > minilm.MOST_TOKENS:
             raise Fault(
                 "too_long",
-                f"the text at index {at} has {len(ids)} tokens, and the model takes {embeddings.MOST_TOKENS}: "
+                f"the text at index {at} has {len(ids)} tokens, and the model takes {minilm.MOST_TOKENS}: "
                 "split it into smaller ones",
             )
     data = [
@@ -67,10 +67,10 @@ def _embedded(texts: list[str], is_base64: bool) -> VectorList:  # noqa: FBT001 
         for at, row in enumerate(_rows(model, tokens))
     ]
     count = sum(map(len, tokens))
-    return VectorList(data=data, model=embeddings.MODEL, usage={"prompt_tokens": count, "total_tokens": count})
+    return VectorList(data=data, model=minilm.MODEL, usage={"prompt_tokens": count, "total_tokens": count})
 
 
-def _rows(model: embeddings.MiniLM, tokens: list[list[int]]) -> Iterator[Any]:
+def _rows(model: minilm.MiniLM, tokens: list[list[int]]) -> Iterator[Any]:
     """A few texts at a time: together they would be as long as the longest, and need as much memory."""
     for start in range(0, len(tokens), _AT_ONCE):
         yield from model.embed_tokens(tokens[start : start + _AT_ONCE])
