@@ -37,7 +37,7 @@ def contents(messages: Iterable[Message]) -> list[str]:
 
 def compactor(sessions: Sessions, *steps: Any, limits: Limits = SMALL) -> Compactor:
     script = Scripted(steps or [GOOD] * 9)
-    return Compactor(sessions, lambda: script, limits=lambda: limits)
+    return Compactor(sessions, lambda _: script, limits=lambda _: limits)
 
 
 def done(call: Callable[[], Awaitable[T]]) -> T:
@@ -67,7 +67,7 @@ def test_all_but_the_last_turn_is_covered_by_one_record(sessions: Sessions) -> N
 def test_the_model_is_shown_the_old_summary_and_the_range_and_the_focus(sessions: Sessions) -> None:
     sessions.set_summary(KEY, "Before all that there were cats.")
     script = Scripted([GOOD])
-    done(lambda: Compactor(sessions, lambda: script).compact(KEY, "the numbers"))
+    done(lambda: Compactor(sessions, lambda _: script).compact(KEY, "the numbers"))
     (context,) = script.contexts
     shown = str(context.messages[0].content)
     assert "Before all that there were cats." in shown
@@ -104,7 +104,7 @@ def test_a_range_that_is_too_long_is_summarised_in_pieces(sessions: Sessions) ->
     sessions.add_message(KEY, "assistant", "That is long.")
     fill(sessions, 1, start=20)
     script = Scripted([f"{GOOD} Part {number}." for number in range(9)])
-    done(lambda: Compactor(sessions, lambda: script, limits=lambda: SMALL).compact(KEY))
+    done(lambda: Compactor(sessions, lambda _: script, limits=lambda _: SMALL).compact(KEY))
     shown = [str(context.messages[0].content) for context in script.contexts]
     assert len(shown) > 3
     assert "<last>" in "".join(shown)
@@ -116,7 +116,7 @@ def test_a_model_with_less_room_than_thought_gets_smaller_pieces(sessions: Sessi
     sessions.add_message(KEY, "assistant", "That is long.")
     fill(sessions, 1, start=20)
     script = Scripted([ContextOverflow("too long"), GOOD, GOOD, GOOD, GOOD])
-    done(lambda: Compactor(sessions, lambda: script, limits=lambda: SMALL).compact(KEY))
+    done(lambda: Compactor(sessions, lambda _: script, limits=lambda _: SMALL).compact(KEY))
     assert len(script.contexts) >= 3
     assert sessions.get_summary(KEY) == GOOD
 
@@ -226,7 +226,7 @@ def test_it_must_run_to_be_posted_to(sessions: Sessions) -> None:
 
 def test_after_three_failures_it_rests_and_then_tries_again(sessions: Sessions) -> None:
     script = Scripted([""] * 4 + [GOOD])
-    made = Compactor(sessions, lambda: script, limits=lambda: SMALL)
+    made = Compactor(sessions, lambda _: script, limits=lambda _: SMALL)
     tried = []
     for _ in range(30):
         anyio.run(_posted, made, sessions)
@@ -310,7 +310,7 @@ def compacted_with(sessions: Sessions, meddle: Callable[[], None], at: int) -> t
             meddle()
 
     watched = Watched(step)
-    made = Compactor(Sessions(Meddled(sessions._store, step)), lambda: watched, limits=lambda: SMALL)
+    made = Compactor(Sessions(Meddled(sessions._store, step)), lambda _: watched, limits=lambda _: SMALL)
     with suppress(NacreError):
         done(lambda: made.compact(KEY))
     return watched, steps
@@ -414,7 +414,7 @@ def test_a_history_that_always_changes_is_given_up(sessions: Sessions) -> None:
 
     watched = Watched(change)
     with pytest.raises(Conflict):
-        done(lambda: Compactor(sessions, lambda: watched, limits=lambda: SMALL).compact(KEY))
+        done(lambda: Compactor(sessions, lambda _: watched, limits=lambda _: SMALL).compact(KEY))
     assert len(sessions.get_history(KEY)) == 20
 
 
@@ -437,7 +437,7 @@ async def _quietly(made: Compactor) -> None:
 
 def test_of_sessions_that_need_no_summary_nothing_is_remembered(sessions: Sessions) -> None:
     async def play() -> None:
-        async with Compactor(sessions, lambda: Scripted([])) as made:
+        async with Compactor(sessions, lambda _: Scripted([])) as made:
             for number in range(50):
                 sessions.add_message(f"s{number}", "user", "hi")
                 made.post(f"s{number}")

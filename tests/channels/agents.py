@@ -59,7 +59,7 @@ class App:
         self._guards: dict[str, Approvals] = {}
         agent = Agent(provider=lambda: provider, tools=self.tools, guard=self._guard, system=lambda: system)
         self.kernel = Kernel(sessions, lambda _: agent)
-        self.compactor = Compactor(sessions, lambda: self.provider)
+        self.compactor = Compactor(sessions, lambda _: self.provider)
         self.file_history = FileHistory(sessions, lambda key: key)
 
     def _guard(self, key: str, ask: Ask | None) -> Guard:

@@ -89,7 +89,7 @@ async def _talk(sessions: Sessions) -> None:
     rng = random.Random(7)
     # All but the last turns are covered by five summaries at least.
     planted = dict(zip(rng.sample(range(1, TURNS - 30), len(NEEDLES)), NEEDLES, strict=True))
-    compactor = Compactor(sessions, Forgetful)
+    compactor = Compactor(sessions, lambda _: Forgetful())
     for at in range(TURNS):
         sessions.add_messages(KEY, list(turn(rng, planted.get(at))))
         sessions.add_messages("other", list(turn(rng, None)))

@@ -73,6 +73,20 @@ class _Seen(Struct, frozen=True, kw_only=True):
     sp: int
 
 
+class _Work(Struct, frozen=True, kw_only=True):
+    """What one summary is made with, and what it has cost so far."""
+
+    provider: Provider
+    limits: Limits
+    focus: str
+    usages: list[tuple[str, Usage]]
+
+    @property
+    def room(self) -> int:
+        """The tokens of conversation that fit into one request, beside the record and the answer."""
+        return max(self.limits.tokens - 2 * self.limits.prose - _OVERHEAD, _SMALLEST_PIECE)
+
+
 class _Breaker(Struct):
     """How often a session's summaries have failed in a row, and how many times to leave it alone."""
 
@@ -96,7 +110,7 @@ class _NothingToSummarise(NacreError):
 class Compactor:
     """Makes summaries: automatically after turns, and on request.
 
-    `provider` gives the model, `limits` how much it is shown; `check` raises if a session must not be sent to it.
+    `provider` gives a session's model, `limits` how much it is shown; `check` raises if it must not be sent to it.
     Whatever fails, the messages stay live. Raises nothing into a conversation. `listeners` are told of each summary
     that was made after a turn.
     """
@@ -104,14 +118,14 @@ class Compactor:
     def __init__(
         self,
         sessions: Sessions,
-        provider: Callable[[], Provider],
+        provider: Callable[[str], Provider],
         *,
-        limits: Callable[[], Limits] = Limits,
+        limits: Callable[[str], Limits] = lambda _: Limits(),
         check: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._sessions = sessions
         self._provider = provider
-        self._get_limits = limits
+        self._limits = limits
         self._check = check
         self._breakers: dict[str, _Breaker] = {}
         self._posted: set[str] = set()
@@ -179,10 +193,6 @@ class Compactor:
         """
         return await anyio.to_thread.run_sync(_undone, self._sessions, key)
 
-    @property
-    def _limits(self) -> Limits:
-        return self._get_limits()
-
     # ---- beside the conversation
 
     async def _beside(self, key: str) -> None:
@@ -220,9 +230,9 @@ class Compactor:
                     listen(key, draft)
 
     async def _is_due(self, key: str) -> bool:
-        last = self._limits.messages
-        now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=last))
-        return is_due(now.messages, live=now.live, summary=now.summary, limits=self._limits)
+        limits = self._limits(key)
+        now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=limits.messages))
+        return is_due(now.messages, live=now.live, summary=now.summary, limits=limits)
 
     # ---- one summary
 
@@ -251,63 +261,57 @@ class Compactor:
         self, key: str, seen: _Seen, focus: str, *, everything: bool
     ) -> tuple[Draft, list[tuple[str, Usage]]]:
         self._check(key)
-        limits = self._limits
+        work = _Work(provider=self._provider(key), limits=self._limits(key), focus=focus, usages=[])
         chosen = plan(
             seen.messages,
             seen.numbers,
             summary=seen.summary,
-            limits=limits,
+            limits=work.limits,
             everything=everything,
-            reach=_MOST_PIECES * self._room,
+            reach=_MOST_PIECES * work.room,
         )
         if chosen is None:
             raise _NothingToSummarise(f"there is nothing to summarise in {key!r} yet: it has only the last turn")
         record, kept = split(chosen.summary)
-        usages: list[tuple[str, Usage]] = []
-        for piece in pieces(told(chosen.covered), tokens=self._room):
-            record = await self._continued(record, piece, focus, usages)
-        text = joined(record, gathered(kept, chosen.covered, tokens=limits.keepsakes))
+        for piece in pieces(told(chosen.covered), tokens=work.room):
+            record = await _continued(work, record, piece)
+        text = joined(record, gathered(kept, chosen.covered, tokens=work.limits.keepsakes))
         before = count(seen.summary) + sum(map(estimate, seen.messages))
         after = count(text) + sum(map(estimate, seen.messages[len(chosen.covered) :]))
-        return Draft(plan=chosen, text=text, before=before, after=after), usages
+        return Draft(plan=chosen, text=text, before=before, after=after), work.usages
 
-    @property
-    def _room(self) -> int:
-        """The tokens of conversation that fit into one request, beside the record and the answer."""
-        return max(self._limits.tokens - 2 * self._limits.prose - _OVERHEAD, _SMALLEST_PIECE)
 
-    async def _continued(self, record: str, piece: str, focus: str, usages: list[tuple[str, Usage]]) -> str:
-        """The record with a piece of the conversation taken in; in smaller pieces if that is too long for the model."""
-        try:
-            return await self._asked(record, piece, focus, usages)
-        except ContextOverflow:
-            size = count(piece)
-            if size < _SMALLEST_PIECE:
-                raise
-            for part in pieces([piece], tokens=size // 2):
-                record = await self._continued(record, part, focus, usages)
-            return record
+async def _continued(work: _Work, record: str, piece: str) -> str:
+    """The record with a piece of the conversation taken in; in smaller pieces if that is too long for the model."""
+    try:
+        return await _asked(work, record, piece)
+    except ContextOverflow:
+        size = count(piece)
+        if size < _SMALLEST_PIECE:
+            raise
+        for part in pieces([piece], tokens=size // 2):
+            record = await _continued(work, record, part)
+        return record
 
-    async def _asked(self, record: str, piece: str, focus: str, usages: list[tuple[str, Usage]]) -> str:
-        """Ask the model; raises ProviderError if what it answers is no summary."""
-        provider, most = self._provider(), self._limits.prose
-        wanted = _FOCUS.format(focus=focus) if focus else ""
-        said = _ASKED.format(record=record or "(nothing yet)", said=piece, focus=wanted)
-        context = Context(system=_SYSTEM.format(words=most // 2), messages=[Message(role="user", content=said)])
-        reply = await provider.complete(context, emit=ignored)
-        if reply.usage is not None:
-            usages.append((reply.message.model or provider.model, reply.usage))
-        answer = reply.message.content if isinstance(reply.message.content, str) else ""
-        fault = complaint(answer.strip(), tokens=most)
-        if reply.finish != "stop" or reply.message.tool_calls:
-            fault = "it was cut off" if reply.finish == "length" else "it calls a tool"
-        if fault:
-            error = ProviderError(
-                f"the summary of {provider.model} cannot be used: {fault}; the messages stay as they are"
-            )
-            error.summary = f"the summary of {provider.model} cannot be used"
-            raise error
-        return answer.strip()
+
+async def _asked(work: _Work, record: str, piece: str) -> str:
+    """Ask the model; raises ProviderError if what it answers is no summary."""
+    provider, most = work.provider, work.limits.prose
+    wanted = _FOCUS.format(focus=work.focus) if work.focus else ""
+    said = _ASKED.format(record=record or "(nothing yet)", said=piece, focus=wanted)
+    context = Context(system=_SYSTEM.format(words=most // 2), messages=[Message(role="user", content=said)])
+    reply = await provider.complete(context, emit=ignored)
+    if reply.usage is not None:
+        work.usages.append((reply.message.model or provider.model, reply.usage))
+    answer = reply.message.content if isinstance(reply.message.content, str) else ""
+    fault = complaint(answer.strip(), tokens=most)
+    if reply.finish != "stop" or reply.message.tool_calls:
+        fault = "it was cut off" if reply.finish == "length" else "it calls a tool"
+    if fault:
+        error = ProviderError(f"the summary of {provider.model} cannot be used: {fault}; the messages stay as they are")
+        error.summary = f"the summary of {provider.model} cannot be used"
+        raise error
+    return answer.strip()
 
 
 # ---- reading and writing, in a thread

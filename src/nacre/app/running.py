@@ -101,7 +101,10 @@ class App:
         self.is_guest: Callable[[str], bool] = lambda _: False
         self.memory: Memory | None = None
         self.compactor = Compactor(
-            sessions, lambda: self.budget.watch(self.provider), limits=self._limits, check=self._check_remote
+            sessions,
+            lambda key: self.budget.watch(self.provider_of(key)),
+            limits=self._limits,
+            check=self._check_remote,
         )
         self.after: list[Callable[[str], None]] = []
         self.work = Work()
@@ -214,7 +217,7 @@ class App:
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""
         now = self._now(key)
-        return window(now.messages, summary=now.summary, tokens=self._room, most=self.most)
+        return window(now.messages, summary=now.summary, tokens=self._room(key), most=self.most)
 
     def filling(self, key: str) -> Filling:
         """What would fill the model's context if a session were answered now."""
@@ -238,16 +241,19 @@ class App:
     def _now(self, key: str) -> Snapshot:
         return self.sessions.snapshot(key, last=4 * self.most)
 
-    @property
-    def _room(self) -> int:
-        """The estimated tokens that are left for messages beside the system prompt and the tools."""
-        specs = [tool.spec for tool in self.tools.values()]
-        taken = cost(Context(system=self.furniture.system, messages=(), tools=specs))
-        return max(self.budget.room(self.provider) - taken, 0)
+    def _room(self, key: str) -> int:
+        """The estimated tokens that are left for a session's messages beside the system prompt and the tools.
 
-    def _limits(self) -> Limits:
-        """When a summary is due; a small window that prompt and tools fill is not a reason for useless summaries."""
-        return Limits(tokens=max(self._room, self.budget.room(self.provider) // 4), messages=self.most)
+        A quarter at least: a small window that prompt and tools fill is not a reason for useless summaries.
+        """
+        agent = self.agent_for(key)
+        specs = [tool.spec for tool in agent.tools.values()]
+        taken = cost(Context(system=agent.system(), messages=(), tools=specs))
+        return max(agent.tokens() - taken, agent.tokens() // 4)
+
+    def _limits(self, key: str) -> Limits:
+        """When a summary of a session is due, by the model that answers in it now."""
+        return Limits(tokens=self._room(key), messages=self.most)
 
     def _full_name(self, provider: Provider) -> str:
         """A model and where it is served."""
@@ -301,9 +307,7 @@ class App:
     def _answering(self, key: str, tally: Tally | None) -> Provider:
         """The model for a turn, which begins with asking for it; raises ModelUnavailable if it may not be asked."""
         provider = self.provider_of(key)
-        if provider is self.provider:
-            # Whoever chose another one for this session has said yes to it.
-            self._check_remote(key)
+        self._check_remote(key)
         if key:
             self.work.begin(key)
         watched = self.work.of(self.budget.watch(provider), key)
@@ -311,7 +315,8 @@ class App:
 
     def _check_remote(self, key: str) -> None:
         """Raise ModelNotAllowed if a session must not be sent to the model that answers now."""
-        if self.remote_question(key):
+        # Whoever chose another model for this session has said yes to it.
+        if self.provider_of(key) is self.provider and self.remote_question(key):
             raise ModelNotAllowed(
                 f"session {key!r} was answered by a local model, and {self.model} is remote\n"
                 "Allow it with --allow-remote or agent.allow_remote = true, or use a local model."

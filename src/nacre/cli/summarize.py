@@ -56,7 +56,7 @@ def run(args: Namespace, out: Out) -> int:
 async def _undone(sessions: Sessions, key: str) -> int:
     from nacre.app.compacting import Compactor  # noqa: PLC0415 - brings the agent along
 
-    def none() -> None:
+    def none(_: str) -> None:
         """No model is asked."""
 
     return await Compactor(sessions, none).undo(key)  # type: ignore[arg-type] # the same
@@ -77,7 +77,7 @@ async def _drafted(sessions: Sessions, key: str, args: Namespace) -> Draft:
         problem = f"session {key!r} was answered by a local model, and {provider.model} is remote: nothing was sent"
         raise Failure("model_not_allowed", problem, hint="set agent.allow_remote = true, or name a local --model")
     try:
-        compactor = Compactor(sessions, lambda: provider, limits=lambda: Limits(tokens=tokens, messages=most))
+        compactor = Compactor(sessions, lambda _: provider, limits=lambda _: Limits(tokens=tokens, messages=most))
         return await _made(compactor, key, args)
     finally:
         await provider.close()
