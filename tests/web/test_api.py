@@ -584,3 +584,23 @@ def test_sessions_of_nacres_own_are_read_by_their_key_and_not_changed(echo: Site
     assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(403, "forbidden")] * 5
     assert echo.client.post("/api/sessions/k/fork", json={"key": "nacre:new"}).status_code == 400
     assert echo.client.post("/api/sessions/nacre:x/fork", json={}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/sessions/api%3A%3As%3A%3A/messages", {"content": "How deep is the lake?\nAnd why?"}),
+        (
+            "/v1/chat/completions",
+            {
+                "model": "nacre",
+                "session_id": "s",
+                "messages": [{"role": "user", "content": "How deep is the lake?\nAnd why?"}],
+            },
+        ),
+    ],
+    ids=["ours", "OpenAI's"],
+)
+def test_a_session_of_a_program_is_named_after_its_first_words(echo: Site, path: str, body: dict[str, Any]) -> None:
+    assert echo.client.post(path, json=body).status_code == 200
+    assert echo.sessions.get_meta("api::s::")["title"] == "How deep is the lake?"

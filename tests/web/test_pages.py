@@ -199,8 +199,18 @@ def test_a_rewound_history_can_be_switched_and_gone_on_from(sessions: Sessions) 
     other = got(sessions, "/s/k?tip=4&at=3")
     assert "branch 1/2" in other
     assert "second way" not in other
+    assert "not in the history" not in other
+    assert "Continue from this branch" in other.partition('<footer class="writing')[2]
     assert posted(sessions, "/do/rewind/k", to="4").status_code == 303
     assert [message.content for message in sessions.get_history("k")] == ["one", "two", "first way"]
+
+
+def test_one_request_is_one(sessions: Sessions) -> None:
+    sessions.add_message("k", "user", "hi")
+    sessions.append("k", "use", {"prompt": 1200, "completion": 80})
+    html = got(sessions, "/s/k")
+    assert "80 out in 1 request;" in html
+    assert "Tokens of 1 request," in html
 
 
 def test_tokens_are_drawn(sessions: Sessions) -> None:

@@ -204,13 +204,37 @@ def test_a_picture_elsewhere_is_linked_and_not_loaded(sessions: Sessions) -> Non
     assert answer.status_code == 404
 
 
-def test_a_result_shows_its_picture(sessions: Sessions) -> None:
+def seen(id: str) -> Message:
+    """A result with a picture, as an MCP server gives one."""
     part = {"type": "image", "data": DATA, "mimeType": "image/png"}
-    answer = Message(role="tool", tool_call_id="a", name="look", content=[{"type": "text", "text": "seen"}, part])
-    sessions.add_messages("k", [said("user", "look"), called("a", "look"), answer])
+    return Message(role="tool", tool_call_id=id, name="look", content=[{"type": "text", "text": "seen"}, part])
+
+
+def test_a_result_shows_its_picture_while_it_is_folded(sessions: Sessions) -> None:
+    sessions.add_messages("k", [said("user", "look"), called("a", "look"), seen("a")])
     html = got(sessions, "/s/k")
     assert html.count("<img") == 1
-    assert html.index('<details id="4">') < html.index("<img") < html.index("</details></article>")
+    assert re.search(r'<details id="4">(?:(?!<img).)*</details><p class="picture">', html, re.DOTALL)
+
+
+def test_a_result_with_a_picture_is_not_folded_into_a_run(sessions: Sessions) -> None:
+    sessions.add_messages("k", [said("user", "look")])
+    for at in range(7):
+        answer = seen("c3") if at == 3 else returned(f"c{at}", "look", "")
+        sessions.add_messages("k", [called(f"c{at}", "look"), answer])
+    html = got(sessions, "/s/k")
+    assert html.count("<b>3 tool calls</b>") == 2
+    shown = html.index("<img")
+    assert html.count('<details class="run"', 0, shown) == 1
+    assert html.rindex('<article id="9" class="assistant"', 0, shown) > html.rindex("compact", 0, shown)
+
+
+def test_many_calls_of_one_message_show_their_pictures_below(sessions: Sessions) -> None:
+    calls = tuple(ToolCall(id=f"c{at}", name="look", arguments={}) for at in range(3))
+    sessions.add_messages("k", [Message(role="assistant", tool_calls=calls), *(seen(f"c{at}") for at in range(3))])
+    html = got(sessions, "/s/k")
+    assert html.count("<img") == 3
+    assert html.index("</details></details>") < html.index("<img")
 
 
 def test_broken_data_is_named(sessions: Sessions) -> None:

@@ -73,7 +73,7 @@ def test_a_message_that_was_stored_with_others_is_not_edited(sessions: Sessions)
         ({"content": " "}, "the message is empty"),
         ({"content": "x", "edit": "two"}, "named by its number"),
         ({"content": "x", "edit": "99"}, "there is no message 99"),
-        ({"content": 7}, "the message cannot be read"),
+        ({"content": 7}, "the message cannot be read; reload the page and send it again"),
         ({"files": [{"name": "a.txt", "data": "not base64"}]}, "did not arrive whole"),
         ({"files": [{"name": "a.txt", "data": ""}] * 21}, "at most 20 files"),
         ({"files": [{"name": "a.txt", "data": "/w=="}]}, "neither text nor an image"),

@@ -16,7 +16,6 @@ from typing import Any, Literal, TextIO
 from nacre.errors import describe_error
 
 Form = Literal["json", "text"]
-LEVELS = ("debug", "info", "warning", "error")
 
 _OURS = "nacre"
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}

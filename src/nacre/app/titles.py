@@ -1,4 +1,4 @@
-"""Titles for sessions, made by the model from the first turn."""
+"""Titles for sessions: their first words, then what the model makes of the first turn."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nacre.agent.kernel import ignored
 from nacre.agent.ports import Context, Provider
 from nacre.entries import Message
 from nacre.history.text import text_of
+from nacre.render.text import clip, one_line
 
 _SYSTEM = (
     "You name conversations. Answer with a title of at most six words for the conversation below, "
@@ -30,6 +31,12 @@ async def suggest_title(provider: Provider, messages: list[Message]) -> str:
         reply = await provider.complete(Context(system=_SYSTEM, messages=[question]), emit=ignored)
         return clean_title(text_of(reply.message))
     return ""
+
+
+def first_title(text: str) -> dict[str, str]:
+    """The meta of a session that begins with a text: its first words as the title, nothing if it has none."""
+    words = clip(one_line(text), _MAX_TITLE)
+    return {"title": words} if words else {}
 
 
 def clean_title(text: str) -> str:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from nacre.agent.actor import Inbound
 from nacre.agent.ports import Called, Emit, Event, Notice, Returned, Text, Thought
 from nacre.app import App
+from nacre.app.titles import first_title
 from nacre.entries import Message
 from nacre.errors import Conflict
 from nacre.keys import is_internal
@@ -77,7 +78,7 @@ async def send(request: Request) -> Response:
     """Send a message to a session; the turn continues if the client disconnects."""
     wanted = await body(request, shapes.Send)
     key, id = writable_key(request), checked_id(request.headers)
-    inbound = Inbound(key=key, content=wanted.content, id=id, sender="api")
+    inbound = Inbound(key=key, content=wanted.content, id=id, sender="api", meta=first_title(wanted.content))
     running = begin(request, _delivering(agent(request), _turns(request), inbound), key=key)
     if wanted.stream:
         await stays(request.receive, lambda: running.wait(HEARTBEAT))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from nacre.entries import Message, Stored
-from nacre.render.conversation import Cut, Said, parts, text_in
+from nacre.render.conversation import Call, Cut, Said, parts, text_in
 from nacre.render.html import escaped, html
 from nacre.render.text import one_line
 from nacre.web import attachments, calls, links
@@ -57,7 +57,7 @@ def _drawn(scene: Scene, chunk: Chunk) -> Iterator[str]:
             continue
         before = [bars[n] for n in _numbers(part) if n in bars]
         after = [forks[n] for n in _numbers(part) if n in forks and n in places]
-        if before or not _goes_on(run, part):
+        if before or not _goes_on(run, part, scene):
             yield from _run(run, scene)
             run = []
         yield from (bar(one, is_in_force=one == scene.transcript.bars[0]) for one in before)
@@ -69,18 +69,21 @@ def _drawn(scene: Scene, chunk: Chunk) -> Iterator[str]:
     yield from _run(run, scene)
 
 
-def _goes_on(run: Sequence[Said], said: Said) -> bool:
+def _goes_on(run: Sequence[Said], said: Said, scene: Scene) -> bool:
     """Tell whether a message goes on with a run: both do nothing but call."""
-    return not run or (_is_quiet(run[-1]) and _is_quiet(said) and run[-1].is_live == said.is_live)
+    return not run or (_is_quiet(run[-1], scene) and _is_quiet(said, scene) and run[-1].is_live == said.is_live)
 
 
-def _is_quiet(said: Said) -> bool:
-    return bool(said.calls) and said.role == "assistant" and not (said.text.strip() or said.attachments)
+def _is_quiet(said: Said, scene: Scene) -> bool:
+    """Tell whether a message only calls, and what came of that is only text."""
+    answers = [answer for call in said.calls if (answer := scene.given.get(_answer(call))) is not None]
+    shows = said.text.strip() or said.attachments or any(map(attachments.parts, answers))
+    return bool(said.calls) and said.role == "assistant" and not shows
 
 
 def _run(run: Sequence[Said], scene: Scene) -> Iterator[str]:
     """Messages that do nothing but call, folded if they call often; one that says something stands alone."""
-    many = [made for said in run if _is_quiet(said) for made in _made(said, scene)]
+    many = [made for said in run if _is_quiet(said, scene) for made in _made(said, scene)]
     if len(many) < FEWEST_IN_RUN:
         yield from (_article(said, scene) for said in run)
     else:
@@ -93,8 +96,7 @@ def _numbers(said: Said) -> list[int]:
 
 
 def _live(transcript: Transcript, chunk: Chunk) -> Iterator[int]:
-    if transcript.tip:
-        return
+    """The messages that the model sees, or would see again if the session went on from the branch that is shown."""
     for place, one in _placed(chunk):
         if place > transcript.hidden:
             yield one.n
@@ -145,15 +147,20 @@ def _body(said: Said, scene: Scene) -> Iterator[str]:
         yield f'<details class="thinking"><summary><i>thinking</i></summary><pre tabindex="0">{thought}</pre></details>'
     if said.role == "tool":
         has_failed = scene.given[said.label].extra.get("failed") is True
-        yield calls.alone(said.text, has_failed=has_failed, attached=_attached(said.label, scene))
+        yield calls.alone(said.text, has_failed=has_failed)
+        yield _attached(said.label, scene)
         return
     if text := _text(said, scene):
         yield f'<div class="said" dir="auto">{html(cut(text))}</div>'
     yield _attached(said.label, scene)
     many = _made(said, scene)
-    drawn = "".join(calls.folded(made, _attached(_answer(made), scene)) for made in many)
-    is_run = len(many) >= FEWEST_IN_RUN and not _is_quiet(said)
-    yield calls.run(f"c{escaped(said.label)}", many, drawn) if is_run else drawn
+    # What a tool shows stands below its line, also while that is folded.
+    shown = [_attached(_answer(made.call), scene) for made in many]
+    if len(many) >= FEWEST_IN_RUN and not _is_quiet(said, scene):
+        yield calls.run(f"c{escaped(said.label)}", many, "".join(map(calls.folded, many)))
+        yield from shown
+    else:
+        yield from (calls.folded(made) + attached for made, attached in zip(many, shown, strict=True))
 
 
 def _text(said: Said, scene: Scene) -> str:
@@ -177,8 +184,9 @@ def _made(said: Said, scene: Scene) -> list[Made]:
     return made
 
 
-def _answer(made: Made) -> str:
-    return made.call.result.label if made.call.result is not None else ""
+def _answer(call: Call) -> str:
+    """The number of the message that answers a call; "" if none does."""
+    return call.result.label if call.result is not None else ""
 
 
 def _attached(label: str, scene: Scene) -> str:

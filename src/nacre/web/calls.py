@@ -51,14 +51,14 @@ class Made(Struct, frozen=True, kw_only=True):
         return self.call.result.ts if self.call.result is not None else self.since
 
 
-def folded(made: Made, attached: str = "") -> str:
+def folded(made: Made) -> str:
     """A call folded to one line, with its result's own anchor; open if it failed."""
     result = made.call.result
     anchor = f' id="{escaped(result.label)}"' if result is not None else ""
     state = ' class="failed" open' if made.has_failed else ""
     line = f"{doing(made.given, made.call)} <i>→</i> {_outcome(made)}"
     output = returned(_text(made)) if result is not None else ""
-    return f"<details{anchor}{state}><summary>{line}</summary>{arguments(made.given)}{output}{attached}</details>"
+    return f"<details{anchor}{state}><summary>{line}</summary>{arguments(made.given)}{output}</details>"
 
 
 def run(id: str, many: Sequence[Made], inside: str) -> str:
@@ -68,13 +68,10 @@ def run(id: str, many: Sequence[Made], inside: str) -> str:
     return f'<details class="run" id="{id}"{state}><summary>{_told(many, failed)}</summary>{inside}</details>\n'
 
 
-def alone(text: str, *, has_failed: bool, attached: str) -> str:
+def alone(text: str, *, has_failed: bool) -> str:
     """A result whose call is not beside it."""
     state = ' class="failed" open' if has_failed else ""
-    return (
-        f"<details{state}><summary><i>→</i> {short(text)} <i>{_amount(text)}</i></summary>"
-        f"{returned(text)}{attached}</details>"
-    )
+    return f"<details{state}><summary><i>→</i> {short(text)} <i>{_amount(text)}</i></summary>{returned(text)}</details>"
 
 
 def doing(given: ToolCall, call: Call | None = None) -> str:

@@ -16,7 +16,8 @@ async def html(app: App, key: str, current: str) -> str:
     """The choice as a form, a button for each model; `current` answers now."""
     listed = await list_all(app.settings)
     own = _button("", f"the agent's own: {app.model}", is_here=current == app.model)
-    groups = "".join(_group(one, current) for one in listed)
+    # The agent's own is listed once more among the others: one of the two is chosen, not both.
+    groups = "".join(_group(one, "" if current == app.model else current) for one in listed)
     return (
         f'<form class="models" method="post" action="{escaped(links.to("do/model", key))}">'
         f"<p>It answers in this session from the next message on.</p>{own}{groups}</form>"

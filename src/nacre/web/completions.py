@@ -26,6 +26,7 @@ from nacre.agent.terms import NONE as NO_TERMS
 from nacre.agent.terms import TERMS, Form, Terms, terms_of, with_terms
 from nacre.app import App
 from nacre.app.forms import check_schema
+from nacre.app.titles import first_title
 from nacre.config import MAIN
 from nacre.entries import Message, Note, ToolCall, say
 from nacre.errors import Conflict
@@ -304,7 +305,14 @@ async def _in_session(app: App, asked: Asked, stand: reading.Stand, emit: Emit) 
         answer = await app.kernel.resume(asked.key, emit=emit)
     else:
         extra = {name: words.extra[name] for name in KEPT if name in words.extra}
-        inbound = Inbound(key=asked.key, content=words.content or "", id=asked.id, sender=asked.sender, extra=extra)
+        inbound = Inbound(
+            key=asked.key,
+            content=words.content or "",
+            id=asked.id,
+            sender=asked.sender,
+            meta=first_title(text_of(words)),
+            extra=extra,
+        )
         answer = await app.kernel.deliver(inbound, emit=emit)
     if answer is None:
         raise Fault(

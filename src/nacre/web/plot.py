@@ -37,7 +37,7 @@ def drawing(entries: Sequence[Entry], *, limit: int, base: str = "") -> str:
     most = max(use.given + use.made for use in uses)
     step = _WIDTH / max(len(uses), _FEWEST_BARS)
     marks = [entry.n for entry in entries if entry.kind == "sum"]
-    label = f"Tokens of {len(uses)} requests, the largest with {count(most)}"
+    label = f"Tokens of {len(uses)} request{'s' * (len(uses) != 1)}, the largest with {count(most)}"
     head = f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="group" aria-label="{label}"'
     return "".join(
         (
@@ -58,9 +58,8 @@ def legend(entries: Sequence[Entry], *, limit: int) -> str:
     last = uses[-1]
     share = f", {last.given * 100 // limit} % of {count(limit)}" if limit else ""
     given, made = sum(use.given for use in uses), sum(use.made for use in uses)
-    return (
-        f"{count(given)} tokens in, {count(made)} out in {len(uses)} requests; context now {count(last.given)}{share}"
-    )
+    requests = f"{len(uses)} request{'s' * (len(uses) != 1)}"
+    return f"{count(given)} tokens in, {count(made)} out in {requests}; context now {count(last.given)}{share}"
 
 
 def saved(entries: Sequence[Entry], n: int) -> str:

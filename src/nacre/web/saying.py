@@ -15,11 +15,12 @@ from nacre.agent.actor import Inbound
 from nacre.agent.ports import Ask, Emit
 from nacre.app import App
 from nacre.app.running import CHOSEN
+from nacre.app.titles import first_title
 from nacre.channels.attachments import content, file_part
 from nacre.entries import Message, Past, Record
 from nacre.errors import Conflict, NacreError
 from nacre.history import live
-from nacre.render.text import clip, one_line
+from nacre.render.text import one_line
 from nacre.web import branch, reading
 from nacre.web.problems import Fault
 from nacre.web.retries import answer_to, is_waiting
@@ -28,7 +29,7 @@ _DIGITS = 18
 _MOST_FILES = 20
 _HERE = -1
 """Nowhere to go back to: the history ends there already."""
-_LONGEST_ID, _LONGEST_TITLE = 64, 60
+_LONGEST_ID = 64
 
 
 class File(Struct, frozen=True):
@@ -58,7 +59,8 @@ def saying_in(body: bytes) -> Saying:
     try:
         return msgspec.json.decode(body, type=Saying)
     except msgspec.DecodeError as error:
-        raise Fault("usage", f"the message cannot be read: {error}") from error
+        # What the page itself sends can be read; the parser's words are no help to a person.
+        raise Fault("usage", "the message cannot be read; reload the page and send it again") from error
 
 
 def saying_of(fields: Mapping[str, str]) -> Saying:
@@ -76,8 +78,7 @@ def inbound_of(key: str, saying: Saying) -> Inbound | None:
         raise Fault("usage", "the message is empty")
     if len(saying.files) > _MOST_FILES:
         raise Fault("usage", f"a message has at most {_MOST_FILES} files")
-    title = clip(one_line(words or saying.files[0].name), _LONGEST_TITLE)
-    meta = {"title": title, **({CHOSEN: saying.model} if saying.model else {})}
+    meta = {**first_title(words or saying.files[0].name), **({CHOSEN: saying.model} if saying.model else {})}
     whole = content(words, [_part(file) for file in saying.files])
     id = saying.id[:_LONGEST_ID] or secrets.token_hex(16)
     return Inbound(key=key, content=whole, id=id, sender="web", meta=meta)

@@ -347,7 +347,7 @@ async def _token_in(request: Request) -> tuple[str, bool]:
     try:
         return msgspec.json.decode(body, type=_Login).token, False
     except msgspec.DecodeError as error:
-        raise Fault("usage", f"a login must be a JSON object with a token: {error}") from error
+        raise Fault("usage", 'a login must be a JSON object with a token: {"token": "…"}') from error
 
 
 # ---- reading a request's head

@@ -83,14 +83,6 @@ class Transcript(Struct, frozen=True, kw_only=True):
         title = self.meta.get("title", "")
         return title if isinstance(title, str) else ""
 
-    @property
-    def first_chunk(self) -> int:
-        return (self.low - 1) // CHUNK
-
-    @property
-    def last_chunk(self) -> int:
-        return max(self.high - 1, 0) // CHUNK
-
 
 def opened(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
     """The part of a session around what is wanted; raises SessionNotFound if there is none."""
