@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import STOPPED, Agent, Inbound
+from nacre.agent.actor import Agent, Inbound
 from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Ask, Guard, Tool
+from nacre.agent.ports import STOPPED, Ask, Guard, Tool
 from nacre.entries import ToolCall
 from nacre.errors import Busy, Refused, Stopped
 from nacre.providers.scripted import Pause, Scripted

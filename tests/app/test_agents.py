@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import STOPPED, Inbound
+from nacre.agent.actor import Inbound
+from nacre.agent.ports import STOPPED
 from nacre.app.agents import Agents
 from nacre.app.inbox import KEYS
 from nacre.config import Settings

@@ -26,6 +26,12 @@ def test_a_fence_left_open_does_not_swallow_what_follows() -> None:
     assert "~~~py\nx\n~~~\n\n## user" in text
 
 
+def test_that_an_answer_was_stopped_stands_outside_of_its_code() -> None:
+    messages = [stored(2, "assistant", "So:\n\n```py\nx = 1\n\n[stopped by the user]")]
+    text = "".join(document(Cover(key="k"), parts(messages)))
+    assert text.endswith("So:\n\n```py\nx = 1\n```\n\n[stopped by the user]\n")
+
+
 def test_a_result_with_fences_is_fenced_longer() -> None:
     messages = [
         stored(2, "assistant", tool_calls=(call("c", "read_file"),)),

@@ -82,6 +82,11 @@ def test_markdown_becomes_html(text: str, expected: str) -> None:
     assert html(text) == expected
 
 
+def test_that_an_answer_was_stopped_stands_outside_of_its_code() -> None:
+    drawn = html("So:\n\n```\nx = 1\n\n[stopped by the user]")
+    assert drawn == '<p>So:</p><pre tabindex="0"><code>x = 1</code></pre><p>[stopped by the user]</p>'
+
+
 def test_a_link_shows_where_it_leads() -> None:
     assert html("[a](https://x.org)").endswith('>a</a> <span class="address">(https://x.org)</span></p>')
 

@@ -89,6 +89,38 @@ def test_spans_have_styles(text: str, expected: list[Span]) -> None:
 
 
 @pytest.mark.parametrize(
+    "formula",
+    [
+        "$x$",
+        "$a_1 * b_1 * c$",
+        "$\\frac{1}{2}$",
+        "$$\n\\sum_{i=1}^n a_i * b_i * c_i\n$$",
+        "\\(a_1 + b_1 * c*d\\)",
+        "\\[\n\\begin{aligned}\na_1 &= b \\\\\nc_1 &= d\n\\end{aligned}\n\\]",
+    ],
+)
+def test_a_formula_stays_as_it_is_written(formula: str) -> None:
+    assert list(spans(f"So {formula}, then.")) == [Span("So "), Span(formula, CODE), Span(", then.")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("from $5 to $10 or 5$ **each**", [Span("from $5 to $10 or 5$ "), Span("each", BOLD)]),
+        ("$5 or *at most* 6$", [Span("$5 or "), Span("at most", ITALIC), Span(" 6$")]),
+        ("$HOME/bin:$PATH ${a}-${b} $(x)$(y)", [Span("$HOME/bin:$PATH ${a}-${b} $(x)$(y)")]),
+        (
+            "\\[not a link\\] \\(an aside of *mine*\\)",
+            [Span("[not a link] (an aside of "), Span("mine", ITALIC), Span(")")],
+        ),
+        ("`$x_1$` costs \\$1", [Span("$x_1$", CODE), Span(" costs $1")]),
+    ],
+)
+def test_what_only_has_such_signs_is_no_formula(text: str, expected: list[Span]) -> None:
+    assert list(spans(text)) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "label", "address"),
     [
         ("[a](https://x.org/y_(z))", "a", "https://x.org/y_(z)"),
@@ -144,6 +176,12 @@ def test_nothing_else_may_be(address: str) -> None:
         "```\n",
         "1. a\n\n",
         "http://a)",
+        "$a",
+        "$$a",
+        "$a_ $",
+        "\\(a",
+        "\\[a\n",
+        "\\(a\\",
     ],
 )
 def test_hostile_repetition_is_read_to_its_end(piece: str) -> None:

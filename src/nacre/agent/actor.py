@@ -15,6 +15,7 @@ from nacre.agent.fitting import Material, fit
 from nacre.agent.kernel_sessions import KernelSessions
 from nacre.agent.loop import run_turn
 from nacre.agent.ports import (
+    STOPPED,
     Ask,
     Called,
     Context,
@@ -35,7 +36,6 @@ from nacre.errors import Busy, NacreError, Stopped
 from nacre.history.earlier import Taken
 from nacre.history.window import Window
 
-STOPPED = "[stopped by the user]"
 NOT_RUN = "not run: stopped by the user"
 _MOST_WAITING = 64
 

@@ -12,6 +12,8 @@ from nacre.entries import Message, Note, ToolCall
 
 Effect = Literal["read", "write", "run"]
 Entry = Message | Note
+STOPPED = "[stopped by the user]"
+"""The end of an answer that was stopped, behind what the model had written."""
 
 
 class Spec(Struct, frozen=True, kw_only=True):

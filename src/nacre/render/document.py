@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
+from nacre.agent.ports import STOPPED
 from nacre.render.conversation import Call, Cover, Cut, Part, Said
 from nacre.render.markdown import open_fence
 from nacre.render.text import one_line, visible
@@ -52,9 +53,14 @@ def _cut(cut: Cut) -> str:
 
 
 def _closed(text: str) -> str:
-    """The text with its last fence closed, so that it does not swallow what follows."""
+    """The text with its last fence closed, so that it swallows neither what follows nor that it was stopped."""
+    text = text.rstrip("\n")
     fence = open_fence(text)
-    return text.rstrip("\n") + (f"\n{fence}\n" if fence else "\n")
+    if not fence:
+        return f"{text}\n"
+    written = text.removesuffix(f"\n\n{STOPPED}")
+    end = f"\n{STOPPED}\n" if written != text else ""
+    return f"{written}\n{fence}\n{end}"
 
 
 def _fenced(text: str) -> str:

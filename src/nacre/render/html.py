@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from nacre.agent.ports import STOPPED
 from nacre.render.code import Painter
 from nacre.render.markdown import (
     BOLD,
@@ -51,8 +52,10 @@ def escaped(text: str) -> str:
 
 
 def html(text: str) -> str:
-    """Markdown as HTML."""
-    return "".join(_all(blocks(text)))
+    """Markdown as HTML; that an answer was stopped is not taken for a part of the code that it stopped in."""
+    written = text.removesuffix(f"\n\n{STOPPED}")
+    end = f"<p>{STOPPED}</p>" if written != text else ""
+    return "".join(_all(blocks(written))) + end
 
 
 def blocks_html(text: str) -> list[str]:

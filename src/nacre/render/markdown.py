@@ -254,15 +254,19 @@ def _without_indent(line: str, columns: int) -> str:
 
 # ---- spans
 
-_MARKED = re.compile(r"[\\`*_\[]|~~|<[hm]|https?://")
+_MARKED = re.compile(r"[\\`*_\[$]|~~|<[hm]|https?://")
 _TOKEN = re.compile(
-    r"\\(?P<escaped>[!-/:-@\[-`{-~])"
+    r"(?P<math>(?<![\w$])(?:\$\$[^$]+\$\$|\$(?!\s)[^$\n]+(?<!\s)\$(?![\w$({]))"
+    r"|\\\((?:[^\\\n]|\\[^()\n])+\\\)|\\\[(?:[^\\]|\\[^\[\]])+\\\])"
+    r"|\\(?P<escaped>[!-/:-@\[-`{-~])"
     r"|(?P<ticks>`+)"
     r"|!?\[(?P<label>[^\[\]\n]{1,999})\]\((?P<address>[^\s()<>]+(?:\([^\s()<>]*\)[^\s()<>]*)*)(?:[ \t]\"[^\"\n]*\")?\)"
     r"|<(?P<auto>(?:https?://|mailto:)[^\s<>]+)>"
     r"|(?<![A-Za-z0-9])(?P<bare>https?://[^\s<>\"'`]+)"
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)"
 )
+# Prices, variables of a shell and escaped brackets are between such signs too; a formula has one of these.
+_FORMULA = re.compile(r"[\\^={}+<>]")
 _TICKS = re.compile("`+")
 _LINKABLE = re.compile(r"(?:https?://|mailto:)[^\s\x00-\x20]+$", re.IGNORECASE)
 _STYLES = {
@@ -298,6 +302,12 @@ def _tokens(text: str) -> tuple[list[Span], list[_Pair]]:
             case "ticks":
                 span, at = _code_span(match, runs)
                 found.append(span)
+            case "math" if not _is_formula(match[0]):
+                # The sign alone; an escaped one without its backslash.
+                at = match.start() + (1 if match[0][0] == "$" else 2)
+                found.append(Span(match.string[at - 1 : at]))
+            case "math":
+                found.append(Span(match[0], CODE))
             case "mark":
                 emphasis.meet(match, len(found))
                 found.append(Span(match[0]))
@@ -306,6 +316,14 @@ def _tokens(text: str) -> tuple[list[Span], list[_Pair]]:
                 found.append(span)
     found.append(Span(text[at:]))
     return found, emphasis.pairs
+
+
+def _is_formula(text: str) -> bool:
+    """Tell whether what is between two signs is a formula, which is shown as it is written."""
+    if text.startswith("\\["):
+        return _FORMULA.search(text, 2, len(text) - 2) is not None
+    body = text.strip("$") if text[0] == "$" else text[2:-2]
+    return not any(map(str.isspace, body)) or "_" in body or _FORMULA.search(body) is not None
 
 
 def _other(match: re.Match[str]) -> tuple[Span, int]:
