@@ -76,17 +76,15 @@ def _said(turn: dict[str, Any]) -> str:
 
 
 def by_library(sessions: Sessions, *, meaning: bool) -> Ask:
-    options: dict[str, Any] = {"meaning": True} if meaning else {}
-
     def ask(question: str, limit: int) -> list[Place]:
-        return [(hit.key, hit.n) for hit in sessions.search(question, limit=limit, **options)]
+        return [(hit.key, hit.n) for hit in sessions.search(question, limit=limit, meaning=meaning)]
 
     return ask
 
 
-def by_tool(sessions: Sessions) -> Ask:
-    """Ask as an agent does: the question and the call are in the log, in a session that all questions share."""
-    tool = search_tool(sessions)
+def by_tool(sessions: Sessions, *, meaning: bool) -> Ask:
+    """Ask as an agent does: the question and the call are in the log."""
+    tool = search_tool(sessions, meaning=lambda: meaning)
 
     def ask(question: str, limit: int) -> list[Place]:
         arguments = {"query": question, "limit": limit}
@@ -99,7 +97,6 @@ def by_tool(sessions: Sessions) -> Ask:
             return (await tool.run(arguments, scene)).text
 
         found = [(key, int(n)) for key, n in _PLACE.findall(anyio.run(run))]
-        sessions.rewind("agent:live", 0)
         sessions.delete("agent:live")
         return found
 
@@ -150,7 +147,9 @@ def main() -> None:
         for group in groups:
             with nacre.open(f"{room}/{group[0]}") as sessions:
                 asked = {number: load(sessions, dialogues[number], f"d{number}") for number in group}
-                ask = by_tool(sessions) if args.tool else by_library(sessions, meaning=args.meaning)
+                while args.meaning and sessions.make_vectors(64):
+                    pass
+                ask = (by_tool if args.tool else by_library)(sessions, meaning=args.meaning)
                 for number, questions in asked.items():
                     scores[number] = [score(ask, question) for question in questions[:: args.every]]
         took = time.process_time() - started

@@ -248,6 +248,9 @@ class NoIndex:
     def __init__(self) -> None:
         self.gone: list[str] = []
 
+    def make_vectors(self, most: int) -> int:
+        return 0
+
     def search(self, query: str, *, limit: int, internal: bool, **_: object) -> list[Hit]:
         return []
 

@@ -284,6 +284,9 @@ class Index:
         self._infos = infos
         self.told: list[str] = []
 
+    def make_vectors(self, most: int) -> int:
+        return 0
+
     def search(self, query: str, *, limit: int, internal: bool, prefix: str, **_: object) -> list[Hit]:
         return [Hit(key="k", n=2, ts=NOON, role="user", snippet=f"{query} {limit} {internal} {prefix!r}")]
 

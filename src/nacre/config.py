@@ -127,6 +127,7 @@ SETTINGS = (
     Setting("sandbox.kind", "sandbox for programs that tools run", "auto", ("auto", "bwrap", "landlock", "off")),
     Setting("sandbox.network", "programs that tools run may use the network", False),  # noqa: FBT003
     Setting("sandbox.readable", "more folders that programs of tools may read, such as /opt/node", ()),
+    Setting("search.embeddings", "search sessions by meaning too, if installed", "auto", ("auto", "off")),
     Setting(
         "serve.prefix",
         "path on its host below which a proxy has `nacre serve`, as /nacre; empty: the root",

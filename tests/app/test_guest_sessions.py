@@ -51,9 +51,18 @@ def test_a_query_does_not_lead_outside(guests: GuestSessions, query: str) -> Non
 
 def test_which_words_others_use_is_not_told_by_an_easier_search(whole: nacre.Sessions, guests: GuestSessions) -> None:
     whole.add_message(OWN, "user", "which colour has the boat")
+    whole.add_message(OWN, "user", "a harbour in the evening")
     question = "what is the colour of the boat that we saw yesterday in the harbour"
-    assert whole.search(question)
-    assert guests.search(question) == []
+    before = guests.search(question)
+    assert [hit.key for hit in before] == [OWN, OWN]
+    for _ in range(20):
+        whole.add_message("cli:owner", "user", "the colour of the boat")
+    assert guests.search(question) == before
+    assert guests.search(question, only="cli:owner") == []
+
+
+def test_a_guest_makes_no_vectors_and_learns_not_how_many_are_to_be_made(guests: GuestSessions) -> None:
+    assert guests.make_vectors() == 0
 
 
 def test_whether_others_use_a_word_is_not_told_by_typos(whole: nacre.Sessions, guests: GuestSessions) -> None:

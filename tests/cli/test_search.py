@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nacre import Hit, Sessions
+from nacre import ConfigError, Hit, Sessions
 from tests.cli.conftest import Nacre
 
 HITS = [
@@ -22,10 +22,10 @@ class Asked:
     def __init__(self) -> None:
         self.query = ""
         self.hits = HITS
-        self.internal = False
+        self.internal = self.meaning = False
 
-    def search(self, query: str, *, limit: int = 50, internal: bool = False, **_: object) -> list[Hit]:
-        self.query, self.internal = query, internal
+    def search(self, query: str, *, limit: int = 50, internal: bool = False, meaning: bool = False) -> list[Hit]:
+        self.query, self.internal, self.meaning = query, internal, meaning
         return self.hits[:limit]
 
 
@@ -110,3 +110,31 @@ def test_a_fork_and_its_parent_are_one_hit(nacre: Nacre) -> None:
     assert [item["key"] for item in nacre("s", "search", "hello", "--json").json["items"]] == ["one"]
     found = nacre("s", "search", "hello", "--session", "two", "--json").json["items"]
     assert [item["key"] for item in found] == ["two"]
+
+
+def test_by_meaning_messages_are_read_first(nacre: Nacre, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = iter((20, 4, 0))
+    monkeypatch.setattr(Sessions, "make_vectors", lambda _, most: next(left))
+    nacre.fill("one")
+    result = nacre("s", "search", "x", "--meaning")
+    assert (result.code, asked.meaning, list(left)) == (0, True, [])
+
+
+def test_what_was_not_read_for_its_meaning_in_time_is_said(
+    nacre: Nacre, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sessions, "make_vectors", lambda _, most: 1234)
+    monkeypatch.setattr("time.monotonic", iter(range(0, 1000, 4)).__next__)
+    nacre.fill("one")
+    assert "1,234 messages were searched by words only" in nacre("s", "search", "x", "--meaning").err
+
+
+def test_without_embeddings_it_says_how_to_get_them(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: Sessions, most: int) -> int:
+        raise ConfigError("embeddings need 'numpy', which is not installed: run `nacre setup embeddings`")
+
+    monkeypatch.setattr(Sessions, "make_vectors", missing)
+    nacre.fill("one")
+    result = nacre("s", "search", "x", "--meaning")
+    assert result.code != 0
+    assert "nacre setup embeddings" in result.err

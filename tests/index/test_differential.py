@@ -102,7 +102,8 @@ def scanned(sessions: Sessions, text: str) -> set[tuple[str, int]]:
     rest = query._replace(wanted=())
     words = [term._replace(is_exact=False) for term in nearby(query.words, known)]
     asked = [(key, n, role, body) for key, n, role, body in bodies if any(holds(term, body) for term in words)]
-    return found | {(key, n) for key, n, role, body in asked if rest == Query() or matches(rest, key, role, body)}
+    some = {(key, n) for key, n, role, body in asked if rest == Query() or matches(rest, key, role, body)}
+    return some if query.is_question and some else found | some
 
 
 def matches(query: Query, key: str, role: str, body: str) -> bool:

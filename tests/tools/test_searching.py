@@ -32,7 +32,7 @@ def ask(sessions: Sessions, monkeypatch: pytest.MonkeyPatch, root: Path) -> Ask:
     monkeypatch.setenv("XDG_CACHE_HOME", str(root.parent / "cache"))
 
     def ask(query: str, question: str = QUESTION, **given: object) -> list[str]:
-        arguments = {"query": query, **given}
+        arguments = {"query": query, **given} if query else given
         call = ToolCall(id="c1", name="search_sessions", arguments=arguments)
         sessions.add_message("cli:new", "user", question)
         sessions.add_full_message("cli:new", Message(role="assistant", tool_calls=(call,)))
@@ -107,3 +107,58 @@ def test_whether_others_use_a_word_is_not_told_to_whoever_sees_only_their_own(
     before = anyio.run(ask)
     sessions.add_message("owner", "user", "a harbout")
     assert anyio.run(ask) == before
+
+
+def test_a_result_is_read_in_full_with_its_neighbours(sessions: Sessions, ask: Ask) -> None:
+    long = "It begins. " + "filler " * 1000 + "and the plumber comes on Thursday"
+    sessions.add_messages("cli:4", [{"role": "user", "content": f"before {n}"} for n in range(4)])
+    n = sessions.add_message("cli:4", "assistant", long)
+    sessions.set_meta("cli:4", title="between two messages")
+    sessions.add_messages("cli:4", [{"role": "user", "content": f"after {n} " + "x" * 2000} for n in range(4)])
+    assert f"cli:4@{n}  " in ask("plumber")[0]
+    shown = ask("", place=f"cli:4@{n}")
+    assert long in shown
+    assert [line for line in shown if line.startswith("before")] == ["before 2", "before 3"]
+    after = [line for line in shown if line.startswith("after")]
+    assert [line[:7] for line in after] == ["after 0", "after 1"]
+    assert all(line.endswith("for the rest)") and len(line) < 1100 for line in after)
+
+
+def test_an_archived_message_can_be_read(sessions: Sessions, ask: Ask) -> None:
+    sessions.archive("cli:2")
+    place = ask("locker")[0].split()[0]
+    assert ask("", place=place)[1] == "the locker code is 4711"
+
+
+def test_a_message_with_calls_shows_them(sessions: Sessions, ask: Ask) -> None:
+    call = ToolCall(id="c9", name="shell", arguments={"command": "ls"})
+    n = sessions.add_full_message("cli:5", Message(role="assistant", tool_calls=(call,)))
+    assert "shell" in ask("", place=f"cli:5@{n}")[1]
+
+
+@pytest.mark.parametrize(
+    "place", ["cli:1", "cli:1@x", "@3", "cli:1@999", "cli:1@1", "nobody@2", "nacre:memory@2", "a\nb@2"]
+)
+def test_a_place_that_is_none_is_said_so(ask: Ask, place: str) -> None:
+    with pytest.raises(nacre.errors.ToolError, match=r"no place|no message"):
+        ask("", place=place)
+
+
+@pytest.mark.parametrize("given", [{}, {"query": "x", "place": "cli:1@2"}])
+def test_one_of_query_and_place_is_needed(sessions: Sessions, given: dict[str, str]) -> None:
+    async def run() -> None:
+        await search_tool(sessions).run(given, Scene(key="cli:1", call=ToolCall(id="x"), emit=lambda _: None))
+
+    with pytest.raises(nacre.errors.ToolError, match="a query to search for, or a place to read"):
+        anyio.run(run)
+
+
+def test_who_may_not_see_a_session_cannot_read_it(sessions: Sessions) -> None:
+    async def run(key: str) -> str:
+        tool = search_tool(sessions, sees=lambda one, other: one == other)
+        scene = Scene(key=key, call=ToolCall(id="x"), emit=lambda _: None)
+        return (await tool.run({"place": "cli:2@2"}, scene)).text
+
+    assert anyio.run(run, "cli:2").endswith("the locker code is 4711")
+    with pytest.raises(nacre.errors.ToolError, match="there is no message cli:2@2"):
+        anyio.run(run, "cli:1")

@@ -131,6 +131,16 @@ def test_a_query_that_means_nothing_is_refused(echo: Site, query: str, status: i
     assert answer.json()["code"] == {400: "usage", 404: "not_found"}[status]
 
 
+def test_a_search_by_meaning_needs_embeddings(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nacre.web.reading.is_installed", lambda: False)
+    answer = echo.client.get("/api/search?q=x&meaning=true")
+    assert answer.status_code == 501
+    assert "nacre setup embeddings" in answer.text
+    monkeypatch.setattr("nacre.web.reading.is_installed", lambda: True)
+    monkeypatch.setattr(nacre.Sessions, "search", lambda _, query, **given: [] if given["meaning"] else [query])
+    assert get(echo, "/api/search", q="x", meaning="true")["items"] == []
+
+
 def test_a_search_finds_words(echo: Site) -> None:
     fill(echo, "k", "the disk is full", "oh")
     (item,) = get(echo, "/api/search", q="disk")["items"]

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import nacre
-from nacre.entries import Message, Note, Past, Record
+from nacre.entries import Hit, Message, Note, Past, Record
 from nacre.history import live
 from nacre.log.past import LogPast
 from nacre.sessions import Sessions
@@ -81,6 +81,25 @@ def test_a_list_and_a_search_have_twins(sessions: Sessions) -> None:
     assert (found["items"][0]["key"], found["items"][0]["n"]) == ("web:a", 2)
     assert "- [web:a](/s/web:a) · 1 messages" in got(sessions, "/index.md")
     assert "a **needle** here" in got(sessions, "/search.md?q=needle")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_other_words_are_searched_for_where_embeddings_are_installed(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    asked: list[object] = []
+
+    def search(_: Sessions, query: str, *, limit: int, meaning: bool) -> list[Hit]:
+        asked.append((query, meaning))
+        return []
+
+    monkeypatch.setattr("nacre.web.finding.is_installed", lambda: is_there)
+    monkeypatch.setattr(Sessions, "search", search)
+    html = got(sessions, "/search?q=where+did+I+park+by:meaning")
+    assert asked == [("where did I park", is_there)]
+    assert ("in other words" in html) is is_there
+    assert got(sessions, "/search?q=by:meaning")
+    assert len(asked) == 1
 
 
 def test_search_marks_what_it_found_and_links_to_it(sessions: Sessions) -> None:

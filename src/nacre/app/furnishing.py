@@ -12,6 +12,7 @@ from nacre.app.folder import Folder
 from nacre.config import Settings, path
 from nacre.errors import ConfigError
 from nacre.index.location import folder_of
+from nacre.index.minilm import is_installed
 from nacre.memory import Memory
 from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
@@ -80,7 +81,13 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
     tools: list[Tool] = [*reading_tools(files, [Workspace(place, hidden=hidden) for place in places])]
     if sessions.location != ":memory:":
         sees = makings.is_guest
-        tools.append(search_tool(sessions, sees=lambda one, other: one == other or not sees(one)))
+        tools.append(
+            search_tool(
+                sessions,
+                sees=lambda one, other: one == other or not sees(one),
+                meaning=lambda: searches_by_meaning(settings),
+            )
+        )
     if skills.names:
         tools.append(skill_tool(skills.names, skills.load))
     own: set[str] = set()
@@ -119,6 +126,11 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
         prompts=prompts,
         guest_system=_guest_system(makings, skills),
     )
+
+
+def searches_by_meaning(settings: Settings) -> bool:
+    """Tell whether sessions are searched by meaning too: unless the user turned it off, if embeddings are installed."""
+    return settings.text("search.embeddings") == "auto" and is_installed()
 
 
 def _skills(makings: Makings) -> tuple[Catalogue, list[str], list[str]]:

@@ -40,12 +40,27 @@ class GuestSessions(Sessions):
         fill: bool = False,
         skip: tuple[str, int] | None = None,
         prefix: str = "",
+        only: str = "",
+        meaning: bool = False,
     ) -> builtins.list[Hit]:
         """Search the messages of the guest's sessions."""
         within = _narrower(self._prefix, prefix)
         if within is None:
             return []
-        return self._whole.search(query, limit=limit, internal=internal, fill=fill, skip=skip, prefix=within)
+        return self._whole.search(
+            query,
+            limit=limit,
+            internal=internal,
+            fill=fill,
+            skip=skip,
+            prefix=within,
+            only=only,
+            meaning=meaning,
+        )
+
+    def make_vectors(self, most: int = 16) -> int:  # noqa: ARG002 - as in Sessions
+        """Do nothing: how many messages others have is not for a guest to know, and whoever serves them makes all."""
+        return 0
 
     def delete(self, key: str) -> None:
         """Erase one of the guest's sessions for good."""

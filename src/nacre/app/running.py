@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from nacre.app.fallback import ModelChain, as_chain
 from nacre.app.folder import Folder, open_folder, shell_word, sources
 from nacre.app.folder_config import apply
 from nacre.app.forms import Formed
-from nacre.app.furnishing import Furniture, Makings, furnish, servers_for, workspace
+from nacre.app.furnishing import Furniture, Makings, furnish, searches_by_meaning, servers_for, workspace
 from nacre.app.guest_sessions import GuestSessions
 from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
@@ -42,6 +42,7 @@ from nacre.app.permissions import PermissionStore, rules_of, skill_rules
 from nacre.app.tokens import Tokens
 from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
+from nacre.app.vectors import VectorMaker
 from nacre.app.windows import Windows, usual_path
 from nacre.config import MAIN, Settings
 from nacre.entries import Describe, Message, Snapshot, ToolCall
@@ -506,14 +507,16 @@ def _outermost(root: str, agent: str) -> str:
 
 @asynccontextmanager
 async def _beside(app: App) -> AsyncIterator[None]:
-    """What goes on beside the conversations: summaries, and memory's reading."""
+    """What goes on beside the conversations: summaries, vectors for the search, and memory's reading."""
     async with app.compactor:
         app.after = [lambda key: None if app.remote_question(key) else app.compactor.post(key)]
-        if app.memory is None:
-            yield
-            return
-        async with Consolidator(app.memory) as consolidator:
-            app.after.append(lambda key: None if app.is_guest(key) else consolidator.post(key))
+        async with AsyncExitStack() as stack:
+            if "search_sessions" in app.furniture.tools and searches_by_meaning(app.settings):
+                vectors = await stack.enter_async_context(VectorMaker(app.sessions.make_vectors))
+                app.after.append(vectors.post)
+            if app.memory is not None:
+                consolidator = await stack.enter_async_context(Consolidator(app.memory))
+                app.after.append(lambda key: None if app.is_guest(key) else consolidator.post(key))
             yield
 
 

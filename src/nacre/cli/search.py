@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from nacre.keys import is_internal
 
 if TYPE_CHECKING:
     from nacre.entries import Hit
+    from nacre.sessions import Sessions
 
 EXAMPLES = (
     ("messages with both words", "nacre sessions search database timeout"),
@@ -22,10 +24,12 @@ EXAMPLES = (
         "a phrase, in messages of users this month",
         "nacre sessions search '\"connection refused\"' --role user --since 2026-11-01",
     ),
+    ("by meaning too, after `nacre setup embeddings`", "nacre sessions search where did I park --meaning"),
     ("in one session", "nacre sessions search invoice --session @last"),
     ("only the places, to pass to `show`", "nacre s search invoice --jsonl | jq -r '\"\\(.key)@\\(.n)\"'"),
 )
 
+_PIECE, _PATIENCE = 16, 10.0
 _FILTERS = ("role", "tool", "since", "until")
 
 
@@ -34,6 +38,7 @@ def add(parser: ArgumentParser) -> None:
         "query", metavar="QUERY", nargs="+", help='words, "phrases", -not, role: tool: session: since: until:'
     )
     parser.add_argument("-n", "--limit", type=int, default=50, metavar="N", help="maximum number of results (50)")
+    parser.add_argument("--meaning", action="store_true", help="find messages in other words too (needs embeddings)")
     parser.add_argument("--role", help="only messages of this role: user, assistant, tool, system")
     parser.add_argument("--tool", help="only calls and results of this tool")
     parser.add_argument("--internal", action="store_true", help="search nacre's own sessions (nacre:…) too")
@@ -47,7 +52,10 @@ def run(args: Namespace, out: Out) -> int:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
     with opened(args) as sessions:
         key = find(sessions, args.session).key if args.session else ""
-        found = sessions.search(_query(args, key), limit=args.limit, internal=args.internal or is_internal(key))
+        if args.meaning:
+            _prepare(sessions, out)
+        internal = args.internal or is_internal(key)
+        found = sessions.search(_query(args, key), limit=args.limit, internal=internal, meaning=args.meaning)
         hits = [hit for hit in found if key in ("", hit.key)]
     if out.json:
         out.listing(hits)
@@ -56,6 +64,18 @@ def run(args: Namespace, out: Out) -> int:
     else:
         out.note("nothing found")
     return OK if hits else FAILED
+
+
+def _prepare(sessions: Sessions, out: Out) -> None:
+    """Read messages for their meaning that have not been; a search does not wait for more than some seconds of them."""
+    end = time.monotonic() + _PATIENCE
+    left = sessions.make_vectors(0)
+    with out.progress("reading for meaning:", total=left, unit="messages") as progress:
+        while left and time.monotonic() < end:
+            before, left = left, sessions.make_vectors(_PIECE)
+            progress(before - left)
+    if left:
+        out.note(f"{left:,} messages were searched by words only; search again to read on, or let `nacre serve` do it")
 
 
 def _query(args: Namespace, key: str) -> str:

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _PATIENCE = 1000
 _IMPATIENCE = 50
 # `counts` is 0 for what a list does not show: an empty log, one of several names of a log, what is being deleted.
+# `waiting` has the messages that have no vector yet, once vectors are wanted.
 # `behind` is 1 while a log may have messages that cannot be searched yet.
 _SCHEMA = f"""
 CREATE TABLE log (
@@ -67,6 +68,11 @@ CREATE TABLE progress (
 CREATE TABLE message (
     id INTEGER PRIMARY KEY, log INTEGER NOT NULL, n INTEGER NOT NULL, ts TEXT NOT NULL, role TEXT NOT NULL,
     tool TEXT NOT NULL, body TEXT NOT NULL, shared INTEGER NOT NULL);
+CREATE TABLE vector (id INTEGER PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE waiting (id INTEGER PRIMARY KEY);
+CREATE TRIGGER message_out AFTER DELETE ON message BEGIN
+    DELETE FROM vector WHERE id = old.id;
+    DELETE FROM waiting WHERE id = old.id; END;
 CREATE TABLE origin (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE);
 CREATE INDEX message_log ON message (log);
 CREATE INDEX message_shared ON message (shared, n) WHERE shared > 0;
@@ -74,7 +80,7 @@ CREATE INDEX message_ts ON message (ts);
 CREATE VIRTUAL TABLE words USING fts5 (
     body, content='message', content_rowid='id', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE grams USING fts5 (
-    body, content='message', content_rowid='id', tokenize='trigram', detail=none);
+    body, content='message', content_rowid='id', tokenize='trigram', detail=none, columnsize=0);
 CREATE VIRTUAL TABLE stems USING fts5vocab (words, row);
 CREATE VIRTUAL TABLE terms USING fts5vocab (grams, row);
 PRAGMA user_version = {VERSION};

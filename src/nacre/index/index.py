@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from threading import Lock, local
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -16,10 +17,18 @@ from nacre.log.ops import Ops
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
+    from nacre.index.meaning import Embedder
+
 SLICE = 1000
 """How many logs are compared with what is known of them, whether they are marked or not."""
 # How many seconds a fork waits for a search: most children never ask.
 _PATIENCE = 2.0
+
+
+def _usual_embedder() -> Embedder:
+    from nacre.index.minilm import shared_model  # noqa: PLC0415 - an extra
+
+    return shared_model()
 
 
 class Index:
@@ -30,11 +39,20 @@ class Index:
     done without.
     """
 
-    def __init__(self, root: str, *, cache: str | None = None, ops: Ops | None = None, slice_size: int = SLICE) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        cache: str | None = None,
+        ops: Ops | None = None,
+        slice_size: int = SLICE,
+        embedder: Callable[[], Embedder] = _usual_embedder,
+    ) -> None:
         from nacre.index.catchup import CatchUp  # noqa: PLC0415 - SQLite is loaded when an index is wanted
         from nacre.index.database import Database  # noqa: PLC0415
 
         self._ops = ops or Ops()
+        self._embedder = embedder
         self._database = Database(folder_of(root, cache))
         self._catch_up = CatchUp(self._ops, root, slice_size=slice_size)
         self._lock = Lock()
@@ -49,6 +67,8 @@ class Index:
         fill: bool = False,
         skip: tuple[str, int] | None = None,
         prefix: str = "",
+        only: str = "",
+        meaning: bool = False,
     ) -> list[Hit]:
         """The messages that a query finds, best first; any text is a query.
 
@@ -58,19 +78,43 @@ class Index:
         with a session that is searched too is found once, where it was written. Internal sessions are searched if
         `internal` is set, or if one is named in quotes. With `fill`, messages that have some of the words follow those
         that have all. `skip` leaves out the messages of one session from a record on. With a `prefix`, only sessions
-        whose key begins with it are searched.
+        whose key begins with it are searched, with `only` that one; what others say then changes nothing. With
+        `meaning`, messages are found by what they mean, too, as far as `make_vectors` has come; raises ConfigError if
+        the model for it is not installed.
         """
         from nacre.index.searching import hits  # noqa: PLC0415 - a listing can do without
 
         parsed = parse(query, now=self._ops.now())
-        parsed = parsed._replace(internal=internal, fill=fill, skip=skip, prefix=prefix)
+        parsed = parsed._replace(internal=internal, fill=fill, skip=skip, prefix=prefix, only=only)
+        vector = self._embedder().embed([query])[0] if meaning and parsed.wanted else None
 
         def work(connection: Connection) -> list[Hit]:
             self._catch_up.run(connection)
-            return hits(connection, parsed, limit=limit)
+            return hits(connection, parsed, limit=limit, vector=vector)
 
         with self._lock:
             return self._database.run(work)
+
+    def make_vectors(self, most: int = 16) -> int:
+        """Make vectors for some of the messages that have none, the newest first; returns how many still have none.
+
+        The index can be asked meanwhile. Raises ConfigError if nothing for it is installed.
+        """
+        from nacre.index.meaning import save, take  # noqa: PLC0415 - a listing can do without
+
+        embedder = self._embedder()
+
+        def begin(connection: Connection) -> list[tuple[int, str]]:
+            self._catch_up.run(connection)
+            return take(connection, most)
+
+        with self._lock:
+            rows = self._database.run(begin)
+        # Of a like length: what is shorter is padded.
+        rows.sort(key=lambda row: len(row[1]))
+        vectors = embedder.embed([text for _, text in rows]) if rows else ()
+        with self._lock:
+            return self._database.run(lambda connection: save(connection, rows, vectors))
 
     def page(self, wanted: Wanted) -> Page:
         """A part of the list of sessions; where all of it is wanted, every log is compared with what is known of it."""

@@ -60,7 +60,7 @@ class Query(NamedTuple):
     With `is_any` one wanted term is enough. Internal sessions are searched with `internal`, or if their key is given.
     `skip` is a session and the number of a record from which on its messages are left out. With `fill` messages that
     have some of the words follow those that have all.
-    With a `prefix` only sessions whose key begins with it are searched, whatever the filters say.
+    With a `prefix` only sessions whose key begins with it are searched, with `only` that one, whatever the filters say.
     """
 
     wanted: tuple[Term, ...] = ()
@@ -76,10 +76,16 @@ class Query(NamedTuple):
     skip: tuple[str, int] | None = None
     fill: bool = False
     prefix: str = ""
+    only: str = ""
+
+    @property
+    def is_confined(self) -> bool:
+        """Tell whether nothing may depend on what other sessions hold."""
+        return bool(self.prefix or self.only)
 
     def takes(self, key: str) -> bool:
         """Tell whether a session is one of those that are searched: in quotes its key, else how it begins."""
-        if not key.startswith(self.prefix):
+        if not key.startswith(self.prefix) or self.only not in ("", key):
             return False
         if is_internal(key) and not self.internal:
             return key in self.keys
@@ -97,11 +103,18 @@ class Query(NamedTuple):
         return self._replace(wanted=wanted) if wanted else self
 
     @property
+    def is_question(self) -> bool:
+        """Tell whether it may be a question: some plain words and nothing else, of which no answer has all."""
+        return len(self.wanted) >= _SHORTEST_QUESTION and not any(
+            term.is_inside or term.is_exact or term.either for term in self.wanted
+        )
+
+    @property
     def words(self) -> tuple[Term, ...]:
         """The different words of which some are enough: with `fill`, or of a question, as no answer has all of them."""
-        is_question = sum(not term.is_inside for term in self.wanted) >= _SHORTEST_QUESTION
+        is_long = sum(not term.is_inside for term in self.wanted) >= _SHORTEST_QUESTION
         words = tuple(term for term in self.content.wanted if not term.is_inside)
-        return words[:_LONGEST_QUESTION] if self.fill or is_question else ()
+        return words[:_LONGEST_QUESTION] if self.fill or is_long else ()
 
 
 def parse(text: str, *, now: float) -> Query:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from sqlite3 import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nacre.entries import Hit
 from nacre.errors import StoreError
 from nacre.index.database import in_memory, is_away
 from nacre.index.matching import described, trigrams
+from nacre.index.meaning import FAR, nearest
 from nacre.index.query import Query, Term
 from nacre.index.snippet import snippet
 from nacre.index.text import folded
-from nacre.index.tolerance import rarity, spellings, tolerant
+from nacre.index.tolerance import count_everywhere, rarity, spellings, tolerant
 from nacre.keys import INTERNAL
+
+if TYPE_CHECKING:
+    from nacre.index.minilm import Floats
 
 # Of more matches than these only the newest are taken, by time: a word that is everywhere ranks nothing.
 _POOL = 4096
 _MOST_TRIGRAMS = 500
+# How many of the nearest are ranked at least, and how many are looked at in one step.
+_MIXED, _BATCH = 200, 500
+# How many records of a log are taken for one talk, and how many messages with a word count half of what all could.
+_PART, _SATURATION = 100, 0.6
 _NOWHERE = "\ue000\ue001\ue002"
 _MOST_SHOWN = 256 * 1024
 # More than any index holds, and no more than SQLite takes for a number.
@@ -36,48 +46,39 @@ WHERE message.id = ?
 """  # noqa: S608 - our own names
 
 
-def hits(connection: Connection, query: Query, *, limit: int) -> list[Hit]:
+def hits(connection: Connection, query: Query, *, limit: int, vector: Floats | None = None) -> list[Hit]:
     """The messages that a query finds, best first.
 
-    Looked for inside words too if whole words find none, and one typo away if that finds nothing either. Where there
-    are as many words as a question has, or the query is to be filled up, what has the rarest of them follows what has
-    all. With a prefix, the newest come first and typos are not looked for. Raises StoreError if SQLite takes no such
-    query, whatever there is to search.
+    Looked for inside words too if whole words find none, and one typo away if that finds nothing either. A question is
+    ranked as a whole: messages that have the rarest of its words, those in a talk about it first. Where a query is to
+    be filled up, these follow what has all of the words. With a vector for the query, messages are found that are near
+    it, too. Raises StoreError if SQLite takes no such query, whatever there is to search.
     """
-    if limit <= 0 or query._replace(internal=False, skip=None, fill=False, prefix="") == Query():
+    if limit <= 0 or query._replace(internal=False, skip=None, fill=False, prefix="", only="") == Query():
         return []
     limit = min(limit, _MOST_FOUND)
     try:
-        return _found(connection, query, limit)
+        return _found(connection, query, limit, vector)
     except sqlite3.Error as error:
-        if is_away(error) or not _is_refused(query, limit):
+        if is_away(error) or not _is_refused(query, limit, vector):
             raise
         raise StoreError(f"SQLite {sqlite3.sqlite_version} does not take this query: {error}") from error
 
 
-def _is_refused(query: Query, limit: int) -> bool:
+def _is_refused(query: Query, limit: int, vector: Floats | None) -> bool:
     """Tell whether a query fails even where nothing is damaged, since there is nothing."""
     with closing(in_memory()) as nothing:
         try:
-            _found(nothing, query, limit)
+            _found(nothing, query, limit, vector)
         except sqlite3.Error:
             return True
     return False
 
 
-def _found(connection: Connection, query: Query, limit: int) -> list[Hit]:
-    content = query.content
-    found: dict[int, Query] = {}
-    # Which words there are, and how rare, is counted in all sessions: with a prefix, what that decides would tell
-    # something of those that are not to be searched.
-    is_counting = not query.prefix
-    attempts = [content, content.loosened, *([tolerant(connection, content)] if is_counting else [])]
-    for attempt in attempts:
-        found = found or dict.fromkeys(_Search(connection, attempt).run(limit), attempt)
-    if len(found) < limit and query.words and is_counting:
-        eased = _eased(connection, query)
-        for message in _Search(connection, eased).run(limit) if eased.wanted else ():
-            found.setdefault(message, eased)
+def _found(connection: Connection, query: Query, limit: int, vector: Floats | None) -> list[Hit]:
+    found = _by_meaning(connection, query, limit, vector) if vector is not None else {}
+    if len(found) < limit:
+        found |= {message: by for message, by in _by_words(connection, query, limit).items() if message not in found}
     shown = {by: _rarest_first(connection, by) for by in dict.fromkeys(found.values())}
     return [_hit(connection, message, shown[by]) for message, by in islice(found.items(), limit)]
 
@@ -88,22 +89,51 @@ def _hit(connection: Connection, message: int, terms: Sequence[Term]) -> Hit:
 
 
 def _rarest_first(connection: Connection, query: Query) -> list[Term]:
-    """What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare.
-
-    With a prefix they stay as they are: how rare they are is counted in all sessions.
-    """
-    if len(query.wanted) == 1 or query.prefix:
+    """What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare."""
+    if len(query.wanted) == 1:
         return list(query.wanted)
-    return sorted(query.wanted, key=lambda term: 0 if term.is_inside else rarity(connection, term))
+    count = _counter(connection, query)
+    return sorted(query.wanted, key=lambda term: 0 if term.is_inside else rarity(count, term))
+
+
+# ---- by words
+
+
+def _by_words(connection: Connection, query: Query, limit: int) -> dict[int, Query]:
+    """The messages that have the words of a query, best first, each with the query that found it."""
+    content = query.content
+    # A question is ranked as a whole; of other queries, what has all the words comes before what has some.
+    found = _ranked(connection, query) if query.is_question else {}
+    if not found:
+        found = _matching(connection, content, limit) or _matching(connection, content.loosened, limit)
+    if not found:
+        found = _matching(connection, tolerant(_counter(connection, query), content), limit)
+    if len(found) < limit and query.words and not query.is_question:
+        found |= {message: by for message, by in _ranked(connection, query).items() if message not in found}
+    return found
+
+
+def _matching(connection: Connection, query: Query, limit: int) -> dict[int, Query]:
+    return dict.fromkeys(_Search(connection, query).run(limit), query)
+
+
+def _ranked(connection: Connection, query: Query) -> dict[int, Query]:
+    """The messages that have any of the words, best first, and the query that found them."""
+    eased = _eased(connection, query)
+    words = _scores(connection, eased)
+    return dict.fromkeys(_mixed(words, _surroundings(connection, eased, words)), eased)
 
 
 def _eased(connection: Connection, query: Query) -> Query:
     """The query for any of its words, the rarest first, as many as do not match more than can be ranked."""
-    count = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_POOL + 1})"  # noqa: S608 - our own names
-    counted = [
-        (connection.execute(count, (_words_match(term),)).fetchone()[0], term._replace(is_exact=False))
-        for term in tolerant(connection, query._replace(wanted=query.words)).wanted
-    ]
+    bare = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_POOL + 1})"  # noqa: S608 - our own names
+    counted: list[tuple[int, Term]] = []
+    for term in tolerant(_counter(connection, query), query._replace(wanted=query.words)).wanted:
+        if query.is_confined:
+            matches = _Search(connection, query._replace(wanted=(term,))).count(_POOL + 1)
+        else:
+            (matches,) = connection.execute(bare, (_words_match(term),)).fetchone()
+        counted.append((matches, term._replace(is_exact=False)))
     wanted: list[Term] = []
     total = 0
     for matches, term in sorted(counted, key=lambda found: (found[0], -len(found[1].text))):
@@ -113,6 +143,108 @@ def _eased(connection: Connection, query: Query) -> Query:
     return query._replace(wanted=tuple(wanted), is_any=True)
 
 
+def _counter(connection: Connection, query: Query) -> Callable[[str], int]:
+    """What tells in how many messages a word is: of a query that is confined to some sessions, in these alone.
+
+    What is nowhere, or how rare it is elsewhere, would tell something of sessions that are not to be searched.
+    """
+    everywhere = partial(count_everywhere, connection)
+    if not query.is_confined:
+        return everywhere
+
+    def count(word: str) -> int:
+        if not everywhere(word):
+            return 0
+        return _Search(connection, query._replace(wanted=(Term(word),), unwanted=())).count(_POOL)
+
+    return count
+
+
+def _scores(connection: Connection, query: Query) -> dict[int, float]:
+    """The messages that have any of the words with their score; FTS5 counts words in all sessions for its own."""
+    if not query.is_confined:
+        return _Search(connection, query).scores()
+    total = _total(connection, query)
+    scores: dict[int, float] = {}
+    for term in query.wanted:
+        found = _Search(connection, query._replace(wanted=(term,))).run(_POOL)
+        for message in found:
+            scores[message] = scores.get(message, 0.0) + _weight(total, len(found))
+    return scores
+
+
+def _surroundings(connection: Connection, query: Query, messages: Iterable[int]) -> dict[int, float]:
+    """How much of what is asked for is said around each message: a hit in a talk about it is worth more.
+
+    What is around is the part of the session, of at most so many records, that the message is in. Each word counts by
+    how rare it is, and by how many messages of the part have it, each one less than the one before.
+    """
+    total = _total(connection, query)
+    parts: dict[tuple[int, int], float] = {}
+    for term in query.wanted:
+        counts = _Search(connection, query._replace(wanted=(term,))).counts()
+        weight = _weight(total, sum(count for *_, count in counts))
+        for log, part, count in counts:
+            parts[log, part] = parts.get((log, part), 0.0) + weight * count / (count + _SATURATION)
+    where = f"SELECT id, log, n / {_PART} FROM message WHERE id IN ({', '.join(map(str, messages))})"  # noqa: S608
+    return {message: parts.get((log, part), 0.0) for message, log, part in connection.execute(where)}
+
+
+def _total(connection: Connection, query: Query) -> int:
+    """How many messages there are, about; of a query that is confined to some sessions, in these."""
+    if query.is_confined:
+        return _Search(connection, query._replace(wanted=(), unwanted=())).count(_MOST_FOUND)
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM message").fetchone()[0])
+
+
+def _weight(total: int, matches: int) -> float:
+    """How much a word counts that so many of all messages have."""
+    return math.log(1 + max(0, total - matches + 0.5) / (matches + 0.5))
+
+
+def _mixed(*kinds: Mapping[int, float]) -> list[int]:
+    """The messages best first: each score is a share of the best of its kind, and they count alike."""
+    total: dict[int, float] = {}
+    for scores in kinds:
+        best = max(scores.values(), default=0.0) or 1.0
+        for message, score in scores.items():
+            total[message] = total.get(message, 0.0) + score / best
+    return sorted(total, key=lambda message: (-total[message], -message))
+
+
+# ---- by meaning
+
+
+def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats) -> dict[int, Query]:
+    """The messages that any of the words or the meaning of a query finds, best first.
+
+    Filters, exclusions and phrases in quotes hold.
+    """
+    eased = _eased(connection, query._replace(fill=True))
+    exact = tuple(term for term in query.wanted if term.is_exact)
+    allowed = _Search(connection, query._replace(wanted=exact))
+    words = _scores(connection, eased)
+    near = nearest(connection, vector, logs=allowed.logs)
+    closeness, close = dict(near), [message for message, score in near if score >= FAR]
+    found = dict.fromkeys(words if not exact else _among(allowed, list(words), len(words)))
+    found |= dict.fromkeys(_among(allowed, close, max(limit, _MIXED)))
+    closest = {message: closeness.get(message, 0.0) for message in found}
+    best = _mixed(
+        {message: words.get(message, 0.0) for message in found}, closest, _surroundings(connection, eased, found)
+    )
+    return dict.fromkeys(best, eased)
+
+
+def _among(allowed: _Search, messages: Sequence[int], most: int) -> list[int]:
+    """The first of some messages that a query allows, about as many as are wanted."""
+    found: list[int] = []
+    for at in range(0, len(messages), _BATCH):
+        if len(found) >= most:
+            break
+        found += allowed.among(messages[at : at + _BATCH])
+    return found
+
+
 class _Search:
     """One query as SQL: the table that leads, and conditions on each of its rows."""
 
@@ -120,7 +252,9 @@ class _Search:
         self._connection = connection
         self._joint = " OR " if query.is_any else " AND "
         # The rank of FTS5 counts words in all sessions.
-        self._is_ranked = not query.prefix
+        self._is_ranked = not query.is_confined
+        self.logs = ""
+        """The numbers of the logs that are searched, as SQL has them; "" if these are not some alone."""
         self._where: list[str] = []
         self._values: list[Any] = []
         self._words: list[str] = []
@@ -139,15 +273,35 @@ class _Search:
         # What is not ranked comes by time, so that the first are the ones.
         is_ranked = self._is_ranked and self._lead == "words"
         pool = max(limit, _POOL) if is_ranked else limit
-        rank = "words.rank" if is_ranked and self._is_within(pool) else "0"
+        rank = "words.rank" if is_ranked and self.count(pool + 1) <= pool else "0"
         matching = f"SELECT message.id AS id, {rank} AS score, message.ts AS ts {self._from} LIMIT {pool}"
         best = f"SELECT id FROM ({matching}) ORDER BY score, ts DESC, id DESC LIMIT {limit}"  # noqa: S608
         return [message for (message,) in self._connection.execute(best, self._values)]
 
-    def _is_within(self, pool: int) -> bool:
-        """Tell whether all that matches may be ranked."""
-        count = f"SELECT count(*) FROM (SELECT 1 {self._from} LIMIT {pool + 1})"  # noqa: S608 - our own names
-        return bool(self._connection.execute(count, self._values).fetchone()[0] <= pool)
+    def scores(self) -> dict[int, float]:
+        """The messages that match whole words, with their score, as many as are ranked; best first."""
+        if self._lead != "words":
+            return {}
+        tables = self._from.partition(" ORDER BY ")[0]
+        best = f"SELECT message.id, -words.rank {tables} ORDER BY words.rank LIMIT {_POOL}"
+        return dict(self._connection.execute(best, self._values).fetchall())
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """How many messages match in each part of a log: the log's number, the part's, and how many."""
+        tables = self._from.partition(" ORDER BY ")[0]
+        grouped = f"SELECT message.log, message.n / {_PART} AS part, count(*) {tables} GROUP BY message.log, part"
+        return self._connection.execute(grouped, self._values).fetchall()
+
+    def among(self, messages: Iterable[int]) -> list[int]:
+        """Those of some messages that match."""
+        tables, _, condition = self._from.partition(" WHERE ")
+        some = f"SELECT message.id {tables} WHERE message.id IN ({', '.join(map(str, messages))}) AND {condition}"
+        return [message for (message,) in self._connection.execute(some, self._values)]
+
+    def count(self, most: int) -> int:
+        """How many messages match, no more than are to be counted."""
+        count = f"SELECT count(*) FROM (SELECT 1 {self._from} LIMIT {most})"  # noqa: S608 - our own names
+        return int(self._connection.execute(count, self._values).fetchone()[0])
 
     @property
     def _from(self) -> str:
@@ -214,7 +368,7 @@ class _Search:
         if query.tools:
             is_of_one = " OR ".join(["instr(message.tool, ?)"] * len(query.tools))
             self._add(f"({is_of_one})", *(f"\n{tool}\n" for tool in query.tools))
-        is_narrow = query.keys or query.beginnings or query.prefix
+        is_narrow = query.keys or query.beginnings or query.is_confined
         self._once(self._only_in(query) if is_narrow else self._not_internal(query))
         if query.skip is not None:
             self._add("NOT (message.n >= ? AND message.log IN (SELECT id FROM log WHERE key = ?))", *query.skip[::-1])
@@ -251,11 +405,13 @@ class _Search:
     def _only_in(self, query: Query) -> str:
         """Take messages of some sessions alone; gives the numbers of their logs."""
         exact, beginning = "SELECT id, key FROM log WHERE key = ?", "SELECT id, key FROM log WHERE key >= ? AND key < ?"
-        rows = [row for key in query.keys for row in self._connection.execute(exact, (key,))]
-        begins = query.beginnings if query.keys or query.beginnings else (query.prefix,)
+        keys, begins = query.keys, query.beginnings
+        if not keys and not begins:
+            keys, begins = ((query.only,), ()) if query.only else ((), (query.prefix,))
+        rows = [row for key in keys for row in self._connection.execute(exact, (key,))]
         for begin in begins:
             rows += self._connection.execute(beginning, (begin, begin + _LAST))
-        logs = ", ".join(dict.fromkeys(str(log) for log, key in rows if query.takes(key))) or "0"
+        self.logs = logs = ", ".join(dict.fromkeys(str(log) for log, key in rows if query.takes(key))) or "0"
         self._where.append(f"message.log IN ({logs})")
         if self._lead != "message":
             span = f"SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM message WHERE log IN ({logs})"  # noqa: S608

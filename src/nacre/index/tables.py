@@ -10,6 +10,8 @@ from nacre.index.database import ERASES_WORDS
 from nacre.index.intake import Found, Progress
 from nacre.index.text import grams_of, words_of
 
+SPOKEN = ("user", "assistant")
+"""The roles whose messages get a vector; what tools and systems say has none."""
 _CHUNK = 2 * 1024 * 1024
 # Writing the tables anew takes the words of erased messages out of the file; in a large index it takes too long.
 _MOST_REWRITTEN = 20_000
@@ -44,6 +46,9 @@ class Chunk:
         run("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._rows)
         run("INSERT INTO words (rowid, body) VALUES (?, ?)", ((row[0], words_of(row[6])) for row in self._rows))
         run("INSERT INTO grams (rowid, body) VALUES (?, ?)", ((row[0], grams_of(row[6])) for row in self._rows))
+        if wants_vectors(self._connection):
+            spoken = ((row[0],) for row in self._rows if row[4] in SPOKEN)
+            run("INSERT OR REPLACE INTO waiting VALUES (?)", spoken)
         self._rows, self._size, self._next = [], 0, 0
 
 
@@ -60,6 +65,11 @@ def progress_of(connection: sqlite3.Connection, log: int) -> Progress:
 
 def save_progress(connection: sqlite3.Connection, log: int, progress: Progress) -> None:
     connection.execute(_SAVE, (log, *progress))
+
+
+def wants_vectors(connection: sqlite3.Connection) -> bool:
+    """Tell whether vectors were ever asked for, so that new messages wait for one."""
+    return connection.execute("SELECT 1 FROM known WHERE name = 'vectors'").fetchone() is not None
 
 
 def count_of(connection: sqlite3.Connection, log: int) -> int:

@@ -54,13 +54,15 @@ class _Folded(dict[int, str]):
 
 _FOLDED = _Folded()
 # Words that are also written otherwise; each begins where a word does, so that nothing is read twice.
-_HUMP = re.compile("[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
-_CAMEL = re.compile(rf"(?<![^\W_])[^\W_]{{0,40}}?(?:{_HUMP.pattern})[^\W_]{{0,40}}(?![^\W_])")
+# What is looked for everywhere begins with a class of few characters, which is quick.
+_HUMP = re.compile("[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z]))")
+_TOKEN = re.compile(r"[^\W_]+")
+_LONGEST_CAMEL = 80
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 _HYPHEN = re.compile(r"-(?<=[^\W\d_]-)[^\W\d_]")
 _HYPHENS = re.compile(r"(?<![\w-])[^\W\d_]{1,16}(?:-[^\W\d_]{1,16}){1,2}(?![\w-])")
 _UMLAUTS = re.compile(r"[^\W_]*[äöüøåÄÖÜØÅ][^\W_]*")
-_GROUP = re.compile(r"\d[,.'’\u00a0\u202f]\d{3}")
+_GROUP = re.compile(r"[,.'’\u00a0\u202f](?<=\d.)\d{3}")
 _GROUPED = re.compile(
     r"(?<![\w.,'’])\d{1,3}(?:(?:[,'’\u00a0\u202f]\d{3})+(?!\d)(?:\.\d+)?|(?:\.\d{3})+(?=,\d)(?:,\d+)?)"
 )
@@ -93,7 +95,8 @@ def words_of(body: str) -> str:
     plain = text if text.isascii() else folded(text)
     others: list[str] = []
     if _HUMP.search(text) is not None:
-        others += [other for one in _CAMEL.findall(text) for other in camel_parts(one)]
+        words = (word for word in _TOKEN.findall(text) if not word.islower())
+        others += [other for word in words for other in camel_parts(word)]
     if _HYPHEN.search(text) is not None:
         others += [one.replace("-", "") for one in _HYPHENS.findall(text)]
     if _GROUP.search(text) is not None:
@@ -117,7 +120,7 @@ def other_spellings(word: str) -> list[str]:
 
 def camel_parts(word: str) -> list[str]:
     """Return the parts of a word in camel case as a text of one item; nothing if it is in no such case."""
-    if not _CAMEL.fullmatch(word):
+    if len(word) > _LONGEST_CAMEL or _HUMP.search(word) is None or _TOKEN.fullmatch(word) is None:
         return []
     return [" ".join(_CAMEL_PART.findall(word))]
 

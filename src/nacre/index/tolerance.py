@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from sqlite3 import Connection
 
 from nacre.index.query import Query, Term
 from nacre.index.stems import irregular, stem
 from nacre.index.text import folded, other_spellings
+
+Count = Callable[[str], int]
+"""In how many messages a word is, in any of its forms."""
 
 _TOKEN = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -26,36 +29,29 @@ def spellings(term: Term) -> list[str]:
     return [plain, *map(folded, other_spellings(term.text)), *irregular(plain)]
 
 
-def tolerant(connection: Connection, query: Query) -> Query:
+def tolerant(count: Count, query: Query) -> Query:
     """The query with words that are nowhere taken for others that are one typo away."""
-    return query._replace(wanted=tuple(_tolerant(connection, term) for term in query.wanted))
+    return query._replace(wanted=tuple(_tolerant(count, term) for term in query.wanted))
 
 
-def rarity(connection: Connection, term: Term) -> int:
+def rarity(count: Count, term: Term) -> int:
     """In how many messages the rarest word of a term is, where it is in any."""
-    counts = [count for word in _TOKEN.findall(folded(term.text)) if (count := _count(connection, word))]
-    return min(counts, default=0)
+    return min(filter(None, map(count, _TOKEN.findall(folded(term.text)))), default=0)
 
 
-def _tolerant(connection: Connection, term: Term) -> Term:
-    word = folded(term.text)
-    if (
-        term.is_exact
-        or term.is_inside
-        or len(word) < _SHORTEST
-        or not _WORD.fullmatch(word)
-        or _count(connection, word)
-    ):
-        return term
-    counts = {near: count for near in _one_edit_away(word) if (count := _count(connection, near))}
-    best = sorted(counts, key=counts.__getitem__, reverse=True)[:_MOST_VARIANTS]
-    return term._replace(either=(*term.either, *map(Term, best)))
-
-
-def _count(connection: Connection, word: str) -> int:
-    """In how many messages a word is, in any of its forms."""
+def count_everywhere(connection: Connection, word: str) -> int:
+    """In how many messages of all sessions a word is, in any of its forms."""
     row = connection.execute("SELECT doc FROM stems WHERE term = ?", (stem(word),)).fetchone()
     return row[0] if row is not None else 0
+
+
+def _tolerant(count: Count, term: Term) -> Term:
+    word = folded(term.text)
+    if term.is_exact or term.is_inside or len(word) < _SHORTEST or not _WORD.fullmatch(word) or count(word):
+        return term
+    counts = {near: found for near in _one_edit_away(word) if (found := count(near))}
+    best = sorted(counts, key=counts.__getitem__, reverse=True)[:_MOST_VARIANTS]
+    return term._replace(either=(*term.either, *map(Term, best)))
 
 
 def _one_edit_away(word: str) -> Iterator[str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple, Protocol, TypeVar
 
 from nacre.agent.ports import Scene
-from nacre.entries import Hit, Past
+from nacre.entries import Hit, Message, Past, Record, Stored, message_of, time_of
+from nacre.errors import InvalidKey, ToolError
+from nacre.history.text import text_of
+from nacre.keys import is_internal
 from nacre.tools.functions import Function
 
 T = TypeVar("T")
@@ -14,7 +19,10 @@ Sees = Callable[[str, str], bool]
 """Whether one session may see what was said in another."""
 
 _MOST = 50
-_FAR = 2000
+_AROUND = 2
+_LONGEST_NEIGHBOUR = 1000
+# Between two messages there are few other records.
+_GAP = 64
 # A turn has far fewer records; one that cannot be found is not looked for through the whole log.
 _LONGEST_TURN = 4096
 
@@ -22,45 +30,123 @@ _LONGEST_TURN = 4096
 class Searched(Protocol):
     """What of `Sessions` is needed."""
 
-    def search(self, query: str, *, limit: int, fill: bool, skip: tuple[str, int] | None, prefix: str) -> Sequence[Hit]:
-        """The messages that a query finds, best first; with a prefix, in sessions whose key begins with it."""
+    def search(  # noqa: PLR0913 - what a search can be narrowed to
+        self, query: str, *, limit: int, fill: bool, skip: tuple[str, int] | None, only: str, meaning: bool
+    ) -> Sequence[Hit]:
+        """The messages that a query finds, best first; with `only`, those of one session."""
 
     def read(self, key: str, get: Callable[[Past], T]) -> T | None:
         """What a function makes of the records of a session; None if there is none."""
 
+    def transcript(self, key: str) -> Sequence[Stored]:
+        """Every message of a session, those of its archived generations too."""
+
 
 class Searcher:
-    """The tool that searches."""
+    """The tool that searches; by meaning, too, while `meaning` says that it can be done."""
 
-    def __init__(self, sessions: Searched, sees: Sees) -> None:
+    def __init__(self, sessions: Searched, sees: Sees, meaning: Callable[[], bool]) -> None:
         self._sessions = sessions
         self._sees = sees
+        self._meaning = meaning
 
-    def search_sessions(self, query: str, scene: Scene, limit: int = 10) -> str:
-        """Search all earlier conversations; each result has its session, record, time and role.
+    def search_sessions(self, scene: Scene, query: str = "", place: str = "", limit: int = 10) -> str:
+        """Search all earlier conversations, or read a result in full.
+
+        Each result has its place (session@record), time and role, and an excerpt.
 
         Args:
             query: a question, or words; "a phrase", -not, role:user, tool:NAME, since:2026-01-31 narrow it
+            place: instead of a query: read the message at this place, such as cli:1@42, with those before and after it
             limit: maximum number of results
         """
+        if bool(query.strip()) == bool(place.strip()):
+            raise ToolError("give a query to search for, or a place to read")
+        return self._search(query, scene, limit) if query.strip() else self._show(place.strip(), scene)
+
+    def _search(self, query: str, scene: Scene, limit: int) -> str:
         most = min(max(limit, 1), _MOST)
         start = self._sessions.read(scene.key, lambda past: turn_start(past, scene.call.id))
         sees_all = self._sees(scene.key, "")
         # Who may see little gets the best of what may be seen, and nothing by which words of others could be guessed.
         found = self._sessions.search(
             query,
-            limit=most if sees_all else _FAR,
+            limit=most,
             fill=True,
             skip=(scene.key, start) if start else None,
-            prefix="" if sees_all else scene.key,
+            only="" if sees_all else scene.key,
+            meaning=self._meaning(),
         )
-        hits = [hit for hit in found if self._sees(scene.key, hit.key)][:most]
+        hits = [hit for hit in found if self._sees(scene.key, hit.key)]
         return "\n".join(map(_line, hits)) or f"nothing was found for {query!r}"
 
+    def _show(self, place: str, scene: Scene) -> str:
+        """A message in full, with its neighbours."""
+        key, _, number = place.rpartition("@")
+        if not key or not number.isascii() or not number.isdecimal():
+            raise ToolError(f"{place!r} is no place: give it as a search shows it, such as cli:1@42")
+        found: list[_Said] = []
+        if self._sees(scene.key, key) and not is_internal(key):
+            found = self._read(key, int(number))
+        if not found:
+            raise ToolError(f"there is no message {place}: a search shows where messages are")
+        return "\n\n".join(one.shown(key, is_whole=one.n == int(number)) for one in found)
 
-def search_tool(sessions: Searched, *, sees: Sees = lambda *_: True) -> Function:
-    """The tool that searches sessions."""
-    return Function(Searcher(sessions, sees).search_sessions, effect="read")
+    def _read(self, key: str, n: int) -> list[_Said]:
+        """The message and its neighbours; nothing if there is no such message."""
+        try:
+            found = self._sessions.read(key, lambda past: _near(past, n))
+            if found:
+                return found
+            # It is in a generation that was archived.
+            said = [_Said(one.n, one.ts, one.message) for one in self._sessions.transcript(key)]
+        except InvalidKey:
+            return []
+        at = next((at for at, one in enumerate(said) if one.n == n), None)
+        return said[max(0, at - _AROUND) : at + _AROUND + 1] if at is not None else []
+
+
+class _Said(NamedTuple):
+    """A message with its place."""
+
+    n: int
+    ts: datetime
+    message: Message
+
+    def shown(self, key: str, *, is_whole: bool) -> str:
+        parts = [text_of(self.message), *(f"{call.name} {call.arguments}" for call in self.message.tool_calls)]
+        text = "\n".join(part for part in parts if part)
+        if not is_whole and len(text) > _LONGEST_NEIGHBOUR:
+            text = f"{text[:_LONGEST_NEIGHBOUR]}… (read {key}@{self.n} for the rest)"
+        return f"{key}@{self.n}  {self.ts:%Y-%m-%d %H:%M}  {self.message.role}:\n{text}"
+
+
+def search_tool(
+    sessions: Searched, *, sees: Sees = lambda *_: True, meaning: Callable[[], bool] = lambda: False
+) -> Function:
+    """The tool that searches and reads sessions."""
+    return Function(Searcher(sessions, sees, meaning).search_sessions, effect="read")
+
+
+def _near(past: Past, n: int) -> list[_Said]:
+    """A message and those before and after it; nothing if record `n` is not one."""
+    record = past.find(n)
+    if record is None or record.m is None:
+        return []
+    before = [one for one in islice(past.back(n - 1), _GAP) if one.m is not None][:_AROUND]
+    after = list(islice(_after(past, n), _AROUND))
+    return [_Said(one.n, time_of(one), message_of(one, past)) for one in (*before[::-1], record, *after)]
+
+
+def _after(past: Past, n: int) -> Iterator[Record]:
+    """The messages behind a record, until there is none for long."""
+    last = n
+    while n < min(past.n, last + _GAP):
+        n += 1
+        record = past.find(n)
+        if record is not None and record.m is not None:
+            last = n
+            yield record
 
 
 def turn_start(past: Past, call: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nacre.entries import Hit, Past
 from nacre.errors import StoreError
+from nacre.index.minilm import is_installed
 from nacre.render.html import escaped
 from nacre.render.text import one_line
 from nacre.sessions import Sessions
@@ -18,11 +19,13 @@ from nacre.web.reading import backend
 MOST = 200
 _LOOKED_AT = 2_000
 _FAILED = re.compile(r"(?:^|\s)has:error(?=\s|$)")
+_MEANING = re.compile(r"(?:^|\s)by:meaning(?=\s|$)")
 _CHOICES = (
     ("role:user", "you"),
     ("role:assistant", "answers"),
     ("role:tool", "results"),
     ("has:error", "failed calls"),
+    ("by:meaning", "in other words"),
     ("since:1d", "last day"),
     ("since:7d", "last week"),
     ("since:30d", "last month"),
@@ -30,11 +33,17 @@ _CHOICES = (
 
 
 def found(sessions: Sessions, query: str) -> list[Hit]:
-    """What a query finds; `has:error` leaves the calls that failed, among the best or newest that are looked at."""
+    """What a query finds.
+
+    `has:error` leaves the calls that failed, among the best or newest that are looked at. `by:meaning` finds other
+    words too, where embeddings are installed.
+    """
+    meaning = _MEANING.search(query) is not None and is_installed()
+    query = _MEANING.sub(" ", query).strip()
     if not query:
         return []
     if _FAILED.search(query) is None:
-        return sessions.search(query, limit=MOST)
+        return sessions.search(query, limit=MOST, meaning=meaning)
     hits = sessions.search(f"{_FAILED.sub(' ', query)} role:tool", limit=_LOOKED_AT)
     failed = {key: _failed(sessions, key, [hit.n for hit in many]) for key, many in grouped(hits).items()}
     return [hit for hit in hits if hit.n in failed[hit.key]][:MOST]
@@ -42,7 +51,7 @@ def found(sessions: Sessions, query: str) -> list[Hit]:
 
 def words(query: str) -> str:
     """What of a query is to be marked in a message."""
-    return _FAILED.sub(" ", query).strip()
+    return _MEANING.sub(" ", _FAILED.sub(" ", query)).strip()
 
 
 def titles(sessions: Sessions, hits: Sequence[Hit]) -> dict[str, str]:
@@ -54,7 +63,8 @@ def titles(sessions: Sessions, hits: Sequence[Hit]) -> dict[str, str]:
 def html(query: str, hits: Sequence[Hit], titles: Mapping[str, str]) -> str:
     """What a query found."""
     groups = "".join(_group(key, many, query, titles.get(key, "")) for key, many in grouped(hits).items())
-    chips = "".join(_chip(query, token, name) for token, name in _CHOICES)
+    choices = [choice for choice in _CHOICES if choice[0] != "by:meaning" or is_installed()]
+    chips = "".join(_chip(query, token, name) for token, name in choices)
     return (
         f'<main class="found" id="main" tabindex="-1"><form class="filters" role="search" aria-label="Search" '
         f'action="{links.page("/search")}"><input type="search" name="q" value="{escaped(query)}" dir="auto" '
@@ -99,7 +109,7 @@ def _failed(sessions: Sessions, key: str, numbers: Sequence[int]) -> set[int]:
 
 def _told(query: str, hits: Sequence[Hit]) -> str:
     if not query and not hits:
-        return "All words must match."
+        return "All words must match; of a question, some."
     count = f"{len(hits):,}{' or more' if len(hits) == MOST else ''} message{'s' * (len(hits) != 1)}"
     return f"{count} in {len(grouped(hits)):,} session{'s' * (len(grouped(hits)) != 1)}"
 

@@ -16,6 +16,7 @@ from nacre.entries import Describe, Hit, Losses, Message, Past, Record, SessionI
 from nacre.errors import Conflict, InvalidArgument, LogDamaged, SessionNotFound
 from nacre.history import live
 from nacre.history.paging import Order, parse_cursor
+from nacre.index.minilm import is_installed
 from nacre.log.ops import Ops
 from nacre.log.past import losses_of
 from nacre.log.place import Place, is_emptied
@@ -126,7 +127,9 @@ def found(sessions: Sessions, query: shapes.SearchQuery) -> shapes.FoundList:
     """What a search finds."""
     if sessions.location == ":memory:":
         raise Fault("unsupported", "these sessions are in memory and have no search index")
-    items = [_found(hit) for hit in sessions.search(query.q, limit=query.limit)]
+    if query.meaning and not is_installed():
+        raise Fault("unsupported", "embeddings are not installed: run `nacre setup embeddings`, or leave out meaning")
+    items = [_found(hit) for hit in sessions.search(query.q, limit=query.limit, meaning=query.meaning)]
     return shapes.FoundList(count=len(items), total=len(items), has_more=False, next_cursor=None, items=items)
 
 

@@ -41,6 +41,7 @@ class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     q: Annotated[str, Meta(min_length=1, max_length=1000)]
     limit: Limit = 50
+    meaning: Annotated[bool, Meta(description="find messages in other words too; needs embeddings")] = False
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,56 @@
+"""Messages are prepared for a search by meaning in the background, a few at a time, while nobody waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio import to_thread
+from anyio.abc import TaskGroup
+
+logger = logging.getLogger(__name__)
+
+_PIECE = 8
+_REST = 5.0
+
+
+class VectorMaker:
+    """A worker that goes on `rest` seconds after it was entered, and after each turn; `make` says how many are left."""
+
+    def __init__(self, make: Callable[[int], int], *, rest: float = _REST) -> None:
+        self._make = make
+        self._rest = rest
+        self._woken = anyio.Event()
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(self._run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is not None:
+            tasks.cancel_scope.cancel()
+            await tasks.__aexit__(None, None, None)
+
+    def post(self, _: str) -> None:
+        """Go on, since something was said."""
+        self._woken.set()
+
+    async def _run(self) -> None:
+        while True:
+            # A program that answers once is gone by then.
+            await anyio.sleep(self._rest)
+            self._woken = anyio.Event()
+            try:
+                while await to_thread.run_sync(self._make, _PIECE):
+                    pass
+            except Exception:  # the worker must outlive whatever went wrong once
+                logger.exception("messages could not be prepared for a search by meaning")
+            await self._woken.wait()

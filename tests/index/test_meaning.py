@@ -1,0 +1,210 @@
+"""Search by meaning: other words are found, filters hold, and vectors go where their messages go."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nacre import ConfigError, Sessions
+from nacre.index import Index
+from nacre.index.meaning import nearest, save, take
+from nacre.index.minilm import is_installed
+from tests.index.concepts import Concepts
+
+
+@pytest.fixture
+def model() -> Concepts:
+    return Concepts()
+
+
+@pytest.fixture
+def index(root: Path, cache: Path, sessions: Sessions, model: Concepts) -> Iterator[Index]:
+    for key, text in (("a", "my dog is old"), ("b", "I parked on level three"), ("c", "Anna is allergic to nuts")):
+        sessions.add_message(key, "user", text)
+    made = Index(str(root), cache=str(cache), embedder=lambda: model)
+    yield made
+    made.close()
+
+
+def found(index: Index, query: str, **options: Any) -> list[str]:
+    return [hit.key for hit in index.search(query, meaning=True, **options)]
+
+
+def count(cache: Path, table: str = "vector") -> int:
+    connection = sqlite3.connect(next(cache.rglob("index.sqlite")))
+    try:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - our own names
+    finally:
+        connection.close()
+
+
+def test_other_words_are_found_once_the_messages_were_read(index: Index) -> None:
+    assert found(index, "puppy") == []
+    assert index.make_vectors() == 0
+    assert found(index, "puppy") == ["a"]
+    assert found(index, "vehicle") == ["b"]
+    assert index.search("vehicle") == []
+
+
+def test_what_has_the_word_and_the_meaning_comes_first(index: Index, sessions: Sessions) -> None:
+    sessions.add_message("d", "user", "the puppy sleeps")
+    index.make_vectors()
+    assert found(index, "puppy sleeps") == ["d", "a"]
+
+
+def test_what_only_words_find_follows(index: Index, sessions: Sessions) -> None:
+    index.make_vectors()
+    sessions.add_message("d", "user", "dogma and puppyish things")
+    assert found(index, "puppy") == ["a", "d"]
+
+
+def test_a_few_at_a_time_the_newest_first(index: Index, model: Concepts) -> None:
+    assert index.make_vectors(0) == 3
+    assert [index.make_vectors(2), index.make_vectors(2), index.make_vectors(2)] == [1, 0, 0]
+    assert set(model.read[:2]) == {"I parked on level three", "Anna is allergic to nuts"}
+
+
+def test_filters_exclusions_and_phrases_hold(index: Index, sessions: Sessions) -> None:
+    n = sessions.add_message("a", "assistant", "a puppy needs care")
+    index.make_vectors()
+    assert found(index, "puppy role:assistant") == ["a"]
+    assert found(index, "vehicle session:a") == []
+    assert found(index, "vehicle -parked") == []
+    assert found(index, 'vehicle "level three"') == ["b"]
+    assert found(index, 'vehicle "level four"') == []
+    assert [hit.n for hit in index.search("puppy", meaning=True, skip=("a", n))] == [2]
+    assert len(found(index, "puppy", limit=1)) == 1
+    assert found(index, "role:assistant") == ["a"]
+
+
+def test_only_what_people_and_models_say_is_read_for_its_meaning(index: Index, sessions: Sessions, cache: Path) -> None:
+    sessions.add_message("d", "system", "you like dogs")
+    sessions.add_full_message("d", {"role": "tool", "content": "dog.txt", "tool_call_id": "c1"})
+    sessions.add_message("d", "user", "   ")
+    sessions.with_internal_keys().add_message("nacre:memory", "user", "the dog's birthday")
+    assert index.make_vectors() == 0
+    assert (count(cache), count(cache, "waiting")) == (3, 0)
+
+
+def test_a_forgotten_session_leaves_no_vector(index: Index, sessions: Sessions, cache: Path, model: Concepts) -> None:
+    index.make_vectors()
+    connection = sqlite3.connect(next(cache.rglob("index.sqlite")))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (value,) = connection.execute(
+        "SELECT value FROM vector JOIN message USING (id) WHERE body = 'my dog is old'"
+    ).fetchone()
+    connection.close()
+    kept = b"".join(path.read_bytes() for path in cache.rglob("index.sqlite*"))
+    assert value in kept
+    sessions.delete("a")
+    index.forget("a")
+    assert found(index, "puppy") == []
+    assert value not in b"".join(path.read_bytes() for path in cache.rglob("index.sqlite*"))
+
+
+def test_a_message_that_is_erased_meanwhile_gets_no_vector(
+    index: Index, root: Path, cache: Path, sessions: Sessions, model: Concepts
+) -> None:
+    other = Index(str(root), cache=str(cache))
+
+    def erase() -> None:
+        sessions.delete("c")
+        other.forget("c")
+        # It gets the number of the message that is gone.
+        sessions.add_message("d", "user", "the bill")
+        other.search("bill")
+
+    index.search("anything")
+    model.meanwhile = erase
+    index.make_vectors()
+    model.meanwhile = lambda: None
+    other.close()
+    assert found(index, "sick") == []
+    assert index.make_vectors() == 0
+    assert found(index, "payment") == ["d"]
+
+
+def test_only_the_newest_have_a_vector(index: Index, sessions: Sessions, cache: Path, model: Concepts) -> None:
+    for number in range(6):
+        sessions.add_message("d", "user", f"dog {number}")
+    index.search("dog")
+    connection = sqlite3.connect(next(cache.rglob("index.sqlite")), isolation_level=None)
+    rows = take(connection, 4)
+    assert save(connection, rows, model.embed([text for _, text in rows]), most=4) == 0
+    sessions.add_message("d", "user", "the newest dog")
+    index.search("dog")
+    rows = take(connection, 4)
+    assert save(connection, rows, model.embed([text for _, text in rows]), most=4) == 0
+    near = [message for message, _ in nearest(connection, model.embed(["dog"])[0])]
+    bodies = {body for (body,) in connection.execute("SELECT body FROM message JOIN vector USING (id)")}
+    connection.close()
+    assert len(near) == 4
+    assert bodies == {"the newest dog", "dog 5", "dog 4", "dog 3"}
+
+
+def test_vectors_are_shared_and_made_anew_with_the_index(
+    index: Index, root: Path, cache: Path, model: Concepts
+) -> None:
+    index.make_vectors()
+    other = Index(str(root), cache=str(cache), embedder=lambda: model)
+    assert other.make_vectors() == 0
+    assert found(other, "puppy") == ["a"]
+    other.close()
+    for path in cache.rglob("index.sqlite*"):
+        path.unlink()
+    assert found(index, "puppy") == []
+    assert index.make_vectors() == 0
+    assert found(index, "puppy") == ["a"]
+
+
+def test_who_is_killed_while_vectors_are_made_loses_none(index: Index, root: Path, cache: Path) -> None:
+    script = """
+import os, signal, sys
+from nacre.index import Index
+from tests.index.concepts import Concepts
+model = Concepts()
+index = Index(sys.argv[1], cache=sys.argv[2], embedder=lambda: model)
+print(index.make_vectors(1), flush=True)
+model.meanwhile = lambda: os.kill(os.getpid(), signal.SIGKILL)
+index.make_vectors(2)
+"""
+    command = [sys.executable, "-c", script, str(root), str(cache)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "2\n")
+    assert (count(cache), count(cache, "waiting")) == (1, 2)
+    assert index.make_vectors() == 0
+    assert [found(index, word) for word in ("puppy", "vehicle", "sick")] == [["a"], ["b"], ["c"]]
+
+
+def test_an_archived_session_keeps_its_vectors(index: Index, sessions: Sessions, model: Concepts) -> None:
+    index.make_vectors()
+    sessions.archive("a")
+    assert found(index, "puppy") == ["a"]
+    assert index.make_vectors() == 0
+    assert model.read.count("my dog is old") == 1
+
+
+def test_without_the_model_it_says_what_to_do(root: Path, cache: Path, sessions: Sessions) -> None:
+    def missing() -> Concepts:
+        raise ConfigError("run `nacre setup embeddings`")
+
+    index = Index(str(root), cache=str(cache), embedder=missing)
+    for call in (lambda: index.search("x", meaning=True), index.make_vectors):
+        with pytest.raises(ConfigError, match="nacre setup embeddings"):
+            call()
+    index.close()
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra [embeddings] is not installed")
+def test_the_model_that_is_installed_finds_other_words(sessions: Sessions, index: Index, root: Path) -> None:
+    usual = Index(str(root), cache=str(root.parent / "other"))
+    usual.make_vectors()
+    assert [hit.key for hit in usual.search("where did I leave my vehicle", limit=1, meaning=True)] == ["b"]
+    usual.close()
