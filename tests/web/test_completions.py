@@ -20,6 +20,7 @@ from nacre.entries import Message, ToolCall
 from nacre.errors import Busy, ContextOverflow, ProviderError
 from nacre.providers.scripted import Call, Pause, Scripted, Stops, Thinks
 from nacre.web import completions
+from nacre.web.openai_messages import message_of
 from nacre.web.reading import Stand
 from nacre.web.retries import answer_known, is_waiting
 from nacre.web.turns import MOST_WAITING, Running, Turns
@@ -489,6 +490,72 @@ def test_an_answer_that_grew_too_long_says_so(server: Serve) -> None:
     assert answer.choices[0].finish_reason == "length"
 
 
+@pytest.mark.parametrize("tools", [[], [WEATHER]], ids=["the agent", "the client's tools"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_was_cut_off_says_so_when_it_is_told_again(
+    server: Serve, tools: list[Any], stream: bool
+) -> None:
+    site = server(["and so on", Stops()])
+    body = {"model": "nacre", "messages": HELLO, "tools": tools, "session_id": "s", "stream": stream}
+
+    def finish() -> str:
+        answer = site.client.post("/v1/chat/completions", json=body, headers={"Idempotency-Key": "1"})
+        told = [one["data"] for one in events(answer.iter_lines())][-2] if stream else answer.json()
+        return str(told["choices"][0]["finish_reason"])
+
+    assert [finish(), finish()] == ["length", "length"]
+
+
+def required(*, named: bool) -> Any:
+    return {"type": "function", "function": {"name": "weather"}} if named else "required"
+
+
+OTHER: Any = {"type": "function", "function": {"name": "other"}}
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_is_required_is_asked_for_until_it_comes(server: Serve, named: bool, stream: bool) -> None:
+    model = Scripted(["It rains.", Call("weather", {"city": "Delft"})])
+    site = server(provider=model)
+    body = {"model": "nacre", "messages": HELLO, "tools": [WEATHER, OTHER], "stream": stream}
+    answer = site.client.post("/v1/chat/completions", json={**body, "tool_choice": required(named=named)})
+    assert "weather" in answer.text
+    assert "It rains." not in answer.text
+    assert '"finish_reason":"tool_calls"' in answer.text
+    offered = [["weather"] if named else ["weather", "other"]] * 2
+    assert [[spec.name for spec in context.tools] for context in model.contexts] == offered
+    assert "weather" in model.contexts[0].system
+
+
+def test_a_call_that_never_comes_is_said_not_to(server: Serve) -> None:
+    site = server("one", "two", "three")
+    body = {"model": "nacre", "messages": HELLO, "tools": [WEATHER], "tool_choice": "required", "session_id": "s"}
+    answer = site.client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_answer")
+    assert site.said(KEY) == [("user", "hello")]
+
+
+def test_some_of_the_tools_may_be_offered(server: Serve) -> None:
+    model = Scripted(["fine"])
+    offer = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [OTHER]}}
+    body = {"model": "nacre", "messages": HELLO, "tools": [WEATHER, OTHER], "tool_choice": offer}
+    assert server(provider=model).client.post("/v1/chat/completions", json=body).status_code == 200
+    assert [spec.name for spec in model.contexts[0].tools] == ["other"]
+
+
+@pytest.mark.parametrize("session", ["", "s"])
+def test_a_client_that_runs_one_call_at_a_time_gets_one(server: Serve, session: str) -> None:
+    site = server([Call("weather", {"city": "Delft"}), Call("weather", {"city": "Oslo"})], "rain")
+    body = {"model": "nacre", "tools": [WEATHER], "parallel_tool_calls": False, "session_id": session}
+    answer = site.client.post("/v1/chat/completions", json={**body, "messages": HELLO})
+    message = answer.json()["choices"][0]["message"]
+    assert [call["function"]["arguments"] for call in message["tool_calls"]] == ['{"city":"Delft"}']
+    result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "wet"}
+    told = site.client.post("/v1/chat/completions", json={**body, "messages": [*HELLO, message, result]})
+    assert told.json()["choices"][0]["message"]["content"] == "rain"
+
+
 @pytest.mark.parametrize(
     "messages",
     [
@@ -587,11 +654,10 @@ def test_a_result_that_nobody_called_for_is_refused(server: Serve, session: str)
 def test_a_long_history_is_read_where_nobody_else_waits(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     readers: list[str] = []
 
-    def read(given: Any) -> Message:
+    def read(given: Any, *, param: str) -> Message:
         readers.append(threading.current_thread().name)
-        return message_of(given)
+        return message_of(given, param=param)
 
-    message_of = completions.message_of
     monkeypatch.setattr(completions, "message_of", read)
     answer = echo.client.post("/v1/chat/completions", json={"model": "nacre", "messages": HELLO})
     assert answer.status_code == 200

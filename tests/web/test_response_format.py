@@ -179,7 +179,7 @@ def test_a_model_is_found_by_its_name_with_and_without_a_slash(echo: Site) -> No
 
 def test_a_stream_is_kept_alive_while_an_answer_is_checked(server: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nacre.web.completions.HEARTBEAT", 0.001)
-    monkeypatch.setattr("nacre.web.completions.HEAD_PATIENCE", 0.001)
+    monkeypatch.setattr("nacre.web.answering.HEAD_PATIENCE", 0.001)
     body = {"model": "nacre", "messages": HELLO, "response_format": SCHEMA, "stream": True}
     with server("Oslo.", OSLO).client.stream("POST", "/v1/chat/completions", json=body) as answer:
         lines: Iterable[str] = list(answer.iter_lines())

@@ -323,10 +323,33 @@ def test_what_goes_wrong_at_once_has_its_status(server: Serve) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_was_cut_off_is_incomplete(server: Serve, stream: bool, tools: list[Any]) -> None:
     with client(server(["one", Stops()])) as ask:
-        answer: Any = ask.responses.create(model="nacre", input="hello", stream=stream, tools=tools)
-        answer = list(answer)[-1].response if stream else answer
-        assert ask.responses.retrieve(answer.id).status == "incomplete"
-    assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+        for _ in range(2):
+            answer: Any = ask.responses.create(
+                model="nacre", input="hello", stream=stream, tools=tools, extra_headers={"Idempotency-Key": "1"}
+            )
+            answer = list(answer)[-1].response if stream else answer
+            assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+            assert answer.output[0].status == "incomplete"
+            assert ask.responses.retrieve(answer.id).status == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("choice", "offered"),
+    [
+        ("required", ["weather", "other"]),
+        ({"type": "function", "name": "other"}, ["other"]),
+        ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "other"}]}, ["other"]),
+    ],
+)
+def test_a_call_that_is_required_is_asked_for_until_it_comes(server: Serve, choice: Any, offered: list[str]) -> None:
+    model = Scripted(["No.", [Call("other"), Call("other")]])
+    with client(server(provider=model)) as ask:
+        tools: Any = [WEATHER, {**WEATHER, "name": "other"}]
+        answer = ask.responses.create(
+            model="nacre", input="hello", tools=tools, tool_choice=choice, parallel_tool_calls=False
+        )
+    assert [item.type for item in answer.output] == ["function_call"]
+    assert [[spec.name for spec in context.tools] for context in model.contexts] == [offered] * 2
 
 
 # ---- repeats

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -33,6 +34,9 @@ from nacre.web.turns import Running, Turns
 
 T = TypeVar("T", bound=Struct)
 P = TypeVar("P")
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z", re.DOTALL)
+_VALUE = re.compile(r"Invalid (?:enum )?value .* - at `", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(\w+)`")
 
 
 # ---- what only reads
@@ -284,11 +288,25 @@ def _integral(value: Any) -> Any:
 def decoded(data: bytes, kind: type[P]) -> P:
     try:
         return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise invalid(error, "the body") from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise Fault("usage", f"the body cannot be read: {error}") from error
 
 
-def answered(value: Struct, *, status: int = 200) -> Response:
+def invalid(error: msgspec.ValidationError, what: str, *, under: str = "") -> Fault:
+    """The problem with a value, and where it is, as OpenAI's errors name that: `messages[0].role`.
+
+    The value itself is not repeated: it may be words of a conversation.
+    """
+    reason = _VALUE.sub("Invalid value - at `", str(error))
+    found, missing = _PLACE.search(reason), _MISSING.search(reason)
+    parts = (under, found[1] if found else "", missing[1] if missing else "")
+    param = ".".join(part for part in parts if part).replace(".[", "[")
+    return Fault("usage", f"{what} is not valid: {reason}", param=param)
+
+
+def answered(value: Any, *, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
 
 

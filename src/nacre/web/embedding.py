@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from nacre.index import minilm
 from nacre.web.api import answered, decoded, json_body, nothing_queried
+from nacre.web.openai_shapes import Embed, Vector, VectorList
 from nacre.web.problems import Fault
-from nacre.web.shapes import Embed, Vector, VectorList
 
 _NAMES = (minilm.MODEL, "nacre")
 _AT_ONCE = 16

@@ -39,18 +39,12 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self,
-        events: AsyncGenerator[bytes, None],
-        *,
-        left: Callable[[], None] = lambda: None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], *, left: Callable[[], None] = lambda: None) -> None:
         self._events = events
         self._left = left
         self.status_code = 200
         self.background = None
-        self.init_headers({"x-accel-buffering": "no", **(headers or {})})
+        self.init_headers({"x-accel-buffering": "no"})
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it

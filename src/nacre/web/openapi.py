@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 import nacre
-from nacre.web import shapes
+from nacre.web import openai_shapes, shapes
 from nacre.web.problems import OPENAI_PREFIX, STATUSES, Problem
 
 _REF = "#/components/schemas/{name}"
@@ -112,15 +112,15 @@ OPERATIONS = (
         answer=shapes.Done,
     ),
     Operation(id="delete", method="DELETE", path=_KEY, summary="Erase a session for good", answer=shapes.Done),
-    Operation(id="models", method="GET", path="/v1/models", summary="List the models", answer=shapes.ModelList),
-    Operation(id="model", method="GET", path="/v1/models/{id}", summary="One model", answer=shapes.Model),
+    Operation(id="models", method="GET", path="/v1/models", summary="List the models", answer=openai_shapes.ModelList),
+    Operation(id="model", method="GET", path="/v1/models/{id}", summary="One model", answer=openai_shapes.Model),
     Operation(
         id="chat",
         method="POST",
         path="/v1/chat/completions",
         summary="OpenAI's chat completions, answered by the agent",
-        body=shapes.Chat,
-        answer=shapes.Completion,
+        body=openai_shapes.Chat,
+        answer=openai_shapes.Completion,
         streams=True,
         headers=("Idempotency-Key", "X-Session-Id", "X-Stainless-Retry-Count"),
     ),
@@ -129,8 +129,8 @@ OPERATIONS = (
         method="POST",
         path="/v1/responses",
         summary="OpenAI's responses, answered by the agent",
-        body=shapes.Respond,
-        answer=shapes.ResponseDocument,
+        body=openai_shapes.Respond,
+        answer=openai_shapes.ResponseDocument,
         streams=True,
         headers=("Idempotency-Key", "X-Session-Id", "X-Stainless-Retry-Count"),
     ),
@@ -139,22 +139,22 @@ OPERATIONS = (
         method="GET",
         path="/v1/responses/{id}",
         summary="Read a response that was stored",
-        answer=shapes.ResponseDocument,
+        answer=openai_shapes.ResponseDocument,
     ),
     Operation(
         id="forget",
         method="DELETE",
         path="/v1/responses/{id}",
         summary="Erase the session that a response is in",
-        answer=shapes.ResponseDeleted,
+        answer=openai_shapes.ResponseDeleted,
     ),
     Operation(
         id="embed",
         method="POST",
         path="/v1/embeddings",
         summary="OpenAI's embeddings, where `nacre setup embeddings` was run",
-        body=shapes.Embed,
-        answer=shapes.VectorList,
+        body=openai_shapes.Embed,
+        answer=openai_shapes.VectorList,
     ),
     Operation(
         id="healthz",
@@ -207,7 +207,7 @@ def document(base: str = "") -> bytes:
 
 def _schemas() -> dict[str, Any]:
     used = [kind for one in OPERATIONS for kind in (one.body, one.answer) if kind is not None]
-    _, found = msgspec.json.schema_components({*used, Problem, shapes.OpenAIError}, ref_template=_REF)
+    _, found = msgspec.json.schema_components({*used, Problem, openai_shapes.OpenAIError}, ref_template=_REF)
     return dict(sorted(found.items()))
 
 
@@ -246,7 +246,7 @@ def _responses(one: Operation) -> dict[str, Any]:
 
 def _fault(one: Operation) -> dict[str, Any]:
     if one.path.startswith(OPENAI_PREFIX):
-        return _json(shapes.OpenAIError)
+        return _json(openai_shapes.OpenAIError)
     return _json(Problem, "application/problem+json")
 
 

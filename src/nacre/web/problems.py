@@ -82,12 +82,13 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class Fault(errors.NacreError):
-    """A request that cannot be answered; `kind` decides the status."""
+    """A request that cannot be answered; `kind` decides the status, `param` names the part of it that is wrong."""
 
-    def __init__(self, kind: str, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kind: str, detail: str, *, headers: Mapping[str, str] | None = None, param: str = "") -> None:
         super().__init__(detail)
         self.kind = kind
         self.detail = detail
+        self.param = param
         self.status = STATUSES[kind]
         self.headers = dict(headers or {})
 
@@ -104,7 +105,7 @@ class Fault(errors.NacreError):
             "api_error" if self.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error",
         )
         code = _OPENAI_CODES.get(self.kind, self.kind)
-        return {"error": {"message": self.detail, "type": kind, "param": None, "code": code}}
+        return {"error": {"message": self.detail, "type": kind, "param": self.param or None, "code": code}}
 
 
 def fault_of(error: BaseException) -> Fault:

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from nacre.agent.ports import Called, Event, Text, Thought, Usage
 from nacre.agent.terms import Form
 from nacre.entries import Message
-from nacre.web.completions import Answer, calls_of, content_of
+from nacre.web.answering import Answer, finish_of
 from nacre.web.events import BEAT, HEARTBEAT, event
+from nacre.web.openai_messages import calls_of, text_of
+from nacre.web.openai_shapes import Respond, ResponseCost, ResponseDocument
 from nacre.web.problems import fault_of
-from nacre.web.shapes import Respond, ResponseCost, ResponseDocument
 from nacre.web.turns import Running
 
 Kind = Literal["message", "reasoning"]
@@ -27,7 +28,7 @@ def text_config(form: Form | None) -> dict[str, Any]:
 
 
 def ended(document: ResponseDocument, answer: Answer, output: list[dict[str, Any]]) -> ResponseDocument:
-    is_cut = answer.finish == "length"
+    is_cut = finish_of(answer.message) == "length"
     return replace(
         document,
         # A session may have a model of its own.
@@ -55,15 +56,15 @@ def items_of(id: str, message: Message) -> list[dict[str, Any]]:
     if message.reasoning:
         found.append(_item("reasoning", id, 0, message.reasoning))
     calls = calls_of(message)
-    text = content_of(message) or ""
+    text = text_of(message) or ""
     if text or not calls:
-        found.append(_item("message", id, len(found), text))
+        found.append(_item("message", id, len(found), text, is_cut=finish_of(message) == "length"))
     return [*found, *(_call(call, id, at) for at, call in enumerate(calls, len(found)))]
 
 
-def _item(kind: Kind, id: str, at: int, text: str | None) -> dict[str, Any]:
+def _item(kind: Kind, id: str, at: int, text: str | None, *, is_cut: bool = False) -> dict[str, Any]:
     """An item of words or thoughts; one that has only begun has no text yet."""
-    status = "in_progress" if text is None else "completed"
+    status = "in_progress" if text is None else "incomplete" if is_cut else "completed"
     content = [] if text is None else [_words(kind, text)]
     if kind == "reasoning":
         return {"id": f"rs_{id[5:]}{at}", "type": "reasoning", "summary": [], "content": content, "status": status}
@@ -104,6 +105,7 @@ class Frame:
             store=is_stored,
             tools=list(wanted.tools or ()),
             tool_choice=wanted.tool_choice or "auto",
+            parallel_tool_calls=wanted.parallel_tool_calls is not False,
             user=wanted.user,
         )
 
@@ -177,7 +179,7 @@ class _Stream:
         more: dict[str, Any] = {"logprobs": []} if kind == "message" else {}
         yield self._send(f"response.{_EVENT[kind]}.delta", delta=text, **more)
 
-    def _close(self) -> Iterator[bytes]:
+    def _close(self, *, is_cut: bool = False) -> Iterator[bytes]:
         """End the item that is open, if there is one."""
         kind, text = self._kind, "".join(self._said)
         if kind is None:
@@ -185,7 +187,7 @@ class _Stream:
         more: dict[str, Any] = {"logprobs": []} if kind == "message" else {}
         yield self._send(f"response.{_EVENT[kind]}.done", text=text, **more)
         yield self._send("response.content_part.done", part=_words(kind, text))
-        item = _item(kind, self._id, len(self.output), text)
+        item = _item(kind, self._id, len(self.output), text, is_cut=is_cut)
         yield self.send("response.output_item.done", output_index=len(self.output), item=item)
         self.output.append(item)
         self._kind, self._said = None, []
@@ -193,10 +195,10 @@ class _Stream:
     def end(self, answer: Answer) -> Iterator[bytes]:
         """What did not come piece by piece: words, and calls."""
         calls = calls_of(answer.message)
-        text = content_of(answer.message) or ""
+        text = text_of(answer.message) or ""
         if self._kind != "message" and (text or not calls):
             yield from self._add("message", text)
-        yield from self._close()
+        yield from self._close(is_cut=finish_of(answer.message) == "length")
         for call in calls:
             at, item = len(self.output), _call(call, self._id, len(self.output))
             begun = {**item, "arguments": "", "status": "in_progress"}

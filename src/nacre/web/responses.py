@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from anyio import to_thread
@@ -22,44 +22,36 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from nacre.agent.ports import Spec
 from nacre.agent.terms import Form, Terms, terms_of, with_terms
 from nacre.app import App
+from nacre.app.forms import check_schema
 from nacre.entries import Message, Past, Stored, time_of
 from nacre.entries import message_of as stored_message
 from nacre.history.earlier import id_of, is_final
 from nacre.sessions import Sessions
 from nacre.web import reading
 from nacre.web.access import Caller, agent, begin, session_for
-from nacre.web.api import at_rest, decoded, gone, json_body, nothing_queried
-from nacre.web.completions import (
-    HEAD_PATIENCE,
-    RESPONSE,
-    Answer,
-    Asked,
-    check_form,
-    choose_agent,
-    content_of,
-    json_response,
-    message_of,
-    spec_of,
-    work,
-)
-from nacre.web.events import EventStream, stays
-from nacre.web.problems import Fault
-from nacre.web.response_items import Frame, ended, items_of, streamed, text_config
-from nacre.web.retries import checked_id
-from nacre.web.shapes import (
-    ROLES,
+from nacre.web.answering import RESPONSE, Answer, Asked, respond, work
+from nacre.web.api import answered, at_rest, decoded, invalid, json_body, nothing_queried
+from nacre.web.models import choose_agent
+from nacre.web.openai_messages import SYSTEM, message_of, narrowed, specs_of, text_of
+from nacre.web.openai_shapes import (
+    ChatMessage,
+    ChosenFunction,
     FlatJsonSchemaFormat,
     Function,
     JsonObjectFormat,
+    OfferedFunctions,
     Respond,
     ResponseDeleted,
     ResponseDocument,
 )
+from nacre.web.problems import Fault
+from nacre.web.response_items import Frame, ended, items_of, streamed, text_config
+from nacre.web.retries import checked_id, is_retry
 
 _ID = re.compile(r"resp_([A-Za-z0-9_-]+)([0-9a-f]{16})")
+_LOGPROBS = "message.output_text.logprobs"
 _TEXTS = ("input_text", "output_text", "text", "summary_text")
 
 
@@ -104,22 +96,15 @@ async def create(request: Request) -> Response:
     choose_agent(request, wanted.model)
     _check(wanted)
     form = _form(wanted)
-    await check_form(form)
+    if form is not None:
+        await check_schema(form.schema)
     # A client may send a very long history, and nobody else is to wait for its being read.
     name, who, asked = await to_thread.run_sync(_understood, wanted, form, request)
-    app, turns = agent(request, who), request.app.state.turns
-    running = begin(request, work(app, turns, asked), key=asked.key, who=who)
+    app = agent(request, who)
+    running = begin(request, work(app, request.app.state.turns, asked), key=asked.key, who=who)
     frame = Frame(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
-    if wanted.stream:
-        await stays(request.receive, lambda: running.wait(HEAD_PATIENCE))
-        if running.has_failed:
-            running.outcome()
-        return EventStream(streamed(running, frame), left=lambda: running.leave(stop=not asked.key))
-    try:
-        is_there = await stays(request.receive, running.over)
-    finally:
-        running.leave(stop=not asked.key)
-    return json_response(frame.whole(running.outcome())) if is_there else gone()
+    stream = streamed(running, frame) if wanted.stream else None
+    return await respond(request, running, stream=stream, whole=frame.whole, is_kept=bool(asked.key))
 
 
 async def read(request: Request) -> Response:
@@ -127,7 +112,7 @@ async def read(request: Request) -> Response:
     nothing_queried(request)
     name = _name_in(request)
     who, key = session_for(request, session=name.session, user=name.user)
-    return json_response(await to_thread.run_sync(_stored_response, agent(request, who), key, name))
+    return answered(await to_thread.run_sync(_stored_response, agent(request, who), key, name))
 
 
 async def delete(request: Request) -> Response:
@@ -141,7 +126,7 @@ async def delete(request: Request) -> Response:
         reading.erase(sessions, key)
 
     await at_rest(agent(request, who), key, erase)
-    return json_response(ResponseDeleted(id=name.id))
+    return answered(ResponseDeleted(id=name.id))
 
 
 routes = [
@@ -157,15 +142,21 @@ routes = [
 def _check(wanted: Respond) -> None:
     """Refuse what would be answered otherwise than it was meant."""
     if wanted.background:
-        raise Fault("usage", "background must be false: a response that is stored continues without its client anyway")
+        reason = "background must be false: a response that is stored continues without its client anyway"
+        raise Fault("usage", reason, param="background")
     if wanted.conversation is not None:
-        raise Fault("usage", "conversation is not supported: use previous_response_id or session_id")
+        reason = "conversation is not supported: use previous_response_id or session_id"
+        raise Fault("usage", reason, param="conversation")
     if wanted.prompt is not None:
-        raise Fault("usage", "prompt is not supported: send the text as instructions or input")
-    if wanted.top_logprobs:
-        raise Fault("usage", "top_logprobs are not supported")
+        raise Fault("usage", "prompt is not supported: send the text as instructions or input", param="prompt")
+    if wanted.top_logprobs or _LOGPROBS in (wanted.include or ()):
+        param = "top_logprobs" if wanted.top_logprobs else "include"
+        raise Fault("usage", "logprobs are not supported", param=param)
+    if wanted.moderation is not None:
+        raise Fault("usage", "moderation is not supported: leave it out", param="moderation")
     if wanted.session_id and wanted.previous_response_id:
-        raise Fault("usage", "previous_response_id names a session already: leave session_id out")
+        reason = "previous_response_id names a session already: leave session_id out"
+        raise Fault("usage", reason, param="session_id")
 
 
 def _form(wanted: Respond) -> Form | None:
@@ -182,13 +173,17 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
     """The request in the words of completions: who answers, in which session, and after what."""
     spoken = _spoken(wanted.input)
     instructions = "\n\n".join(
-        part for part in (wanted.instructions, *(content_of(one) for one in spoken if one.role in ROLES[:2])) if part
+        part for part in (wanted.instructions, *(text_of(one) for one in spoken if one.role in SYSTEM)) if part
     )
-    messages = [one for one in spoken if one.role not in ROLES[:2]]
+    messages = [one for one in spoken if one.role not in SYSTEM]
     if not messages or messages[-1].role == "assistant":
-        raise Fault("usage", "the last item must be a user's message or a function's result: it is the one answered")
+        reason = "the last item must be a user's message or a function's result: it is the one answered"
+        raise Fault("usage", reason, param="input")
     is_bare = bool(wanted.tools) or messages[-1].role == "tool"
-    specs = [_spec(tool) for tool in wanted.tools or ()]
+    is_offered, must_call, names = _choice(wanted)
+    specs = narrowed(specs_of(_function(tool, at) for at, tool in enumerate(wanted.tools or ())), names)
+    if must_call and not specs:
+        raise Fault("usage", "tool_choice asks for a call, and there are no tools", param="tool_choice")
     place = _placed(wanted, messages, request)
     # Without a session, and to the model alone, instructions are system text; in a session they go with the words.
     terms = Terms(form=form, instructions=instructions if place.key and not is_bare else "")
@@ -209,10 +204,12 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
         key=place.key,
         nowhere=place.who.key() if place.who.is_guest else "",
         id=place.name.message if place.key else "",
-        is_retry=_is_retry(request),
+        is_retry=is_retry(request.headers),
         system=instructions,
         messages=[*place.before, *messages[cut:]],
-        tools=(specs if wanted.tool_choice != "none" else []) if is_bare else None,
+        tools=(specs if is_offered else []) if is_bare else None,
+        must_call=must_call,
+        one_call=wanted.parallel_tool_calls is False,
         sender=wanted.user or "api",
         terms=terms,
         seed=messages[:cut],
@@ -220,18 +217,26 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
     return place.name, place.who, asked
 
 
-def _spec(tool: Mapping[str, Any]) -> Spec:
+def _choice(wanted: Respond) -> tuple[bool, bool, list[str] | None]:
+    """Whether the model may call a function, whether it must, and which, None for any."""
+    match wanted.tool_choice:
+        case ChosenFunction(name=name):
+            return True, True, [name]
+        case OfferedFunctions(mode=mode, tools=tools):
+            return True, mode == "required", [tool.name for tool in tools]
+        case word:
+            return word != "none", word == "required", None
+
+
+def _function(tool: Mapping[str, Any], at: int) -> Function:
     """A function of the client's; raises Fault for anything else, which would have to run here."""
     if (kind := tool.get("type")) != "function":
-        raise Fault("usage", f"tools of type {kind!r:.100} do not run here; there are functions, which the client runs")
+        reason = f"tools of type {kind!r:.100} do not run here; there are functions, which the client runs"
+        raise Fault("usage", reason, param=f"tools[{at}].type")
     try:
-        return spec_of(msgspec.convert(tool, Function))
+        return msgspec.convert(tool, Function)
     except msgspec.ValidationError as error:
-        raise Fault("usage", f"a function cannot be read: {error}") from error
-
-
-def _is_retry(request: Request) -> bool:
-    return request.headers.get("x-stainless-retry-count", "0") != "0"
+        raise invalid(error, "a function", under=f"tools[{at}]") from error
 
 
 def _spoken(given: str | Sequence[Mapping[str, Any]]) -> list[Message]:
@@ -239,11 +244,15 @@ def _spoken(given: str | Sequence[Mapping[str, Any]]) -> list[Message]:
     if isinstance(given, str):
         return [Message(role="user", content=given)]
     found: list[Message] = []
-    for item in given:
-        kind = item.get("type") or "message"
+    for at, item in enumerate(given):
+        kind, param = item.get("type") or "message", f"input[{at}]"
         if kind == "reasoning":
             continue
-        message = message_of(_mapping(kind, item))
+        try:
+            chat = msgspec.convert(_mapping(kind, item, param), ChatMessage)
+        except msgspec.ValidationError as error:
+            raise Fault("usage", invalid(error, f"an item of type {kind!r:.100}").detail, param=param) from error
+        message = message_of(chat, param=param)
         last = found[-1] if found else None
         if kind == "function_call" and last is not None and last.role == "assistant":
             found[-1] = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
@@ -252,34 +261,40 @@ def _spoken(given: str | Sequence[Mapping[str, Any]]) -> list[Message]:
     return found
 
 
-def _mapping(kind: Any, item: Mapping[str, Any]) -> dict[str, Any]:
+def _mapping(kind: Any, item: Mapping[str, Any], param: str) -> dict[str, Any]:
     """An item in the shape of chat completions; raises Fault for one that a model could not be shown."""
     match kind:
         case "message":
-            return {"role": item.get("role"), "content": _content(item.get("content"))}
+            if item.get("role") == "tool":
+                raise Fault("usage", "a result is an item of type function_call_output", param=f"{param}.role")
+            return {"role": item.get("role"), "content": _content(item.get("content"), f"{param}.content")}
         case "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
             return {"role": "assistant", "content": None, "tool_calls": [call]}
         case "function_call_output":
-            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": _content(item.get("output"))}
+            if not item.get("call_id"):
+                raise Fault("usage", "a result needs the call_id of its call", param=f"{param}.call_id")
+            content = _content(item.get("output"), f"{param}.output")
+            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": content}
         case _:
             raise Fault(
                 "usage",
                 f"an item of type {kind!r:.100} cannot be shown to the model; there are message, function_call, "
                 "function_call_output and reasoning",
+                param=f"{param}.type",
             )
 
 
-def _content(given: Any) -> Any:
+def _content(given: Any, param: str) -> Any:
     """The content of an item; text alone is text."""
     if not isinstance(given, list):
         return given
-    parts = [_part(part) for part in given]
+    parts = [_part(part, f"{param}[{at}]") for at, part in enumerate(given)]
     return parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts
 
 
-def _part(part: Any) -> dict[str, Any]:
+def _part(part: Any, param: str) -> dict[str, Any]:
     match part:
         case {"type": kind, "text": str(text)} if kind in _TEXTS:
             return {"type": "text", "text": text}
@@ -289,7 +304,8 @@ def _part(part: Any) -> dict[str, Any]:
             return {"type": "image_url", "image_url": {"url": url}}
         case _:
             kind = part.get("type") if isinstance(part, dict) else part
-            raise Fault("usage", f"a part of type {kind!r:.100} cannot be shown; there are input_text and input_image")
+            reason = f"a part of type {kind!r:.100} cannot be shown; there are input_text and input_image"
+            raise Fault("usage", reason, param=param)
 
 
 # ---- where it is said
@@ -331,7 +347,7 @@ def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _
     if found.is_last:
         return _Place(name, who, key)
     next_id, next_words = _next(sessions, key, found.answer)
-    if next_id == mine or (next_id and _is_retry(request) and next_words == messages[-1].content):
+    if next_id == mine or (next_id and is_retry(request.headers) and next_words == messages[-1].content):
         return _Place(name._replace(message=next_id), who, key)
     session = _derived(given, "fork") or secrets.token_hex(12)
     _, branch = session_for(request, session=session, user=before.user)
@@ -430,5 +446,4 @@ def _stored_response(app: App, key: str, name: Name) -> ResponseDocument:
         return document
     said = answer.message
     usage = reading.used_between(app.sessions, key, words.n, answer.n)
-    finish: Literal["stop", "length"] = "length" if "stopped" in said.extra else "stop"
-    return ended(document, Answer(message=said, usage=usage, finish=finish), items_of(name.id, said))
+    return ended(document, Answer(message=said, usage=usage), items_of(name.id, said))

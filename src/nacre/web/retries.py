@@ -31,6 +31,11 @@ def checked_id(headers: Headers) -> str:
     return id
 
 
+def is_retry(headers: Headers) -> bool:
+    """Tell whether a client says that it sends a request again, as OpenAI's does by itself."""
+    return headers.get("x-stainless-retry-count", "0") != "0"
+
+
 def answer_to(stand: Stand, *, id: str, content: Any, has_tools: bool = False) -> Message | None:
     """The answer to the message with an id; None if it is new, or has no answer yet.
 

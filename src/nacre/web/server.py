@@ -27,7 +27,7 @@ from nacre.app.gateway import Gateway
 from nacre.app.tokens import Tokens
 from nacre.config import MAIN, PROXIES, Settings
 from nacre.errors import ConfigError
-from nacre.web import access, api, completions, embedding, health, responses
+from nacre.web import access, api, completions, embedding, health, models, responses
 from nacre.web.changes import Changes
 from nacre.web.compression import Compress
 from nacre.web.frame import problem
@@ -149,7 +149,15 @@ def _first(path: str) -> str:
 
 
 def _routes() -> list[BaseRoute]:
-    return [*api.routes, *completions.routes, *responses.routes, *embedding.routes, *health.routes, *_pages()]
+    return [
+        *api.routes,
+        *models.routes,
+        *completions.routes,
+        *responses.routes,
+        *embedding.routes,
+        *health.routes,
+        *_pages(),
+    ]
 
 
 def _pages() -> list[BaseRoute]:
