@@ -153,6 +153,7 @@ def test_names_take_a_form_that_all_providers_accept(name: str, made: str) -> No
         ("[1]", {"value": [1]}),
         (7, {"value": 7}),
         ('{"a": ', {"unreadable": '{"a": '}),
+        ("[" * 5000, {"unreadable": "[" * 5000}),
     ],
 )
 def test_arguments_become_an_object(arguments: Any, made: dict[str, Any]) -> None:

@@ -86,6 +86,7 @@ def test_other_parts_are_described(part: Any, words: str) -> None:
         ('{"a": 1, "b": "x"}', 'a=1, b="x"'),
         ({"a": [1, 2]}, "a=[1,2]"),
         ("not json", "not json"),
+        ("[" * 5000, "[" * 5000),
         ("[1]", "[1]"),
         ("", ""),
         ("null", ""),

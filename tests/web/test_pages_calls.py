@@ -93,6 +93,12 @@ def test_an_edit_is_shown_as_what_it_changes(sessions: Sessions, arguments: Any)
     assert "<span> one\n</span>" in html
 
 
+def test_arguments_that_are_nested_too_deep_to_be_read_are_shown_as_their_text(sessions: Sessions) -> None:
+    call = ToolCall(id="e", name="edit_file", arguments="[" * 5000)
+    sessions.add_messages("k", [Message(role="assistant", content="", tool_calls=(call,))])
+    assert "[[[[[[" in got(sessions, "/s/k")
+
+
 def test_a_written_file_and_other_arguments_are_shown(sessions: Sessions) -> None:
     sessions.add_messages("k", [called("w", "write_file", path="a.py", content="x = 1\n", mode="0644")])
     html = got(sessions, "/s/k")

@@ -127,6 +127,12 @@ def test_a_form_logs_in_too(echo: Site) -> None:
         assert visitor.get("/api/sessions").status_code == 200
 
 
+@pytest.mark.parametrize("body", [b'{"token": "\xff"}', b'{"x": ' + b"[" * 3000, b"\x00", b'{"token": 1e999}'])
+def test_a_login_that_cannot_be_read_is_the_senders_fault(echo: Site, body: bytes) -> None:
+    with echo.visitor({"Content-Type": "application/json"}) as visitor:
+        assert visitor.post("/login", content=body).status_code == 400
+
+
 def test_a_cookie_reads_and_with_its_pages_origin_it_writes(echo: Site) -> None:
     with echo.visitor() as visitor:
         visitor.post("/login", json={"token": TOKEN})
@@ -445,6 +451,15 @@ def test_two_lengths_are_refused(echo: Site) -> None:
     start = "POST /api/sessions/k/messages HTTP/1.1"
     lines = ("Host: localhost", "Content-Length: 5", "Transfer-Encoding: chunked", "Content-Length: 6")
     assert raw(echo, head(*lines, start=start))[9:12] == b"400"
+
+
+def test_a_length_and_chunks_are_refused_and_nothing_after_them_is_answered(echo: Site) -> None:
+    """A proxy may end the body where its length says, and take what follows for somebody else's request."""
+    start = "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nHost: localhost"
+    hidden = f"GET /api/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    found = raw(echo, f"{start}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n0\r\n\r\n{hidden}".encode())
+    assert found[9:12] == b"400"
+    assert found.count(b"HTTP/1.1 ") == 1
 
 
 def test_a_web_socket_is_not_spoken(echo: Site) -> None:

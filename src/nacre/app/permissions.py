@@ -63,7 +63,7 @@ class PermissionStore:
             document = msgspec.json.decode(self.path.read_bytes(), type=_Document)
         except FileNotFoundError:
             return {}
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{self.path} cannot be read: {error}; repair it, or move it away") from error
         return document.folders
 

@@ -298,7 +298,7 @@ class _Receipts:
         lines = self._ops.pread(self._fd, min(size, 1 << 16), max(0, size - (1 << 16))).splitlines()
         try:
             return msgspec.json.decode(lines[-1], type=Receipt) if lines else None
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
 

@@ -132,7 +132,7 @@ class Tokens:
             found = msgspec.json.decode(self._path.read_bytes(), type=_File)
         except FileNotFoundError:
             return {}
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{self._path} cannot be read: {error}; repair it, or move it away") from error
         return {token.name: token for token in found.tokens}
 

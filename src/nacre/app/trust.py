@@ -111,7 +111,7 @@ class TrustStore:
             document = msgspec.json.decode(self.file.read_bytes(), type=_Document)
         except FileNotFoundError:
             return _Document()
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{self.file} cannot be read: {error}; fix it, or remove it and trust again") from error
         if document.schema_version > _SCHEMA:
             version = document.schema_version
@@ -142,7 +142,7 @@ class Notices:
         """Tell whether this was never said before, and remember it."""
         try:
             said = msgspec.json.decode(self._file.read_bytes(), type=list[str])
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             said = []
         if text in said:
             return False

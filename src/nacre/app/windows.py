@@ -50,6 +50,6 @@ def usual_path() -> Path:
 
 
 def _read(path: Path | None) -> dict[str, Known]:
-    with suppress(OSError, msgspec.MsgspecError):
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Known]) if path is not None else {}
     return {}

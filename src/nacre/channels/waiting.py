@@ -86,5 +86,5 @@ def _read(path: Path) -> list[Arrived]:
 def _parsed(line: bytes) -> Arrived | None:
     try:
         return msgspec.json.decode(line, type=Arrived)
-    except msgspec.MsgspecError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

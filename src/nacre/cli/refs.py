@@ -145,7 +145,7 @@ def head_of(path: str) -> Head:
         with open(path, "rb") as file:
             line = file.read(_HEADER).partition(b"\n")[0]
         return msgspec.json.decode(line, type=Head)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Head()
 
 

@@ -42,6 +42,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _LONGEST_END = 9.5
 """Seconds after which a daemon that was told to end is gone, whatever hangs."""
+_MOST_FILES = 8192
 
 
 def add(parser: ArgumentParser) -> None:
@@ -86,12 +87,23 @@ def run(args: Namespace, out: Out) -> int:
     token = token or secrets.token_urlsafe(24)
     args.log_format = args.log_format or ("text" if sys.stderr.isatty() else "json")
     hidden = [token, *secrets_in(os.environ)]
+    _allow_files()
     with logged(sys.stderr, form=args.log_format, level=args.log_level, secrets=hidden):
         try:
             anyio.run(_serve, args, out, token)
         except BaseExceptionGroup as group:
             raise alone(group) from group
     return OK
+
+
+def _allow_files() -> None:
+    """Let this process have more files open than most systems let one have unasked: every connection is one."""
+    import resource  # noqa: PLC0415 - only for a daemon
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def needs_token(args: Namespace) -> bool:

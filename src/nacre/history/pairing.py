@@ -295,7 +295,7 @@ def _arguments(arguments: Any) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             value = msgspec.json.decode(arguments) if arguments.strip() else {}
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return {"unreadable": arguments}
     if value is None:
         return {}

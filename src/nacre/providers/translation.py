@@ -32,7 +32,7 @@ def arguments_of(raw: Any) -> dict[str, Any] | str:
     if isinstance(raw, str):
         try:
             value = json.loads(raw) if raw.strip() else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             return raw
     try:
         stored = plain(value, "arguments") if isinstance(value, dict) else None

@@ -147,7 +147,7 @@ def arguments_of(call: ToolCall) -> str:
     if isinstance(given, str):
         try:
             given = msgspec.json.decode(given)
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return str(call.arguments)
     if isinstance(given, Mapping):
         return ", ".join(f"{name}={_json(value)}" for name, value in given.items())

@@ -136,7 +136,7 @@ def _mapping(given: ToolCall) -> Any:
         return given.arguments
     try:
         return msgspec.json.decode(given.arguments)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
 
 

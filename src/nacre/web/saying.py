@@ -58,7 +58,7 @@ def saying_in(body: bytes) -> Saying:
     """What the script sent; raises Fault if it is not that."""
     try:
         return msgspec.json.decode(body, type=Saying)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         # What the page itself sends can be read; the parser's words are no help to a person.
         raise Fault("usage", "the message cannot be read; reload the page and send it again") from error
 

@@ -192,6 +192,13 @@ class Gate:
                 headers={"connection": "close"},
             )
         self._check_host(headers)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy may have taken the other one for the end of the body, and what follows for another's request.
+            raise Fault(
+                "usage",
+                "a request has either a Content-Length or a Transfer-Encoding, not both",
+                headers={"connection": "close"},
+            )
         if scope["method"] not in _SAFE:
             _check_origin(headers)
         if _length(headers) > _most(scope):
@@ -346,7 +353,7 @@ async def _token_in(request: Request) -> tuple[str, bool]:
         return unquote(fields.get("token", "").replace("+", " ")), True
     try:
         return msgspec.json.decode(body, type=_Login).token, False
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Fault("usage", 'a login must be a JSON object with a token: {"token": "…"}') from error
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
+import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,10 +41,14 @@ from nacre.web.several import FOLDER, Several, Sites
 from nacre.web.turns import Turns
 
 _PAGES = "nacre.web.pages"
+MOST_CONNECTIONS = 4096
+STALLED = 60.0
+"""Seconds after which a connection is closed of which the client took less than SLOWEST bytes in each of them."""
+SLOWEST = 1000
 _HEAD_PATIENCE = 10.0
 _IDLE_PATIENCE = 15
 _GRACE = 8
-_MOST_CONNECTIONS = 4096
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 def application(  # noqa: PLR0913 - each is one thing that it has to show
@@ -128,8 +134,14 @@ def _config(application: Starlette) -> uvicorn.Config:
         h11_max_incomplete_event_size=LONGEST_HEAD,
         timeout_keep_alive=_IDLE_PATIENCE,
         timeout_graceful_shutdown=_GRACE,
-        limit_concurrency=_MOST_CONNECTIONS,
+        limit_concurrency=_most_connections(),
     )
+
+
+def _most_connections() -> int:
+    """How many connections there may be: half of the files that may be open, since the store needs some too."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files // 2)
 
 
 def check_prefix(prefix: str) -> None:
@@ -224,18 +236,24 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1, with a limit on the time that a client takes to say what it wants."""
+    """HTTP/1.1, with limits on the number of connections, and on the time that a client takes to write and to read."""
 
     _hurry: asyncio.TimerHandle | None = None
+    _stalling: asyncio.TimerHandle | None = None
+    _waits_since = 0.0
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # Addresses hold what people search for, and whoever sets up logging would have them written down.
         self.access_log = False
+        # uvicorn refuses requests once there are so many connections, and accepts more; here there are no more.
+        self._most, self.limit_concurrency = self.limit_concurrency or MOST_CONNECTIONS, None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self._hurry = self.loop.call_later(_HEAD_PATIENCE, transport.close)
+        self._wait_for_head()
+        if len(self.connections) > self._most:
+            self._make_room()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -246,11 +264,27 @@ class _Protocol(H11Protocol):
         if not self._is_awaited():
             self._unhurried()
         elif self._hurry is None:
-            self._hurry = self.loop.call_later(_HEAD_PATIENCE, self.transport.close)
+            self._wait_for_head()
+
+    def pause_writing(self) -> None:
+        """Note that the client does not read as fast as it is written to."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self._stop_watching()
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unhurried()
+        self._stop_watching()
         super().connection_lost(exc)
+
+    # ---- clients that say nothing
+
+    def _wait_for_head(self) -> None:
+        self._waits_since = self.loop.time()
+        self._hurry = self.loop.call_later(_HEAD_PATIENCE, self.transport.close)
 
     def _is_awaited(self) -> bool:
         """Tell whether all that the line is kept for is a head, or the rest of a body that was answered already."""
@@ -261,3 +295,41 @@ class _Protocol(H11Protocol):
         if self._hurry is not None:
             self._hurry.cancel()
             self._hurry = None
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for its client; if all are being answered, refuse this one.
+
+        So whoever opens many and says nothing keeps nobody else out.
+        """
+        others = [one for one in self.connections if isinstance(one, _Protocol) and not one.transport.is_closing()]
+        if len(others) <= self._most:
+            return
+        others.remove(self)
+        waiting = [one for one in others if one._hurry is not None]  # noqa: SLF001 - they are of this class
+        waiting = waiting or [one for one in others if one.conn.their_state is h11.SEND_BODY]
+        if waiting:
+            min(waiting, key=lambda one: one._waits_since).transport.abort()  # noqa: SLF001 - the same
+        else:
+            self.transport.write(_FULL)
+            self.transport.close()
+
+    # ---- clients that do not read
+
+    def _watch_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._stalling = self.loop.call_later(STALLED, self._check_reader, left)
+
+    def _check_reader(self, before: int) -> None:
+        """Drop a client that took too little of what waits for it, which would be in memory for as long as it likes."""
+        if before - self.transport.get_write_buffer_size() >= SLOWEST * STALLED:
+            self._watch_reader()
+            return
+        # The system has a part of it too, and would keep that; so the connection is reset, not closed.
+        reset = struct.pack("ii", 1, 0)
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        self.transport.abort()
+
+    def _stop_watching(self) -> None:
+        if self._stalling is not None:
+            self._stalling.cancel()
+            self._stalling = None

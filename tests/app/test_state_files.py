@@ -1,0 +1,66 @@
+"""The small files beside the logs with every bit of them flipped: what is read is a value, or a ConfigError."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from nacre.app.permissions import PermissionStore
+from nacre.app.tokens import FILE, Tokens
+from nacre.app.trust import Notices, TrustStore
+from nacre.app.windows import Known, Windows
+from nacre.channels.channel import Arrived
+from nacre.channels.waiting import Waiting
+from nacre.errors import ConfigError
+
+ARRIVED = Arrived(channel="irc", chat="bob", sender="bob", id="1", text="h\u00e9llo")
+
+
+def tokens(room: Path) -> tuple[Path, Callable[[], object]]:
+    secret = Tokens(str(room)).add("bob", "guest")
+    return room / FILE, lambda: (Tokens(str(room)).find(secret), Tokens(str(room)).all())
+
+
+def permissions(room: Path) -> tuple[Path, Callable[[], object]]:
+    PermissionStore(room / "permissions.json").add("/home/ann", ["shell(git status)"])
+    return room / "permissions.json", lambda: PermissionStore(room / "permissions.json").rules("/home/ann")
+
+
+def trust(room: Path) -> tuple[Path, Callable[[], object]]:
+    TrustStore(room).accept(room, {"AGENTS.md": "1"})
+    return TrustStore(room).file, lambda: TrustStore(room).entries()
+
+
+def notices(room: Path) -> tuple[Path, Callable[[], object]]:
+    Notices(room).is_new("hello")
+    return room / "notices.json", lambda: Notices(room).is_new("hello")
+
+
+def windows(room: Path) -> tuple[Path, Callable[[], object]]:
+    Windows(room / "windows.json").remember("m", Known(tokens=4096))
+    return room / "windows.json", lambda: Windows(room / "windows.json").of("m")
+
+
+def waiting(room: Path) -> tuple[Path, Callable[[], object]]:
+    Waiting(room / "irc.json").put(ARRIVED)
+    return room / "irc.json", lambda: len(Waiting(room / "irc.json"))
+
+
+@pytest.mark.parametrize("make", [tokens, permissions, trust, notices, windows, waiting])
+def test_a_damaged_file_is_understood_or_said_to_be_damaged(
+    make: Callable[[Path], tuple[Path, Callable[[], object]]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    file, read = make(tmp_path)
+    whole = file.read_bytes()
+    flipped = (
+        whole[:at] + bytes([byte ^ 1 << bit]) + whole[at + 1 :] for at, byte in enumerate(whole) for bit in range(8)
+    )
+    for data in (*flipped, b"", b"[" * 5000, b'{"x": ' + b"[" * 5000):
+        file.write_bytes(data)
+        with suppress(ConfigError):
+            read()
