@@ -6,15 +6,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import anyio
+import anyio.to_thread
+
 from nacre.agent.ports import Context, Emit, Provider, Reply
+from nacre.app.calibrations import Calibrations
 from nacre.app.windows import Known, Windows
 from nacre.errors import ContextOverflow
-from nacre.history.tokens import Calibration, cost
+from nacre.history.tokens import ByScript, Calibration, context_sizes
 
 _REPLY_SHARE = 8
 _LEAST = 256
 _MARGIN = 1.15
-_LOWEST_RATIO, _HIGHEST_RATIO = 0.3, 8.0
 _SMALLEST, _LARGEST = 128, 100_000_000
 
 _NUMBER = r"(\d[\d,_]*)"
@@ -73,16 +76,22 @@ class Budget:
     """The room that models have; what servers report and refuse makes it better known.
 
     `name` tells models apart, also where they have the same name on two servers. What was learned from a refusal is
-    kept in `windows`, so that the next process does not have to be refused first.
+    kept in `windows`, and how each model counts in `calibrations`, so that the next process need not learn it again.
     """
 
     def __init__(
-        self, tokens: int, *, windows: Windows | None = None, name: Callable[[Provider], str] = lambda one: one.model
+        self,
+        tokens: int,
+        *,
+        windows: Windows | None = None,
+        calibrations: Calibrations | None = None,
+        name: Callable[[Provider], str] = lambda one: one.model,
     ) -> None:
         self._tokens = tokens
         self._windows = windows or Windows(None)
+        self.calibrations = calibrations or Calibrations(None)
         self._name = name
-        self._learned: dict[str, Calibration] = {}
+        self._mix: dict[str, ByScript] = {}
         self._refused: dict[str, int] = {}
         self._accepted: dict[str, int] = {}
 
@@ -110,14 +119,21 @@ class Budget:
         window, accepted = self.window(provider), self._accepted.get(self._name(provider))
         return accepted if window is None else self._estimated(provider, window - window // _REPLY_SHARE)
 
+    def calibration(self, provider: Provider) -> Calibration:
+        """How the model counts, by script: sizes in its own tokens."""
+        return self.calibrations.of(self._name(provider))
+
     def _estimated(self, provider: Provider, tokens: int) -> int:
-        found = self._calibration(provider).room(tokens)
+        found = int(tokens / self._ratio(provider))
         # A server that says no more than that it was too much: what it took is remembered while we run.
         return max(min(found, self._accepted.get(self._name(provider), found)), _LEAST)
 
     def tokens(self, provider: Provider, estimated: int) -> int:
-        """An estimate in the model's own tokens."""
-        return self._calibration(provider).tokens(estimated)
+        """An estimate in the model's own tokens, for texts like those of its last request."""
+        return round(estimated * self._ratio(provider))
+
+    def _ratio(self, provider: Provider) -> float:
+        return self.calibration(provider).ratio(self._mix.get(self._name(provider), {"latin": 1}))
 
     def watch(self, provider: Provider) -> Provider:
         """The same provider, from which the budget learns."""
@@ -125,30 +141,25 @@ class Budget:
 
     def learn(self, provider: Provider, context: Context, reply: Reply) -> None:
         """Take in what a provider reports of a request."""
-        name, size = self._name(provider), cost(context)
+        name, sizes = self._name(provider), context_sizes(context)
+        size = sum(sizes.values())
         if size < self._refused.pop(name, 0):
             self._accepted[name] = size
+        self._mix[name] = sizes
         if reply.usage is not None:
-            self._learned[name] = self._calibration(provider).learned(size, reply.usage.prompt)
+            self.calibrations.learn(name, sizes, reply.usage.prompt)
 
     def learn_refusal(self, provider: Provider, context: Context, refusal: str) -> None:
         """Take in what a server said when it refused a request as too long."""
-        name, size, said = self._name(provider), max(cost(context), 1), sizes_in(refusal)
+        name, sizes, said = self._name(provider), context_sizes(context), sizes_in(refusal)
+        self._mix[name] = sizes
         if not said.window:
-            self._refused[name] = size
+            self._refused[name] = max(sum(sizes.values()), 1)
             return
         # How it counts: by its own number, else at least so much that this request did not fit.
-        ratio = self._calibration(provider).ratio
-        ratio = said.request / size if said.request else max(ratio, _MARGIN * said.window / size)
-        ratio = min(max(ratio, _LOWEST_RATIO), _HIGHEST_RATIO)
-        self._learned[name] = Calibration(ratio=ratio, seen=1)
-        self._windows.remember(name, Known(tokens=said.window, ratio=ratio))
-
-    def _calibration(self, provider: Provider) -> Calibration:
-        name = self._name(provider)
-        if name not in self._learned and (known := self._windows.of(name)) is not None:
-            self._learned[name] = Calibration(ratio=known.ratio, seen=1)
-        return self._learned.get(name, Calibration())
+        least = max(self.calibration(provider).tokens(sizes), round(_MARGIN * said.window))
+        self.calibrations.correct(name, sizes, said.request or least)
+        self._windows.remember(name, Known(tokens=said.window))
 
 
 class _Watched:
@@ -165,9 +176,17 @@ class _Watched:
             reply = await self._inner.complete(context, emit=emit)
         except ContextOverflow as error:
             self._budget.learn_refusal(self._inner, context, str(error))
+            await self._save()
             raise
         self._budget.learn(self._inner, context, reply)
+        await self._save()
         return reply
+
+    async def _save(self) -> None:
+        """Store what was learned, if it is worth it; the reply is not lost if somebody cancels meanwhile."""
+        if self._budget.calibrations.has_news:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._budget.calibrations.save)
 
     async def close(self) -> None:
         """It is the application's to close."""

@@ -19,8 +19,9 @@ from nacre.agent.filling import Filling, measure
 from nacre.agent.fitting import Material, fit
 from nacre.agent.kernel import Kernel, ignored
 from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool
-from nacre.app import titles
+from nacre.app import calibrations, titles, windows
 from nacre.app.budget import Budget
+from nacre.app.calibrations import Calibrations
 from nacre.app.children import Delegated, Tally
 from nacre.app.closing import Closing
 from nacre.app.compacting import Compactor
@@ -43,7 +44,7 @@ from nacre.app.tokens import Tokens
 from nacre.app.trust import Notices
 from nacre.app.turnstile import Turnstile
 from nacre.app.vectors import VectorMaker
-from nacre.app.windows import Windows, usual_path
+from nacre.app.windows import Windows
 from nacre.config import MAIN, Settings
 from nacre.entries import Describe, Message, Snapshot, ToolCall
 from nacre.errors import ConfigError, ModelNotAllowed, NacreError
@@ -87,8 +88,13 @@ class App:
         self._remote_keys: set[str] = set()
         self._chosen: dict[str, ModelChain] = {}
         self._model_notes: list[str] = [self.provider.note] if self.provider.note else []
-        windows = Windows(None if sessions.location == ":memory:" else usual_path())
-        self.budget = Budget(settings.number("agent.max_context_tokens"), windows=windows, name=self._full_name)
+        leaves_traces = sessions.location != ":memory:"
+        self.budget = Budget(
+            settings.number("agent.max_context_tokens"),
+            windows=Windows(windows.usual_path() if leaves_traces else None),
+            calibrations=Calibrations(calibrations.usual_path() if leaves_traces else None),
+            name=self._full_name,
+        )
         self.most = settings.number("agent.max_history_messages")
         self.turnstile = Turnstile()
         self.kernel = Kernel(sessions, self.agent_for, pace=self.turnstile.step)

@@ -16,10 +16,9 @@ _AGE = 24 * 60 * 60
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """The window of a model in its own tokens, how many of them an estimated one is, and when that was found."""
+    """The window of a model in its own tokens, and when that was found."""
 
     tokens: int
-    ratio: float = 1.0
     at: float = 0.0
 
 
