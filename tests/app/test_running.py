@@ -11,12 +11,15 @@ import pytest
 
 import nacre
 from nacre.agent.actor import Inbound
-from nacre.agent.ports import Approval, Event, Notice, Scene
+from nacre.agent.ports import Approval, Effect, Event, Notice, Output, Scene, Spec
 from nacre.app import App, Options, running
+from nacre.app.furnishing import Furniture
 from nacre.config import Settings
 from nacre.entries import ToolCall
 from nacre.errors import ToolError
+from nacre.providers.scripted import Call, Scripted, Step
 from nacre.sandbox.policy import SYSTEM
+from nacre.skills import Catalogue
 from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said, serving
 from tests.paths import log_of
 from tests.sandbox.places import usable
@@ -329,3 +332,51 @@ def test_a_model_that_was_asked_for_is_not_replaced_by_another(home: Path) -> No
 
     with pytest.raises(nacre.ProviderError, match=r"Ollama at http://127\.0\.0\.1:1 cannot be reached"):
         anyio.run(run)
+
+
+class Look:
+    """A tool that only reads."""
+
+    spec = Spec(name="look", description="Look.", parameters={"type": "object", "properties": {}})
+    effect: Effect = "read"
+
+    async def run(self, arguments: Any, scene: Scene) -> Output:
+        return Output(text=f"seen {scene.call.id}")
+
+
+def scripted(sessions: nacre.Sessions, *steps: Step) -> App:
+    app = App(Settings({}, {}), sessions, Scripted(steps))
+    app.furniture = Furniture({"look": Look()}, Catalogue(()), "", [])
+    return app
+
+
+def test_a_turn_reads_which_model_answers_when_it_begins_and_not_at_each_step(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    get_meta = nacre.Sessions.get_meta
+
+    def reading(sessions: nacre.Sessions, key: str) -> dict[str, Any]:
+        read.append(key)
+        return get_meta(sessions, key)
+
+    monkeypatch.setattr(nacre.Sessions, "get_meta", reading)
+
+    async def run(app: App) -> None:
+        async with app.kernel:
+            await app.kernel.deliver(Inbound(key="k", content="hi"))
+
+    with nacre.open(root) as sessions:
+        anyio.run(run, scripted(sessions, *(Call("look", id=str(at)) for at in range(6)), "done"))
+        assert sessions.get_history("k")[-1].content == "done"
+    # For the message, which says what it was asked of, for the turn's model, and for what is always allowed.
+    assert len(read) <= 3
+
+
+def test_what_changes_in_an_agent_changes_for_its_guests(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        app = scripted(sessions, "old")
+        seen = app.for_guest("api:bob:")
+        app.provider, app.is_ending = scripted(sessions, "new").provider, True
+        assert (seen.provider, seen.kernel, seen.is_ending) == (app.provider, app.kernel, True)
+        assert (seen.sessions.exists("k"), seen.model) == (False, app.model)

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -111,7 +110,7 @@ class App:
             sessions,
             lambda key: self.budget.watch(self.provider_of(key)),
             limits=self._limits,
-            check=self._check_remote,
+            check=lambda key: self._check_remote(key, self.provider_of(key)),
         )
         self.after: list[Callable[[str], None]] = []
         self.work = Work()
@@ -271,25 +270,24 @@ class App:
 
     def for_guest(self, prefix: str) -> App:
         """The same agent with the sessions alone whose keys begin with a prefix; its turns run in the same kernel."""
-        seen = copy(self)
-        seen.sessions = GuestSessions(self.sessions, prefix)
-        return seen
+        return GuestApp(self, GuestSessions(self.sessions, prefix))
 
     def agent_for(self, key: str) -> Agent:
-        """Who answers in a session."""
+        """Who answers in a session; a turn keeps the model that it began with, and its limits."""
         tally, is_guest = self.children.running.get(key), self.is_guest(key)
+        model = _TurnModel(partial(self.provider_of, key))
         return Agent(
-            provider=lambda: self._answering(key, tally),
+            provider=lambda: self._answering(key, model.begin(), tally),
             tools=self.furniture.for_guests if is_guest else self.tools,
             system=lambda: self.furniture.guest_system if is_guest else self.furniture.system,
             skills=lambda: self.skills.text,
             guard=self._guard,
-            tokens=lambda: self.budget.room(self.provider_of(key)),
-            capacity=lambda: self.budget.capacity(self.provider_of(key)),
+            tokens=lambda: self.budget.room(model.now),
+            capacity=lambda: self.budget.capacity(model.now),
             most=self.most,
             steps=self.settings.number("agent.max_steps") if tally is None else tally.task.steps,
             recall=_nothing if is_guest else self._recalled,
-            asked=lambda: model.ref if (model := self.provider_of(key)).is_local else "",
+            asked=lambda: found.ref if (found := self.provider_of(key)).is_local else "",
             after=self._over,
         )
 
@@ -311,19 +309,18 @@ class App:
             for told in self.after:
                 told(key)
 
-    def _answering(self, key: str, tally: Tally | None) -> Provider:
+    def _answering(self, key: str, model: ModelChain, tally: Tally | None) -> Provider:
         """The model for a turn, which begins with asking for it; raises ModelUnavailable if it may not be asked."""
-        provider = self.provider_of(key)
-        self._check_remote(key)
+        self._check_remote(key, model)
         if key:
             self.work.begin(key)
-        watched = self.work.of(self.budget.watch(provider), key)
+        watched = self.work.of(self.budget.watch(model), key)
         return Formed(watched if tally is None else tally.of(watched))
 
-    def _check_remote(self, key: str) -> None:
+    def _check_remote(self, key: str, model: ModelChain) -> None:
         """Raise ModelNotAllowed if a session must not be sent to the model that answers now."""
         # Whoever chose another model for this session has said yes to it.
-        if self.provider_of(key) is self.provider and self.remote_question(key):
+        if model is self.provider and self.remote_question(key):
             raise ModelNotAllowed(
                 f"session {key!r} was answered by a local model, and {self.model} is remote\n"
                 "Allow it with --allow-remote or agent.allow_remote = true, or use a local model."
@@ -399,6 +396,36 @@ class App:
     def permission_root(self) -> str | None:
         """The folder that "always" is kept for; None where it holds for the session: in the daemon, and incognito."""
         return None if self.folder is None or self.options.incognito else str(self.folder.root)
+
+
+class GuestApp(App):
+    """An agent as a guest reaches it: with sessions of their own, and in all else the agent itself.
+
+    Whatever changes in the agent, as its model or its tools, changes here too.
+    """
+
+    def __init__(self, agent: App, sessions: GuestSessions) -> None:
+        self._agent = agent
+        self.sessions = sessions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._agent, name)
+
+
+class _TurnModel:
+    """The model of a session: read when a turn begins, and the same until the next one does."""
+
+    def __init__(self, read: Callable[[], ModelChain]) -> None:
+        self._read = read
+        self._model: ModelChain | None = None
+
+    def begin(self) -> ModelChain:
+        self._model = self._read()
+        return self._model
+
+    @property
+    def now(self) -> ModelChain:
+        return self.begin() if self._model is None else self._model
 
 
 def store_of(root: str, agent: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nacre import config
 from nacre.cli.failures import EXTRAS, FAILED, OK, USAGE
 from nacre.cli.output import Out
-from nacre.cli.place import root_of
+from nacre.cli.place import main_root
 from nacre.cli.text import clean, wrap
 from nacre.errors import ConfigError, NacreError, ProviderError, install_command
 
@@ -267,11 +267,6 @@ async def _model(settings: Settings, wanted: str | None) -> Check:
     if provider.model in known or f"{provider.model}:latest" in known:
         return Check("model", "ok", provider.ref)
     return Check("model", "warn", f"{provider.ref} is not in the provider's list", "check agent.model")
-
-
-def main_root(args: Namespace) -> str:
-    """The store of the main agent: --agent makes `root_of` that of another."""
-    return root_of(args).removesuffix(f"/agents/{args.agent}") if args.agent != config.MAIN else root_of(args)
 
 
 def _file() -> str:

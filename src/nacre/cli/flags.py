@@ -37,7 +37,8 @@ HELPS = ("-h", "--help")
 NAMES = ("--store", "--agent", "--config", "--color", "--no-color", *SWITCHES, "-v", "--verbose", *HELPS)
 """Every option of this kind, for completion and for errors."""
 _WHEN = ("auto", "always", "never")
-_MAIN = "main"
+MAIN = "main"
+"""The agent without --agent; as in `nacre.config`, which would take too long to load here."""
 
 
 class Flags:
@@ -45,7 +46,7 @@ class Flags:
 
     def __init__(self) -> None:
         self.store: str | None = None
-        self.agent = _MAIN
+        self.agent = MAIN
         self.json = self.jsonl = self.iso = self.no_pager = self.quiet = self.help = False
         self.color = ""
         self.config = ""
@@ -62,7 +63,7 @@ class Flags:
         if self.config:
             # The variable is how every part, and every process started from here, learns of it.
             os.environ["NACRE_CONFIG"] = self.config
-        if self.agent != _MAIN:
+        if self.agent != MAIN:
             self.store = f"{self.store or default_place()}/agents/{self.agent}"
         return [*rest, *reversed(waiting)]
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import Failure
-from nacre.cli.flags import default_place
+from nacre.cli.flags import MAIN, default_place
 from nacre.cli.text import clean
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 def root_of(args: Namespace) -> str:
     """Where the store is: --store, else NACRE_HOME, else the user's data directory."""
     return os.path.abspath(os.path.expanduser(args.store or default_place()))
+
+
+def main_root(args: Namespace) -> str:
+    """The store of the main agent: --agent makes `root_of` that of another."""
+    return root_of(args) if args.agent == MAIN else root_of(args).removesuffix(f"/agents/{args.agent}")
 
 
 def opened(args: Namespace, *, create: bool = False) -> Sessions:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from nacre import config
 from nacre.cli import daemon
-from nacre.cli.checking import Check, main_root, settings_checks
+from nacre.cli.checking import Check, settings_checks
 from nacre.cli.output import Out
+from nacre.cli.place import main_root
 from nacre.cli.serve import TOKEN_HINT, VARIABLE, needs_token, prefix_of
 from nacre.cli.text import several
 from nacre.errors import ConfigError

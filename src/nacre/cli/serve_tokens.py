@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from nacre.cli import table
 from nacre.cli.failures import OK, Failure
+from nacre.cli.flags import MAIN
 from nacre.cli.output import Out
-from nacre.cli.place import root_of
+from nacre.cli.place import main_root
 from nacre.cli.table import Column
 from nacre.errors import Conflict, InvalidArgument, install_command
 
@@ -24,8 +24,6 @@ EXAMPLES = (
     ("list the tokens", "nacre serve tokens list"),
     ("end a token, with what was begun with it", "nacre serve tokens revoke bob"),
 )
-
-_MAIN = "main"
 
 
 def add(parser: ArgumentParser) -> None:
@@ -44,7 +42,10 @@ def run(args: Namespace, out: Out) -> int:
         if (error.name or "").startswith("nacre"):
             raise
         raise Failure("unavailable", f"tokens need {error.name}", hint=install_command("serve")) from error
-    tokens = Tokens(_main_store(args))
+    if args.agent != MAIN:
+        _check_agent(args.agent)
+    # The main agent's store has the tokens of all.
+    tokens = Tokens(main_root(args))
     if args.action == "list":
         return _list(tokens, out)
     return (_add if args.action == "add" else _revoke)(tokens, args, out)
@@ -61,7 +62,7 @@ def _check(args: Namespace) -> None:
         raise Failure("usage", "say whose rights the token has: --role guest or --role owner", hint=_example("add"))
     if args.action == "revoke" and args.role:
         raise Failure("usage", "`revoke` takes no --role", hint=_example("revoke"))
-    if args.role == "owner" and args.agent != _MAIN:
+    if args.role == "owner" and args.agent != MAIN:
         raise Failure("usage", "an owner's token opens every agent: remove --agent", hint=EXAMPLES[2][1])
 
 
@@ -69,17 +70,13 @@ def _example(action: str) -> str:
     return next(command for _, command in EXAMPLES if command.startswith(f"nacre serve tokens {action} "))
 
 
-def _main_store(args: Namespace) -> str:
-    """The store of the main agent, where the tokens of all are; raises Failure for an agent that does not exist."""
-    root = root_of(args)
-    if args.agent == _MAIN:
-        return root
+def _check_agent(name: str) -> None:
+    """Raise Failure for an agent that does not exist."""
     from nacre.config import load  # noqa: PLC0415 - only with --agent
 
     agents = load().agents
-    if args.agent not in agents:
-        raise Failure("not_found", f"there is no agent {args.agent!r}", hint=f"there are {', '.join(agents)}")
-    return os.path.dirname(os.path.dirname(root))
+    if name not in agents:
+        raise Failure("not_found", f"there is no agent {name!r}", hint=f"there are {', '.join(agents)}")
 
 
 def _add(tokens: Tokens, args: Namespace, out: Out) -> int:
