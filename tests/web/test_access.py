@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import anyio
 import httpx
@@ -201,6 +201,15 @@ def test_a_guest_does_not_choose_the_model(echo: Site) -> None:
         assert "/model/" not in bob.get(f"/s/{KEY}").text
     assert "/model/" in echo.client.get(f"/s/{KEY}").text
     assert "chosen_model" not in echo.sessions.get_meta(KEY)
+
+
+def test_why_a_guest_got_no_answer_is_stored_in_the_words_that_they_were_told(server: Serve) -> None:
+    site = server(ProviderError("the server at http://10.0.0.1 wants a key"))
+    with guest(site) as bob:
+        told = bob.post(f"/turn/{KEY}", json={"content": "hi"}).json()["detail"]
+        assert f'role="alert">{told}</p>' in bob.get(f"/s/{KEY}").text
+        assert "10.0.0.1" not in bob.get(f"/api/sessions/{quote(KEY)}/events?wait=no").text
+    assert site.sessions.records(KEY, "x.failed")[0].data["reason"] == told
 
 
 def test_a_guest_is_not_asked_whether_a_tool_may_run(server: Serve) -> None:

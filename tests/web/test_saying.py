@@ -13,6 +13,7 @@ import nacre
 from nacre.errors import ModelUnavailable
 from nacre.providers.scripted import Step
 from nacre.sessions import Sessions
+from nacre.web.reading import held
 from tests.web.browser.site import asked, got, made, posted, said
 
 
@@ -103,3 +104,46 @@ def test_a_chosen_model_that_is_not_known_is_never_replaced(sessions: Sessions) 
     assert app.provider_of("other") is app.provider
     sessions.set_meta("k", chosen_model=app.model)
     assert app.provider_of("k") is app.provider
+
+
+def test_a_session_whose_chosen_model_is_gone_can_be_read_and_given_another(sessions: Sessions) -> None:
+    sessions.set_meta("k", chosen_model="nobody/large")
+    html = got(sessions, "/s/k")
+    assert "first" in html
+    assert ">nobody/large</a>" in html
+    assert 'aria-pressed="true"' not in got(sessions, "/model/k?part=1")
+    assert posted(sessions, "/do/model/k", model="").status_code == 303
+    assert "nobody" not in got(sessions, "/s/k")
+
+
+# ---- why there is no answer
+
+WHY = "the server at http://127.0.0.1:1 is not reachable"
+ALERT = f'<p class="doing wrong" role="alert">{WHY}</p>'
+
+
+def test_why_a_message_has_no_answer_is_there_until_it_has_one(sessions: Sessions) -> None:
+    assert ModelUnavailable(WHY).args[0] in sent(sessions, ModelUnavailable(WHY), content="two").json()["detail"]
+    assert ALERT in got(sessions, "/s/k")
+    assert ALERT not in got(sessions, "/s/k?tip=2")
+    assert posted(sessions, "/say/k", ["second"], again="last").status_code == 303
+    assert "alert" not in got(sessions, "/s/k")
+    assert history(sessions) == ["one", "first", "two", "second"]
+
+
+def test_without_a_script_it_is_kept_too(sessions: Sessions) -> None:
+    assert posted(sessions, "/say/k", [ModelUnavailable(WHY)], content="two").status_code == 502
+    assert ALERT in got(sessions, "/s/k")
+
+
+def test_it_goes_with_the_message_that_it_is_about(sessions: Sessions) -> None:
+    sent(sessions, ModelUnavailable(WHY), content="two")
+    sessions.rewind("k", 3)
+    assert "alert" not in got(sessions, "/s/k")
+
+
+def test_a_stopped_or_refused_turn_leaves_no_reason(sessions: Sessions) -> None:
+    assert sent(sessions, "never", content="two", edit="99").status_code == 404
+    with held(sessions, "k"):
+        assert sent(sessions, "never", content="two").status_code == 409
+    assert [entry for entry in sessions.records("k") if entry.kind.startswith("x.")] == []

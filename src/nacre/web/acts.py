@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from urllib.parse import parse_qsl
 
 from anyio import to_thread
@@ -63,7 +64,8 @@ async def done(app: App, verb: str, key: str, given: Mapping[str, str]) -> Respo
 
 async def said(request: Request, app: App, key: str, given: Mapping[str, str]) -> Response:
     """Send a message and wait for the answer; the turn continues if the client disconnects."""
-    running = access.begin(request, saying.turn(app, key, saying.saying_of(given)), key=key)
+    work = saying.turn(app, key, saying.saying_of(given))
+    running = access.begin(request, saying.keeping_failures(app, key, work, _explain(request)), key=key)
     try:
         await running.over()
         running.outcome()
@@ -93,6 +95,7 @@ async def turned(request: Request, app: App, stages: Stages, key: str) -> Respon
     except NacreError:
         stages.end(key, stage)
         raise
+    work = saying.keeping_failures(app, key, work, _explain(request))
     stage.words = html(told.content) if told.content else ""
 
     async def run(_: Emit) -> Message | None:
@@ -109,6 +112,11 @@ async def turned(request: Request, app: App, stages: Stages, key: str) -> Respon
     if await stays(request.receive, lambda: stage.wait(0, _PATIENCE)) and stage.running.has_failed:
         stage.running.outcome()
     return _streamed(app, stages, stage, key)
+
+
+def _explain(request: Request) -> Callable[[BaseException], Fault]:
+    """What a caller is told of an error."""
+    return partial(access.fault_for, who=access.caller(request))
 
 
 async def _improve_title(app: App, key: str) -> None:

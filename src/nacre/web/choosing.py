@@ -7,9 +7,19 @@ from collections.abc import Sequence
 from nacre.app import App
 from nacre.app.listing import Listed, list_all
 from nacre.app.running import CHOSEN
+from nacre.errors import ConfigError, ModelUnavailable
 from nacre.render.html import escaped
 from nacre.render.text import one_line
 from nacre.web import links, reading
+
+
+def model_of(app: App, key: str) -> str:
+    """The name of the model that answers in a session; of a chosen one that cannot answer any more, too."""
+    try:
+        return app.provider_of(key).ref
+    except (ModelUnavailable, ConfigError):
+        # The session can be read all the same, and another model chosen.
+        return str(app.sessions.get_meta(key).get(CHOSEN, ""))
 
 
 async def html(app: App, key: str, current: str) -> str:

@@ -95,7 +95,7 @@ async def session(request: Request) -> Response:
     asked = [] if is_guest else stages.questions.of(key)
     draw = partial(reader.html, shown, query=query, limit=app.tokens, questions=asked, may_choose=not is_guest)
     # Long messages take long to draw, and nobody else is to wait for it.
-    body = await to_thread.run_sync(lambda: draw(model=app.provider_of(key).ref, is_busy=stages.of(key) is not None))
+    body = await to_thread.run_sync(lambda: draw(model=choosing.model_of(app, key), is_busy=stages.of(key) is not None))
     beside = await _side(request, here=key)
     return frame.framed(request, shown.title or key, body, side=beside, twins=links.to("s", key), kind="reader")
 
@@ -145,7 +145,7 @@ async def use(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """Which model answers in a session, to choose from; for the script without what is around it."""
     app, key = _agent(request), _key(request)
-    current = await to_thread.run_sync(lambda: app.provider_of(key).ref)
+    current = await to_thread.run_sync(choosing.model_of, app, key)
     choice = await choosing.html(app, key, current)
     if request.query_params.get("part") == "1":
         return frame.fragment(choice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from nacre.channels.attachments import MOST_IMAGE, MOST_TEXT
 from nacre.keys import is_internal
 from nacre.render.html import escaped
 from nacre.render.quarantine import unreadable
@@ -14,6 +15,7 @@ from nacre.web.asking import Question
 from nacre.web.branch import Bar
 from nacre.web.frame import top
 from nacre.web.highlight import marker
+from nacre.web.saying import MOST_FILES
 from nacre.web.side import icon
 from nacre.web.transcript import CHUNK, Transcript
 
@@ -45,7 +47,7 @@ def html(  # noqa: PLR0913 - what a page is made of
         f"{articles.sections(shown, marker(query))}"
         f"{_gap(shown, 'after')}{empty}"
         f'<div id="live" aria-live="polite"{" data-busy" if is_busy else ""}>'
-        f"{''.join(map(asking.html, questions))}</div>"
+        f"{''.join(map(asking.html, questions))}{'' if is_busy else _failure(shown)}</div>"
         f"{_again(shown) if is_open and shown.live else ''}</main>"
         f"{_footer(shown, model, is_new=is_new, may_choose=may_choose) if is_open else _closed(shown)}"
     )
@@ -56,7 +58,7 @@ _EMPTY = (
     "<p>Write a message below. The session is created with it, and every step of the answer is stored before the next "
     "begins: close this page whenever you like, nothing is lost.</p>"
     "<p>Attach images and text files by the paper clip, by pasting or by dropping them here. A tool that may change "
-    "something asks you first. <kbd>?</kbd> lists all keys.</p></div>"
+    "something asks you first. <kbd>Esc</kbd> and then <kbd>?</kbd> lists all keys.</p></div>"
 )
 
 
@@ -267,6 +269,11 @@ def _gap(shown: Transcript, side: str) -> str:
     return f'<div class="gap" id="{side}" data-count="{count}">{inside}</div>\n'
 
 
+def _failure(shown: Transcript) -> str:
+    """Why the last message has no answer, until it has one."""
+    return f'<p class="doing wrong" role="alert">{escaped(shown.failure)}</p>' if shown.failure else ""
+
+
 def _again(shown: Transcript) -> str:
     """Have the last message answered once more, on a branch of its own."""
     return (
@@ -291,12 +298,15 @@ def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) ->
         f'<footer class="writing"><form id="say" method="post" action="{escaped(links.to("say", shown.key))}">'
         f'<input type="hidden" name="id" value="{secrets.token_hex(16)}">'
         '<p id="editing" hidden><span></span> <button type="button" class="plain">Cancel</button></p>'
+        '<p id="waiting" role="status" hidden><span>Sent when the answer is complete.</span> '
+        '<button type="button" class="plain">Not yet</button></p><p id="refused" class="wrong" role="alert"></p>'
         '<ul id="files" aria-label="Attachments" hidden></ul>'
         '<textarea name="content" rows="1" required placeholder="Write a message" aria-label="Message" dir="auto"'
         f"{' autofocus' if is_new else ''}></textarea>"
         '<div class="actions"><button type="button" class="plain" id="attach" hidden title="Attach files (a)" '
         f'aria-label="Attach files">{icon("clip")}</button>'
-        '<input type="file" id="choose" multiple hidden aria-label="Files">'
+        f'<input type="file" id="choose" multiple hidden aria-label="Files" data-text="{MOST_TEXT}" '
+        f'data-image="{MOST_IMAGE}" data-files="{MOST_FILES}">'
         f'{chosen}<button type="button" id="stop" hidden title="Stop the answer (.)">Stop</button>'
         '<button class="primary" title="Send (Enter)">Send</button></div></form></footer>'
     )

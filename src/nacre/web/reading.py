@@ -30,6 +30,8 @@ from nacre.web.problems import Fault
 
 T = TypeVar("T")
 AT_HAND = 256
+FAILED = "x.failed"
+"""The record that says why the message before it has no answer."""
 
 _SORTS: dict[str, Order] = {
     "updated": "updated",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,15 +19,19 @@ from nacre.app.running import CHOSEN
 from nacre.app.titles import first_title
 from nacre.channels.attachments import content, file_part
 from nacre.entries import Message, Past, Record
-from nacre.errors import Conflict, NacreError
+from nacre.errors import Busy, Conflict, NacreError, SessionBusy, Stopped, StoreError
 from nacre.history import live
+from nacre.history.earlier import is_final
 from nacre.render.text import one_line
 from nacre.web import branch, reading
 from nacre.web.problems import Fault
 from nacre.web.retries import answer_to, is_waiting
 
+Work = Callable[[Emit], Awaitable[Message | None]]
+"""A turn, told whom to tell of what happens in it; gives the answer, None if another turn gave it."""
+
+MOST_FILES = 20
 _DIGITS = 18
-_MOST_FILES = 20
 _HERE = -1
 """Nowhere to go back to: the history ends there already."""
 _LONGEST_ID = 64
@@ -76,8 +81,8 @@ def inbound_of(key: str, saying: Saying) -> Inbound | None:
         return None
     if not (words or saying.files):
         raise Fault("usage", "the message is empty")
-    if len(saying.files) > _MOST_FILES:
-        raise Fault("usage", f"a message has at most {_MOST_FILES} files")
+    if len(saying.files) > MOST_FILES:
+        raise Fault("usage", f"a message has at most {MOST_FILES} files")
     meta = {**first_title(words or saying.files[0].name), **({CHOSEN: saying.model} if saying.model else {})}
     whole = content(words, [_part(file) for file in saying.files])
     id = saying.id[:_LONGEST_ID] or secrets.token_hex(16)
@@ -91,7 +96,7 @@ def turn(
     *,
     asker: Callable[[Emit], Ask | None] = lambda _: None,
     began: Callable[[int], None] = lambda _: None,
-) -> Callable[[Emit], Awaitable[Message | None]]:
+) -> Work:
     """The work of a turn; a message that was sent before under its id is not stored again.
 
     `began` is told the session's last record before the turn.
@@ -115,6 +120,33 @@ def turn(
         return await app.kernel.deliver(inbound, emit=emit, ask=asker(emit))
 
     return work
+
+
+def keeping_failures(app: App, key: str, work: Work, explain: Callable[[BaseException], Fault]) -> Work:
+    """The same work; why it fails is stored in the session, so that a page that is opened later can show it.
+
+    `explain` says it in the words that whoever reads the session may know.
+    """
+
+    def keep(fault: Fault) -> None:
+        now = app.sessions.snapshot(key, last=1)
+        if now.messages and not is_final(now.messages[-1]):
+            said = {"after": now.numbers[-1], "code": fault.kind, "reason": fault.detail}
+            app.sessions.append(key, reading.FAILED, said)
+
+    async def kept(emit: Emit) -> Message | None:
+        try:
+            return await work(emit)
+        except (Fault, Busy, Conflict, SessionBusy, Stopped):
+            # Nothing was begun, or a person ended it.
+            raise
+        except Exception as error:
+            # The store may be what has failed; the turn's own error is the one to tell of.
+            with suppress(StoreError):
+                await to_thread.run_sync(keep, explain(error))
+            raise
+
+    return kept
 
 
 async def _go_back(app: App, key: str, number: str, *, is_edit: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from nacre.render.quarantine import Notice, notices
 from nacre.sessions import Sessions
 from nacre.web import branch
 from nacre.web.branch import Bar
-from nacre.web.reading import backend, existing, existing_in
+from nacre.web.reading import FAILED, backend, existing, existing_in
 
 T = TypeVar("T")
 CHUNK = 40
@@ -55,6 +56,7 @@ class Transcript(Struct, frozen=True, kw_only=True):
 
     Its places go from `low` to `high`; those up to `hidden` are no longer live. `n` is the session's last record,
     `tip` is 0 where the branch is the current one, `anchor` the message that was asked for, `place` where it is.
+    `failure` says why the last message has no answer, "" if it has one or nobody knows.
     """
 
     key: str
@@ -77,6 +79,7 @@ class Transcript(Struct, frozen=True, kw_only=True):
     is_archived: bool = False
     aside: Notice | None = None
     losses: Losses = Losses()
+    failure: str = ""
 
     @property
     def title(self) -> str:
@@ -132,7 +135,23 @@ def _opened(key: str, past: Past, wanted: Wanted) -> Transcript:
     numbers = range(middle - _AROUND, middle + _AROUND + 1)
     found = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=numbers)
     anchor = wanted.at or (_number_at(found, wanted.place) if wanted.place else 0)
-    return replace(found, anchor=anchor, place=wanted.place, uses=_recent_uses(past), losses=losses_of(past))
+    return replace(
+        found,
+        anchor=anchor,
+        place=wanted.place,
+        uses=_recent_uses(past),
+        failure="" if tip else _failure(past),
+        losses=losses_of(past),
+    )
+
+
+def _failure(past: Past) -> str:
+    """Why the last message has no answer, if a page has stored that behind it."""
+    for record in takewhile(lambda record: record.t not in {"msg", "head"}, past.back(past.n)):
+        match record.data if record.t == FAILED else None:
+            case {"after": n, "reason": str(reason)} if n == past.state.hd:
+                return reason
+    return ""
 
 
 def _number_at(shown: Transcript, place: int) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 import nacre
+from nacre.errors import ProviderError
 from nacre.providers.scripted import Call, Pause, Step
 from tests.web.browser.site import said, served
 from tests.web.browser.test_browser import until
@@ -124,9 +125,177 @@ def test_an_answer_may_be_written_ahead(tmp_path: Path, visit: Visit) -> None:
         write(page, "this?")
         page.wait_for_selector("#live >> text=I think")
         write(page, "and that?")
-        assert page.inner_text("#status") == "sent when the answer is complete"
+        assert page.inner_text("#waiting span") == "Sent when the answer is complete."
         gate.is_open = True
         page.wait_for_selector("section article >> text=And that.")
+        page.context.close()
+
+
+# ---- drafts
+
+
+def test_a_message_that_waits_for_its_turn_survives_a_reload(tmp_path: Path, visit: Visit) -> None:
+    gate = Gate()
+    with served(store(tmp_path), [["I think", Pause(gate)], "And that."]) as url:
+        page = visit(url, "/s/web:k")
+        write(page, "this?")
+        page.wait_for_selector("#live >> text=I think")
+        write(page, "and that?")
+        page.reload()
+        page.wait_for_selector("#live >> text=I think")
+        assert page.input_value("#say textarea") == "and that?"
+        assert page.locator("#waiting").is_visible()
+        gate.is_open = True
+        page.wait_for_selector("section article >> text=And that.")
+        assert page.input_value("#say textarea") == ""
+        assert page.locator("section article.user", has_text="and that?").count() == 1
+        page.reload()
+        page.wait_for_selector("section article >> text=And that.")
+        assert page.input_value("#say textarea") == ""
+        page.context.close()
+
+
+def test_a_message_that_waits_is_sent_when_the_answer_ended_during_the_reload(tmp_path: Path, visit: Visit) -> None:
+    gate = Gate()
+    with served(store(tmp_path), [["I think", Pause(gate), " so."], "And that."]) as url:
+        page = visit(url, "/s/web:k")
+        write(page, "this?")
+        page.wait_for_selector("#live >> text=I think")
+        write(page, "and that?")
+        page.goto(f"{url}/")
+        gate.is_open = True
+        page.wait_for_selector("main.list")
+        with nacre.open(str(tmp_path / "store")) as sessions:
+            while sessions.get_history("web:k")[-1].role != "assistant":
+                page.wait_for_timeout(50)
+        page.goto(f"{url}/s/web:k")
+        page.wait_for_selector("section article >> text=And that.")
+        page.context.close()
+
+
+def test_a_message_that_waits_can_be_held_back(tmp_path: Path, visit: Visit) -> None:
+    gate = Gate()
+    with served(store(tmp_path), [["I think", Pause(gate), " so."]]) as url:
+        page = visit(url, "/s/web:k")
+        write(page, "this?")
+        page.wait_for_selector("#live >> text=I think")
+        page.fill("#say textarea", "and that?")
+        page.click("#say .primary")
+        page.click("#waiting button")
+        gate.is_open = True
+        page.wait_for_selector("section article >> text=I think so.")
+        until(page, "!document.querySelector('#say.busy')")
+        assert page.input_value("#say textarea") == "and that?"
+        page.context.close()
+
+
+def test_what_is_written_and_attached_is_there_after_a_reload_and_in_another_tab(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path), ["Seen."]) as url:
+        page = visit(url, "/new")
+        page.fill("#say textarea", "for a new one")
+        page.goto(f"{url}/s/web:k")
+        assert page.input_value("#say textarea") == ""
+        page.fill("#say textarea", "half a thou")
+        page.set_input_files("#choose", file("a.txt", b"kept"))
+        page.wait_for_selector("#files li")
+        page.reload()
+        assert page.input_value("#say textarea") == "half a thou"
+        assert page.locator("#files li").count() == 1
+        other = page.context.new_page()
+        other.goto(f"{url}/s/web:k")
+        assert other.input_value("#say textarea") == "half a thou"
+        write(other, "half a thought")
+        other.wait_for_selector("section article >> text=Seen.")
+        other.goto(f"{url}/new")
+        assert other.input_value("#say textarea") == "for a new one"
+        page.reload()
+        assert page.input_value("#say textarea") == ""
+        assert page.locator("#files li").count() == 0
+        page.context.close()
+    assert content_of(tmp_path / "store")[0] == {"type": "text", "text": '<file name="a.txt">\nkept\n</file>'}
+
+
+def test_an_edit_is_still_one_after_a_reload_and_leaves_the_draft_before_it(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path), ["Edited."]) as url:
+        page = visit(url, "/s/web:k")
+        page.fill("#say textarea", "a draft")
+        page.keyboard.press("Escape")
+        page.keyboard.press("u")
+        until(page, "document.querySelector('#say textarea').value === 'hi'")
+        page.reload()
+        assert page.locator("#editing").is_visible()
+        write(page, "hi again")
+        page.wait_for_selector("section article >> text=Edited.")
+        assert page.input_value("#say textarea") == "a draft"
+        page.context.close()
+    with nacre.open(str(tmp_path / "store")) as sessions:
+        assert [one.content for one in sessions.get_history("web:k")] == ["hi again", "Edited."]
+
+
+def test_a_message_that_was_sent_just_before_a_reload_is_not_stored_twice(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path), [[Pause(Never())], "Once."]) as url:
+        page = visit(url, "/s/web:k")
+        held: list[Any] = []
+        page.route("**/turn/**", lambda route: route.continue_() if held else held.append(route))
+        write(page, "once")
+        page.wait_for_selector("#live .user >> text=once")
+        sent = page.evaluate("JSON.parse(localStorage.getItem('draft /s/web:k'))")
+        with nacre.open(str(tmp_path / "store")) as sessions:
+            words = nacre.Message(role="user", content="once", extra={"origin": {"id": sent["id"], "sender": "web"}})
+            sessions.add_full_message("web:k", words)
+        page.reload()
+        page.wait_for_selector("section article.user >> text=once")
+        assert page.input_value("#say textarea") == "once"
+        page.press("#say textarea", "Enter")
+        page.wait_for_selector("#stop:visible")
+        page.context.close()
+    with nacre.open(str(tmp_path / "store")) as sessions:
+        assert [one.content for one in sessions.get_history("web:k") if one.role == "user"] == ["hi", "once"]
+
+
+def test_whoever_logs_out_leaves_no_drafts(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path)) as url:
+        page = visit(url, "/s/web:k")
+        page.fill("#say textarea", "mine alone")
+        page.keyboard.press("Escape")
+        page.keyboard.press("?")
+        page.click("#help >> text=Log out")
+        page.wait_for_url("**/login*")
+        assert page.evaluate("Object.keys(localStorage).filter(one => one.startsWith('draft'))") == []
+        page.context.close()
+
+
+def test_a_question_mark_is_typed_into_the_field_of_a_new_session(tmp_path: Path, visit: Visit) -> None:
+    with served(tmp_path / "store") as url:
+        page = visit(url, "/new")
+        until(page, "document.activeElement.matches('#say textarea')")
+        page.keyboard.type("why?")
+        assert page.input_value("#say textarea") == "why?"
+        assert not page.locator("#help").is_visible()
+        page.wait_for_selector(".welcome >> text=Esc")
+        page.keyboard.press("Escape")
+        page.keyboard.press("?")
+        assert page.locator("#help").is_visible()
+        page.context.close()
+
+
+# ---- a turn that fails
+
+
+def test_why_there_is_no_answer_is_there_after_a_reload_and_on_other_pages(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path), [ProviderError("the model is asleep"), "Awake."]) as url:
+        page = visit(url, "/s/web:k", forgiven="502")
+        other = page.context.new_page()
+        other.goto(f"{url}/s/web:k")
+        write(page, "hello?")
+        for one in (page, other):
+            one.wait_for_selector("#live [role=alert] >> text=the model is asleep")
+            assert one.locator("#live .doing").count() == 1
+        page.reload()
+        page.wait_for_selector("#live [role=alert] >> text=the model is asleep")
+        page.click("#again button")
+        page.wait_for_selector("section article >> text=Awake.")
+        assert page.locator("[role=alert] >> text=asleep").count() == 0
         page.context.close()
 
 
@@ -265,16 +434,32 @@ def test_a_message_with_files_is_edited_with_them(tmp_path: Path, visit: Visit) 
     assert content_of(root)[1] == {"type": "text", "text": "look again"}
 
 
-def test_a_file_that_is_neither_text_nor_a_picture_is_refused_and_the_message_kept(
-    tmp_path: Path, visit: Visit
-) -> None:
-    root = store(tmp_path)
-    with served(root, ["Never."]) as url:
+def test_what_cannot_be_attached_is_refused_at_once_with_the_reason(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path), ["Never."]) as url:
+        page = visit(url, "/s/web:k")
+        page.fill("#say textarea", "look")
+        page.set_input_files("#choose", [file("x.bin", b"\xff\xfe\x00"), file("a.txt", b"good")])
+        page.wait_for_selector("#refused >> text=x.bin is neither text nor an image")
+        assert page.locator("#files li").all_inner_texts() == ["a.txt\n×"]
+        page.evaluate(PASTE, ["long.txt", "", "x" * 400_001])
+        page.wait_for_selector("#refused >> text=long.txt has more than 400,000 bytes")
+        page.evaluate(DROP, ["x.pdf", "", "%PDF-\udcff\x00" * 100_000])
+        page.wait_for_selector("#refused >> text=x.pdf has more than 400,000 bytes")
+        page.set_input_files("#choose", [file(f"{at}.txt", b"") for at in range(20)])
+        page.wait_for_selector("#refused >> text=19.txt a message has at most 20 files")
+        assert page.locator("#files li").count() == 20
+        assert page.input_value("#say textarea") == "look"
+        page.context.close()
+
+
+def test_what_the_server_refuses_is_kept_in_the_field(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path), ["Never."]) as url:
         page = visit(url, "/s/web:k", forgiven="400")
-        page.set_input_files("#choose", file("x.bin", b"\xff\xfe\x00"))
+        page.set_input_files("#choose", file("a.txt", b"good"))
         page.wait_for_selector("#files li")
+        page.route("**/turn/**", lambda route: route.fulfill(status=400, json={"detail": "no room"}))
         write(page, "look")
-        page.wait_for_selector("[role=alert] >> text=neither text nor an image")
+        page.wait_for_selector("#live [role=alert] >> text=no room")
         assert page.input_value("#say textarea") == "look"
         assert page.locator("#files li").count() == 1
         page.context.close()

@@ -640,6 +640,8 @@ const listen = () => {
     if (chosen) chosen.textContent = fields.chosen_model;
     drawSide();
   });
+  // Why there is no answer, for a page that did not follow the turn.
+  source.addEventListener("x.failed", ({data}) => { if (!turn && !$("#live .doing")) showFailure(JSON.parse(data).data.reason); });
   source.addEventListener("deleted", () => over("deleted"));
   source.addEventListener("open", ({data}) => {
     // The first record of a session has the same name.
@@ -665,9 +667,45 @@ const lookedAt = () => {
   source = null;
 };
 
+const form = $("#say");
+
+// ---- drafts: what is written and not yet stored is kept by the browser, for each session
+
+const isNew = () => location.pathname === `${base}/new`;
+const draftName = () => isNew() ? `${base}/new` : main.dataset.page;
+// A browser may have no room for it, or not want to keep anything.
+const putBy = (name, value) => {
+  try { localStorage.removeItem(name); if (value) localStorage.setItem(name, value); } catch { /* then it is not kept */ }
+};
+const keepDraft = () => {
+  const {content: {value: content}, id: {value: id}, said = null, edited = "", earlier = ""} = form;
+  putBy(`draft ${draftName()}`, content || earlier ? JSON.stringify({content, id, said, edited, earlier}) : "");
+};
+const keepFiles = () => putBy(`files ${draftName()}`, attached.length ? JSON.stringify(attached) : "");
+const forget = name => { putBy(`draft ${name}`); putBy(`files ${name}`); };
+const isDraft = name => /^(draft|files) /.test(name);
+// What was sent is in the session: what is kept now is what was written since.
+const forgetSent = name => { forget(name); keepDraft(); keepFiles(); };
+const takeUp = () => {
+  const {content = "", id, said = null, edited = "", earlier = ""} = JSON.parse(localStorage.getItem(`draft ${draftName()}`) || "{}");
+  const files = JSON.parse(localStorage.getItem(`files ${draftName()}`) || "[]");
+  if (content) form.content.value = content;
+  // Sent again under its id, what the server has already is not stored twice.
+  if (said) { form.said = said; form.id.value = id; }
+  if (edited) showEdit(edited, earlier);
+  attached.push(...files);
+  drawFiles();
+  if (sessionStorage.getItem(`waiting ${draftName()}`)) wait(true);
+};
+// A message that is sent while an answer is written waits for its end, also over a reload; a tab that is closed sends nothing.
+const wait = isWaiting => {
+  form.isWaiting = isWaiting;
+  $("#waiting").hidden = !isWaiting;
+  if (isWaiting) sessionStorage.setItem(`waiting ${draftName()}`, "1"); else sessionStorage.removeItem(`waiting ${draftName()}`);
+};
+
 // ---- a turn: what the person said and what the model writes stand below the transcript until they are in it
 
-const form = $("#say");
 const stop = () => { if (turn) fetch(`${main.dataset.api}/stop`, {method: "POST"}); };
 let turn = null;
 
@@ -702,12 +740,22 @@ const busy = isBusy => {
   $("#again")?.toggleAttribute("hidden", isBusy);
 };
 
-const open = () => {
-  const live = $("#live"), doing = document.createElement("p");
-  all(".draft, .doing", live).forEach(one => one.remove());
+const addDoing = words => {
+  const doing = document.createElement("p");
   doing.className = "doing";
-  doing.textContent = "…";
-  live.append(doing);
+  doing.textContent = words;
+  $("#live").append(doing);
+  return doing;
+};
+const showFailure = (reason, doing = addDoing("")) => {
+  doing.textContent = reason;
+  doing.classList.add("wrong");
+  doing.setAttribute("role", "alert");
+};
+
+const open = () => {
+  all("#live :is(.draft, .doing)").forEach(one => one.remove());
+  const doing = addDoing("…");
   turn = {base: +main.dataset.n, seen: new Set(), doing};
   busy(true);
   tell("");
@@ -733,7 +781,7 @@ const hear = ({name, data}) => {
     live.append(parsed(data.html));
     if (data.html && asked === document.body) $(".ask", live).scrollIntoView({block: "nearest"});
   } else if (name === "problem") throw Object.assign(new Error(data.detail), {code: data.code});
-  if (name === "stored") listen();
+  if (name === "stored") { listen(); if (turn.draft) forgetSent(turn.draft); }
   if (follows) scroller.toEnd();
 };
 
@@ -768,24 +816,24 @@ const watch = async response => {
     doing.remove();
     if (problem) tell("stopped");
   } else {
-    doing.textContent = problem.message;
-    doing.classList.add("wrong");
-    doing.setAttribute("role", "alert");
+    showFailure(problem.message, doing);
     if (!isSaid) all("#live .draft").forEach(one => one.remove());
   }
+  if (isSaid && turn.draft) forgetSent(turn.draft);
   turn = null;
   busy(false);
   if (isStored) listen();
   drawSide();
-  if (form.isWaiting) { form.isWaiting = false; say(); }
+  if (form.isWaiting) { wait(false); if (isSaid || !problem) say(); }
   return isSaid;
 };
 
 const send = async message => {
   open();
-  const isNew = location.pathname === `${base}/new`;
+  turn.draft = message.again ? "" : draftName();
+  const isFirst = isNew();
   // From now on a reload leads to the session, and to a question that waits there.
-  if (isNew) history.replaceState(null, "", main.dataset.page);
+  if (isFirst) history.replaceState(null, "", main.dataset.page);
   if (message.content || message.files?.length) {
     const body = draft("user"), text = document.createElement("p");
     text.className = "plain";
@@ -804,8 +852,8 @@ const send = async message => {
     method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify(message),
   }).catch(error => new Response(JSON.stringify({detail: error.message}), {status: 503}));
   const isSaid = await watch(response);
-  if (isNew && isSaid) { isChanged = true; await refresh(); }
-  if (isNew && !isSaid) history.replaceState(null, "", `${base}/new`);
+  if (isFirst && isSaid) { isChanged = true; await refresh(); }
+  if (isFirst && !isSaid) history.replaceState(null, "", `${base}/new`);
   return isSaid;
 };
 
@@ -816,21 +864,36 @@ const say = async () => {
   const {edited, chosen} = form;
   if (form.said !== content) form.id.value = crypto.getRandomValues(new Uint32Array(4)).join("-");
   form.said = content;
+  keepDraft();
+  $("#refused").textContent = "";
   const kept = attached.splice(0);
-  area.value = "";
-  leaveEdit();
+  area.value = leaveEdit();
   drawFiles();
   if (edited) $(`#transcript article[id="${edited}"]`)?.classList.add("gone");
   if (await send({content, files, id: form.id.value, edit: edited || "", model: chosen || ""})) { form.said = null; return; }
-  if (!area.value) area.value = content;
+  // Nothing is stored: what was sent stands before what was written since.
+  area.value = area.value ? `${content}\n\n${area.value}` : content;
   attached.unshift(...kept);
   drawFiles();
+  keepDraft();
+  keepFiles();
 };
 
 // ---- edit and answer again: both begin another branch
 
 const again = one => { if (!turn) send({again: one ? number(one) : "last"}); };
-const leaveEdit = () => { form.edited = ""; $("#editing").hidden = true; };
+// What was written before an edit is there again when that is over.
+const showEdit = (edited, earlier) => {
+  Object.assign(form, {edited, earlier});
+  $("#editing").hidden = false;
+  $("#editing span").textContent = `Editing #${edited}: what follows it stays on its own branch.`;
+};
+const leaveEdit = () => {
+  const {earlier = ""} = form;
+  Object.assign(form, {edited: "", earlier: ""});
+  $("#editing").hidden = true;
+  return earlier;
+};
 const edit = async one => {
   if (!one) return;
   const {message: {content}} = await stored(one);
@@ -843,18 +906,19 @@ const edit = async one => {
     else if (image) files.push({name: `image.${image[1]}`, data: image[2]});
     else if (typeof part.text === "string") words.push(part.text);
   }
-  form.edited = number(one);
+  showEdit(number(one), form.edited ? form.earlier : form.content.value);
   form.content.value = words.join("\n");
   attached.splice(0, attached.length, ...files);
   drawFiles();
-  $("#editing").hidden = false;
-  $("#editing span").textContent = `Editing #${form.edited}: what follows it stays on its own branch.`;
+  keepDraft();
+  keepFiles();
   form.content.focus();
 };
 
 // ---- attachments: by the button, by paste, by drop
 
 const MOST_ATTACHED = 11e6;
+const IMAGE = /\.(png|jpe?g|jpe|gif|webp)$/i;
 const attached = [];
 const base64 = bytes => {
   let text = "";
@@ -867,7 +931,7 @@ const drawFiles = () => {
   form.content.required = !attached.length;
   list.replaceChildren(...attached.map((file, place) => {
     const item = document.createElement("li"), button = document.createElement("button");
-    if (/\.(png|jpe?g|gif|webp)$/i.test(file.name)) {
+    if (IMAGE.test(file.name)) {
       const image = document.createElement("img");
       image.src = `data:image/${file.name.split(".").pop().toLowerCase().replace("jpg", "jpeg")};base64,${file.data}`;
       image.alt = "";
@@ -877,21 +941,33 @@ const drawFiles = () => {
     button.className = "plain";
     button.textContent = "×";
     button.setAttribute("aria-label", `Remove ${file.name}`);
-    button.addEventListener("click", () => { attached.splice(place, 1); drawFiles(); form.content.focus(); });
+    button.addEventListener("click", () => { attached.splice(place, 1); drawFiles(); keepFiles(); form.content.focus(); });
     item.append(file.name, button);
     return item;
   }));
 };
+// Why a file cannot be attached, in the server's words; "" if it can. Nobody learns of it only after sending.
+const refusal = (name, bytes) => {
+  const {text, image, files} = $("#choose").dataset;
+  const isImage = IMAGE.test(name), most = +(isImage ? image : text);
+  if (attached.length >= +files) return `a message has at most ${files} files`;
+  if (bytes.length > most) return `has more than ${most.toLocaleString("en")} bytes: too many to attach; let the agent read it`;
+  if (attached.reduce((sum, one) => sum + one.data.length, bytes.length * 4 / 3) > MOST_ATTACHED * 4 / 3) return "is too large together with the others";
+  try { if (!isImage) new TextDecoder("utf-8", {fatal: true}).decode(bytes); } catch { return "is neither text nor an image: attach a PNG, JPEG, GIF, WebP or UTF-8 file"; }
+  return "";
+};
 const attach = async files => {
-  for (const file of files) {
-    const data = base64(new Uint8Array(await file.arrayBuffer()));
-    if (attached.reduce((sum, one) => sum + one.data.length, data.length) > MOST_ATTACHED * 4 / 3) {
-      tell(`${file.name} is too large to attach`);
-      continue;
-    }
-    attached.push({name: file.name || "file.txt", data});
+  const refused = [];
+  for (const file of [...files]) {
+    const name = file.name || "file.txt";
+    // A folder that was dropped cannot be read; what is too large need not be.
+    const bytes = file.size > MOST_ATTACHED ? {length: file.size} : await file.arrayBuffer().then(found => new Uint8Array(found), () => null);
+    const reason = bytes ? refusal(name, bytes) : "cannot be read; a folder cannot be attached";
+    if (reason) refused.push(`${name} ${reason}`); else attached.push({name, data: base64(bytes)});
   }
+  $("#refused").textContent = refused.join("\n");
   drawFiles();
+  keepFiles();
   form.content.focus();
 };
 const attachments = () => {
@@ -964,6 +1040,8 @@ if (list) {
 
 addEventListener("submit", async event => {
   const form = event.target;
+  if (form.matches("[action$='/logout']")) Object.keys(localStorage).filter(isDraft).forEach(one => localStorage.removeItem(one));
+  if (form.matches("[action*='/do/delete/']")) forget(main.dataset.page);
   if (!form.matches(".ask")) return;
   event.preventDefault();
   const answer = await fetch(form.action, {
@@ -994,23 +1072,22 @@ if (main) {
   addEventListener("pagehide", () => { if (+main.dataset.n) localStorage.setItem(seen, main.dataset.n); });
 
   const wanted = location.hash.slice(1) || (+main.dataset.anchor ? main.dataset.anchor : "");
+  if (form) takeUp();
   const show = async () => {
     if (!(wanted && await goTo(wanted))) scroller.toEnd();
     scroller.soon();
     if (+main.dataset.n) listen();
     // A turn that was begun before the page was loaded is followed from where it is.
-    if (!("busy" in $("#live").dataset) || !form) return;
-    const running = await fetch(main.dataset.turn);
-    if (running.status !== 200) return;
-    open();
-    watch(running);
+    if (!form) return;
+    const running = "busy" in $("#live").dataset && await fetch(main.dataset.turn);
+    if (running?.status === 200) { open(); watch(running); } else if (form.isWaiting) { wait(false); say(); }
   };
   show();
 
   if (form) {
     form.addEventListener("submit", event => {
       event.preventDefault();
-      if (turn) { form.isWaiting = true; tell("sent when the answer is complete"); } else say();
+      if (turn) wait(true); else say();
     });
     form.content.addEventListener("keydown", event => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
@@ -1018,7 +1095,15 @@ if (main) {
     main.addEventListener("submit", event => {
       if (event.target.id === "again") { event.preventDefault(); again(null); }
     });
-    $("#editing button").addEventListener("click", () => { leaveEdit(); form.content.value = ""; attached.length = 0; drawFiles(); });
+    $("#editing button").addEventListener("click", () => {
+      form.content.value = leaveEdit();
+      attached.length = 0;
+      drawFiles();
+      keepDraft();
+      keepFiles();
+    });
+    $("#waiting button").addEventListener("click", () => { wait(false); form.content.focus(); });
+    form.content.addEventListener("input", keepDraft);
     $("#stop").addEventListener("click", stop);
     all("[data-choice]").forEach(choice);
     attachments();
