@@ -117,7 +117,7 @@ def test_a_log_whose_creation_was_cut_short_is_not_in_the_copy(root: Path, nacre
         ("store/inside", 2, "is inside the store"),
         ("store", 2, "is inside the store"),
         ("there", 1, "exists already"),
-        ("partial", 1, "partial.partial exists already"),
+        ("partial", 1, "partial.partial is left of a copy that was interrupted"),
         ("none/copy", 3, "there is no folder"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from starlette.routing import Route
 
 from nacre.agent.ports import Context, Emit, Reply, Text
+from nacre.app.fair import CALLER
 from nacre.app.manners import Guests, account_of
 from nacre.app.tokens import Role
 from nacre.config import Settings
@@ -91,6 +92,28 @@ def test_a_session_of_a_token_is_a_guests_unless_it_is_or_was_an_owners(echo: Si
     is_guest = Guests(Settings({}, {}), is_owners=tokens.is_owners)
     keys = ("api:bob:x::", "api:gone:x::", "api:desk@ann:::", "api:@ann:::", "api:desk:x::", "api::x::", "api::::ann")
     assert [is_guest(key) for key in keys] == [True, True, True, True, False, False, False]
+
+
+class Knowing(Echo):
+    """A model that knows for whom it answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callers: list[str] = []
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        self.callers.append(CALLER.get())
+        return await super().complete(context, emit=emit)
+
+
+@pytest.mark.parametrize("fields", [{}, {"session_id": "desk"}], ids=["without a session", "in a session"])
+def test_what_is_limited_for_each_caller_knows_for_whom_it_is(server: Serve, fields: dict[str, str]) -> None:
+    model = Knowing()
+    site = server(provider=model, settings={"serve": {"users_are_guests": True}})
+    with guest(site) as bob:
+        for client, more in ((site.client, {}), (bob, {}), (bob, {"user": "ann"}), (site.client, {"user": "ann"})):
+            assert say(client, "hello", **fields, **more).status_code == 200
+    assert model.callers == ["", "bob", "bob", "@ann"]
 
 
 def test_a_guest_has_a_session_of_their_own(echo: Site) -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Emit, Event, Notice, Provider, Reply, Text, Usage
 from nacre.agent.terms import Form, Terms, terms_of
 from nacre.app import form_check
+from nacre.app.fair import Fair
 from nacre.entries import Message
 from nacre.errors import ConfigError, InvalidAnswer, InvalidArgument, ProviderError, install_command
 from nacre.history.text import text_of
@@ -24,7 +25,7 @@ ATTEMPTS = 3
 _PATIENCE = 60.0
 """Seconds that one check may take on a machine that has much else to do; its CPU time has a limit of its own."""
 _AT_ONCE = 4
-"""How many checks run side by side; others wait."""
+"""How many checks run side by side; others wait, and callers take turns."""
 _SCRIPT = Path(form_check.__file__)
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL | re.IGNORECASE)
 _HOW = (
@@ -147,7 +148,7 @@ def _added(before: Usage, more: Usage | None) -> Usage:
 async def _check(given: dict[str, Any]) -> dict[str, str]:
     """Run the check in a process of its own, which is ended if it takes too long."""
     command = [sys.executable, "-I", str(_SCRIPT)]
-    async with _turn():
+    async with _limit().place():
         with anyio.move_on_after(_PATIENCE):
             # Without memory the process could not end for wanting to say where in its Rust code that was.
             env = {**os.environ, "RUST_BACKTRACE": "0"}
@@ -161,13 +162,13 @@ async def _check(given: dict[str, Any]) -> dict[str, str]:
     return {"wrong": "schema", "why": "a check takes too long, or too much memory; use a simpler schema"}
 
 
-_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("checks of forms")
+_LIMIT: RunVar[Fair] = RunVar("checks of forms")
 
 
-def _turn() -> anyio.CapacityLimiter:
+def _limit() -> Fair:
     """What a check waits at in this event loop."""
     try:
-        return _LIMITER.get()
+        return _LIMIT.get()
     except LookupError:
-        _LIMITER.set(limiter := anyio.CapacityLimiter(_AT_ONCE))
-        return limiter
+        _LIMIT.set(limit := Fair(_AT_ONCE))
+        return limit

@@ -77,9 +77,12 @@ def _check(root: str, goal: str) -> None:
     inside, outside = os.path.realpath(goal), os.path.realpath(root)
     if os.path.commonpath((inside, outside)) == outside:
         raise Failure("usage", f"{goal} is inside the store", hint="choose a folder elsewhere, best on another disk")
-    for path in (goal, goal + _PARTIAL):
-        if os.path.lexists(path):
-            raise Failure("conflict", f"{path} exists already", hint="a copy is made into a new folder")
+    if os.path.lexists(goal):
+        raise Failure("conflict", f"{goal} exists already", hint="a copy is made into a new folder")
+    if os.path.lexists(partial := goal + _PARTIAL):
+        raise Failure(
+            "conflict", f"{partial} is left of a copy that was interrupted", hint=f"remove it: rm -r {partial}"
+        )
     if not os.path.isdir(os.path.dirname(goal)):
         raise Failure("not_found", f"there is no folder {os.path.dirname(goal)}", hint="create it first")
 

@@ -21,6 +21,7 @@ from starlette.types import Scope
 
 from nacre.agent.ports import Emit
 from nacre.app import App
+from nacre.app.fair import CALLER
 from nacre.app.gateway import BROKEN, SILENT
 from nacre.app.manners import API
 from nacre.app.tokens import Role, Token
@@ -142,6 +143,7 @@ def session_for(request: Request, *, session: str = "", user: str = "") -> tuple
     who, app = caller(request), _whole(request)
     if user and not who.is_guest and request.app.state.settings().flag("serve.users_are_guests"):
         who = who.as_user(user, app.name)
+        CALLER.set(who.account)
         key = who.key(session=session)
     else:
         # A session and a user of the same name are two.

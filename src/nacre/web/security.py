@@ -20,6 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nacre.app.fair import CALLER
 from nacre.app.tokens import Tokens
 from nacre.errors import ConfigError
 from nacre.web.access import Caller, caller_of, fault_for
@@ -206,7 +207,8 @@ class Gate:
                 "too_large", f"the maximum size of a request is {_most(scope)} bytes", headers={"connection": "close"}
             )
         if not _is_public(scope) or (scope["path"] in TELLS_MORE and self._is_introduced(headers)):
-            scope["state"]["caller"] = self._caller(scope, headers)
+            scope["state"]["caller"] = found = self._caller(scope, headers)
+            CALLER.set(found.account)
 
     async def _run(self, scope: Scope, receive: Receive, send: _Sending) -> None:
         """Have a request answered; it is cut off when the token that was shown for it is revoked."""
