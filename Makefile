@@ -129,9 +129,4 @@ tools: proxies
 
 # nginx and Caddy are unpacked and not installed: their packages would start them.
 proxies: .venv
-	@for tool in nginx caddy; do \
-	  test -n "$$(command -v $$tool || ls .venv/proxies/usr/*bin/$$tool 2>/dev/null)" && continue; \
-	  mkdir -p .venv/proxies && echo "unpacking $$tool"; \
-	  (cd .venv/proxies && { apt-get download $$tool || { apt-get update && apt-get download $$tool; }; } && dpkg -x $${tool}_*.deb .) \
-	    >/dev/null 2>&1 || echo "not found and not unpacked: $$tool; the tests that need it are skipped"; \
-	done
+	@sh tests/operations/unpack.sh .venv/proxies

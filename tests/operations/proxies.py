@@ -17,15 +17,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HOST = "nacre.example"
 PATIENT = 30.0
+_ATTEMPTS = 5
 _UNPACKED = ROOT / ".venv" / "proxies"
 
 
-def program(name: str) -> str:
-    """Where a proxy is: installed, or unpacked by `make tools`."""
-    found = shutil.which(name) or next(map(str, _UNPACKED.glob(f"usr/*bin/{name}")), "")
-    if not found:
-        pytest.skip(f"{name} is not there: make tools")
-    return found
+def program(name: str, *question: str) -> list[str]:
+    """The command of a proxy that runs: installed, or unpacked by `make tools` with the libraries that it needs."""
+    libraries = ":".join(sorted({str(path.parent) for path in _UNPACKED.rglob("*.so.*")}))
+    beside = map(str, _UNPACKED.glob(f"usr/*bin/{name}"))
+    for found in (shutil.which(name), shutil.which(name, path="/usr/sbin"), *beside):
+        if found is not None:
+            is_ours = found.startswith(str(_UNPACKED))
+            command = ["env", f"LD_LIBRARY_PATH={libraries}", found] if is_ours and libraries else [found]
+            if subprocess.run([*command, *question], capture_output=True, check=False).returncode == 0:
+                return command
+    pytest.skip(f"{name} is not there, or does not run: make tools")
 
 
 def block(language: str) -> str:
@@ -58,11 +64,10 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-@contextmanager
-def nginx(room: Path, daemon: int) -> Iterator[int]:
-    """The port of nginx before a daemon."""
+def nginx(room: Path, daemon: int, port: int) -> list[str]:
+    """The command that starts nginx before a daemon."""
+    command = program("nginx", "-v")
     certificate_, key = certificate(room)
-    port = free_port()
     site = replaced(
         block("nginx"),
         **{
@@ -77,15 +82,13 @@ def nginx(room: Path, daemon: int) -> Iterator[int]:
     head = f"daemon off;\nmaster_process off;\npid {room}/nginx.pid;\nerror_log {room}/nginx.log;\n"
     whole = f"{head}events {{}}\nhttp {{\naccess_log {room}/access.log;\n{temporary}\n{site}\n}}\n"
     (room / "nginx.conf").write_text(whole)
-    with _running([program("nginx"), "-e", f"{room}/nginx.log", "-c", f"{room}/nginx.conf"], room, port):
-        yield port
+    return [*command, "-c", f"{room}/nginx.conf"]
 
 
-@contextmanager
-def caddy(room: Path, daemon: int) -> Iterator[int]:
-    """The port of Caddy before a daemon; it has no authority here to get a certificate from."""
+def caddy(room: Path, daemon: int, port: int) -> list[str]:
+    """The command that starts Caddy before a daemon; it has no authority here to get a certificate from."""
+    command = program("caddy", "version")
     certificate_, key = certificate(room)
-    port = free_port()
     site = replaced(
         block("caddy"),
         **{
@@ -95,37 +98,47 @@ def caddy(room: Path, daemon: int) -> Iterator[int]:
     )
     file = room / "Caddyfile"
     file.write_text(f"{{\nadmin off\nauto_https disable_redirects\nstorage file_system {room}/caddy\n}}\n{site}")
-    with _running([program("caddy"), "run", "--adapter", "caddyfile", "--config", str(file)], room, port):
-        yield port
+    return [*command, "run", "--adapter", "caddyfile", "--config", str(file)]
 
 
 PROXIES = {"nginx": nginx, "caddy": caddy}
 
 
 @contextmanager
-def _running(command: list[str], room: Path, port: int) -> Iterator[None]:
-    with (room / "proxy.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={"HOME": str(room), "PATH": "/usr/bin:/bin"}, cwd=room
-        )
-    try:
-        _wait(process, room, port)
-        yield
-    finally:
-        process.terminate()
-        process.wait(PATIENT)
+def started(name: str, room: Path, daemon: int) -> Iterator[int]:
+    """The port of a proxy before a daemon; another one is tried if somebody else took it meanwhile."""
+    for _ in range(_ATTEMPTS):
+        port = free_port()
+        command = PROXIES[name](room, daemon, port)
+        with (room / "proxy.log").open("wb") as log:
+            environment = {"HOME": str(room), "PATH": "/usr/bin:/bin"}
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=room)
+        try:
+            if _accepts(process, port):
+                yield port
+                return
+        finally:
+            process.terminate()
+            process.wait(PATIENT)
+        if "in use" not in (said := _logs(room)):
+            pytest.fail(f"{name} does not start: {said}")
+    pytest.fail(f"{name} found every port taken, {_ATTEMPTS} times")
 
 
-def _wait(process: subprocess.Popen[bytes], room: Path, port: int) -> None:
-    """Wait until a proxy accepts connections."""
+def _accepts(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until a proxy accepts connections; False if it ends, or does not."""
     until = time.monotonic() + PATIENT
-    while True:
-        assert process.poll() is None, (room / "proxy.log").read_text() + (room / "nginx.log").read_text()
+    while process.poll() is None and time.monotonic() < until:
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=1):
-                return
+                return process.poll() is None
         except OSError:
-            assert time.monotonic() < until, (room / "proxy.log").read_text()
+            continue
+    return False
+
+
+def _logs(room: Path) -> str:
+    return "".join(path.read_text() for path in sorted(room.glob("*.log")))
 
 
 def unchecked() -> ssl.SSLContext:

@@ -13,7 +13,7 @@ import pytest
 
 import nacre
 from tests.cli.daemons import TOKEN, Daemon, Models, configure, daemon
-from tests.operations.proxies import HOST, PROXIES, unchecked
+from tests.operations.proxies import HOST, PROXIES, started, unchecked
 from tests.web.conftest import events
 
 
@@ -39,7 +39,7 @@ def site(request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytes
     configure(tmp_path, f'[memory]\nenabled = false\n[ollama]\nhost = "{models.host("main")}"\n')
     with daemon(tmp_path, "--prefix", "/nacre", "--name", HOST) as served:
         port = urlsplit(served.url).port or 0
-        with PROXIES[request.param](tmp_path, port) as front:
+        with started(request.param, tmp_path, port) as front:
             url = f"https://127.0.0.1:{front}"
             headers = {"host": f"{HOST}:{front}", "accept-encoding": "gzip"}
             more = {"sni_hostname": HOST}
