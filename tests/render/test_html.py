@@ -82,6 +82,10 @@ def test_markdown_becomes_html(text: str, expected: str) -> None:
     assert html(text) == expected
 
 
+def test_a_formula_of_several_lines_is_set_apart() -> None:
+    assert html("$$\na_1 < b\n$$") == '<pre tabindex="0"><code>$$\na_1 &lt; b\n$$</code></pre>'
+
+
 def test_that_an_answer_was_stopped_stands_outside_of_its_code() -> None:
     drawn = html("So:\n\n```\nx = 1\n\n[stopped by the user]")
     assert drawn == '<p>So:</p><pre tabindex="0"><code>x = 1</code></pre><p>[stopped by the user]</p>'

@@ -75,7 +75,10 @@ def _block(block: Block) -> Iterator[str]:
             tag = f"h{min(level + 2, 6)}"
             yield f"<{tag}>{_spans(spans(text))}</{tag}>"
         case Paragraph(text):
-            yield f"<p>{_spans(spans(text))}</p>"
+            found = spans(text)
+            # A formula of several lines is code by itself.
+            is_formula = len(found) == 1 and found[0].style == CODE and "\n" in found[0].text
+            yield f'<pre tabindex="0"><code>{escaped(text)}</code></pre>' if is_formula else f"<p>{_spans(found)}</p>"
         case Code(language, text):
             label = f' data-language="{escaped(language)}"' if language else ""
             # What scrolls can be reached by keys.

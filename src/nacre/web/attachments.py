@@ -22,6 +22,8 @@ from nacre.web.calls import cut
 from nacre.web.problems import Fault
 
 _LONGEST_LINE = 160
+_HIGHEST = 448
+"""Pixels; the style sheet says the same of pictures whose size is not known."""
 _ENOUGH = 256 * 1024
 _SIGNS = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
@@ -179,4 +181,6 @@ def _extent(data: bytes) -> str:
         wide, high = int.from_bytes(frame["wide"]), int.from_bytes(frame["high"])
     elif data[12:16] == b"VP8X":
         wide, high = (1 + int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
-    return f' width="{wide}" height="{high}"' if wide and high else ""
+    # As high as it is shown at most, so that nothing moves when it comes.
+    shown = min(high, _HIGHEST)
+    return f' width="{max(round(wide * shown / high), 1)}" height="{shown}"' if wide and high else ""

@@ -232,17 +232,11 @@ def _hidden(name: str, value: object) -> str:
 
 
 def _notice(shown: Transcript) -> str:
-    """Says that this is not where the session goes on."""
-    if shown.tip:
-        return f'<aside class="bar" aria-label="Branch"><p>{_other_branch(shown)}</p></aside>'
-    if _other(shown):
-        newest = f'<a href="{escaped(links.to("s", shown.key))}">Newest</a>'
-        return f'<aside class="bar"><p>An older session with this key. {newest}</p></aside>'
-    return ""
-
-
-def _other_branch(shown: Transcript) -> str:
-    return f'This is not the current branch. <a href="{escaped(links.to("s", shown.key))}">Current branch</a>'
+    """Says that this is not the newest session with its key."""
+    if not _other(shown):
+        return ""
+    newest = f'<a href="{escaped(links.to("s", shown.key))}">Newest</a>'
+    return f'<aside class="bar"><p>An older session with this key. {newest}</p></aside>'
 
 
 def _covered(shown: Transcript) -> str:
@@ -314,9 +308,12 @@ def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) ->
 
 def _closed(shown: Transcript) -> str:
     """What is said where nothing can be written; on another branch, with the way to go on from it."""
-    if shown.tip and not (shown.is_archived or _is_fixed(shown)):
+    if shown.tip:
+        current = f'<a href="{escaped(links.to("s", shown.key, g=_other(shown)))}">Current branch</a>'
         form = _form(shown.key, "rewind", "Continue from this branch", _hidden("to", shown.tip), kind="primary")
-        return f'<footer class="writing other"><p>{_other_branch(shown)}</p>{form}</footer>'
+        may_continue = not (shown.is_archived or _is_fixed(shown))
+        words = f"<p>This is not the current branch. {current}</p>{form if may_continue else ''}"
+        return f'<footer class="writing other">{words}</footer>'
     if is_internal(shown.key):
         words = "This session belongs to nacre: it can be read here, but not changed."
     elif shown.is_archived and not _other(shown):

@@ -279,6 +279,14 @@ def test_a_question_mark_is_typed_into_the_field_of_a_new_session(tmp_path: Path
         page.context.close()
 
 
+def test_the_keys_are_read_from_their_beginning_on_a_small_screen(tmp_path: Path, visit: Visit) -> None:
+    with served(tmp_path / "store") as url:
+        page = visit(url, "/", width=360, height=600)
+        page.keyboard.press("?")
+        assert page.evaluate("[help.open, help.scrollTop]") == [True, 0]
+        page.context.close()
+
+
 # ---- a turn that fails
 
 
@@ -462,6 +470,28 @@ def test_what_the_server_refuses_is_kept_in_the_field(tmp_path: Path, visit: Vis
         page.wait_for_selector("#live [role=alert] >> text=no room")
         assert page.input_value("#say textarea") == "look"
         assert page.locator("#files li").count() == 1
+        page.context.close()
+
+
+def picture(width: int, height: int) -> Any:
+    url = f"data:image/png;base64,{base64.b64encode(png(width, height)).decode()}"
+    return nacre.Message(role="user", content=[{"type": "image_url", "image_url": {"url": url}}])
+
+
+def test_a_page_with_pictures_opens_at_its_end_and_stays_there(tmp_path: Path, visit: Visit) -> None:
+    root = tmp_path / "store"
+    with nacre.open(str(root)) as sessions:
+        sessions.add_messages("web:k", [picture(300, 200), picture(2000, 500), picture(200, 900), said("user", "end")])
+    with served(root) as url:
+        page = visit(url, "/s/web:k")
+        page.evaluate("document.querySelectorAll('img').forEach(one => { one.loading = 'eager'; })")
+        until(page, "[...document.querySelectorAll('img')].every(one => one.complete && one.naturalWidth)")
+        assert page.evaluate("document.documentElement.scrollHeight - scrollY - innerHeight") < 8
+        shapes = "[...document.querySelectorAll('img')].map(one => one.clientWidth / one.clientHeight)"
+        assert [round(shape, 1) for shape in page.evaluate(shapes)] == [1.5, 4.0, 0.2]
+        page.set_input_files("#choose", [file(f"{at}-{'long' * 20}.txt", b"") for at in range(2)])
+        page.wait_for_selector("#files li >> nth=1")
+        until(page, "document.documentElement.scrollHeight - scrollY - innerHeight < 8")
         page.context.close()
 
 

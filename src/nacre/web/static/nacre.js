@@ -46,7 +46,13 @@ const acts = {
     html.dataset.side = html.dataset.side === "closed" ? "open" : "closed";
     keep("side", html.dataset.side);
   },
-  help() { const help = $("#help"); if (help.open) help.close(); else help.showModal(); },
+  help() {
+    const help = $("#help");
+    if (help.open) { help.close(); return; }
+    help.showModal();
+    // Its button is at the end, and gets the focus; one reads from the beginning.
+    help.scrollTop = 0;
+  },
 };
 all("[data-act]").forEach(button => { button.hidden = false; });
 addEventListener("click", ({target}) => acts[target.closest?.("[data-act]")?.dataset.act]?.());
@@ -1010,6 +1016,9 @@ const choice = button => {
     close.type = "button";
     close.addEventListener("click", () => dialog.close());
     dialog.replaceChildren(heading, answer.ok ? parsed(await answer.text()) : await why(answer), close);
+    const chosen = all("[name=model]", dialog);
+    if (form.chosen !== undefined && !+main.dataset.n) chosen.forEach(one => one.setAttribute("aria-pressed", one.value === form.chosen));
+    (chosen.find(one => one.ariaPressed === "true") || close).focus();
     dialog.addEventListener("submit", submitted => {
       if (+main.dataset.n) return;
       submitted.preventDefault();
@@ -1106,6 +1115,8 @@ if (main) {
     form.content.addEventListener("input", keepDraft);
     $("#stop").addEventListener("click", stop);
     all("[data-choice]").forEach(choice);
+    // Whoever reads the end still sees it when the field grows.
+    new ResizeObserver(() => { if (scroller.isFollowing && scroller.isAtEnd) scroller.toEnd(); }).observe(form);
     attachments();
   }
   steps();
