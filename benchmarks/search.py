@@ -29,9 +29,9 @@ _HAN = "山水火木金土日月星云"
 
 _TABLES = """
 CREATE VIRTUAL TABLE words USING fts5 (
-    body, content='message', content_rowid='id', tokenize='porter unicode61 remove_diacritics 2');
+    body, content='', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE grams USING fts5 (
-    body, content='message', content_rowid='id', tokenize='trigram', detail=none);
+    body, content='', tokenize='trigram', detail=none, columnsize=0);
 INSERT INTO words (words, rank) VALUES ('hashsize', 8388608);
 INSERT INTO grams (grams, rank) VALUES ('hashsize', 8388608);
 """
@@ -93,7 +93,7 @@ def searching(scene: Scene) -> Iterator[Row]:
     yield _queries(index, bare, asked, count, scene)
     yield from _pairs(index, count, scene)
     size = sum(file.stat().st_size for file in database.parent.iterdir())
-    text = bare.execute("SELECT sum(length(CAST(body AS BLOB))) FROM message").fetchone()[0]
+    text = sum(len(body.encode()) for body in _bodies(store))
     yield plain(
         f"index of {count:,} messages: size against the text in it",
         shown(size / text),

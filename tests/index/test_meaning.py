@@ -14,6 +14,7 @@ import pytest
 
 from nacre import ConfigError, Sessions
 from nacre.index import Index
+from nacre.index.database import Database
 from nacre.index.meaning import nearest, save, take
 from nacre.index.minilm import is_installed
 from tests.index.concepts import Concepts
@@ -135,18 +136,22 @@ def test_only_the_newest_have_a_vector(index: Index, sessions: Sessions, cache: 
     for number in range(6):
         sessions.add_message("d", "user", f"dog {number}")
     index.search("dog")
-    connection = sqlite3.connect(next(cache.rglob("index.sqlite")), isolation_level=None)
-    rows = take(connection, 4)
-    assert save(connection, rows, model.embed([text for _, text in rows]), most=4) == 0
+    database = Database(str(next(cache.glob("index-*"))))
+
+    def make(connection: sqlite3.Connection) -> int:
+        rows = take(connection, 4)
+        return save(connection, rows, model.embed([text for _, text in rows]), most=4)
+
+    assert database.run(make) == 0
     sessions.add_message("d", "user", "the newest dog")
     index.search("dog")
-    rows = take(connection, 4)
-    assert save(connection, rows, model.embed([text for _, text in rows]), most=4) == 0
-    near = [message for message, _ in nearest(connection, model.embed(["dog"])[0])]
-    bodies = {body for (body,) in connection.execute("SELECT body FROM message JOIN vector USING (id)")}
-    connection.close()
+    assert database.run(make) == 0
+    near = database.run(lambda connection: nearest(connection, model.embed(["dog"])[0]))
+    bodies = "SELECT body FROM message JOIN vector USING (id)"
+    kept = {body for (body,) in database.run(lambda connection: connection.execute(bodies).fetchall())}
+    database.close()
     assert len(near) == 4
-    assert bodies == {"the newest dog", "dog 5", "dog 4", "dog 3"}
+    assert kept == {"the newest dog", "dog 5", "dog 4", "dog 3"}
 
 
 def test_vectors_are_shared_and_made_anew_with_the_index(
@@ -168,6 +173,7 @@ def test_who_is_killed_while_vectors_are_made_loses_none(index: Index, root: Pat
     script = """
 import os, signal, sys
 from nacre.index import Index
+from nacre.index.database import Database
 from tests.index.concepts import Concepts
 model = Concepts()
 index = Index(sys.argv[1], cache=sys.argv[2], embedder=lambda: model)

@@ -32,6 +32,7 @@ from nacre.index.tables import (
     rollback,
     save_progress,
     scrub,
+    shrink,
     transaction,
 )
 from nacre.log.marks import Marks, Position, Taken
@@ -342,6 +343,7 @@ class _Pass:
         except BaseException:
             rollback(self._connection)
             raise
+        shrink(self._connection)
 
     def _read(self, log: int, path: str) -> None:
         """Take in one log; one that cannot be read is left out, and said so."""

@@ -16,6 +16,7 @@ from typing import TypeVar
 from nacre.errors import StoreError, describe_error
 from nacre.index.location import FILE, VERSION, is_own
 from nacre.index.matching import holds
+from nacre.index.packing import unpack, unpack_head
 from nacre.index.text import grams_of, words_of
 
 logger = logging.getLogger(__name__)
@@ -66,8 +67,8 @@ CREATE TABLE progress (
     mtime INTEGER NOT NULL, uid TEXT NOT NULL, offset INTEGER NOT NULL, n INTEGER NOT NULL, crc TEXT NOT NULL,
     cold INTEGER NOT NULL, calls TEXT NOT NULL);
 CREATE TABLE message (
-    id INTEGER PRIMARY KEY, log INTEGER NOT NULL, n INTEGER NOT NULL, ts TEXT NOT NULL, role TEXT NOT NULL,
-    tool TEXT NOT NULL, body TEXT NOT NULL, shared INTEGER NOT NULL);
+    id INTEGER PRIMARY KEY, log INTEGER NOT NULL, n INTEGER NOT NULL, ts INTEGER NOT NULL, role TEXT NOT NULL,
+    tool TEXT NOT NULL, body NOT NULL, shared INTEGER NOT NULL);
 CREATE TABLE vector (id INTEGER PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE waiting (id INTEGER PRIMARY KEY);
 CREATE TRIGGER message_out AFTER DELETE ON message BEGIN
@@ -78,9 +79,9 @@ CREATE INDEX message_log ON message (log);
 CREATE INDEX message_shared ON message (shared, n) WHERE shared > 0;
 CREATE INDEX message_ts ON message (ts);
 CREATE VIRTUAL TABLE words USING fts5 (
-    body, content='message', content_rowid='id', tokenize='porter unicode61 remove_diacritics 2');
+    body, content='', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE grams USING fts5 (
-    body, content='message', content_rowid='id', tokenize='trigram', detail=none, columnsize=0);
+    body, content='', tokenize='trigram', detail=none, columnsize=0);
 CREATE VIRTUAL TABLE stems USING fts5vocab (words, row);
 CREATE VIRTUAL TABLE terms USING fts5vocab (grams, row);
 PRAGMA user_version = {VERSION};
@@ -234,9 +235,10 @@ def in_memory() -> sqlite3.Connection:
 def _connected(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_PATIENCE / 1000, isolation_level=None, check_same_thread=False)
     try:
+        connection.create_function("unpack_head", 2, unpack_head, deterministic=True)
         for function in (words_of, grams_of):
-            connection.create_function(function.__name__, 1, function, deterministic=True)
-        connection.create_function("holds", 2, holds, deterministic=True)
+            connection.create_function(function.__name__, 1, _of_packed(function), deterministic=True)
+        connection.create_function("holds", 2, lambda kept, wanted: holds(unpack(kept), wanted), deterministic=True)
         connection.create_function("casefold", 1, str.casefold, deterministic=True)
         _prepare(connection)
     except BaseException:
@@ -245,12 +247,17 @@ def _connected(path: str) -> sqlite3.Connection:
     return connection
 
 
+def _of_packed(function: Callable[[str], str]) -> Callable[[str | bytes], str]:
+    return lambda kept: function(unpack(kept))
+
+
 def _prepare(connection: sqlite3.Connection) -> None:
     """Set a connection up, and make the tables where there are none."""
     for pragma in ("synchronous = NORMAL", "cache_size = -32768", "temp_store = MEMORY", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}")
     version = _version(connection)
     if version == 0 and not _has_tables(connection):
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         _make_tables(connection)
     elif version != VERSION:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from nacre.entries import Message, Record, is_time, timestamp
+from nacre.entries import Message, Record
 from nacre.index.listing import check, let_go
+from nacre.index.packing import pack_time
 from nacre.index.text import body_of
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
@@ -46,7 +47,7 @@ class Found(NamedTuple):
     """A message on its way into the index; `origin` is the uid of the session in whose log a fork has it from."""
 
     n: int
-    ts: str
+    ts: int
     role: str
     tool: str
     body: str
@@ -194,8 +195,7 @@ class Intake:
         check((record.n,))
         if record.blobs is not None:
             message = self._past.whole(record).m or message
-        ts = record.ts if is_time(record.ts) else timestamp(0)
-        return Found(record.n, ts, message.role, self._tools(message), body_of(message))
+        return Found(record.n, pack_time(record.ts), message.role, self._tools(message), body_of(message))
 
     def _tools(self, message: Message) -> str:
         """The tools that a message calls or that it is the result of, each on a line of its own."""

@@ -26,12 +26,12 @@ _STEP = 16_384
 _LARGEST = 127
 
 _WAITING = f"""
-SELECT waiting.id, substr(body, 1, {_LONGEST}), internal FROM waiting
+SELECT waiting.id, unpack_head(body, {_LONGEST}), internal FROM waiting
 JOIN message ON message.id = waiting.id JOIN log ON log.id = message.log ORDER BY waiting.id DESC LIMIT ?
 """  # noqa: S608 - our own names
 # A message may have been erased, and another have come under its number, while the vector was made.
 _SAVE = f"""
-INSERT OR REPLACE INTO vector SELECT id, ? FROM message WHERE id = ? AND substr(body, 1, {_LONGEST}) = ?
+INSERT OR REPLACE INTO vector SELECT id, ? FROM message WHERE id = ? AND unpack_head(body, {_LONGEST}) = ?
 """  # noqa: S608 - the same
 _OLDEST = (
     "DELETE FROM vector WHERE id IN (SELECT id FROM vector ORDER BY id LIMIT max(0, (SELECT count(*) FROM vector) - ?))"

@@ -6,7 +6,6 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from sqlite3 import Connection
@@ -17,6 +16,7 @@ from nacre.errors import StoreError
 from nacre.index.database import in_memory, is_away
 from nacre.index.matching import described, trigrams
 from nacre.index.meaning import FAR, nearest
+from nacre.index.packing import pack_time, unpack_head, unpack_time
 from nacre.index.query import Query, Term
 from nacre.index.snippet import snippet
 from nacre.index.text import folded
@@ -40,10 +40,7 @@ _MOST_FOUND = 1 << 32
 _LAST = "\U0010ffff"
 # What comes behind the ":" of an internal key is ";".
 _END = f"{INTERNAL[:-1]};"
-_SHOW = f"""
-SELECT key, n, ts, message.role, substr(body, 1, {_MOST_SHOWN}) FROM message JOIN log ON log.id = message.log
-WHERE message.id = ?
-"""  # noqa: S608 - our own names
+_SHOW = "SELECT key, n, ts, message.role, body FROM message JOIN log ON log.id = message.log WHERE message.id = ?"
 
 
 def hits(connection: Connection, query: Query, *, limit: int, vector: Floats | None = None) -> list[Hit]:
@@ -84,8 +81,9 @@ def _found(connection: Connection, query: Query, limit: int, vector: Floats | No
 
 
 def _hit(connection: Connection, message: int, terms: Sequence[Term]) -> Hit:
-    key, n, ts, role, body = connection.execute(_SHOW, (message,)).fetchone()
-    return Hit(key=key, n=n, ts=datetime.fromisoformat(ts), role=role, snippet=snippet(body, terms))
+    key, n, ts, role, kept = connection.execute(_SHOW, (message,)).fetchone()
+    body = unpack_head(kept, _MOST_SHOWN)
+    return Hit(key=key, n=n, ts=unpack_time(ts), role=role, snippet=snippet(body, terms))
 
 
 def _rarest_first(connection: Connection, query: Query) -> list[Term]:
@@ -373,9 +371,9 @@ class _Search:
         if query.skip is not None:
             self._add("NOT (message.n >= ? AND message.log IN (SELECT id FROM log WHERE key = ?))", *query.skip[::-1])
         if query.since:
-            self._add("message.ts >= ?", query.since)
+            self._add("message.ts >= ?", pack_time(query.since))
         if query.until:
-            self._add("message.ts <= ?", query.until)
+            self._add("message.ts <= ?", pack_time(query.until))
 
     def _once(self, logs: str) -> None:
         """Leave out what a fork shares with a session that is searched too: it is found where it was written."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from nacre.index.database import ERASES_WORDS
 from nacre.index.intake import Found, Progress
+from nacre.index.packing import pack
 from nacre.index.text import grams_of, words_of
 
 SPOKEN = ("user", "assistant")
 """The roles whose messages get a vector; what tools and systems say has none."""
 _CHUNK = 2 * 1024 * 1024
+# A file with a larger share of empty pages is made smaller.
+_MOST_EMPTY = 1 / 32
 # Writing the tables anew takes the words of erased messages out of the file; in a large index it takes too long.
 _MOST_REWRITTEN = 20_000
 _FIELDS = ", ".join(Progress._fields)
@@ -25,7 +28,8 @@ class Chunk:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._rows: list[tuple[int, int, int, str, str, str, str, int]] = []
+        self._rows: list[tuple[int, int, int, int, str, str, str | bytes, int]] = []
+        self._bodies: list[tuple[int, str]] = []
         self._size = 0
         self._next = 0
 
@@ -37,19 +41,22 @@ class Chunk:
         if not self._next:
             self._next = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0]
         shared = origin_of(self._connection, found.origin) if found.origin else 0
-        self._rows.append((self._next + len(self._rows), log, *found[:5], shared))
+        number = self._next + len(self._rows)
+        self._rows.append((number, log, *found[:4], pack(found.body), shared))
+        self._bodies.append((number, found.body))
         self._size += len(found.body)
 
     def write(self) -> None:
         """Put what was added into the tables."""
         run = self._connection.executemany
         run("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._rows)
-        run("INSERT INTO words (rowid, body) VALUES (?, ?)", ((row[0], words_of(row[6])) for row in self._rows))
-        run("INSERT INTO grams (rowid, body) VALUES (?, ?)", ((row[0], grams_of(row[6])) for row in self._rows))
+        for table, layout in (("words", words_of), ("grams", grams_of)):
+            insert = f"INSERT INTO {table} (rowid, body) VALUES (?, ?)"  # noqa: S608 - our own names
+            run(insert, ((number, layout(body)) for number, body in self._bodies))
         if wants_vectors(self._connection):
             spoken = ((row[0],) for row in self._rows if row[4] in SPOKEN)
             run("INSERT OR REPLACE INTO waiting VALUES (?)", spoken)
-        self._rows, self._size, self._next = [], 0, 0
+        self._rows, self._bodies, self._size, self._next = [], [], 0, 0
 
 
 def origin_of(connection: sqlite3.Connection, uid: str) -> int:
@@ -94,6 +101,15 @@ def scrub(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO words (words) VALUES ('optimize')")
         connection.execute("INSERT INTO grams (grams) VALUES ('optimize')")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def shrink(connection: sqlite3.Connection) -> None:
+    """Give back the room that merging the tables has left empty, if that is much."""
+    (empty,), (pages,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_count"))
+    if empty > pages * _MOST_EMPTY:
+        # `execute` would take one step, which is one page. Where another process writes, it can wait.
+        with suppress(sqlite3.OperationalError):
+            connection.executescript("PRAGMA incremental_vacuum")
 
 
 @contextmanager
