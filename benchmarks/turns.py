@@ -74,7 +74,7 @@ def _shown(store: Path, key: str) -> None:
     with nacre.open(store) as sessions:
         conversation = Conversation(sessions, key)
         conversation.read()
-        conversation.window(32_000, most=50, summary=12_000)
+        conversation.window(32_000, summary=12_000)
 
 
 def actors(scene: Scene) -> Iterator[Row]:

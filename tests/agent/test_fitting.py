@@ -139,7 +139,7 @@ def test_a_long_turn_keeps_its_question_and_its_last_call() -> None:
     request = made([user("do it"), *steps], capacity=1000)
     shown = request.context.messages
     assert shown[0].content == "do it"
-    assert "earlier tool calls of this turn are not shown" in str(shown[1].content)
+    assert "earlier steps of this turn are not shown" in str(shown[1].content)
     assert shown[-1].tool_call_id == "c29"
     assert names(request) == ["shell"]
     assert cost(request.context) <= 1000

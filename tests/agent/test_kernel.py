@@ -331,7 +331,7 @@ async def _expect_stop(kernel: Kernel) -> None:
 def test_words_whose_turn_failed_are_answered_when_they_come_again(sessions: Sessions) -> None:
     recalled = iter(["You like tea.", "You like coffee."])
     model = Scripted([nacre.ProviderError("no server"), "here"])
-    answering = agent(model, system=lambda: "Be kind.", recall=lambda _: next(recalled))
+    answering = agent(model, system=lambda: "Be kind.", recall=lambda *_: next(recalled))
 
     async def play() -> None:
         async with Kernel(sessions, lambda _: answering) as kernel:
@@ -443,9 +443,9 @@ def test_words_that_a_summary_covers_get_their_own_answer_again(sessions: Sessio
 def test_words_that_a_summary_covers_are_known_with_another_prompt_and_other_memories(sessions: Sessions) -> None:
     recalled = iter(["You like tea.", "", "You like coffee."])
     model = Scripted(["one", "two"])
-    said_again(sessions, agent(model, system=lambda: "Be kind.", recall=lambda _: next(recalled)), "a", "b")
+    said_again(sessions, agent(model, system=lambda: "Be kind.", recall=lambda *_: next(recalled)), "a", "b")
     forget(sessions, 3)
-    assert said_again(sessions, agent(model, system=lambda: "Be brief.", recall=lambda _: next(recalled)), "a") == [
+    assert said_again(sessions, agent(model, system=lambda: "Be brief.", recall=lambda *_: next(recalled)), "a") == [
         "one"
     ]
 

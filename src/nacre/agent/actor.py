@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from nacre.agent.calling import result
 from nacre.agent.conversation import Conversation
-from nacre.agent.fitting import Material, fit
+from nacre.agent.fitting import Material, Request, fit
 from nacre.agent.kernel_sessions import KernelSessions
 from nacre.agent.loop import run_turn
 from nacre.agent.ports import (
@@ -34,10 +34,14 @@ from nacre.agent.ports import (
 from nacre.entries import Describe, Message, Note, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
 from nacre.history.earlier import Taken
-from nacre.history.window import Window
+from nacre.history.pairing import RECALLED
 
 NOT_RUN = "not run: stopped by the user"
 _MOST_WAITING = 64
+
+
+async def _no_room(_: str) -> None:
+    """There is nobody who summarises."""
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -45,9 +49,11 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     `provider` gives the model, `system` the system prompt, `skills` the part of it that lists skills, and `guard` who
     decides about calls, given the session and someone to ask. `tokens` is how many estimated tokens a request should
-    have, `capacity` how many the model can take, None if that is not known. `recall` gives what is remembered of use
-    to words that came, and `after` is told when a turn is over; neither may take long. `asked` names the local model
-    that a message is meant for, "" if it is remote: stored with the message, before the model is asked.
+    have, `capacity` how many the model can take, None if that is not known. `make_room` is asked for a summary of a
+    session that does not fit, and gives a notice about it, None if it made none. `recall` gives what is remembered of
+    use to words that came, but for the facts that are in view, and `after` is told when a turn is over; neither may
+    take long. `asked` names the local model that a message is meant for, "" if it is remote: stored with the message,
+    before the model is asked.
     """
 
     provider: Callable[[], Provider]
@@ -59,7 +65,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     capacity: Callable[[], int | None] = lambda: None
     most: int = 50
     steps: int = 50
-    recall: Callable[[str], str] = lambda _: ""
+    make_room: Callable[[str], Awaitable[str | None]] = _no_room
+    recall: Callable[[str, Sequence[str]], str] = lambda *_: ""
     asked: Callable[[], str] = str
     after: Callable[[str], None] = lambda _: None
 
@@ -97,7 +104,7 @@ class Actor:
     """The only one in this process that writes to its session."""
 
     def __init__(self, sessions: KernelSessions, key: str, agent: Agent, *, pace: Pace) -> None:
-        self._conversation = Conversation(sessions, key, pace)
+        self._conversation = Conversation(sessions, key, pace, most=agent.most)
         self._hold = sessions.hold(key)
         self._agent, self._is_read = agent, False
         self._mailbox: deque[Letter] = deque()
@@ -205,20 +212,25 @@ class Actor:
             fields["system"] = system or None
         prompt = [Describe(fields)] if fields else []
         if inbound is not None and conversation.place(inbound.id) is None:
-            return await conversation.hear(_message(inbound, self._agent), *prompt, id=inbound.id)
+            return await conversation.hear(self._message(inbound), *prompt, id=inbound.id)
         if inbound is not None:
             return conversation.answer(inbound.id, inbound.content)
         if prompt:
             await conversation.commit(prompt)
         return conversation.answer()
 
+    def _message(self, inbound: Inbound) -> Message:
+        """What was said, with the facts that are recalled for it."""
+        origin = {name: value for name, value in (("id", inbound.id), ("sender", inbound.sender)) if value}
+        text, seen = inbound.content, self._conversation.facts_in_view()
+        recalled = self._agent.recall(text, seen) if isinstance(text, str) else ""
+        extra = {"origin": origin, RECALLED: recalled, "asked": self._agent.asked(), **inbound.extra}
+        return Message(role="user", content=text, extra={name: value for name, value in extra.items() if value})
+
     def _prepared(self, letter: Letter, system: str) -> Turn:
         agent, conversation = self._agent, self._conversation
 
-        def show(tokens: int, *, summary: int, has_facts: bool) -> Window:
-            return conversation.window(tokens, most=agent.most, summary=summary, has_facts=has_facts)
-
-        material = Material(show=show, system=system, skills=agent.skills())
+        material = Material(show=conversation.window, system=system, skills=agent.skills())
 
         def emit(event: Event) -> None:
             if isinstance(event, Text):
@@ -227,10 +239,19 @@ class Actor:
                 self._spoken.clear()
             letter.emit(event)
 
-        def look(below: int | None) -> Context:
+        def make_request(below: int | None) -> Request:
             # Tools may change during a turn: a server of theirs may have others.
             now = structs.replace(material, tools=[tool.spec for tool in agent.tools.values()])
-            request = fit(now, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
+            return fit(now, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
+
+        async def look(below: int | None) -> Context:
+            request = make_request(below)
+            summarised = await agent.make_room(conversation.key) if request.is_cut else None
+            if summarised is not None:
+                conversation.read()
+                request = make_request(below)
+            if summarised:
+                letter.emit(Notice(summarised))
             left_out = f"{request.left_out} earlier messages are not shown to the model"
             for text in [*([left_out] if request.left_out else []), *request.cuts]:
                 if text not in self._told:
@@ -267,10 +288,3 @@ def _settles(entry: Entry, call: ToolCall) -> bool:
     if isinstance(entry, Note):
         return entry.kind == "tool" and isinstance(entry.data, Mapping) and entry.data.get("call") == call.id
     return isinstance(entry, Message) and entry.role == "tool" and entry.tool_call_id == call.id
-
-
-def _message(inbound: Inbound, agent: Agent) -> Message:
-    origin = {name: value for name, value in (("id", inbound.id), ("sender", inbound.sender)) if value}
-    recalled = agent.recall(inbound.content) if isinstance(inbound.content, str) else ""
-    extra = {"origin": origin, "recalled": recalled, "asked": agent.asked(), **inbound.extra}
-    return Message(role="user", content=inbound.content, extra={name: value for name, value in extra.items() if value})

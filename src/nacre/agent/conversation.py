@@ -13,11 +13,12 @@ from nacre.agent.ports import Entry, Pace
 from nacre.entries import Describe, Message, Past, Snapshot
 from nacre.errors import Conflict
 from nacre.history.earlier import Taken, answer_before, id_of, is_final
-from nacre.history.pairing import without_facts
+from nacre.history.pairing import RECALLED, without_facts
 from nacre.history.text import cut_middle
 from nacre.history.window import Costs, Window, recent
 
 _AT_HAND = 256
+"""How many messages are kept at least, so that a repeat is known without reading the log."""
 
 
 async def at_once() -> None:
@@ -27,15 +28,17 @@ async def at_once() -> None:
 class Conversation:
     """The newest messages of a session; what the model is shown is made of these alone."""
 
-    def __init__(self, sessions: KernelSessions, key: str, pace: Pace = at_once) -> None:
+    def __init__(self, sessions: KernelSessions, key: str, pace: Pace = at_once, *, most: int = _AT_HAND) -> None:
         self.key, self._sessions, self._pace = key, sessions, pace
+        self._most, self._at_hand = most, max(most, _AT_HAND)
         self._now = Snapshot()
         self._messages: list[Message] = []
-        self._costs = Costs()
+        self._costs = Costs(most=4 * self._at_hand)
+        self._left_out = 0
 
     def read(self) -> None:
         """Read the session as it is now."""
-        self._now = self._sessions.snapshot(self.key, last=_AT_HAND)
+        self._now = self._sessions.snapshot(self.key, last=self._at_hand)
         self._messages = list(self._now.messages)
 
     def has_meta(self, name: str) -> bool:
@@ -59,12 +62,19 @@ class Conversation:
         """Where among the messages at hand the words are that came with an id."""
         return next((at for at, message in enumerate(self._messages) if id and id_of(message) == id), None)
 
-    def window(self, tokens: int, *, most: int, summary: int, has_facts: bool = True) -> Window:
-        """What fits into a number of tokens and of messages, with the summary in at most `summary` tokens."""
+    def window(self, tokens: int, *, summary: int, has_facts: bool = True) -> Window:
+        """What fits into a number of tokens, with the summary in at most `summary` tokens."""
         now, count = self._now, max(self._now.live, len(self._messages))
         newest = reversed(self._messages) if has_facts else map(without_facts, reversed(self._messages))
         text = cut_middle(now.summary, summary)
-        return recent(newest, count=count, summary=text, tokens=tokens, most=most, estimate=self._costs)
+        found = recent(newest, count=count, summary=text, tokens=tokens, most=self._most, estimate=self._costs)
+        self._left_out = found.left_out
+        return found
+
+    def facts_in_view(self) -> list[str]:
+        """What was recalled for the messages that the model is still shown."""
+        first = max(self._left_out - (self._now.live - len(self._messages)), 0)
+        return [str(message.extra[RECALLED]) for message in self._messages[first:] if RECALLED in message.extra]
 
     async def hear(self, words: Message, *prompt: Describe, id: str) -> Message | None:
         """Commit a message, unless it is a repeat; returns its earlier answer, None if it has none yet."""
@@ -98,5 +108,7 @@ class Conversation:
             return
         said = [entry for entry in entries if isinstance(entry, Message)]
         self._messages += said
-        del self._messages[:-_AT_HAND]
+        if said and said[-1].role == "user":
+            # Not within a turn: what the user asked for stays at hand.
+            del self._messages[: -self._at_hand]
         self._now = replace(self._now, n=number, live=self._now.live + len(said))

@@ -21,7 +21,7 @@ _SHORTEST = 48
 
 
 class Show(Protocol):
-    """Gives the newest turns within a number of tokens; at least the last turn, however long it is."""
+    """Gives the newest turns within a number of tokens; at least the question and the last step of the last one."""
 
     def __call__(self, tokens: int, *, summary: int, has_facts: bool) -> Window:
         """`summary` is the maximum of the summary in tokens; `has_facts` tells whether recalled facts are shown."""
@@ -37,10 +37,14 @@ class Material(Struct, frozen=True, kw_only=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A request that fits, if that was possible; `cuts` says in sentences what was left out besides turns."""
+    """A request that fits, if that was possible; `cuts` says in sentences what was left out besides messages.
+
+    `is_cut` tells whether it lacks something of the session that a summary could stand for.
+    """
 
     context: Context
     left_out: int
+    is_cut: bool = False
     cuts: Sequence[str] = ()
 
 
@@ -48,10 +52,10 @@ def fit(material: Material, *, tokens: int, capacity: int | None = None, below: 
     """The request within a number of estimated tokens, and well below the size of one that was refused.
 
     Older turns are left out above `tokens`. What is more than the model can take, `capacity`, is left out in this
-    order, each only if everything before it was not enough: the middle of a system prompt that takes more than half;
-    tools, the last ones first; the list of skills; recalled facts and more of the system prompt; the earlier tool
-    calls of the last turn; and the middle of its longest texts. A tool call and its result stay together. If even
-    that is too long, the smallest request is given.
+    order, each only if everything before it was not enough: the earlier steps of the last turn; the middle of a system
+    prompt that takes more than half; tools, the last ones first; the list of skills; recalled facts and more of the
+    system prompt; and the middle of the longest texts of the last turn. A tool call and its result stay together. If
+    even that is too long, the smallest request is given.
     """
     if below is not None:
         capacity = int(below * _LESS) if capacity is None else min(capacity, int(below * _LESS))
@@ -87,7 +91,7 @@ class _Draft:
         self._cuts: list[str] = []
 
     def lacking(self) -> int:
-        """How many tokens too many the last turn alone has, with the results of its tools cut."""
+        """How many tokens too many there are with as little of the last turn as can be shown."""
         return self._show(0).tokens - self._room(self.capacity) if self._is_bounded else 0
 
     def cut_system(self, tokens: int) -> None:
@@ -98,7 +102,7 @@ class _Draft:
 
     def drop_tools(self) -> None:
         """Leave out tools until the last turn fits; those that it called stay, as providers demand."""
-        called = {call.name for message in self._show(0).messages for call in message.tool_calls}
+        called = {call.name for message in self._show(self.capacity).messages for call in message.tool_calls}
         lacking = self.lacking()
         kept = list(self.tools)
         for tool in reversed(self.tools):
@@ -132,7 +136,7 @@ class _Draft:
                 f"about {size:,} of {window.tokens:,} tokens are shown"
             )
         context = Context(system=self.system, messages=messages, tools=self.tools)
-        return Request(context=context, left_out=window.left_out, cuts=self._cuts)
+        return Request(context=context, left_out=window.left_out, is_cut=window.is_cut, cuts=self._cuts)
 
     def _room(self, tokens: int) -> int:
         """What is left of a number of tokens for messages."""
@@ -150,40 +154,19 @@ class _Draft:
 
 
 def squeeze(messages: Sequence[Message], tokens: int) -> list[Message]:
-    """Messages in fewer tokens: without the earlier tool calls, then with the middle of the longest texts cut."""
-    found = _without_early_calls(messages, tokens)
-    longest = max(tokens // max(len(found), 1), _SHORTEST)
-    shortened = [_shortened(message, longest) for message in found]
+    """Messages in fewer tokens: the middle of the longest texts is cut."""
+    longest = max(tokens // max(len(messages), 1), _SHORTEST)
+    shortened = [_shortened(message, longest) for message in messages]
     # Give the longest texts what the short ones leave: the largest maximum at which all fit.
     low, high = longest, max(tokens, longest)
     while high - low > _SHORTEST // 4:
         middle = (low + high) // 2
-        tried = [_shortened(message, middle) for message in found]
+        tried = [_shortened(message, middle) for message in messages]
         if sum(map(estimate, tried)) <= tokens:
             low, shortened = middle, tried
         else:
             high = middle
     return shortened
-
-
-def _without_early_calls(messages: Sequence[Message], tokens: int) -> list[Message]:
-    """Leave out calls with their results, oldest first, but not the last; a note stands for them."""
-    starts = [at for at, message in enumerate(messages) if message.tool_calls]
-    excess = sum(map(estimate, messages)) - tokens
-    dropped: set[int] = set()
-    for start in starts[:-1]:
-        if excess <= 0:
-            break
-        end = start + 1 + len(messages[start].tool_calls)
-        dropped.update(range(start, end))
-        excess -= sum(map(estimate, messages[start:end]))
-    if not dropped:
-        return list(messages)
-    count = sum(messages[at].role == "tool" for at in dropped)
-    note = Message(role="user", content=f"[{count} earlier tool calls of this turn are not shown]")
-    first = min(dropped)
-    kept = [message for at, message in enumerate(messages) if at not in dropped and at > first]
-    return [*messages[:first], note, *kept]
 
 
 def _shortened(message: Message, tokens: int) -> Message:

@@ -81,7 +81,7 @@ async def _ask_model(turn: Turn) -> Reply:
     refusal = ContextOverflow("the request is too long for the model")
     below: int | None = None
     for _ in range(_ATTEMPTS):
-        context = turn.look(below)
+        context = await turn.look(below)
         size = cost(context)
         if below is not None and size >= below:
             break

@@ -174,7 +174,7 @@ Ask = Callable[[Approval], Awaitable[Answer]]
 """Ask a person whether a call may run."""
 
 
-Look = Callable[[int | None], Context]
+Look = Callable[[int | None], Awaitable[Context]]
 """What the model is shown now; given the size of a request that was refused, in fewer estimated tokens than that."""
 
 Commit = Callable[[Sequence[Entry]], Awaitable[int]]

@@ -17,8 +17,9 @@ from nacre.agent.ports import Context, Provider, Usage
 from nacre.entries import Message, Note, Past, Rewind, Summarise, Unit, message_of, say
 from nacre.errors import Conflict, ContextOverflow, NacreError, ProviderError, SessionNotFound, describe_error
 from nacre.history import live
-from nacre.history.compaction import Limits, Plan, complaint, is_due, pieces, plan, told
+from nacre.history.compaction import Limits, Plan, complaint, is_due, join_request, pieces, plan, told
 from nacre.history.keepsakes import gathered, joined, split
+from nacre.history.text import cut_middle
 from nacre.history.tokens import count, estimate
 from nacre.sessions import Sessions
 from nacre.store.base import Backend
@@ -172,6 +173,19 @@ class Compactor:
             self._running.add(key)
             self._tasks.start_soon(self._beside, key, name=f"summary of {key}")
 
+    async def make_room(self, key: str) -> str | None:
+        """Summarise a session whose next request does not fit, if need be inside its last turn.
+
+        Gives a sentence about it for a person, "" if listeners have told of it, and None if it was not summarised.
+        Raises nothing: without a summary, the oldest messages are left out.
+        """
+        if key in self._running:
+            while key in self._running:
+                await self._settled.wait()
+            return ""
+        draft = await self._summarised(key, inside=True)
+        return draft.sentence if draft is not None else None
+
     async def preview(self, key: str, focus: str = "") -> Draft:
         """The summary that `compact` would put in force; asks the model and stores nothing."""
         return (await self._drafted(key, await self._seen(key), focus, everything=True))[0]
@@ -209,25 +223,31 @@ class Compactor:
             self._settled = anyio.Event()
 
     async def _looked_after(self, key: str) -> None:
-        breaker = self._breakers.get(key) or _Breaker()
         async with self._one:
-            if not await self._is_due(key) or breaker.is_resting():
-                return
-            try:
-                draft = await self._compacted(key, "", everything=False)
-            except _NothingToSummarise:
-                return
-            except NacreError as error:
-                breaker.fail()
-                self._breakers[key] = breaker
-                logger.warning(
-                    "could not summarise this session; all of it is kept",
-                    extra={"session": key, "error": describe_error(error)},
-                )
-            else:
-                self._breakers.pop(key, None)
-                for listen in self.listeners:
-                    listen(key, draft)
+            draft = await self._summarised(key) if await self._is_due(key) else None
+        if draft is not None:
+            for listen in self.listeners:
+                listen(key, draft)
+
+    async def _summarised(self, key: str, *, inside: bool = False) -> Draft | None:
+        """Summarise a session; None if there is nothing to, or it fails, or has failed too often lately."""
+        breaker = self._breakers.get(key) or _Breaker()
+        if breaker.is_resting():
+            return None
+        try:
+            draft = await self._compacted(key, "", everything=False, inside=inside)
+        except _NothingToSummarise:
+            return None
+        except NacreError as error:
+            breaker.fail()
+            self._breakers[key] = breaker
+            logger.warning(
+                "could not summarise this session; all of it is kept",
+                extra={"session": key, "error": describe_error(error)},
+            )
+            return None
+        self._breakers.pop(key, None)
+        return draft
 
     async def _is_due(self, key: str) -> bool:
         limits = self._limits(key)
@@ -236,11 +256,11 @@ class Compactor:
 
     # ---- one summary
 
-    async def _compacted(self, key: str, focus: str, *, everything: bool) -> Draft:
+    async def _compacted(self, key: str, focus: str, *, everything: bool, inside: bool = False) -> Draft:
         """Read, summarise, store; begin anew if the history has changed in a way that matters."""
         for attempt in range(1, _ATTEMPTS + 1):
             seen = await self._seen(key)
-            draft, usages = await self._drafted(key, seen, focus, everything=everything)
+            draft, usages = await self._drafted(key, seen, focus, everything=everything, inside=inside)
             try:
                 await anyio.to_thread.run_sync(_stored, self._sessions, key, seen, draft, usages)
             except Conflict:
@@ -258,7 +278,7 @@ class Compactor:
         return found
 
     async def _drafted(
-        self, key: str, seen: _Seen, focus: str, *, everything: bool
+        self, key: str, seen: _Seen, focus: str, *, everything: bool, inside: bool = False
     ) -> tuple[Draft, list[tuple[str, Usage]]]:
         self._check(key)
         work = _Work(provider=self._provider(key), limits=self._limits(key), focus=focus, usages=[])
@@ -268,14 +288,20 @@ class Compactor:
             summary=seen.summary,
             limits=work.limits,
             everything=everything,
+            inside=inside,
             reach=_MOST_PIECES * work.room,
         )
         if chosen is None:
             raise _NothingToSummarise(f"there is nothing to summarise in {key!r} yet: it has only the last turn")
         record, kept = split(chosen.summary)
-        for piece in pieces(told(chosen.covered), tokens=work.room):
+        ended = [Message(role="user", content=chosen.ended)] if chosen.ended else []
+        said = [*ended, *chosen.covered]
+        for piece in pieces(told(said), tokens=work.room):
             record = await _continued(work, record, piece)
-        text = joined(record, gathered(kept, chosen.covered, tokens=work.limits.keepsakes))
+        # They share the room: the words that are being answered, and what else is kept word for word.
+        request = cut_middle(chosen.request, work.limits.keepsakes * 3 // 4)
+        kept = gathered(kept, said, tokens=work.limits.keepsakes - count(request))
+        text = join_request(joined(record, kept), request)
         before = count(seen.summary) + sum(map(estimate, seen.messages))
         after = count(text) + sum(map(estimate, seen.messages[len(chosen.covered) :]))
         return Draft(plan=chosen, text=text, before=before, after=after), work.usages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -70,6 +70,8 @@ logger = logging.getLogger(__name__)
 
 CHOSEN = "chosen_model"
 """The field of a session's meta that names the model that was chosen for it, as `provider/model`."""
+_MEMORY_SHARE = 40
+"""The facts that are sent with one message have at most one part in so many of the context."""
 _FOR_A_TITLE = 4
 """How many messages of a session the model is shown to name it."""
 
@@ -286,17 +288,19 @@ class App:
             capacity=lambda: self.budget.capacity(model.now),
             most=self.most,
             steps=self.settings.number("agent.max_steps") if tally is None else tally.task.steps,
-            recall=_nothing if is_guest else self._recalled,
+            make_room=self.compactor.make_room,
+            recall=_nothing if is_guest else partial(self._recalled, key),
             asked=lambda: found.ref if (found := self.provider_of(key)).is_local else "",
             after=self._over,
         )
 
-    def _recalled(self, text: str) -> str:
-        """What memory has to say to words; its trouble is never theirs."""
+    def _recalled(self, key: str, text: str, seen: Sequence[str]) -> str:
+        """What memory has to say to words, but for the facts that were `seen`; its trouble is never theirs."""
         if self.memory is None:
             return ""
+        share = self.budget.limit(self.provider_of(key)) // _MEMORY_SHARE
         try:
-            return self.memory.recall(text, tokens=self.settings.number("memory.tokens"))
+            return self.memory.recall(text, tokens=min(self.settings.number("memory.tokens"), share), shown=seen)
         except NacreError:
             logger.exception("facts could not be recalled from memory")
             return ""
@@ -563,7 +567,7 @@ async def _reader(app: App, closing: Closing) -> Callable[[], Provider]:
     return lambda: reader
 
 
-def _nothing(_: str) -> str:
+def _nothing(*_: object) -> str:
     """What guests are reminded of: what was learned is the owner's."""
     return ""
 

@@ -1,4 +1,4 @@
-"""Which messages a summary is to cover: whole turns, oldest first, never inside a tool pair, never the active turn."""
+"""Which messages a summary is to cover: whole turns, oldest first, and of a long last turn its earlier steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from nacre.entries import Message
-from nacre.history.pairing import SAID_AS
+from nacre.history.pairing import SAID_AS, shown
 from nacre.history.text import text_of
 from nacre.history.tokens import count
 from nacre.history.tokens import estimate as by_length
@@ -17,8 +17,14 @@ from nacre.history.window import Estimate
 
 _FULL = 0.8
 """The share of either limit at which a summary is due, so that the next turn still fits."""
-_KEPT = 0.4
+_KEPT = 0.3
 """The share of either limit that stays live, so that the next summary is not due at once."""
+_LONG = 0.5
+"""The share of the tokens above which the last turn alone is too long to stay whole."""
+_WORTHWHILE = 0.1
+"""The share of either limit that a summary covers at least: one that would cover less is not worth asking for."""
+
+REQUEST = "[the user's message that is being answered]"
 
 _END = 1500
 """Characters at either end of a tool's result that a model is told of."""
@@ -43,21 +49,30 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a summary is to cover: the messages up to record `upto`, on top of the previous summary."""
+    """What a summary is to cover: the messages up to record `upto`, on top of the previous summary.
+
+    `request` is what the user said in the turn that the rest begins in the middle of; a summary has it word for word.
+    `ended` is such a request of the previous summary whose turn is over.
+    """
 
     upto: int
     covered: Sequence[Message]
     summary: str
     kept: int
+    request: str = ""
+    ended: str = ""
 
 
 def is_due(
     messages: Sequence[Message], *, live: int, summary: str = "", limits: Limits, estimate: Estimate = by_length
 ) -> bool:
-    """Tell whether a session has come near a limit; `messages` are its last ones, of `live`."""
+    """Tell whether a session has come near a limit; `messages` are its last ones, of `live`.
+
+    They are counted as they are sent, with the facts that were recalled for them.
+    """
     if live > _FULL * limits.messages:
         return True
-    return count(summary) + sum(map(estimate, messages)) > _FULL * limits.tokens
+    return count(summary) + _cost(messages, estimate) > _FULL * limits.tokens
 
 
 def plan(  # noqa: PLR0913 - what is there, and what is wanted of it
@@ -67,21 +82,63 @@ def plan(  # noqa: PLR0913 - what is there, and what is wanted of it
     summary: str = "",
     limits: Limits,
     everything: bool = False,
+    inside: bool = False,
     reach: int | None = None,
     estimate: Estimate = by_length,
 ) -> Plan | None:
-    """The range to summarise of all live messages; None if there is none.
+    """The range to summarise of all live messages; None if there is none that is worth it.
 
-    What stays live is what fits into a part of the limits, or only the active turn if `everything`
-    else is to be covered. Of more than `reach` tokens only the oldest turns are covered.
+    What stays live is what fits into a part of the limits, or only the active turn if `everything` else is to be
+    covered. With `inside`, an active turn that is too long itself is cut between two of its steps. Of more than
+    `reach` tokens only the oldest turns are covered.
     """
-    places = list(cuts(messages))
+    places, active = list(cuts(messages)), _active(messages)
+    if inside and _cost(messages[active:], estimate) > _LONG * limits.tokens:
+        places += steps(messages)
     if not places:
         return None
     at = places[-1] if everything else _oldest_that_fits(messages, places, limits, estimate)
     if reach is not None:
         at = min(at, _newest_within(messages, places, reach, estimate))
-    return Plan(upto=numbers[at - 1], covered=messages[:at], summary=summary, kept=len(messages) - at)
+    covered = messages[:at]
+    is_little = len(covered) < _WORTHWHILE * limits.messages and _cost(covered, estimate) < _WORTHWHILE * limits.tokens
+    if is_little and not everything:
+        return None
+    # If another turn is active than the one that the previous summary was made in, that one's request is past.
+    earlier, summary = split_request(summary)
+    said = [text_of(message) for message in messages[active:at] if is_beginning(message)]
+    return Plan(
+        upto=numbers[at - 1],
+        covered=covered,
+        summary=summary,
+        kept=len(messages) - at,
+        request="\n\n".join(said if active or not earlier else [earlier, *said]),
+        ended=earlier if active else "",
+    )
+
+
+def join_request(summary: str, request: str) -> str:
+    """A summary that ends with the user's words which are being answered."""
+    quoted = "\n".join(f"| {line}" for line in request.split("\n"))
+    clean = summary.replace(REQUEST, "").strip()
+    return f"{clean}\n\n{REQUEST}\n{quoted}" if request else clean
+
+
+def split_request(summary: str) -> tuple[str, str]:
+    """The words that are being answered, as a summary has them, and the summary without them."""
+    rest, mark, quoted = f"\n{summary}".rpartition(f"\n{REQUEST}\n")
+    lines = quoted.split("\n")
+    if not mark or not all(line.startswith("| ") for line in lines):
+        return "", summary
+    return "\n".join(line[2:] for line in lines), rest.strip()
+
+
+def steps(messages: Sequence[Message]) -> Iterator[int]:
+    """The places between two steps of the active turn at which it can be cut: before an answer of the model."""
+    earliest = _earliest_call(messages)
+    for at in range(_active(messages) + 1, len(messages)):
+        if messages[at].role == "assistant" and earliest[at] >= at:
+            yield at
 
 
 def cuts(messages: Sequence[Message]) -> Iterator[int]:
@@ -202,7 +259,7 @@ def _oldest_that_fits(messages: Sequence[Message], places: Sequence[int], limits
     tokens, most = _KEPT * limits.tokens, _KEPT * limits.messages
     chosen = end = len(messages)
     for at in reversed(places):
-        tokens -= sum(map(estimate, messages[at:end]))
+        tokens -= _cost(messages[at:end], estimate)
         if tokens < 0 or len(messages) - at > most:
             break
         chosen = end = at
@@ -213,8 +270,14 @@ def _newest_within(messages: Sequence[Message], places: Sequence[int], tokens: i
     """The newest place before which there are at most so many tokens; the oldest if there is no such."""
     chosen, start = places[0], 0
     for at in places:
-        tokens -= sum(map(estimate, messages[start:at]))
+        tokens -= _cost(messages[start:at], estimate)
         if tokens < 0:
             break
         chosen = start = at
     return chosen
+
+
+def _cost(messages: Iterable[Message], estimate: Estimate) -> int:
+    """The tokens of messages as they are sent."""
+    seen = (message if message.role == "tool" else shown(message) for message in messages)
+    return sum(estimate(message) for message in seen if message is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate, pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,8 +23,8 @@ _SHORTEST = 64
 class Window(Struct, frozen=True, kw_only=True):
     """Messages that every provider takes, about how many tokens they cost, and what in them differs from the log.
 
-    `left_out` counts the older messages that are not shown, `interrupted` the calls that were never
-    answered, `orphans` the results without a call, `shortened` the results that were cut.
+    `left_out` counts the messages that are not shown, `interrupted` the calls that were never answered,
+    `orphans` the results without a call, `shortened` the results that were cut.
     """
 
     messages: list[Message]
@@ -33,15 +34,21 @@ class Window(Struct, frozen=True, kw_only=True):
     orphans: int
     shortened: int
 
+    @property
+    def is_cut(self) -> bool:
+        """Tell whether something is missing that a summary could stand for."""
+        return bool(self.left_out or self.shortened)
+
 
 def window(
     messages: Sequence[Message], *, summary: str = "", tokens: int, most: int, estimate: Estimate = by_length
 ) -> Window:
     """The newest whole turns within a number of tokens and of messages; a turn begins at a user's message.
 
-    The newest turn is always there. If it alone is too long, its tools' results are cut, oldest
-    first, never anyone's words. Where a summary exists or something is left out, a user's message
-    says so first; it does not count towards `most`.
+    The newest turn is always there. If it alone is too long, its earlier steps are left out, and then the
+    results of the last one are cut, never anyone's words. Where a summary exists or something is left out, a
+    user's message says so; it does not count towards `most`. While messages are appended, what is shown keeps
+    its beginning for as long as it can: the beginning moves rarely, and then by up to a half.
     """
     limits = _Limits(count=len(messages), summary=summary.strip(), tokens=tokens, most=most, estimate=estimate)
     return _fitted(reversed(messages), limits)
@@ -94,63 +101,72 @@ class _Limits(Struct, frozen=True, kw_only=True):
         return sum(map(self.estimate, messages))
 
 
-class _View:
-    """The turns that are shown, newest first, and what they come to."""
+class _Part(Struct, frozen=True, kw_only=True):
+    """A turn as it is shown: of how many messages of the log it is made, and what it costs."""
 
-    def __init__(self) -> None:
-        self.pieces: list[Piece] = []
-        self.read = self.tokens = self.size = self.shortened = 0
-
-    @property
-    def seeking(self) -> list[Message]:
-        """Results whose calls are in an older turn, if anywhere."""
-        return self.pieces[-1].seeking if self.pieces else []
-
-    def add(self, piece: Piece, *, read: int, tokens: int) -> None:
-        self.pieces.append(piece)
-        self.read += read
-        self.tokens += tokens
-        self.size += len(piece.messages)
-
-    def messages(self) -> list[Message]:
-        return distinct([message for piece in reversed(self.pieces) for message in piece.messages])
+    piece: Piece
+    read: int
+    tokens: int
 
 
 def _fitted(newest_first: Iterator[Message], limits: _Limits) -> Window:
-    view = _View()
-    is_cut = False
     note = limits.cost(_longest_note(limits.summary, len(str(limits.count))))
-    while not is_cut and (turn := _turn(newest_first, view, limits)):
-        piece = attached([*turn, *view.seeking])
-        room = limits.tokens - view.tokens - (note if limits.needs_note(turn, view.read + len(turn)) else 0)
-        if not view.pieces:
-            piece, view.shortened = _shortened(piece, room, limits.estimate)
+    parts: list[_Part] = []
+    read = tokens = size = steps = shortened = 0
+    seeking: list[Message] = []
+    is_cut = False
+    # 1. Whole turns, newest first, as long as they fit; the newest one is made to fit.
+    while turn := _turn(newest_first, limits, tokens=tokens, size=size, is_newest=not parts):
+        piece = attached([*turn, *seeking])
+        room = limits.tokens - tokens - (note if limits.needs_note(turn, read + len(turn)) else 0)
+        if not parts:
+            piece, steps, shortened = _shortened(piece, room, limits.estimate)
         cost = limits.cost(piece.messages)
-        is_cut = bool(view.pieces) and (cost > room or view.size + len(piece.messages) > limits.most)
-        if not is_cut:
-            view.add(piece, read=len(turn), tokens=cost)
-    return _window(view, limits, is_cut=is_cut)
-
-
-def _window(view: _View, limits: _Limits, *, is_cut: bool) -> Window:
-    left_out = max(limits.count - view.read, 1) + len(view.seeking) if is_cut else 0
-    messages = view.messages()
-    note = _note(limits.summary, left_out, begins=not messages or messages[0].role == "user")
+        is_cut = bool(parts) and (cost > room or size + len(piece.messages) > limits.most)
+        if is_cut:
+            break
+        parts.append(_Part(piece=piece, read=len(turn), tokens=cost))
+        seeking, read, tokens = piece.seeking, read + len(turn), tokens + cost
+        size += len(piece.messages)
+        if steps or shortened:
+            break
+    # 2. If some are left out, leave out more, up to a round number: it stays the same while further ones come.
+    if is_cut or read < limits.count:
+        is_cut, least = True, max(limits.count - read, 1)
+        round_number = _roundest(least, least + read // 2)
+        while len(parts) > 1 and limits.count - read < round_number:
+            gone = parts.pop()
+            read, tokens, seeking = read - gone.read, tokens - gone.tokens, parts[-1].piece.seeking
+    # 3. A note says what is missing.
+    older = max(limits.count - read, 1) + len(seeking) if is_cut else 0
+    pieces = [part.piece for part in reversed(parts)]
+    messages = distinct([message for piece in pieces for message in piece.messages])
+    said = _note(limits.summary, older, begins=not messages or messages[0].role == "user")
     return Window(
-        messages=[*note, *messages],
-        tokens=view.tokens + limits.cost(note),
-        left_out=left_out,
-        interrupted=sum(piece.interrupted for piece in view.pieces),
-        orphans=sum(piece.orphans for piece in view.pieces) + (0 if is_cut else len(view.seeking)),
-        shortened=view.shortened,
+        messages=[*said, *messages],
+        tokens=tokens + limits.cost(said),
+        left_out=older + steps,
+        interrupted=sum(piece.interrupted for piece in pieces),
+        orphans=sum(piece.orphans for piece in pieces) + (0 if is_cut else len(seeking)),
+        shortened=shortened,
     )
 
 
-def _turn(newest_first: Iterator[Message], view: _View, limits: _Limits) -> list[Message]:
+def _roundest(low: int, high: int) -> int:
+    """The number in a range that the highest power of two divides.
+
+    While both ends grow, it stays the same for about as long as the range is wide.
+    """
+    while (rounder := high & (high - 1)) >= low:
+        high = rounder
+    return high
+
+
+def _turn(
+    newest_first: Iterator[Message], limits: _Limits, *, tokens: int, size: int, is_newest: bool
+) -> list[Message]:
     """The next older turn, oldest message first; only its end if that is already too much."""
-    most, room = math.inf, math.inf
-    if view.pieces:
-        most, room = limits.most - view.size, limits.tokens - view.tokens
+    most, room = (math.inf, math.inf) if is_newest else (limits.most - size, limits.tokens - tokens)
     found: list[Message] = []
     for message in newest_first:
         found.append(message)
@@ -186,10 +202,24 @@ def _longest_note(summary: str, digits: int) -> Sequence[Message]:
 # ---- a turn that is too long
 
 
-def _shortened(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int]:
-    """A turn with its results cut, oldest first, until it fits or none is left to cut; and how many were."""
-    messages, count = list(piece.messages), 0
+def _shortened(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int, int]:
+    """A turn without its earlier steps and with its results cut, until it fits or nothing more can go.
+
+    A step is an answer of the model with the results of its calls. What stands before the first one stays, and so
+    does the last step. Tells how many messages were left out, and how many results were cut.
+    """
+    messages, gone, count = list(piece.messages), 0, 0
     excess = sum(map(estimate, messages)) - room
+    starts = [at for at, message in enumerate(messages) if message.role == "assistant"]
+    if excess > 0 and len(starts) > 1:
+        excess += estimate(_steps_note(len(starts)))
+        costs = [sum(map(estimate, messages[at:end])) for at, end in pairwise(starts)]
+        least = next((n for n, saved in enumerate(accumulate(costs), 1) if saved >= excess), len(costs))
+        # As with turns, up to a round number, so that it stays the same at the next step.
+        steps = _roundest(least, min(least + (len(starts) - least) // 2, len(costs)))
+        gone = starts[steps] - starts[0]
+        messages[starts[0] : starts[steps]] = [_steps_note(steps)]
+        excess -= sum(costs[:steps])
     for at, message in enumerate(messages):
         if excess <= 0:
             break
@@ -203,7 +233,13 @@ def _shortened(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int]
             saved = cost - estimate(shorter)
             if saved > 0:
                 messages[at], count, excess = shorter, count + 1, excess - saved
-    return replace(piece, messages=messages), count
+    return replace(piece, messages=messages), gone, count
+
+
+@lru_cache(maxsize=64)
+def _steps_note(count: int) -> Message:
+    are = "step of this turn is" if count == 1 else "steps of this turn are"
+    return Message(role="user", content=f"[{count} earlier {are} not shown]")
 
 
 def _as_text(message: Message) -> Message:

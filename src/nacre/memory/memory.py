@@ -188,20 +188,21 @@ class Memory:
 
     # ---- recalling
 
-    def recall(self, text: str, *, tokens: int, shown: Iterable[str] = ()) -> str:
-        """What is remembered that a text is about, in at most so many tokens; "" if that is nothing.
+    def recall(self, text: str, *, tokens: int, shown: Iterable[str] = (), limit: int = 10) -> str:
+        """What is remembered that a text is about, in at most so many tokens and lines; "" if that is nothing.
 
         Asks no model and writes nothing. What stands in `shown`, texts that were recalled before, is not repeated;
-        what is always to be done comes last, if there is room.
+        what is always to be done comes last, with a third of the lines at most if there are others.
         """
         before = {line for earlier in shown for line in earlier.splitlines()}
-        found = self._find(text, most=_CANDIDATES)
-        lines = dict.fromkeys(map(_recalled, [*found, *self._standing]))
+        found = dict.fromkeys(map(_recalled, self._find(text, most=_CANDIDATES)))
+        standing = [line for line in map(_recalled, self._standing) if line not in before and line not in found]
+        related = [line for line in found if line not in before][: limit - min(len(standing), limit // 3)]
         room = tokens - _cost(HEADING)
         chosen: list[str] = []
-        for line in lines:
+        for line in [*related, *standing][:limit]:
             cost = _cost(line)
-            if line not in before and cost <= room:
+            if cost <= room:
                 chosen.append(line)
                 room -= cost
         return "\n".join([HEADING, *chosen]) if chosen else ""

@@ -181,7 +181,7 @@ async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
     def show(tokens: int, **_: object) -> Window:
         return window(kept, tokens=tokens, most=who.most)
 
-    def look(below: int | None) -> Context:
+    async def look(below: int | None) -> Context:
         specs = [tool.spec for tool in tools.values()]
         material = Material(show=show, system=system, skills=who.skills(), tools=specs)
         return fit(material, tokens=who.tokens(), capacity=who.capacity(), below=below).context

@@ -1,0 +1,215 @@
+"""What a model is sent over a long session: it fits, it is valid, and it begins like the request before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import nacre
+from nacre.agent.actor import Inbound
+from nacre.agent.ports import Context, Effect, Emit, Event, Notice, Output, Reply, Scene, Spec
+from nacre.app import App
+from nacre.app.furnishing import Furniture
+from nacre.config import Settings
+from nacre.entries import Message, ToolCall
+from nacre.errors import ProviderError
+from nacre.history.pairing import RECALLED
+from nacre.history.tokens import cost
+from nacre.memory import Memory
+from nacre.providers import anthropic, openai
+from nacre.sessions import Sessions
+from nacre.skills import Catalogue
+from nacre.testing import provider_rules
+
+KEY = "k"
+TASK = "Repair the parser in src/parser.py, and change no test."
+SUMMARY = "The user wants the parser in src/parser.py repaired; the assistant has read the file and found the place."
+
+
+class Read:
+    """A tool that gives much text."""
+
+    effect: Effect = "read"
+    spec = Spec(name="read", description="Read a file.", parameters={"type": "object", "properties": {}})
+
+    async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
+        return Output(text=f"{scene.call.id} " + "one line of the file\n" * 40)
+
+
+class Worker:
+    """A model that calls the tool so many times before it answers; it summarises, unless it is told not to."""
+
+    model = "worker"
+
+    def __init__(self, *, calls: int = 0, size: int | None = None, can_summarise: bool = True) -> None:
+        self.contexts: list[Context] = []
+        self.context_size = size
+        self.asked = 0
+        self._calls, self._can_summarise = calls, can_summarise
+        self._left = calls
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        if not context.tools:
+            self.asked += 1
+            if not self._can_summarise:
+                raise ProviderError("the server is gone")
+            return Reply(message=Message(role="assistant", content=SUMMARY))
+        self.contexts.append(context)
+        self._left, is_done = (self._calls, True) if not self._left else (self._left - 1, False)
+        if is_done:
+            return Reply(message=Message(role="assistant", content="It is done."))
+        call = ToolCall(id=f"call_{len(self.contexts)}", name="read", arguments={"path": "src/parser.py"})
+        return Reply(message=Message(role="assistant", content="I look again.", tool_calls=(call,)), finish="calls")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def talk(
+    model: Worker, said: Sequence[str], *, sessions: Sessions, memory: Memory | None = None, **own: Any
+) -> list[Event]:
+    """Let the agent answer in one session; returns what happened."""
+    events: list[Event] = []
+
+    async def run() -> None:
+        app = App(Settings({"agent": {"max_steps": 1000, **own}}, {}), sessions, model)
+        app.furniture = Furniture({"read": Read()}, Catalogue(()), "Be brief and exact.", [])
+        app.memory = memory
+        app.after = [app.compactor.post]
+        async with app.compactor, app.kernel:
+            for text in said:
+                await app.kernel.deliver(Inbound(key=KEY, content=text), emit=events.append)
+                await app.compactor.finish(KEY)
+
+    anyio.run(run)
+    for context in model.contexts:
+        provider_rules.openai(openai.body(context, openai.Settings(model="m")))
+        provider_rules.anthropic(anthropic.body(context, anthropic.Settings(model="m")))
+    return events
+
+
+def said_in(context: Context) -> str:
+    return "\n".join(str(message.content) for message in context.messages)
+
+
+def is_continued(before: Context, now: Context) -> bool:
+    """Tell whether a request begins with all of the one before."""
+    return list(now.messages[: len(before.messages)]) == list(before.messages) and before.tools == now.tools
+
+
+def breaks(contexts: Sequence[Context]) -> int:
+    return sum(not is_continued(before, now) for before, now in pairwise(contexts))
+
+
+@pytest.mark.parametrize("size", [None, 4000])
+def test_one_long_turn_is_summarised_between_its_steps(size: int | None) -> None:
+    sessions, model = nacre.open(":memory:"), Worker(calls=60, size=size)
+    events = talk(model, [TASK], sessions=sessions, max_context_tokens=4000)
+    summaries = len(sessions.records(KEY, "sum"))
+    assert 3 < summaries < 12
+    assert max(map(cost, model.contexts)) <= 4000 * 7 // 8
+    assert all(TASK in said_in(context) for context in model.contexts)
+    assert breaks(model.contexts) == summaries
+    assert len(sessions.transcript(KEY)) == 122
+    assert sum("were summarised" in event.text for event in events if isinstance(event, Notice)) == summaries
+    assert not any("not shown" in event.text for event in events if isinstance(event, Notice))
+
+
+def test_a_long_turn_fits_without_any_summary_too() -> None:
+    sessions, model = nacre.open(":memory:"), Worker(calls=60, can_summarise=False)
+    talk(model, [TASK], sessions=sessions, max_context_tokens=4000)
+    assert max(map(cost, model.contexts)) <= 4000 * 7 // 8
+    assert all(TASK in said_in(context) for context in model.contexts)
+    assert breaks(model.contexts) < 20
+    assert model.asked < 12
+    assert len(sessions.get_history(KEY)) == 122
+
+
+def test_the_turn_after_a_long_one_knows_what_was_asked_before() -> None:
+    sessions, model = nacre.open(":memory:"), Worker(calls=30)
+    talk(model, [TASK, "And now the lexer."], sessions=sessions, max_context_tokens=4000)
+    last = said_in(model.contexts[-1])
+    assert "And now the lexer." in last
+    assert SUMMARY in last
+    assert f"| {TASK}" not in sessions.get_summary(KEY)
+
+
+@pytest.mark.parametrize("most", [200, 1000])
+def test_between_two_summaries_every_request_begins_with_the_one_before(most: int) -> None:
+    sessions, model = nacre.open(":memory:"), Worker()
+    said = [f"{number}: " + "some words of the user " * 8 for number in range(150)]
+    talk(model, said, sessions=sessions, max_history_messages=most)
+    assert breaks(model.contexts) == len(sessions.records(KEY, "sum")) <= 2
+
+
+def test_a_long_history_is_shown_whole_where_there_is_room() -> None:
+    sessions, model = nacre.open(":memory:"), Worker()
+    for number in range(300):
+        sessions.add_message(KEY, "user" if number % 2 == 0 else "assistant", f"message {number}")
+    talk(model, ["and?"], sessions=sessions, max_history_messages=1000, max_context_tokens=128_000)
+    assert len(model.contexts[0].messages) == 301
+
+
+def test_what_is_not_shown_is_said_and_summarised() -> None:
+    sessions, model = nacre.open(":memory:"), Worker()
+    for number in range(300):
+        sessions.add_message(KEY, "user" if number % 2 == 0 else "assistant", f"message {number}")
+    events = talk(model, ["and?"], sessions=sessions)
+    assert SUMMARY in said_in(model.contexts[0])
+    assert any("were summarised" in event.text for event in events if isinstance(event, Notice))
+
+
+def test_a_summary_is_due_by_the_model_that_answers_now() -> None:
+    sessions = nacre.open(":memory:")
+    said = ["some words of the user " * 60] * 5
+    talk(Worker(size=32_000), said, sessions=sessions)
+    assert sessions.get_summary(KEY) == ""
+    small = Worker(size=2000)
+    talk(small, ["and?"], sessions=sessions)
+    assert SUMMARY in sessions.get_summary(KEY)
+    assert max(map(cost, small.contexts)) <= 2000 * 7 // 8
+
+
+# ---- recalled facts
+
+
+def remembering(sessions: Sessions, home: Path, count: int) -> Memory:
+    memory = Memory(sessions, home, embedding=lambda: None)
+    for number in range(count):
+        memory.remember(f"The parser has rule {number}, which the user calls rule {number} of the grammar.")
+    return memory
+
+
+def facts_in(context: Context) -> list[str]:
+    return [line for line in said_in(context).splitlines() if line.startswith("- The parser has rule")]
+
+
+def test_few_facts_are_recalled_and_none_twice_while_it_is_in_view(tmp_path: Path) -> None:
+    sessions, model = nacre.open(tmp_path / "store"), Worker()
+    memory = remembering(sessions, tmp_path / "home", 15)
+    talk(model, ["Which rule has the parser?"] * 4, sessions=sessions, memory=memory)
+    counts = [len(facts_in(context)) for context in model.contexts]
+    assert counts == [10, 15, 15, 15]
+    assert len(set(facts_in(model.contexts[-1]))) == 15
+
+
+def test_facts_take_a_small_share_of_a_small_window(tmp_path: Path) -> None:
+    sessions, model = nacre.open(tmp_path / "store"), Worker()
+    memory = remembering(sessions, tmp_path / "home", 15)
+    talk(model, ["Which rule has the parser?"], sessions=sessions, memory=memory, max_context_tokens=4000)
+    assert 1 <= len(facts_in(model.contexts[0])) <= 3
+
+
+def test_a_fact_is_recalled_again_when_a_summary_has_taken_it_out_of_view(tmp_path: Path) -> None:
+    sessions, model = nacre.open(tmp_path / "store"), Worker()
+    memory = remembering(sessions, tmp_path / "home", 3)
+    said = ["Which rule has the parser? " + "words " * 30] * 30
+    talk(model, said, sessions=sessions, memory=memory, max_history_messages=20)
+    recalls = [entry for entry in sessions.transcript(KEY) if RECALLED in entry.message.extra]
+    assert len(sessions.records(KEY, "sum")) + 1 == len(recalls) > 2
+    assert all(len(facts_in(context)) <= 3 for context in model.contexts)
