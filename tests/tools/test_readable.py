@@ -54,6 +54,35 @@ HIDING = [
     "style='max-height:0px;overflow:hidden'",
     "style='transform:scale(0)'",
     "style='transform:translateX(-9999px)'",
+    "style='transform:rotate(1deg) scale3d(0, 0, 0)'",
+    "style='transform:matrix(0,0,0,0,0,0)'",
+    "style='transform:translateX(9999px)'",
+    "style='scale:0'",
+    "style='translate:-100vw'",
+    "style='zoom:.001'",
+    "style='opacity:1e-9'",
+    "style='opacity:calc(0)'",
+    "style='filter:blur(1px) opacity(0)'",
+    "style='-webkit-text-fill-color:transparent;color:red'",
+    "style='color:#1230'",
+    "style='color:#11223300'",
+    "style='color:color(srgb 1 1 1/0)'",
+    "style='font:italic 0/1 serif'",
+    "style='font-size:.01em'",
+    "style='font-size:1%'",
+    "style='font-size:.001rem'",
+    "style='position:absolute;left:-100vw'",
+    "style='position:absolute;left:9999px'",
+    "style='position:absolute;inset:0 0 0 -9999px'",
+    "style='margin:-9999px'",
+    "style='margin:0 -9999px'",
+    "style='height:0;overflow-y:auto'",
+    "style='display:none!important;display:block'",
+    "style='display:none ! important'",
+    "style='display:none;display:nonsense'",
+    "popover",
+    "class=layer",
+    "class=screen",
     "class='gone'",
     "class='a gone b'",
     "id=away",
@@ -76,11 +105,25 @@ SHOWING = [
     "style='text-indent:-2em'",
     "style='visibility:visible'",
     "style='transform:translateX(-10px)'",
+    "style='transform:matrix(0,1,-1,0,0,0)'",
+    "style='color:#123'",
+    "style='color:#1234'",
+    "style='color:#112233f0'",
+    "style='font:12px serif'",
+    "style='font:bold'",
+    "style='font-size:.8em'",
+    "style='margin:'",
+    "style='margin:1em auto'",
+    "style='width:1em;overflow:hidden'",
+    "style='display:none;display:inline-block'",
+    "class=paper",
 ]
 SHEET = (
     "<style>@media print{.seen{display:none}} @import 'x'; .gone{display:none}"
     " /* .seen{display:none} */ #away , .other {visibility:hidden} .two.parts , p.nothing {display:none}"
-    " .no .seen{display:none} .seen{display:none} .seen{display:inline}</style>"
+    " .no .seen{display:none} .seen{display:none} .seen{display:inline}"
+    " @layer a{@media screen{.layer{display:none}}} @media Only Screen {.screen{display:none}}</style>"
+    "<style media='print'>.paper{display:none}</style>"
 )
 
 
@@ -229,6 +272,48 @@ def test_no_page_breaks_it(html: str) -> None:
 )
 def test_no_page_takes_long(part: str) -> None:
     assert_linear(lambda parts: text(f"<style>{parts}</style><i><div><table><td>{parts}</div>"), part * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("transform", "translate("),
+        ("transform", "translate(-"),
+        ("transform", "scale(0"),
+        ("transform", "0"),
+        ("transform", "scale(0)"),
+        ("color", "0"),
+        ("color", "rgba(0,0,0,0"),
+        ("color", "rgb(/"),
+        ("clip", "rect(0 "),
+        ("clip-path", "inset(5"),
+        ("filter", "opacity("),
+        ("font", "0 "),
+        ("margin", "0 "),
+        ("left", "9"),
+        ("display", "ruby-"),
+        ("display", "inline "),
+        ("width", "0;overflow:hidden;width:"),
+    ],
+)
+def test_no_style_takes_long(name: str, part: str) -> None:
+    """The whole process waits for a pattern: one that takes the square of a text stops everybody."""
+    assert_linear(lambda parts: text(f"<p style='{name}:{parts}'>x"), part * (200_000 // len(part)))
+    assert_linear(lambda parts: text(f"<p style='{name}:rgba(0,0,0,{parts}x'>x"), part * (200_000 // len(part)))
+
+
+@pytest.mark.parametrize("part", ["}", "{", "@layer{", "@media screen{", ".a,", "a:b;"])
+def test_no_style_sheet_takes_long(part: str) -> None:
+    assert_linear(lambda parts: text(f"<style>{parts}</style><p>x"), part * (100_000 // len(part)))
+
+
+def test_many_declarations_for_many_selectors_do_not_take_long() -> None:
+    def read(parts: str) -> str:
+        names = range(len(parts))
+        selectors, block = ",".join(f".a{one}" for one in names), ";".join(f"p{one}:1;left:{one}" for one in names)
+        return text(f"<style>{selectors}{{{block}}}</style><p>x")
+
+    assert_linear(read, "x" * 8_000)
 
 
 def test_of_rules_for_one_element_the_last_decides_whatever_is_said_twice() -> None:

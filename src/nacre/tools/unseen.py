@@ -20,28 +20,45 @@ _Same = tuple[str, frozenset[str], tuple[tuple[str, str], ...]]
 
 _TAGS = frozenset(
     {"annotation", "annotation-xml", "applet", "audio", "canvas", "datalist", "embed", "head", "iframe", "noembed"}
-    | {"noframes", "noscript", "object", "script", "select", "style", "svg", "template", "title", "video"}
+    | {"noframes", "noscript", "object", "rp", "script", "select", "style", "svg", "template", "title", "video"}
 )
 _WHOLE_PAGE = frozenset({"html", "body"})
-_ANIMATED = ("opacity", "transform")
+_ANIMATED = ("opacity", "transform", "scale", "translate")
 # One that is not ended goes to the end of the page: to look for its end again from the next would take for ever.
-_STYLE_SHEET = re.compile(r"<style\b[^>]*(?:>|\Z)(.*?)(?:</style\s*>|\Z)", re.IGNORECASE | re.DOTALL)
-_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_STYLE_SHEET = re.compile(r"<style\b([^>]*)(?:>|\Z)(.*?)(?:</style\s*>|\Z)", re.IGNORECASE | re.DOTALL)
+_FOR_PAPER = re.compile(r"\bmedia\s*=\s*[\"']?\s*print\b", re.IGNORECASE)
+_ALWAYS = re.compile(r"@layer\b|@media\s+(?:only\s+)?(?:all|screen)\s*\Z")
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|<!--|-->", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
 _SELECTOR = re.compile(r"([a-z][\w-]*|\*)?((?:[.#][\w-]+)*)", re.IGNORECASE)
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)")
-_NO_COLOUR = re.compile(
-    r"transparent|(?:rgb|hsl)a?\((?:[^,)]*,){3}\s*(?:0+\.?0*|\.0+)%?\s*\)"
-    r"|(?:rgb|hsl)a?\([^/)]*/\s*(?:0+\.?0*|\.0+)%?\s*\)|#[0-9a-f]{3}0|#[0-9a-f]{6}00"
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
+_DISPLAY = re.compile(
+    r"none|contents|list-item|flow-root|initial|inherit|unset|revert|revert-layer|inline|run-in|math"
+    r"|(?:inline-)?(?:block|flex|grid|table)|table-[a-z-]+|ruby[a-z-]*|-[a-z-]+|(?:block|inline) [a-z -]+"
 )
-_CLIPPED = re.compile(r"rect\(\s*[01](?:px)?[\s,]+[01](?:px)?[\s,]+[01](?:px)?[\s,]+[01](?:px)?\s*\)")
-_CLIPPED_AWAY = re.compile(r"inset\(\s*(?:[5-9]\d|100)(?:\.\d+)?%|(?:circle|ellipse)\(\s*0")
-_MOVED_AWAY = re.compile(r"translate(?:x|y|3d)?\([^)]*-\s*\d{3,}|scale(?:x|y)?\(\s*0*\.?0*\s*[,)]")
 _EDGES = ("left", "top", "right", "bottom", "margin-left", "margin-top", "text-indent")
+_COLOURS = ("-webkit-text-fill-color", "color")
+_SCROLLED = ("overflow", "overflow-x", "overflow-y")
+_SIZES = ("width", "height", "max-width", "max-height")
+_USED = frozenset(
+    {"display", "visibility", "content-visibility", "opacity", "filter", "zoom", "position", "clip", "clip-path"}
+    | {"transform", "scale", "translate", "font", "font-size", "margin", "inset"}
+    | {*_EDGES, *_COLOURS, *_SCROLLED, *_SIZES}
+)
+_PIXELS = {"em": 16, "rem": 16, "ch": 8, "ex": 8, "pt": 1.3, "pc": 16, "in": 96, "cm": 38, "mm": 3.8}
+_PIXELS |= {"%": 4, **dict.fromkeys(("vw", "vh", "vmin", "vmax"), 10)}
+"""How many pixels a unit has, about, on the screen of a reader."""
 _FAR = 500
+_BEYOND = 5000
+_MOVED = 100
+_HALF = 50
 _TINY = 1.0
 _FAINT = 0.01
 _HIGHEST = 0x10FFFF
+_ALPHA = 4
+_WITH_ALPHA = {5: 4, 9: 7}
+"""Where in a colour of so many characters its alpha begins."""
+_DEEPEST = 5
 _MOST_LOOKS = 5_000_000
 """How many rules are looked at for all elements of a page, so that no page takes long."""
 
@@ -74,9 +91,11 @@ class Sheet:
         self._rules: dict[str, dict[_Same, _Rule]] = {}
         self._looks = 0
         for sheet in _STYLE_SHEET.finditer(html):
-            for selectors, block in _blocks(_COMMENT.sub(" ", sheet[1])):
+            if _FOR_PAPER.search(sheet[1]):
+                continue
+            for selectors, block in _blocks(_COMMENT.sub(" ", sheet[2])):
                 # A script shows what only begins like this.
-                styles = {name: value for name, value in _styles(block).items() if name not in _ANIMATED}
+                styles = {name: value for name, value in _styles(block).items() if name.strip("!") not in _ANIMATED}
                 for selector in selectors.split(","):
                     self._add(selector.strip(), styles)
 
@@ -84,7 +103,8 @@ class Sheet:
         """How an element looks, given how the one around it does."""
         if tag in _WHOLE_PAGE:
             return above  # a script shows it when it is loaded
-        is_hidden = "hidden" in attributes or attributes.get("aria-hidden", "").strip().lower() == "true"
+        is_hidden = not attributes.keys().isdisjoint({"hidden", "popover"})
+        is_hidden = is_hidden or attributes.get("aria-hidden", "").strip().lower() == "true"
         if above.is_gone or tag in _TAGS or is_hidden or (tag == "dialog" and "open" not in attributes):
             return replace(above, is_gone=True)
         styles = self._of(tag, attributes)
@@ -94,7 +114,7 @@ class Sheet:
             is_gone=_is_gone(styles),
             is_visible=_visibility(styles.get("visibility", ""), inherited=above.is_visible),
             is_tiny=_is_tiny(styles.get("font-size", ""), inherited=above.is_tiny),
-            is_clear=bool(_NO_COLOUR.fullmatch(styles["color"])) if "color" in styles else above.is_clear,
+            is_clear=next((_is_clear(styles[name]) for name in _COLOURS if name in styles), above.is_clear),
         )
 
     def _add(self, selector: str, styles: Styles) -> None:
@@ -122,35 +142,61 @@ class Sheet:
                 for rule in rules.values():
                     if rule.tag in {"", tag} and rule.marks <= marks:
                         found |= rule.styles
-        return found | _styles(attributes["style"]) if "style" in attributes else found
+        found = found | _styles(attributes["style"]) if "style" in attributes else found
+        return found | {name[:-1]: value for name, value in found.items() if name.endswith("!")}
 
 
-def _blocks(sheet: str) -> Iterator[tuple[str, str]]:
+def _blocks(sheet: str, *, depth: int = 0) -> Iterator[tuple[str, str]]:
     """The selectors and the block of each rule that holds without a condition."""
-    depth, start, opened = 0, 0, 0
+    inside, start, opened = 0, 0, 0
     for brace in re.finditer(r"[{};]", sheet):
         at = brace.start()
         if brace[0] == "{":
-            opened = at if depth == 0 else opened
-            depth += 1
-        elif brace[0] == "}":
-            depth = max(depth - 1, 0)
-            if depth == 0:
-                if not sheet[start:opened].lstrip().startswith("@"):
-                    yield sheet[start:opened], sheet[opened + 1 : at]
-                start = at + 1
-        elif depth == 0:
+            opened = at if inside == 0 else opened
+            inside += 1
+        elif brace[0] == "}" and inside > 1:
+            inside -= 1
+        elif brace[0] == "}" and inside:
+            inside = 0
+            selectors, block = sheet[start:opened].strip(), sheet[opened + 1 : at]
+            if not selectors.startswith("@"):
+                yield selectors, block
+            elif depth < _DEEPEST and _ALWAYS.match(selectors.lower()):
+                yield from _blocks(block, depth=depth + 1)
+            start = at + 1
+        elif inside == 0:
             start = at + 1
 
 
 def _styles(text: str) -> Styles:
-    """Declarations by name, in lower case, without what only ranks them."""
+    """Those declarations by name, in lower case, that can hide something; one that ranks higher has a `!` behind it."""
     found: Styles = {}
     for part in _ESCAPE.sub(_character, _COMMENT.sub(" ", text)).split(";"):
         name, _, value = part.partition(":")
-        found[name.strip().lower()] = value.lower().replace("!important", "").strip()
-    found.pop("", None)
+        name = name.strip().lower()
+        if name not in _USED:
+            continue
+        value, mark, rank = value.strip().lower().partition("!")
+        value = value.rstrip()
+        if name == "display" and not _DISPLAY.fullmatch(value):
+            continue
+        suffix = "!" if mark and rank.strip() == "important" else ""
+        found |= {f"{one}{suffix}": short for one, short in _parts(name, value)}
     return found
+
+
+def _parts(name: str, value: str) -> Iterator[tuple[str, str]]:
+    """What a declaration says, with one that stands for several taken apart."""
+    words = value.split()
+    if name == "font":
+        yield "font-size", next((word.partition("/")[0] for word in words if _NUMBER.match(word)), "")
+    elif name in {"margin", "inset"} and words:
+        prefix = "margin-" if name == "margin" else ""
+        top, right, bottom, left = (words[at] if at < len(words) else words[at % 2 % len(words)] for at in range(4))
+        sides = {"top": top, "right": right, "bottom": bottom, "left": left}
+        yield from ((f"{prefix}{side}", word) for side, word in sides.items())
+    else:
+        yield name, value
 
 
 def _character(found: re.Match[str]) -> str:
@@ -161,31 +207,72 @@ def _character(found: re.Match[str]) -> str:
 
 
 def _is_gone(styles: Styles) -> bool:
-    display, content = styles.get("display", ""), styles.get("content-visibility", "")
-    opacity = _number(styles.get("opacity", ""))
-    if display == "none" or content == "hidden" or (opacity is not None and opacity <= _FAINT):
+    if styles.get("display") == "none" or styles.get("content-visibility") == "hidden":
+        return True
+    fading = [styles.get("opacity", ""), styles.get("zoom", "")]
+    fading += [words[0] for name, words in _functions(styles.get("filter", "")) if name == "opacity"]
+    if any(number is not None and number <= _FAINT for number in map(_number, fading)):
         return True
     return _is_away(styles) or _is_clipped(styles)
 
 
 def _is_away(styles: Styles) -> bool:
-    """Whether an element is moved to where nobody looks."""
-    is_moved = styles.get("position") in {"absolute", "fixed", "relative"}
+    """Whether an element is moved to where nobody looks, or made as small as a point."""
+    is_moved = styles.get("position") in {"absolute", "fixed", "relative", "sticky"}
     for edge in _EDGES:
-        distance = _number(styles.get(edge, ""))
-        if distance is not None and distance <= -_FAR and (is_moved or "-" in edge):
+        distance = _pixels(styles.get(edge, ""))
+        if distance is not None and not -_FAR < distance < _BEYOND and (is_moved or "-" in edge):
             return True
-    return bool(_MOVED_AWAY.search(styles.get("transform", "")))
+    changes = [(name, styles[name].split()) for name in ("translate", "scale") if styles.get(name)]
+    for name, words in [*changes, *_functions(styles.get("transform", ""))]:
+        numbers = [_number(word) for word in words]
+        if name.startswith("translate") and any(_is_far(word) for word in words):
+            return True
+        if name.startswith("scale") and 0 in numbers:
+            return True
+        if name.startswith("matrix") and numbers[:2] == [0, 0]:
+            return True
+    return False
+
+
+def _is_far(word: str) -> bool:
+    number, pixels = _number(word), _pixels(word)
+    return number is not None and pixels is not None and (number <= -_MOVED or pixels >= _BEYOND)
 
 
 def _is_clipped(styles: Styles) -> bool:
     """Whether nothing of an element is left to see."""
-    if _CLIPPED.fullmatch(styles.get("clip", "")) or _CLIPPED_AWAY.match(styles.get("clip-path", "")):
-        return True
-    if not styles.get("overflow", "").startswith(("hidden", "clip")):
+    for name, words in _functions(styles.get("clip", "")):
+        if name == "rect" and all(number is not None and number <= _TINY for number in map(_number, words)):
+            return True
+    for name, words in _functions(styles.get("clip-path", "")):
+        number = _number(words[0])
+        if name == "inset" and number is not None and words[0].endswith("%") and number >= _HALF:
+            return True
+        if name in {"circle", "ellipse"} and number == 0:
+            return True
+    if not any(styles.get(name, "").startswith(("hidden", "clip", "auto", "scroll")) for name in _SCROLLED):
         return False
-    sizes = [_number(styles.get(name, "")) for name in ("width", "height", "max-width", "max-height")]
+    sizes = [_pixels(styles.get(name, "")) for name in _SIZES]
     return any(size is not None and size <= _TINY for size in sizes)
+
+
+def _is_clear(colour: str) -> bool:
+    """Whether a colour is none at all."""
+    if colour == "transparent":
+        return True
+    if colour.startswith("#"):
+        return len(colour) in _WITH_ALPHA and not colour[_WITH_ALPHA[len(colour)] :].strip("0")
+    words = next((words for _, words in _functions(colour.replace("/", " / "))), [])
+    return (len(words) == _ALPHA or "/" in words) and _number(words[-1]) == 0
+
+
+def _functions(value: str) -> Iterator[tuple[str, list[str]]]:
+    """The functions of a value with their arguments, of which there is at least one, be it empty."""
+    for part in value.split(")"):
+        name, mark, arguments = part.rpartition("(")
+        if mark:
+            yield name.strip(" \n\t,"), arguments.replace(",", " ").split() or [""]
 
 
 def _visibility(value: str, *, inherited: bool) -> bool:
@@ -200,14 +287,28 @@ def _visibility(value: str, *, inherited: bool) -> bool:
 
 def _is_tiny(value: str, *, inherited: bool) -> bool:
     """Whether text is too small to be seen; a size in parts of nothing is nothing."""
-    size = _number(value)
-    if size is None:
+    found = _measured(value)
+    if found is None:
         return inherited and not value.endswith(("small", "medium", "large", "initial"))
-    if value.endswith(("em", "%")) and not value.endswith("rem"):
-        return inherited or size == 0
-    return size <= _TINY if value.endswith(("px", "pt")) else size == 0
+    size, unit = found
+    if unit in {"em", "%"}:
+        return inherited or size * (1 if unit == "em" else 1 / 100) * _PIXELS["rem"] <= _TINY
+    return size * _PIXELS.get(unit, 1) <= (_TINY if unit else 0)
+
+
+def _pixels(value: str) -> float | None:
+    """A length, about; None if it is none."""
+    found = _measured(value)
+    return None if found is None else found[0] * _PIXELS.get(found[1], 1)
 
 
 def _number(value: str) -> float | None:
-    found = _NUMBER.match(value)
-    return float(found[0]) if found else None
+    found = _measured(value)
+    return None if found is None else found[0]
+
+
+def _measured(value: str) -> tuple[float, str] | None:
+    """A number and its unit; None if a value does not begin with one."""
+    text = value.removeprefix("calc(").removesuffix(")").strip()
+    found = _NUMBER.match(text)
+    return (float(found[0]), text[found.end() :].strip()) if found else None
