@@ -9,22 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nacre.entries import Message, ToolCall
-from nacre.history.compaction import (
-    Limits,
-    Plan,
-    complaint,
-    cuts,
-    is_due,
-    join_request,
-    pieces,
-    plan,
-    split_request,
-    steps,
-    told,
-)
+from nacre.history.compaction import Limits, Plan, cuts, is_due, join_request, plan, split_request, steps
 from nacre.history.pairing import SAID_AS, settled
 from nacre.history.text import text_of
-from nacre.history.tokens import count
 from nacre.testing import histories
 
 
@@ -232,46 +219,3 @@ def test_a_quarter_is_for_keepsakes_and_an_eighth_for_prose() -> None:
 )
 def test_the_text_of_a_message(content: str | list[object] | None, text: str) -> None:
     assert text_of(Message(role="user", content=content)) == text
-
-
-def test_what_a_model_is_told_of_messages() -> None:
-    calls = (ToolCall(name="shell", arguments={"a": 1}), ToolCall(name="read", arguments="x" * 2000))
-    messages = [user(" hi "), Message(role="assistant", content="well", tool_calls=calls), asks("a")]
-    messages += [Message(role="tool", name="shell", content="y" * 4000), result(), user("")]
-    lines = told(messages)
-    assert lines[:3] == ["user: hi", "assistant: well", 'assistant calls shell: {"a":1}']
-    assert lines[3] == f"assistant calls read: {'x' * 1500} […]"
-    assert lines[4] == "assistant calls shell: "
-    assert lines[5] == f"result of shell: {'y' * 1500} […] {'y' * 1500}"
-    assert lines[6:] == ["result of a tool: done", "user: [no text]"]
-
-
-@given(st.lists(st.text(max_size=200), max_size=20), st.integers(1, 80))
-def test_pieces_hold_everything_and_are_small(texts: list[str], tokens: int) -> None:
-    found = pieces(texts, tokens=tokens)
-    assert "".join(found).replace("\n", "") == "".join(texts).replace("\n", "")
-    assert all(count(piece) <= max(tokens, 2) for piece in found)
-
-
-def test_a_long_text_is_parted_where_a_word_ends() -> None:
-    found = pieces(["some words here " * 100], tokens=50)
-    assert all(not piece.strip() or piece.split()[-1] in ("some", "words", "here") for piece in found)
-    assert len(pieces(["a line\n" * 100], tokens=50)) > 1
-    assert len(pieces(["7" * 400], tokens=50)) > 8
-
-
-@pytest.mark.parametrize(
-    ("summary", "wrong"),
-    [
-        ("", "it is almost empty"),
-        ("ok", "it is almost empty"),
-        ("1234567890", "it is almost empty"),
-        ("the user asked about cats, and was told of dogs " * 100, "tokens"),
-        ("again and again " * 30, "again and again"),
-        ("The user wants the report by Friday, in English.", ""),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_with_a_summary(summary: str, wrong: str) -> None:
-    found = complaint(summary, tokens=200)
-    assert wrong in found
-    assert bool(found) is bool(wrong)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from nacre.entries import Message
@@ -25,10 +23,6 @@ _WORTHWHILE = 0.1
 """The share of either limit that a summary covers at least: one that would cover less is not worth asking for."""
 
 REQUEST = "[the user's message that is being answered]"
-
-_END = 1500
-"""Characters at either end of a tool's result that a model is told of."""
-_SHORTEST, _MANY, _REPEATED = 8, 60, 8
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -156,63 +150,6 @@ def cuts(messages: Sequence[Message]) -> Iterator[int]:
 def is_beginning(message: Message) -> bool:
     """Tell whether a turn begins with a message."""
     return message.role == "user" and SAID_AS not in message.extra
-
-
-def told(messages: Iterable[Message]) -> list[str]:
-    """Messages as a model is told of them that is to summarise them; of a long result only both ends."""
-    return [line for message in messages for line in _told(message)]
-
-
-def pieces(texts: Iterable[str], *, tokens: int) -> list[str]:
-    """Texts put together into pieces of at most so many tokens; a longer one is parted, nothing is left out."""
-    found: list[str] = []
-    size = 0
-    for text in texts:
-        for part in _parts(text, tokens):
-            cost = count(part) + 1
-            if found and size + cost <= tokens:
-                found[-1] += f"\n{part}"
-                size += cost
-            else:
-                found.append(part)
-                size = cost
-    return found
-
-
-def complaint(summary: str, *, tokens: int) -> str:
-    """What is wrong with a summary that a model made, of at most so many tokens; "" if nothing is."""
-    words = re.findall(r"\w+", summary.casefold())
-    size = count(summary)
-    if size < _SHORTEST or not any(map(str.isalpha, summary)):
-        return f"it is almost empty: {summary!r:.80}"
-    if size > tokens:
-        return f"it has about {size} tokens; the maximum is {tokens}"
-    if len(words) > _MANY and len(set(words)) * _REPEATED < len(words):
-        return f"it repeats itself: {summary!r:.80}"
-    return ""
-
-
-def _told(message: Message) -> Iterator[str]:
-    text = text_of(message).strip()
-    if message.role == "tool":
-        text = text if len(text) <= 2 * _END else f"{text[:_END]} […] {text[-_END:]}"
-        yield f"result of {message.name or 'a tool'}: {text}"
-        return
-    if text or not message.tool_calls:
-        yield f"{message.role}: {text or '[no text]'}"
-    for call in message.tool_calls:
-        arguments = call.arguments if isinstance(call.arguments, str) else msgspec.json.encode(call.arguments).decode()
-        yield f"{message.role} calls {call.name}: {arguments if len(arguments) <= _END else arguments[:_END] + ' […]'}"
-
-
-def _parts(text: str, tokens: int) -> Iterator[str]:
-    """A text in parts of at most so many tokens, parted where a line or a word ends if there is one."""
-    while (size := count(text)) > max(tokens - 1, 1):
-        end = max(len(text) * max(tokens - 1, 1) // size * 3 // 4, 1)
-        end = max(text.rfind("\n", 1, end), text.rfind(" ", 1, end)) if " " in text[1:end] else end
-        yield text[:end]
-        text = text[end:]
-    yield text
 
 
 def _active(messages: Sequence[Message]) -> int:
