@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.app import gateway
 from nacre.app.gateway import SILENT, TOO_FAST, Gateway, Room
-from nacre.app.inbox import KEYS, Inbox, name_of
+from nacre.app.inbox import KEYS, Inbox, Why, forget_answered, name_of
 from nacre.app.manners import Manners
 from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
 from nacre.entries import Message
@@ -96,6 +97,8 @@ async def serve(
     *,
     turns: int = 32,
     until_closed: bool = False,
+    forgetting: float = 3600,
+    until: Callable[[], bool] = lambda: True,
     **commands: Any,
 ) -> None:
     """Run a gateway until the line has had enough, or until nothing is open either."""
@@ -107,12 +110,13 @@ async def serve(
             manners=lambda _: manners or Manners(),
             commands={f"/{name}": command for name, command in commands.items()},
             turns=turns,
+            forgetting=forgetting,
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(gateway.run)
             with anyio.fail_after(20):
                 await line.done.wait()
-                while until_closed and gateway.open:  # noqa: ASYNC110 - it has no event for that
+                while (until_closed and gateway.open) or not until():  # noqa: ASYNC110 - it has no event for that
                     await anyio.sleep(0.005)
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
@@ -228,6 +232,56 @@ def test_the_inbox_does_not_grow_for_ever(root: Path, monkeypatch: pytest.Monkey
         assert {name_of(words(str(number))) for number in range(92, 100)} <= set(kept.answered)
         assert Inbox(sessions).read() == [words("open")]
         assert anyio.run(_is_repeat, sessions)
+
+
+def copies(sessions: Sessions) -> set[str]:
+    """The texts that the inbox has."""
+    return {entry.data["text"] for key in KEYS for entry in sessions.records(key) if "text" in entry.data}
+
+
+def test_what_was_answered_is_forgotten_but_for_its_name(root: Path) -> None:
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions)
+        await inbox.add(words("still open"))
+        whys: dict[str, Why | None] = {"a secret": None, "a failure": "failed"}
+        for text, why in whys.items():
+            await inbox.add(words(text))
+            closed = inbox.done(words(text), without=why)
+            assert closed is not None
+            await closed
+        await inbox.forget()
+        await inbox.forget()
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        found = Inbox(sessions)
+        assert found.read() == [words("still open")]
+        assert found.answered == [name_of(words("a secret"))]
+        assert not anyio.run(found.add, words("a failure"))
+        assert copies(sessions) == {"still open"}
+
+
+def test_a_daemon_forgets_what_it_answered(root: Path) -> None:
+    async def run() -> None:
+        line = Line([words("a secret")], enough=1, broken=0)
+        with nacre.open(root) as sessions:
+            await serve(sessions, line, until_closed=True, forgetting=0.01, until=lambda: not copies(sessions))
+            assert Inbox(sessions).read() == []
+
+    anyio.run(run)
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_store_is_made_to_forget_unless_a_daemon_has_it(root: Path, is_served: bool) -> None:
+    served(root, [words("a secret")], enough=1, until_closed=True)
+    with nacre.open(root) as sessions, ExitStack() as held:
+        if is_served:
+            hold = sessions.hold(KEYS[0])
+            hold.take()
+            held.callback(hold.close)
+        with nacre.open(root) as other:
+            assert forget_answered(other) is not is_served
+        assert copies(sessions) == ({"a secret"} if is_served else set())
 
 
 def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+import anyio
 import pytest
 
+from nacre.app.inbox import KEYS, Inbox
+from nacre.channels.channel import Arrived
 from nacre.log.ops import Ops
 from tests.cli.conftest import Nacre, Terminal
 
@@ -127,6 +131,23 @@ def test_what_comes_back_is_what_was_meant_before_anything_came(nacre: Nacre) ->
     nacre("s", "rm", "telegram:42", "telegram:43")
     assert nacre("s", "restore", "telegram:42", "tele").code == 9
     assert [item["key"] for item in nacre("s", "trash", "--json").json["items"]] == ["telegram:43"]
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_what_is_erased_leaves_no_copy_in_the_inbox(nacre: Nacre, is_served: bool) -> None:
+    arrived = Arrived(channel="telegram", chat="42", sender="ann", id="1", text="my secret")
+    nacre.fill("telegram:42")
+    with nacre.sessions() as sessions, ExitStack() as held:
+        inbox = Inbox(sessions)
+        anyio.run(inbox.add, arrived)
+        inbox.done(arrived)
+        if is_served:
+            hold = sessions.hold(KEYS[0])
+            hold.take()
+            held.callback(hold.close)
+        result = nacre("s", "rm", "telegram:42", "--permanent", "--yes")
+        assert ("within the hour" in result.err) is is_served
+    assert any(b"my secret" in path.read_bytes() for path in nacre.root.rglob("*.jsonl")) is is_served
 
 
 def test_permanent_needs_a_yes_where_nobody_can_be_asked(nacre: Nacre) -> None:

@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _AT_ONCE = ("/help", "/start", "/status", "/stop")
 _MOST_WAITING = 64
+_FORGETTING = 3600.0
+"""Seconds between two times at which the copies of answered messages are erased."""
 TOO_FAST = "You are sending messages faster than I can answer; please wait a minute. Messages until then are ignored."
 TOO_MUCH = "Too many messages are waiting; please try again in a moment. Your last message was not accepted."
 NO_PAUSE = (
@@ -82,6 +84,7 @@ class Gateway:
         turns: int = 32,
         turnstile: Turnstile | None = None,
         exchanges: Exchanges | None = None,
+        forgetting: float = _FORGETTING,
     ) -> None:
         self._channels = {channel.name: channel for channel in channels}
         self._inbox = inbox
@@ -94,6 +97,7 @@ class Gateway:
         self._leftovers = Leftovers()
         self._ours: dict[str, str] = {}
         self._idle = turns
+        self._forgetting = forgetting
         self._turnstile = turnstile or Turnstile()
         self._tasks: TaskGroup | None = None
         self._over = anyio.Event()
@@ -110,6 +114,7 @@ class Gateway:
                 self._take_up(self._inbox.read())
                 for channel in self._channels.values():
                     receiving.start_soon(self._run, channel, name=f"channel {channel.name}")
+                receiving.start_soon(self._forget)
                 ready()
                 await self._over.wait()
             receiving.cancel_scope.cancel()
@@ -154,6 +159,13 @@ class Gateway:
                 self._running.discard(channel.name)
             await anyio.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
+
+    async def _forget(self) -> None:
+        """Erase the copies of answered messages now and then: their sessions have them, or were erased."""
+        while True:
+            await anyio.sleep(self._forgetting)
+            with anyio.CancelScope(shield=True):
+                await self._inbox.forget()
 
     async def accept(self, arrived: Arrived) -> None:
         """Accept a message; it is durable when this returns, unless it is rejected."""

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Sequence
 from itertools import islice
 from typing import Any, Literal, get_args
 
+import anyio
 import anyio.to_thread
 import msgspec
 
 from nacre.channels.channel import Arrived
 from nacre.entries import Entry, Note
-from nacre.errors import StoreError
+from nacre.errors import SessionBusy, StoreError
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 KEYS = ("nacre:inbox", "nacre:inbox:2")
 _ARRIVED, _DONE, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.done", "x.sending", "x.answered", "x.anew"
 _MOST_RECORDS = 5_000
-_MOST_CARRIED = 100
+_MOST_CARRIED = 2_500
 
 Why = Literal["failed", "joined"]
 """Why words are closed without an answer of their own: there is none, or whoever began their turn gets it."""
@@ -31,6 +32,7 @@ class Inbox:
 
     When the one that is written is full, what is still open in the older one is written to it again, and the older one
     is begun anew. So whatever is in the older one and was answered is answered in the younger one, or in itself.
+    `forget` does so twice, and then the text of no message is there that was answered.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -45,6 +47,7 @@ class Inbox:
         self._count = 0
         self._turns = 0
         self._is_turning = False
+        self._has_texts = False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -81,6 +84,7 @@ class Inbox:
             return False
         self._remember(name)
         self._open[name] = arrived
+        self._has_texts = True
         try:
             await self._noted(_ARRIVED, msgspec.to_builtins(arrived))
         except BaseException:
@@ -125,7 +129,12 @@ class Inbox:
         self._remember(name)
         if without is not None:
             self._unanswered.add(name)
-        return self._noted(_ANSWERED, {"of": name, **({without: True} if without is not None else {})})
+        return self._noted(_ANSWERED, _closing(name, without))
+
+    async def forget(self) -> None:
+        """Erase the text of every message that was answered; that it was stays known."""
+        if self._has_texts and all([await self._turn() for _ in KEYS]):
+            self._has_texts = bool(self._open)
 
     def _noted(self, kind: str, data: Any) -> Awaitable[int]:
         self._count += 1
@@ -138,6 +147,7 @@ class Inbox:
             self._open.pop(name_of(arrived), None)
             self._open[name_of(arrived)] = arrived
             self._remember(name_of(arrived))
+            self._has_texts = True
         elif entry.kind == _DONE:
             self._results[entry.data["of"]] = entry.data["text"]
         elif entry.kind == _SENDING:
@@ -154,19 +164,23 @@ class Inbox:
         """Know words again."""
         self._unanswered -= _remembered(self._known, name)
 
-    async def _turn(self) -> None:
+    async def _turn(self) -> bool:
         """Write everything that is open to the younger log again, and begin the older one anew as the younger.
 
-        So is what was answered last: words that are open may have joined a turn of those.
+        So are the names of what was answered last: it may come again, and words that are open may have joined a turn
+        of those. False if it could not be done.
         """
         if self._is_turning:
-            return
+            return False
         self._is_turning = True
         try:
             carried = [Note(_ARRIVED, msgspec.to_builtins(arrived)) for arrived in self._open.values()]
             carried += [Note(_DONE, {"of": name, "text": text}) for name, text in self._results.items()]
             carried += [Note(_SENDING, {"of": name}) for name in self._begun]
-            carried += [Note(_ANSWERED, {"of": name}) for name in self.answered[-min(_MOST_RECORDS, _MOST_CARRIED) :]]
+            closed = [name for name in self._known if name not in self._open][-min(_MOST_RECORDS, _MOST_CARRIED) :]
+            carried += [
+                Note(_ANSWERED, _closing(name, "failed" if name in self._unanswered else None)) for name in closed
+            ]
             await self._sessions.submit(self._young, carried)
             await anyio.to_thread.run_sync(self._sessions.delete, self._old)
             self._old, self._young, self._count = self._young, self._old, 0
@@ -175,8 +189,30 @@ class Inbox:
         except StoreError:
             # The words themselves are safe; what is full is tried again with the next.
             logger.exception("the inbox could not be recreated")
+            return False
         finally:
             self._is_turning = False
+        return True
+
+
+def forget_answered(sessions: Sessions) -> bool:
+    """Erase the text of answered messages in a store; False if a daemon serves it, which does so by itself."""
+    hold = sessions.hold(KEYS[0])
+    try:
+        hold.take()
+    except SessionBusy:
+        return False
+    try:
+        inbox = Inbox(sessions)
+        inbox.read()
+        anyio.run(inbox.forget)
+    finally:
+        hold.close()
+    return True
+
+
+def _closing(name: str, without: Why | None) -> dict[str, Any]:
+    return {"of": name, **({without: True} if without is not None else {})}
 
 
 def _remembered(names: dict[str, None], name: str) -> set[str]:

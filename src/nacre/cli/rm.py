@@ -53,10 +53,22 @@ def run(args: Namespace, out: Out) -> int:
             return Done(key, "erased", {"remembered": learned[key]})
 
         code = each(out, "rm", found, remove, dry_run=args.dry_run)
+        if args.permanent and keys and not args.dry_run:
+            _forget_copies(sessions, out)
     if code == OK and not args.permanent and not args.dry_run:
         out.note("`nacre sessions restore` brings sessions back from the trash")
     tell(out, learned)
     return code
+
+
+def _forget_copies(sessions: Sessions, out: Out) -> None:
+    """Erase the copies that the inbox has of messages which channels brought; a daemon that serves does so itself."""
+    try:
+        from nacre.app.inbox import KEYS, forget_answered  # noqa: PLC0415 - needs packages that a store does not
+    except ImportError:
+        return
+    if any(map(sessions.exists, KEYS)) and not forget_answered(sessions):
+        out.note("the daemon erases its copies of answered messages (nacre:inbox) within the hour")
 
 
 def _named(keys: list[str]) -> str:
