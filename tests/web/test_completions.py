@@ -170,6 +170,19 @@ def test_the_clients_tools_are_the_clients_to_run(server: Serve) -> None:
     assert model.contexts[1].messages[1].tool_calls[0].arguments == {"city": "Delft"}
 
 
+@pytest.mark.parametrize("session", ["", "s"])
+def test_a_client_that_offers_no_tools_any_more_is_answered_by_the_model(server: Serve, session: str) -> None:
+    model = Scripted([Call("weather", id="c1"), "rain"])
+    site = server(provider=model)
+    body = {"model": "nacre", "session_id": session}
+    first = site.client.post("/v1/chat/completions", json={**body, "messages": HELLO, "tools": [WEATHER]})
+    result = {"role": "tool", "tool_call_id": "c1", "content": "wet"}
+    messages = [*HELLO, first.json()["choices"][0]["message"], result]
+    answer = site.client.post("/v1/chat/completions", json={**body, "messages": messages})
+    assert answer.json()["choices"][0]["message"]["content"] == "rain"
+    assert (model.contexts[1].tools, model.contexts[1].messages[-1].content) == ([], "wet")
+
+
 def test_calls_are_streamed(server: Serve) -> None:
     site = server([Call("weather", {"city": "Delft"})])
     with client(site) as ask:

@@ -54,7 +54,7 @@ def test_many_texts_are_the_same_as_one_by_one(ask: openai.OpenAI) -> None:
         ({"input": [None]}, "usage", "none of them empty"),
         ({"input": []}, "usage", "input"),
         ({"input": "a", "dimensions": 256}, "usage", "dimensions must be left out"),
-        ({"input": "a", "encoding_format": "int8"}, "usage", "int8"),
+        ({"input": "a", "encoding_format": "int8"}, "usage", "encoding_format"),
         ({"input": ["short", "word " * 300]}, "context_length_exceeded", "the text at index 1 has 302 tokens"),
     ],
     ids=lambda one: str(one)[:40],

@@ -16,7 +16,13 @@ RESPOND: dict[str, Any] = {"model": "nacre", "input": "hello", "store": False}
 EMBED: dict[str, Any] = {"model": "nacre", "input": "hello"}
 TOOL = {"type": "function", "function": {"name": "weather"}}
 FLAT_TOOL = {"type": "function", "name": "weather"}
-PIXEL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+def image(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+PIXEL = image("data:image/png;base64,iVBORw0KGgo=")
 
 # Each is wrong for every parameter, except for those whose kind it is.
 VALUES: dict[str, Any] = {
@@ -206,6 +212,8 @@ def test_wrong_embeddings_are_refused(site: Site, field: str, kind: str) -> None
         ({"content": [{"text": "no type"}]}, ".content[0]", "None cannot be shown"),
         ({"content": [PIXEL, {"type": "image_url", "image_url": {"url": 5}}]}, ".content[1]", "data:image"),
         ({"content": [{"type": "image_url"}]}, ".content[0]", "data:image"),
+        ({"content": [image("data:image/png;base64,!!!")]}, ".content[0]", "not base64"),
+        ({"content": [image("data:image/png;base64,")]}, ".content[0]", "empty"),
         ({"role": "system", "content": [PIXEL]}, ".content[0]", "there are: text"),
         ({"content": ["text"]}, ".content[0]", "object"),
         ({"content": []}, ".content", "length"),
@@ -257,6 +265,7 @@ def test_a_wrong_item_is_refused_with_its_place(site: Site, item: dict[str, Any]
     [
         ("chat/completions", {**CHAT, "tools": [{"type": "custom"}]}, "tools[0].type"),
         ("chat/completions", {**CHAT, "tools": [{**TOOL, "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ("chat/completions", {**CHAT, "tools": [{**TOOL, "function": {"name": "f\n"}}]}, "tools[0].function.name"),
         ("chat/completions", {**CHAT, "tools": [TOOL, TOOL]}, "tools[1]"),
         ("chat/completions", {**CHAT, "tools": [TOOL], "tool_choice": "sometimes"}, "tool_choice"),
         ("chat/completions", {**CHAT, "tool_choice": "required"}, "tool_choice"),
@@ -302,3 +311,12 @@ def test_what_a_client_adds_to_a_message_is_not_stored(site: Site) -> None:
     assert (said.extra, said.model) == ({}, None)
     assert said.created is not None
     assert said.created.year > 2001
+
+
+def test_what_a_query_adds_is_ignored(site: Site) -> None:
+    assert site.client.get("/v1/models?limit=5").status_code == 200
+    assert site.client.post("/v1/chat/completions?api-version=1", json=CHAT).status_code == 200
+    id = site.client.post("/v1/responses?a=b", json={"model": "nacre", "input": "hello"}).json()["id"]
+    assert site.client.get(f"/v1/responses/{id}?include[]=reasoning.encrypted_content").status_code == 200
+    refused = site.client.get(f"/v1/responses/{id}?stream=true")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream")

@@ -19,7 +19,7 @@ from nacre.agent.terms import Form, Terms, with_terms
 from nacre.app.forms import check_schema
 from nacre.web.access import Caller, agent, begin, session_for
 from nacre.web.answering import Answer, Asked, finish_of, respond, work
-from nacre.web.api import decoded, json_body, nothing_queried
+from nacre.web.api import decoded, json_body
 from nacre.web.events import BEAT, HEARTBEAT, event
 from nacre.web.models import choose_agent
 from nacre.web.openai_messages import SYSTEM, calls_of, message_of, narrowed, specs_of, text_of
@@ -33,7 +33,6 @@ _FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length"}
 
 async def chat(request: Request) -> Response:
     """Answer; a turn of a session continues when its client disconnects, anything else is stopped."""
-    nothing_queried(request)
     wanted = decoded(await json_body(request), Chat)
     choose_agent(request, wanted.model)
     _check(wanted)
@@ -86,6 +85,9 @@ def _understood(wanted: Chat, headers: Headers, who: Caller, key: str) -> Asked:
     if wanted.tools:
         found = narrowed(specs_of(tool.function for tool in wanted.tools), names)
         tools = found if is_offered else []
+    elif wanted.messages[-1].role == "tool":
+        # Its client has tools, and offers none now: it is not for the agent to go on with them.
+        tools = []
     elif must_call or names:
         raise Fault("usage", "tool_choice asks for a call, and there are no tools", param="tool_choice")
     if not spoken or (spoken[-1].role != "user" and (tools is None or spoken[-1].role != "tool")):

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nacre.index import minilm
-from nacre.web.api import answered, decoded, json_body, nothing_queried
+from nacre.web.api import answered, decoded, json_body
 from nacre.web.openai_shapes import Embed, Vector, VectorList
 from nacre.web.problems import Fault
 
@@ -22,7 +22,6 @@ _AT_ONCE = 16
 
 async def embed(request: Request) -> Response:
     """A vector for each text."""
-    nothing_queried(request)
     wanted = decoded(await json_body(request), Embed)
     if not minilm.is_installed():
         raise Fault("unsupported", "embeddings are not installed here: run `nacre setup embeddings`, and start again")

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from nacre.app import App
 from nacre.config import MAIN
 from nacre.web.access import agent, caller
-from nacre.web.api import answered, nothing_queried
+from nacre.web.api import answered
 from nacre.web.problems import Fault
 
 _ALIAS = "nacre"
@@ -21,13 +21,11 @@ _ALIAS = "nacre"
 
 async def models(request: Request) -> Response:
     """What may be asked for."""
-    nothing_queried(request)
     return answered({"object": "list", "data": _listed(request)})
 
 
 async def model(request: Request) -> Response:
     """One of them; a slash in its name may be escaped or not."""
-    nothing_queried(request)
     name, listed = unquote(request.path_params["id"], errors="replace"), _listed(request)
     found = next((one for one in listed if one["id"] == name), None)
     if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -70,11 +71,17 @@ def _part(part: dict[str, Any], role: str, *, param: str) -> dict[str, Any]:
 
 
 def check_image(part: dict[str, Any], *, param: str) -> None:
-    """Raise Fault for an image that is somewhere else: nothing is fetched here, and servers of models differ in it."""
+    """Raise Fault for what is no image, or is somewhere else: nothing is fetched here, and servers of models differ."""
     data = image_data(image_url(part) or "")
     if data is None or not data[0].startswith("image/"):
         reason = "an image must be a URL that begins with data:image/…;base64, for none is fetched"
         raise Fault("usage", reason, param=param)
+    try:
+        content = base64.b64decode(data[1], validate=True)
+    except ValueError as error:
+        raise Fault("usage", f"the image is not base64: {error}", param=param) from error
+    if not content:
+        raise Fault("usage", "the image is empty", param=param)
 
 
 def _call(given: Call) -> ToolCall:

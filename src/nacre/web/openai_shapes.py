@@ -10,8 +10,8 @@ from nacre.web.shapes import Count
 
 # ---- values
 
-Name = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
-ToolName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,128}$")]
+Name = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}(?!\n)$")]
+ToolName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,128}(?!\n)$")]
 Bounded = Annotated[str, Meta(max_length=1024)]
 Natural = Annotated[int, Meta(ge=1, le=2**53)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]

@@ -32,7 +32,7 @@ from nacre.sessions import Sessions
 from nacre.web import reading
 from nacre.web.access import Caller, agent, begin, session_for
 from nacre.web.answering import RESPONSE, Answer, Asked, respond, work
-from nacre.web.api import answered, at_rest, decoded, invalid, json_body, nothing_queried
+from nacre.web.api import answered, at_rest, decoded, invalid, json_body
 from nacre.web.models import choose_agent
 from nacre.web.openai_messages import SYSTEM, message_of, narrowed, specs_of, text_of
 from nacre.web.openai_shapes import (
@@ -91,7 +91,6 @@ class Found(NamedTuple):
 
 async def create(request: Request) -> Response:
     """Answer; a response that is stored continues when its client disconnects, any other is stopped."""
-    nothing_queried(request)
     wanted = decoded(await json_body(request), Respond)
     choose_agent(request, wanted.model)
     _check(wanted)
@@ -109,7 +108,8 @@ async def create(request: Request) -> Response:
 
 async def read(request: Request) -> Response:
     """A stored response; one whose turn is under way, or was cut short, is in progress."""
-    nothing_queried(request)
+    if request.query_params.get("stream", "false") != "false":
+        raise Fault("usage", "a stored response is given whole: leave stream out", param="stream")
     name = _name_in(request)
     who, key = session_for(request, session=name.session, user=name.user)
     return answered(await to_thread.run_sync(_stored_response, agent(request, who), key, name))
@@ -117,7 +117,6 @@ async def read(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """Erase the session that a response is in, with all that was said there."""
-    nothing_queried(request)
     name = _name_in(request)
     who, key = session_for(request, session=name.session, user=name.user)
 
