@@ -98,3 +98,16 @@ def test_two_questions_at_once_are_asked_one_after_the_other() -> None:
 
     anyio.run(both)
     assert person.asked == ["shell"]
+
+
+def test_a_question_to_the_user_is_put_to_them_also_by_a_tool_that_is_allowed() -> None:
+    asked: list[Approval] = []
+
+    async def refuse(approval: Approval) -> Answer:
+        asked.append(approval)
+        return "no"
+
+    call = ToolCall(id="1", arguments={"question": "Delete all?", "answer": {"sure": True}})
+    guard = Approvals(Policy(tools={"desk_*": "allow"}), ask=refuse, remembered=["desk_clean"])
+    assert "the user said no" in anyio.run(guard, named("desk_clean", "run"), call)
+    assert [approval.always for approval in asked] == [()]

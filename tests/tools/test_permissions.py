@@ -13,6 +13,8 @@ from nacre.entries import ToolCall
 from nacre.errors import ConfigError
 from nacre.tools.approvals import Approvals, Grounds
 from nacre.tools.permissions import Judge, Rules, Verdict, parse_rule
+from nacre.tools.workspace import Workspace
+from tests.growth import assert_linear
 from tests.tools.test_approvals import named
 
 
@@ -288,3 +290,18 @@ def test_a_protected_file_is_asked_about_in_every_mode() -> None:
         for path in ("x", "y")
     ]
     assert verdicts == ["ask", "allow"]
+
+
+@pytest.mark.parametrize("path", ["\ud83d", "a/\udfff/b", "\0"])
+def test_a_path_that_no_file_can_have_is_judged_without_an_error(tmp_path: Path, path: str) -> None:
+    rules = judge(tmp_path, allow=["write_file(**)"], deny=["read_file(secret)"])
+    assert rules.verdict("write_file", {"path": path}) is None
+    assert rules.verdict("read_file", {"path": path}) is None
+    assert not Workspace(tmp_path).is_protected(path)
+
+
+@pytest.mark.parametrize("word", ["env ", "sudo -u ", "if ", "xargs ", "a;"])
+def test_no_command_line_takes_long_to_judge(word: str) -> None:
+    rules = judge(deny=["shell(git push *)"])
+    assert rules.verdict("shell", {"command": f"{'env ' * 300}git push x"}) == "deny"
+    assert_linear(lambda line: rules.verdict("shell", {"command": line}), word * (80_000 // len(word)))

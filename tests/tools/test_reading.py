@@ -181,3 +181,37 @@ def test_no_descriptor_is_left_open(listing: Tool, read: Tool, tree: Path) -> No
     text(listing, pattern="**")
     text(read, path="a.txt")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_line_that_nobody_can_wait_for_is_not_looked_for(read: Tool, tmp_path: Path) -> None:
+    with (tmp_path / "a").open("w") as file:
+        file.write("line\n" * 3_000)
+        file.truncate(1 << 40)
+    with pytest.raises(ToolError, match=r"not in its first 500\.0 MB: use a program"):
+        text(read, path="a", offset=4_000)
+
+
+@pytest.mark.parametrize("pattern", ["[" * 100_000, "**/*/" * 500, "**/a" * 11])
+def test_a_pattern_that_would_take_for_ever_is_refused(listing: Tool, pattern: str) -> None:
+    with pytest.raises(ToolError, match="shorten it"):
+        text(listing, pattern=pattern)
+
+
+def test_several_double_stars_in_a_row_are_one(listing: Tool, tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").touch()
+    assert text(listing, pattern="**/**/c") == text(listing, pattern="**/c") == "a/b/c  0 bytes"
+    assert text(listing, pattern="a/**/**") == text(listing, pattern="a/**")
+
+
+@pytest.mark.parametrize("path", ["\ud83d", "a/\udfff/b"])
+def test_half_a_character_is_not_a_path(read: Tool, listing: Tool, path: str) -> None:
+    for tool in (read, listing):
+        with pytest.raises(ToolError, match="is not a path"):
+            text(tool, path=path)
+
+
+def test_a_path_through_very_many_folders_is_refused(read: Tool, tmp_path: Path) -> None:
+    (tmp_path / "/".join(["d"] * 201)).mkdir(parents=True)
+    with pytest.raises(ToolError, match="more than 200 folders"):
+        text(read, path="d/" * 201 + "x")

@@ -155,3 +155,25 @@ def test_every_place_is_edited_and_nothing_else(edit: Tool, tmp_path: Path, piec
         with pytest.raises(ToolError, match="is not in"):
             output(edit, path="a", old_text=old, new_text=new, all=True)
     assert (tmp_path / "a").read_bytes().decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "new", "said"),
+    [
+        ("a" * 50_000, "b" * 1_000, "would have more than 10,000,000 characters"),
+        ("a" * 200_000, "b", "more than 100,000 times"),
+    ],
+)
+def test_an_edit_that_would_take_all_memory_is_refused(
+    edit: Tool, tmp_path: Path, content: str, new: str, said: str
+) -> None:
+    (tmp_path / "a").write_text(content)
+    with pytest.raises(ToolError, match=said):
+        text(edit, path="a", old_text="a", new_text=new, all=True)
+    assert (tmp_path / "a").read_text() == content
+
+
+def test_half_a_surrogate_pair_is_not_edited_in(edit: Tool, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    with pytest.raises(ToolError, match="surrogate"):
+        text(edit, path="a", old_text="x", new_text="\ud83d")

@@ -21,6 +21,8 @@ _BY_EFFECT: Mapping[Effect, Verdict] = {"read": "allow", "write": "ask", "run": 
 _BY_NAME: Mapping[str, Verdict] = {"web_fetch": "ask"}
 _WRITING = ("write_file", "edit_file")
 _SKILL = "use_skill"
+QUESTION = frozenset({"question", "answer"})
+"""The arguments under which a running tool passes on a question to the user: that the tool is allowed is no answer."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -102,7 +104,7 @@ class Approvals:
         by_tool = grounds.policy.rule(tool)
         if "deny" in {by_rule, by_tool} or self._is_read_only(tool):
             return "deny"
-        if by_rule == "ask" or self._is_protected(call):
+        if by_rule == "ask" or self._is_protected(call) or _is_question(call):
             return "ask"
         if by_rule == "allow":
             return "allow"
@@ -158,7 +160,8 @@ class Approvals:
 
     def _must_ask(self, tool: Tool, call: ToolCall) -> bool:
         """Tell whether it has to be asked each time: "always" is not offered then."""
-        return self._is_protected(call) or self._judge.verdict(tool.spec.name, _arguments(call)) == "ask"
+        by_rule = self._judge.verdict(tool.spec.name, _arguments(call))
+        return self._is_protected(call) or _is_question(call) or by_rule == "ask"
 
     def _remember(self, rules: tuple[str, ...], *, is_kept: bool) -> None:
         if self._grounds.keep is None or not is_kept:
@@ -195,6 +198,10 @@ class Approvals:
 
 def _arguments(call: ToolCall) -> Mapping[str, Any]:
     return call.arguments if isinstance(call.arguments, Mapping) else {}
+
+
+def _is_question(call: ToolCall) -> bool:
+    return _arguments(call).keys() == QUESTION
 
 
 def _readable(rules: Iterable[str]) -> dict[str, Rule]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import dropwhile
 from typing import NamedTuple
 
 _OPERATORS = ("&&", "||", ";", "|", "\n")
@@ -146,6 +147,8 @@ _LOOSE = re.compile(r"[;&|\n(){}`<>]|\$\(")
 _WRAPPING = frozenset(
     "builtin busybox command doas env eval exec ionice nice nohup setsid stdbuf sudo time timeout watch xargs".split()
 )
+_LONGEST_WRAPPED = 200
+"""How many words of a command after a wrapper are looked at; no rule has as many."""
 _EXECUTING = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
@@ -158,11 +161,10 @@ def loose_commands(line: str) -> Iterator[tuple[str, ...]]:
     for text in {line, *re.findall(r'"((?:[^"\\]|\\.)*)"', line), *re.findall(r"'([^']*)'", line)}:
         for segment in _LOOSE.split(text.replace("\\\n", "")):
             words = [re.sub(r"[\"'\\]", "", word) for word in segment.split()]
-            while words and (_ASSIGNMENT.match(words[0]) or words[0] in _RESERVED or words[0] == "$"):
-                words = words[1:]
+            words = list(dropwhile(lambda word: _ASSIGNMENT.match(word) or word in _RESERVED or word == "$", words))
             if not words:
                 continue
             yield tuple(words)
             for at, word in enumerate(words[:-1]):
                 if words[0].rpartition("/")[2] in _WRAPPING or word in _EXECUTING:
-                    yield tuple(words[at + 1 :])
+                    yield tuple(words[at + 1 : at + 1 + _LONGEST_WRAPPED])

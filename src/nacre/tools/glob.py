@@ -21,7 +21,10 @@ class Pattern:
     """A pattern such as `src/**/*.py`; `**` stands for any number of directories."""
 
     def __init__(self, text: str) -> None:
-        self._parts: Sequence[str] = [part for part in text.split("/") if part not in {"", "."}]
+        parts = [part for part in text.split("/") if part not in {"", "."}]
+        # Several `**` in a row stand for what one does.
+        pairs = zip(parts, [*parts[1:], ""], strict=True)
+        self._parts: Sequence[str] = [one for one, after in pairs if not one == after == _ANY_DEPTH]
         self._names = [re.compile(translate(part)) for part in self._parts]
         self.start = self._closed({0})
 

@@ -26,6 +26,7 @@ from nacre.errors import ConfigError
 from nacre.tools.commands import NotPlain, Word, loose_commands, split
 from nacre.tools.glob import Pattern
 from nacre.tools.runners import always_asks, has_options_first
+from nacre.tools.workspace import can_be_path
 
 Verdict = Literal["allow", "ask", "deny"]
 FILE_TOOLS = ("read_file", "list_files", "write_file", "edit_file")
@@ -163,7 +164,7 @@ class Judge:
 
     def _place(self, path: object) -> str | None:
         """Where a path really leads, from the folder; None if that is outside it."""
-        if not isinstance(path, str) or "\0" in path:
+        if not isinstance(path, str) or not can_be_path(path):
             return None
         real = os.path.realpath(os.path.join(self._base, path))  # noqa: PTH118 - links resolved as in Workspace
         inside = os.path.relpath(real, self._root)

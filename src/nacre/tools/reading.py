@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -21,6 +22,10 @@ from nacre.tools.workspace import Entry, Workspace
 _CHUNK = 1 << 16
 _SNIFFED = 8192
 _LONGEST_LINE = 2000
+_MOST_READ = 500_000_000
+"""How much of a file is read to find a line of it."""
+_LONGEST_PATTERN = 1000
+_MOST_DEPTHS = 10
 _MOST_ENTRIES = 500
 _MOST_LOOKED_AT = 100_000
 _DEEPEST = 100
@@ -66,7 +71,7 @@ class Reader:
             if not encoding:
                 return Output(text=f"{path} is {_kind(first)}, {_bytes(size)}: it is not text and is not shown.")
             file.seek(0)
-            piece = _piece(_lines(iter(lambda: file.read(_CHUNK), b""), encoding), offset, limit)
+            piece = _piece(_lines(_chunks(file, path), encoding), offset, limit)
         return Output(text=_told(piece, path, offset, size))
 
     def list_files(self, pattern: str = "*", path: str = ".") -> Output:
@@ -76,6 +81,9 @@ class Reader:
             pattern: the names to list, such as *.py or **/*.md; ** matches any number of directories
             path: the directory to look in, relative to the workspace; the folder of a skill by its full path
         """
+        if len(pattern) > _LONGEST_PATTERN or pattern.count("**") > _MOST_DEPTHS:
+            most = f"{_LONGEST_PATTERN:,} characters or {_MOST_DEPTHS} **"
+            raise ToolError(f"the pattern has more than {most}: shorten it")
         workspace, place = self._found(path)
         # A path that is shown can be given back: one of a skill is a full path.
         prefix = "" if workspace is self._workspace else f"{workspace.root}/"
@@ -131,6 +139,16 @@ def _encoding(first: bytes) -> str:
 
 def _kind(first: bytes) -> str:
     return next((kind for sign, kind in _KINDS if first.startswith(sign)), "a binary file")
+
+
+def _chunks(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """The bytes of a file; raises ToolError if it has so many that nobody can wait for its end."""
+    for _ in range(_MOST_READ // _CHUNK):
+        chunk = file.read(_CHUNK)
+        if not chunk:
+            return
+        yield chunk
+    raise ToolError(f"what is wanted of {path!r} is not in its first {_bytes(_MOST_READ)}: use a program")
 
 
 def _lines(chunks: Iterator[bytes], encoding: str) -> Iterator[tuple[str, int]]:

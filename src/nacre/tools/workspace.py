@@ -22,6 +22,8 @@ _WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
+_DEEPEST = 200
+"""How many folders there may be on the way to a file; each is held open."""
 _NO_LINK = (errno.EINVAL, errno.ENOENT)
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
@@ -67,7 +69,7 @@ class Workspace:
         Such files are changed only after a question each time, whatever is allowed. Links are resolved, and
         case does not matter, since some file systems ignore it.
         """
-        if "\0" in path:
+        if not can_be_path(path):
             return False  # no file has such a name, and the tool says so
         given = os.path.join(self.root, path)
         return any(self._rules(place) for place in (os.path.normpath(given), os.path.realpath(given)))
@@ -161,7 +163,7 @@ class Workspace:
 
     def inside(self, path: str) -> list[str]:
         """The components of a path from the root; raises ToolError if it is absolute and elsewhere."""
-        if "\0" in path or not path:
+        if not path or not can_be_path(path):
             raise ToolError(f"{path!r} is not a path")
         if not path.startswith("/"):
             return path.split("/")
@@ -256,6 +258,8 @@ class _Walk:
             os.close(fd)
 
     def _enter(self, name: str) -> None:
+        if len(self._names) >= _DEEPEST:
+            raise ToolError(f"{self._path[:100]!r}… leads through more than {_DEEPEST} folders")
         try:
             fd = self._open(name)
         except OSError as error:
@@ -311,6 +315,14 @@ class _Walk:
 
 
 # ---- details
+
+
+def can_be_path(text: str) -> bool:
+    """Tell whether the system could have a file of this name: no NUL, no half of a character."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _root(path: str) -> int:

@@ -28,6 +28,7 @@ _LIKE = 0.6
 LARGEST_COPY = 20_000_000
 """The largest file, in bytes, of which a copy is kept before it is overwritten."""
 _PLACES_SHOWN = 10
+_MOST_PLACES = 100_000
 
 
 Keep = Callable[[str, str, bytes | None, bytes], None]
@@ -71,6 +72,7 @@ class Writer:
             raise ToolError("old_text is empty: give the text to replace, or use write_file for a whole file")
         if old_text == new_text:
             raise ToolError("old_text and new_text are the same: nothing would change")
+        _encoded(new_text)
         before, status = self._read(path)
         after, lines = _edited(before, old_text, new_text, path=path, every=all)
         data = after.encode("utf-8", "surrogateescape")
@@ -129,7 +131,7 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ToolError(f"content has a lone surrogate at character {error.start:,}: it is not text") from error
+        raise ToolError(f"the text has a lone surrogate at character {error.start:,}: it is not text") from error
 
 
 def _edited(text: str, old: str, new: str, *, path: str, every: bool) -> tuple[str, list[int]]:
@@ -148,8 +150,12 @@ def _edited(text: str, old: str, new: str, *, path: str, every: bool) -> tuple[s
             f"old_text is in {path!r} {more}{len(places)} times (lines {_numbers(_lines_at(plain, places))}): "
             "put more of the text around it in old_text, or set all"
         )
-    places = list(_find(plain, wanted, step=len(wanted)))
+    places = list(islice(_find(plain, wanted, step=len(wanted)), _MOST_PLACES + 1))
+    if len(places) > _MOST_PLACES:
+        raise ToolError(f"old_text is in {path!r} more than {_MOST_PLACES:,} times: too often to edit, use a program")
     put = _plain(new).replace("\n", _line_end(text))
+    if len(text) + len(places) * (len(put) - len(wanted)) > _MOST_EDITED:
+        raise ToolError(f"{path!r} would have more than {_MOST_EDITED:,} characters: too large to edit, use a program")
     # Where in the plain text a line break was two characters: so many more stand before it in the file.
     breaks = [match.start() - at for at, match in enumerate(re.finditer("\r\n", text))]
     pieces: list[str] = []
