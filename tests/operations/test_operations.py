@@ -29,20 +29,47 @@ def commands(heading: str) -> list[str]:
     return found[1].splitlines()
 
 
-def test_a_store_that_is_written_is_backed_up_and_restored(tmp_path: Path) -> None:
-    store, copy = tmp_path / "home/.local/share/nacre", tmp_path / "copy"
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, line in (("nacre", f'exec {" ".join(PROGRAM)} "$@"'), ("systemctl", "exit 0")):
-        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
-        (programs / name).chmod(0o755)
-    known = environment(tmp_path)
-    known |= {"NACRE_HOME": "", "XDG_DATA_HOME": "", "PATH": f"{programs}:{known['PATH']}"}
+class Operator:
+    """Somebody who types what the page says, in a home of their own; nobody answers when they are asked."""
 
-    def run(lines: list[str]) -> None:
-        script = "set -e\n" + "\n".join(lines).replace("/backup/nacre-2026-11-17", str(copy))
-        done = subprocess.run(["sh", "-c", script], env=known, check=False, capture_output=True, text=True)
+    def __init__(self, root: Path) -> None:
+        self.store, self.copy = root / "home/.local/share/nacre", root / "copy"
+        programs = root / "bin"
+        programs.mkdir()
+        for name, line in (("nacre", f'exec {" ".join(PROGRAM)} "$@"'), ("systemctl", "exit 0")):
+            (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+            (programs / name).chmod(0o755)
+        known = environment(root)
+        self._known = {**known, "NACRE_HOME": "", "XDG_DATA_HOME": "", "PATH": f"{programs}:{known['PATH']}"}
+
+    def run(self, lines: list[str]) -> str:
+        """Run lines, each of which must succeed; gives what they print."""
+        script = "set -e\n" + "\n".join(lines).replace("/backup/nacre-2026-11-17", str(self.copy))
+        done = subprocess.run(
+            ["sh", "-c", script], env=self._known, stdin=subprocess.DEVNULL, check=False, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def test_a_person_is_erased(tmp_path: Path) -> None:
+    operator = Operator(tmp_path)
+    with nacre.open(operator.store) as sessions:
+        for _ in range(2):
+            sessions.add_message("telegram:42", "user", "I am Ada, and I live in Lisbon")
+            sessions.archive("telegram:42")
+        sessions.add_message("telegram:42", "user", "in the trash: Ada")
+    operator.run(["nacre sessions rm telegram:42", "nacre memory add 'Ada lives in Lisbon.'"])
+    with nacre.open(operator.store) as sessions:
+        sessions.add_message("telegram:42", "user", "Ada again")
+        sessions.add_message("irc:other", "user", "a group in which Ada is")
+    found = operator.run(commands("Erasing a person")).splitlines()
+    assert [line.count("/sessions/irc-other") for line in found if line.startswith(str(operator.store))] == [1]
+
+
+def test_a_store_that_is_written_is_backed_up_and_restored(tmp_path: Path) -> None:
+    operator = Operator(tmp_path)
+    store, run = operator.store, operator.run
 
     with subprocess.Popen([sys.executable, "-c", WRITER, str(store)], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
