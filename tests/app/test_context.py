@@ -13,6 +13,7 @@ import pytest
 import nacre
 from nacre.agent.actor import Inbound
 from nacre.agent.ports import Context, Effect, Emit, Event, Notice, Output, Reply, Scene, Spec
+from nacre.agent.terms import NONE, Terms, to_extra
 from nacre.app import App
 from nacre.app.furnishing import Furniture
 from nacre.config import Settings
@@ -71,7 +72,13 @@ class Worker:
 
 
 def talk(
-    model: Worker, said: Sequence[str], *, sessions: Sessions, memory: Memory | None = None, **own: Any
+    model: Worker,
+    said: Sequence[str],
+    *,
+    sessions: Sessions,
+    memory: Memory | None = None,
+    terms: Terms = NONE,
+    **own: Any,
 ) -> list[Event]:
     """Let the agent answer in one session; returns what happened."""
     events: list[Event] = []
@@ -83,7 +90,7 @@ def talk(
         app.after = [app.compactor.post]
         async with app.compactor, app.kernel:
             for text in said:
-                await app.kernel.deliver(Inbound(key=KEY, content=text), emit=events.append)
+                await app.kernel.deliver(Inbound(key=KEY, content=text, extra=to_extra(terms)), emit=events.append)
                 await app.compactor.finish(KEY)
 
     anyio.run(run)
@@ -91,6 +98,16 @@ def talk(
         provider_rules.openai(openai.body(context, openai.Settings(model="m")))
         provider_rules.anthropic(anthropic.body(context, anthropic.Settings(model="m")))
     return events
+
+
+def resume(model: Worker, sessions: Sessions) -> None:
+    async def run() -> None:
+        app = App(Settings({}, {}), sessions, model)
+        app.furniture = Furniture({"read": Read()}, Catalogue(()), "Be brief and exact.", [])
+        async with app.kernel:
+            await app.kernel.resume(KEY)
+
+    anyio.run(run)
 
 
 def said_in(context: Context) -> str:
@@ -173,6 +190,36 @@ def test_a_summary_is_due_by_the_model_that_answers_now() -> None:
     talk(small, ["and?"], sessions=sessions)
     assert SUMMARY in sessions.get_summary(KEY)
     assert max(map(cost, small.contexts)) <= 2000 * 7 // 8
+
+
+@pytest.mark.parametrize("can_summarise", [True, False])
+def test_what_is_asked_of_the_answer_holds_and_is_counted_to_the_end_of_a_long_turn(can_summarise: bool) -> None:
+    sessions, model = nacre.open(":memory:"), Worker(calls=30, can_summarise=can_summarise)
+    terms = Terms(instructions="Answer in French. " + "Keep to the rules of the house. " * 60)
+    talk(model, [TASK], sessions=sessions, terms=terms, max_context_tokens=4000)
+    assert all(terms.instructions in context.system for context in model.contexts)
+    assert max(map(cost, model.contexts)) <= 4000 * 7 // 8
+
+
+def test_a_turn_that_was_interrupted_behind_a_summary_keeps_to_what_was_asked_of_it() -> None:
+    sessions, model = nacre.open(":memory:"), Worker(calls=30)
+    terms = Terms(instructions="Answer in French.")
+    talk(model, [TASK], sessions=sessions, terms=terms, max_context_tokens=4000)
+    sessions.pop(KEY)
+    resumed = Worker()
+    resume(resumed, sessions)
+    assert [terms.instructions in context.system for context in resumed.contexts] == [True]
+
+
+def test_all_requests_of_a_session_have_one_cache_key_that_does_not_tell_its_name() -> None:
+    keys = []
+    for _ in range(2):
+        model = Worker(calls=3)
+        talk(model, ["one", "two"], sessions=nacre.open(":memory:"))
+        (key,) = {context.cache_key for context in model.contexts}
+        keys.append(key)
+    assert keys[0] != keys[1]
+    assert all(len(key) == 32 for key in keys)
 
 
 # ---- recalled facts

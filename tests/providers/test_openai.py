@@ -103,6 +103,21 @@ def test_beside_tools_a_form_goes_only_to_servers_that_know_both() -> None:
     assert "response_format" in body(context, Settings(model="m", form_beside_tools=True))
 
 
+def test_a_cache_key_goes_only_to_openai_itself() -> None:
+    context = replace(asked("Hello"), cache_key="0123")
+    assert body(context, Settings(model="m", has_cache_key=True))["prompt_cache_key"] == "0123"
+    assert "prompt_cache_key" not in body(asked("Hello"), Settings(model="m", has_cache_key=True))
+
+    async def run() -> OllamaServer:
+        async with replayed(Answer(chunks=(sse(_delta(content="Hi."), STOP),))) as server:
+            provider = OpenAI("m", base_url=f"{server.host}/v1")
+            await provider.complete(context, emit=Listener())
+            await provider.close()
+            return server
+
+    assert "prompt_cache_key" not in anyio.run(run).requests[0][1]
+
+
 def test_images_stay_parts_and_text_alone_is_text() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     text = {"type": "text", "text": "What is this?"}

@@ -241,7 +241,8 @@ class Actor:
 
         def make_request(below: int | None) -> Request:
             # Tools may change during a turn: a server of theirs may have others.
-            now = structs.replace(material, tools=[tool.spec for tool in agent.tools.values()])
+            specs = [tool.spec for tool in agent.tools.values()]
+            now = structs.replace(material, tools=specs, terms=conversation.terms, cache_key=conversation.cache_key)
             return fit(now, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
 
         async def look(below: int | None) -> Context:

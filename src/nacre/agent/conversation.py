@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import anyio
@@ -10,9 +11,10 @@ from msgspec.structs import replace
 
 from nacre.agent.kernel_sessions import KernelSessions
 from nacre.agent.ports import Entry, Pace
+from nacre.agent.terms import Terms, terms_of
 from nacre.entries import Describe, Message, Past, Snapshot
 from nacre.errors import Conflict
-from nacre.history.earlier import Taken, answer_before, id_of, is_final
+from nacre.history.earlier import Taken, answer_before, id_of, is_final, last_words
 from nacre.history.pairing import RECALLED, without_facts
 from nacre.history.text import cut_middle
 from nacre.history.window import Costs, Window, recent
@@ -35,11 +37,16 @@ class Conversation:
         self._messages: list[Message] = []
         self._costs = Costs(most=4 * self._at_hand)
         self._left_out = 0
+        self._words: Message | None = None
+        self._cache_key = ""
 
     def read(self) -> None:
         """Read the session as it is now."""
         self._now = self._sessions.snapshot(self.key, last=self._at_hand)
         self._messages = list(self._now.messages)
+        self._words = next((message for message in reversed(self._messages) if message.role == "user"), None)
+        if self._words is None and self._messages:
+            self._words = self._sessions.read(self.key, last_words)
 
     def has_meta(self, name: str) -> bool:
         """Tell whether the session has a value for a field of its meta."""
@@ -49,6 +56,18 @@ class Conversation:
     def system(self) -> str:
         """The system prompt that the model was last shown."""
         return str(self._now.meta.get("system", ""))
+
+    @property
+    def terms(self) -> Terms:
+        """What the user's newest message asks of its answer, also where a summary covers it."""
+        return terms_of([self._words] if self._words is not None else [])
+
+    @property
+    def cache_key(self) -> str:
+        """A name for the session that is its own and tells nothing about it; "" before it is stored."""
+        if not self._cache_key and (uid := self._sessions.read(self.key, lambda past: past.uid)):
+            self._cache_key = hashlib.sha256(uid.encode()).hexdigest()[:32]
+        return self._cache_key
 
     def answer(self, id: str = "", content: object = "") -> Message | None:
         """The answer to the message with an id, or to the last one if it is ""; None if it has none yet."""
@@ -111,4 +130,5 @@ class Conversation:
         if said and said[-1].role == "user":
             # Not within a turn: what the user asked for stays at hand.
             del self._messages[: -self._at_hand]
+            self._words = said[-1]
         self._now = replace(self._now, n=number, live=self._now.live + len(said))

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Spec
+from nacre.agent.terms import NONE, Terms, cost_of, with_terms
 from nacre.entries import Message, ToolCall
 from nacre.history.text import cut_middle
 from nacre.history.tokens import PER_MEDIUM, PER_MESSAGE, cost, count, definition, estimate
@@ -28,12 +29,17 @@ class Show(Protocol):
 
 
 class Material(Struct, frozen=True, kw_only=True):
-    """What a request is made of; `skills` is the part of the system prompt that lists skills."""
+    """What a request is made of; `skills` is the part of the system prompt that lists skills.
+
+    `terms` are those of the message that is answered, which itself may be covered by a summary.
+    """
 
     show: Show
     system: str = ""
     skills: str = ""
     tools: Sequence[Spec] = ()
+    terms: Terms = NONE
+    cache_key: str = ""
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -135,12 +141,15 @@ class _Draft:
                 f"the last message is too long for the model and is cut in the middle: "
                 f"about {size:,} of {window.tokens:,} tokens are shown"
             )
-        context = Context(system=self.system, messages=messages, tools=self.tools)
+        messages = with_terms(messages, self._material.terms)
+        cache_key = self._material.cache_key
+        context = Context(system=self.system, messages=messages, tools=self.tools, cache_key=cache_key)
         return Request(context=context, left_out=window.left_out, is_cut=window.is_cut, cuts=self._cuts)
 
     def _room(self, tokens: int) -> int:
         """What is left of a number of tokens for messages."""
-        return tokens - cost(Context(system=self.system, messages=(), tools=self.tools))
+        terms = cost_of(self._material.terms)
+        return tokens - terms - cost(Context(system=self.system, messages=(), tools=self.tools))
 
     def _show(self, tokens: int) -> Window:
         return self._material.show(tokens, summary=self.summary, has_facts=self.has_facts)

@@ -25,12 +25,16 @@ class Spec(Struct, frozen=True, kw_only=True):
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """All that a model is shown: messages that are valid for every provider, tools, and the form of its answer."""
+    """All that a model is shown: messages that are valid for every provider, tools, and the form of its answer.
+
+    `cache_key` is the same for all requests of a session, so that its server can find what it has cached.
+    """
 
     system: str = ""
     messages: Sequence[Message]
     tools: Sequence[Spec] = ()
     form: Form | None = None
+    cache_key: str = ""
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):

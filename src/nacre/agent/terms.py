@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.entries import Message
+from nacre.history.tokens import count
 
 TERMS = "terms"
 """Where a message's `extra` keeps them: what a model is asked for is in the log, and a resumed turn keeps to it."""
@@ -31,6 +32,8 @@ class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 NONE = Terms()
+_WORDS = 50
+"""The tokens of what a model is told about terms, besides the terms themselves."""
 
 
 def terms_of(messages: Sequence[Message]) -> Terms:
@@ -45,6 +48,14 @@ def terms_of(messages: Sequence[Message]) -> Terms:
         return NONE
 
 
+def cost_of(terms: Terms) -> int:
+    """The tokens that terms add to a request, about: a schema is sent as a field, and told in words too."""
+    if terms == NONE:
+        return 0
+    schema = msgspec.json.encode(terms.form.schema).decode() if terms.form is not None else ""
+    return count(terms.instructions) + 2 * count(schema) + _WORDS
+
+
 def to_extra(terms: Terms) -> dict[str, Any]:
     """Terms as a message's `extra` keeps them; nothing if there are none."""
     return {} if terms == NONE else {TERMS: msgspec.to_builtins(terms)}
@@ -54,7 +65,7 @@ def with_terms(messages: Sequence[Message], terms: Terms) -> list[Message]:
     """The same messages with other terms for the newest one of the user's."""
     found = list(messages)
     at = next((at for at in reversed(range(len(found))) if found[at].role == "user"), None)
-    if at is not None:
+    if at is not None and terms_of(found[at : at + 1]) != terms:
         extra = {name: value for name, value in found[at].extra.items() if name != TERMS}
         found[at] = replace(found[at], extra={**extra, **to_extra(terms)})
     return found

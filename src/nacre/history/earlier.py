@@ -30,6 +30,14 @@ def answer_before(past: Past, words: Message, *, id: str, ends: Callable[[Messag
     return answer
 
 
+def last_words(past: Past) -> Message | None:
+    """The user's newest message, also where a summary covers it; None if there is none."""
+    record = past.find(past.state.hd)
+    while record is not None and (record.m is None or record.m.role != "user"):
+        record = past.find(record.p) if record.p else None
+    return message_of(record, past) if record is not None else None
+
+
 def is_final(message: Message) -> bool:
     """Tell whether a message ends a turn."""
     return message.role == "assistant" and not message.tool_calls

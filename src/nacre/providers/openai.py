@@ -77,6 +77,7 @@ class OpenAI:
             max_tokens=max_tokens,
             limit="max_completion_tokens" if modern else "max_tokens",
             form_beside_tools=modern,
+            has_cache_key=azure is None and modern,
             return_reasoning=bool(_DEMANDING.search(model)) if return_reasoning is None else return_reasoning,
             options=dict(options or {}),
         )
@@ -217,12 +218,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The settings that every request to a model carries; `limit` is the name of `max_tokens` there.
 
     `form_beside_tools`: the server can hold an answer to a form where the model may call tools as well.
+    `has_cache_key`: it finds what it has cached by a key; most other servers refuse a field that they do not know.
     """
 
     model: str
     max_tokens: int | None = None
     limit: str = "max_tokens"
     form_beside_tools: bool = False
+    has_cache_key: bool = False
     return_reasoning: bool = False
     options: dict[str, Any] = {}
 
@@ -243,6 +246,8 @@ def body(context: Context, settings: Settings, *, usage: bool = True) -> dict[st
         found["tools"] = [function(spec) for spec in context.tools]
     if settings.max_tokens is not None:
         found[settings.limit] = settings.max_tokens
+    if settings.has_cache_key and context.cache_key:
+        found["prompt_cache_key"] = context.cache_key
     if context.form is not None and (settings.form_beside_tools or not context.tools):
         found["response_format"] = _format(context.form)
     return found | settings.options

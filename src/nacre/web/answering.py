@@ -183,7 +183,7 @@ async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
 
     async def look(below: int | None) -> Context:
         specs = [tool.spec for tool in tools.values()]
-        material = Material(show=show, system=system, skills=who.skills(), tools=specs)
+        material = Material(show=show, system=system, skills=who.skills(), tools=specs, terms=asked.terms)
         return fit(material, tokens=who.tokens(), capacity=who.capacity(), below=below).context
 
     async def commit(entries: Sequence[Entry]) -> int:
