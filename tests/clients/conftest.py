@@ -46,6 +46,8 @@ def answer(request: Request) -> Reply:
     is_told = request.last["role"] == "tool" or "<tool_response" in asked
     if "weather" in request.tools and not is_told:
         return [Call("weather", {"city": "Oslo"})]
+    if "Answer with a call of one of these tools" in asked:
+        return [Call(next(iter(request.tools)), json.loads(OSLO))]
     if "Answer with one JSON value" in asked:
         return OSLO if "Answer again" in asked else "Oslo, with 700,000 people."
     if is_told:

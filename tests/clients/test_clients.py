@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.clients.conftest import Run
@@ -25,6 +27,9 @@ def test_openai(python: Run) -> None:
         "second": "You said: hello / again",
         "read": "You said: hello / again",
         "responded": OSLO,
+        "unstored": "The tool says: rain",
+        "streamed_call": '{"city":"Oslo"}',
+        "many": [f"You said: {number}" for number in range(10)],
     }
 
 
@@ -36,15 +41,22 @@ def test_langchain(python: Run) -> None:
             "streamed": HELLO,
             "schema": OSLO,
             "object": OSLO,
+            "by_call": OSLO,
             "calls": {"city": "Oslo"},
         }
 
 
-@pytest.mark.parametrize("script", ["with_pydantic_ai.py", "with_agents.py"])
-def test_agents_with_an_output_type(python: Run, script: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "by_call"),
+    [
+        ("with_pydantic_ai.py", OSLO),
+        ("with_agents.py", ["other", 'The tool says: {"assistant": "other"}']),
+    ],
+)
+def test_agents_with_an_output_type(python: Run, script: str, by_call: Any) -> None:
     found = python(script)
     for way in ("chat", "responses"):
-        assert found[way] == {"plain": OSLO, "with_tool": OSLO, "ran": ["Oslo"]}
+        assert found[way] == {"plain": OSLO, "with_tool": OSLO, "ran": ["Oslo"], "by_call": by_call}
 
 
 def test_litellm(python: Run) -> None:
@@ -77,4 +89,5 @@ def test_the_ai_sdk(node: Run) -> None:
             "object": OSLO,
             "told": "The tool says: rain",
             "ran": ["Oslo"],
+            "byCall": OSLO,
         }

@@ -3,7 +3,15 @@
 
 from __future__ import annotations
 
-from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
 from common import TOKEN, URL, City, tell
 from openai import AsyncOpenAI
 
@@ -25,7 +33,16 @@ for name, kind in (("responses", OpenAIResponsesModel), ("chat", OpenAIChatCompl
     plain = Runner.run_sync(Agent(name="a", instructions="Be brief.", model=model, output_type=City), "Where?")
     forecast = Agent(name="b", instructions="Be brief.", model=model, output_type=City, tools=[weather])
     with_tool = Runner.run_sync(forecast, "The weather?")
-    found[name] = {"plain": plain.final_output, "with_tool": with_tool.final_output, "ran": list(ran)}
+    # Whoever takes over has no tools, and answers to the result of the call that handed over.
+    other = Agent(name="other", model=model)
+    settings = ModelSettings(tool_choice="required", parallel_tool_calls=False)
+    over = Runner.run_sync(Agent(name="first", model=model, handoffs=[other], model_settings=settings), "Go on.")
+    found[name] = {
+        "plain": plain.final_output,
+        "with_tool": with_tool.final_output,
+        "ran": list(ran),
+        "by_call": [over.last_agent.name, over.final_output],
+    }
     ran.clear()
 
 tell(**found)

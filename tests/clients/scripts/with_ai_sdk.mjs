@@ -21,6 +21,7 @@ for (const [name, model] of Object.entries(models)) {
       return "rain";
     },
   });
+  const Result = tool({ description: "A city.", inputSchema: schema });
   const options = { model, maxRetries: 0 };
   const streamed = streamText({ ...options, prompt: "hello" });
   let text = "";
@@ -33,6 +34,9 @@ for (const [name, model] of Object.entries(models)) {
       await generateText({ ...options, tools: { weather }, stopWhen: stepCountIs(3), prompt: "The weather?" })
     ).text,
     ran,
+    byCall: (
+      await generateText({ ...options, tools: { Result }, toolChoice: { type: "tool", toolName: "Result" }, prompt: "Where?" })
+    ).toolCalls[0].input,
   };
 }
 process.stdout.write(JSON.stringify(found));

@@ -22,6 +22,7 @@ for name, options in (("chat", {}), ("responses", {"use_responses_api": True})):
         "streamed": "".join(piece.text for piece in model.stream("hello")),
         "schema": model.with_structured_output(City).invoke("Where?"),
         "object": model.with_structured_output(City, method="json_mode").invoke("Where? In JSON: city, people."),
+        "by_call": model.with_structured_output(City, method="function_calling").invoke("Where?"),
         "calls": model.bind_tools([weather]).invoke("The weather?").tool_calls[0]["args"],
     }
 

@@ -22,7 +22,13 @@ def run(model: OpenAIChatModel | OpenAIResponsesModel) -> dict:
 
     plain = Agent(model, output_type=NativeOutput(City)).run_sync("Where?")
     agent = Agent(model, output_type=NativeOutput(City), instructions="Be brief.", tools=[weather])
-    return {"plain": plain.output, "with_tool": agent.run_sync("The weather?").output, "ran": ran}
+    return {
+        "plain": plain.output,
+        "with_tool": agent.run_sync("The weather?").output,
+        "ran": ran,
+        # Their usual way: the answer is a call of a tool that they add, which they require.
+        "by_call": Agent(model, output_type=City).run_sync("Where?").output,
+    }
 
 
 kinds = {"chat": OpenAIChatModel, "responses": OpenAIResponsesModel}
