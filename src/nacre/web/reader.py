@@ -293,7 +293,8 @@ def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) ->
         f'<input type="hidden" name="id" value="{secrets.token_hex(16)}">'
         '<p id="editing" hidden><span></span> <button type="button" class="plain">Cancel</button></p>'
         '<p id="waiting" role="status" hidden><span>Sent when the answer is complete.</span> '
-        '<button type="button" class="plain">Not yet</button></p><p id="refused" class="wrong" role="alert"></p>'
+        '<button type="button" class="plain">Not yet</button></p>'
+        '<p id="refused" class="wrong" aria-live="assertive"></p>'
         '<ul id="files" aria-label="Attachments" hidden></ul>'
         '<textarea name="content" rows="1" required placeholder="Write a message" aria-label="Message" dir="auto"'
         f"{' autofocus' if is_new else ''}></textarea>"
