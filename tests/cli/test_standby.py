@@ -97,6 +97,15 @@ def test_a_chat_that_began_without_the_store_can_be_resumed_there_and_in_it(room
         assert (info.title, info.cwd) == ("one", str(room))
 
 
+@pytest.mark.parametrize("words", [("-c", "go on"), ("-r", "@last", "go on")], ids=["-c", "-r"])
+def test_what_is_in_a_store_that_cannot_be_used_is_not_said_to_be_missing(room: Path, words: tuple[str, ...]) -> None:
+    (room / "store").write_text("x")
+    told = run(room, "chat", *words)
+    assert told.returncode == 3
+    assert "the store cannot be used: " in told.stderr
+    assert "only sessions that began meanwhile can be resumed" in told.stderr
+
+
 def test_a_daemon_without_its_store_answers_and_is_not_ready(room: Path) -> None:
     (room / "store").write_text("x")
     question = {"model": "nacre", "messages": [{"role": "user", "content": "hello"}], "session_id": "kept"}

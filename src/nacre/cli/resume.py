@@ -34,6 +34,10 @@ from nacre.sessions import Sessions
 
 _MAX_FIRST_WORDS = 200
 _MAX_SHOWN = 20
+_MEANWHILE = (
+    "only sessions that began meanwhile can be resumed; `nacre chat` starts one, which is brought into the store "
+    "once it can be used"
+)
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
@@ -64,13 +68,13 @@ async def session_key(app: App, args: Namespace, out: Out) -> str:
     if _is_interactive(out) and any(candidates(app.sessions, limit=1)):
         out.note(f"there is no chat session of {clean(str(args.folder))} to continue")
         return await _pick(app, args.folder, out)
-    raise _none_here(app.sessions, args.folder)
+    raise _none_here(app, args.folder)
 
 
 def open_session(app: App, ref: str, out: Out, *, internal: bool = False) -> str:
     """Find a session by reference and return its key; an archived one is opened again."""
     if app.sessions.location == ":memory:" or app.trouble:
-        return _find_without_store(app.sessions, ref, internal=internal)
+        return _find_without_store(app, ref, internal=internal)
     key = find(app.sessions, ref).key
     refuse_internal(key, allowed=internal)
     if not is_active(app.sessions, key):
@@ -79,13 +83,14 @@ def open_session(app: App, ref: str, out: Out, *, internal: bool = False) -> str
     return key
 
 
-def _find_without_store(sessions: Sessions, ref: str, *, internal: bool) -> str:
+def _find_without_store(app: App, ref: str, *, internal: bool) -> str:
     """Find a session in RAM, or one of what stands in for a store that cannot be used: nothing can be unarchived."""
     refuse_internal(ref, allowed=internal)
-    if sessions.exists(ref):
-        return sessions.resolve(ref)
-    known = (Choice(info.key, info.title, ()) for info in sessions.list())
-    return choose(ref, known, "session", hint="`nacre chat -r` lists the sessions")
+    if app.sessions.exists(ref):
+        return app.sessions.resolve(ref)
+    known = (Choice(info.key, info.title, ()) for info in app.sessions.list())
+    hint = f"{app.trouble}; {_MEANWHILE}" if app.trouble else "`nacre chat -r` lists the sessions"
+    return choose(ref, known, "session", hint=hint)
 
 
 def newest_here(sessions: Sessions, folder: Path) -> str | None:
@@ -93,8 +98,11 @@ def newest_here(sessions: Sessions, folder: Path) -> str | None:
     return next((info.key for info in talks(sessions, folder=str(folder)) if Path(info.cwd) == folder), None)
 
 
-def _none_here(sessions: Sessions, folder: Path) -> Failure:
-    elsewhere = next((info for info in talks(sessions) if info.cwd), None)
+def _none_here(app: App, folder: Path) -> Failure:
+    elsewhere = next((info for info in talks(app.sessions) if info.cwd), None)
+    if app.trouble:
+        # There may well be one, in the store.
+        return Failure("not_found", f"no chat session of {folder} can be continued: {app.trouble}", hint=_MEANWHILE)
     if elsewhere is None:
         hint = "start one with `nacre chat`; `nacre chat -r` lists the sessions of channels and of earlier versions"
     else:
@@ -149,6 +157,8 @@ def _first_words(past: Past) -> str:
 async def _pick(app: App, folder: Path, out: Out) -> str:
     """Let the person at the terminal choose a session; raises Failure if they choose none."""
     found = candidates(app.sessions, folder=folder)
+    if not found and app.trouble:
+        raise Failure("not_found", f"no session can be resumed: {app.trouble}", hint=_MEANWHILE)
     if not found:
         raise Failure("not_found", "there is no session to resume yet", hint="`nacre chat` starts one")
     key = await pick(found, out)
