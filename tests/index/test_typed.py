@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,7 @@ MESSAGES = {
 }
 
 TYPED = [
+    *(("runing marathons", "running"), ("exploitble", "cve")),
     *(
         ("mueller", "müller"),
         ("Müller", "müller"),
@@ -169,3 +171,11 @@ def test_what_is_typed_finds_what_is_meant(index: Index, typed: str, meant: str)
 )
 def test_what_is_not_meant_is_not_found(index: Index, typed: str, found: set[str] | None) -> None:
     assert {hit.key for hit in index.search(typed)} == (MESSAGES.keys() - {"mice"} if found is None else found)
+
+
+def test_a_word_that_is_nowhere_is_not_taken_for_a_short_one_with_another_ending(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("a", "user", "we all like it")
+        index = Index(str(tmp_path / "store"), cache=str(tmp_path / "cache"))
+        assert index.search("illness") == []
+        index.close()

@@ -49,8 +49,11 @@ class VectorMaker:
             await anyio.sleep(self._rest)
             self._woken = anyio.Event()
             try:
+                began = anyio.current_time()
                 while await to_thread.run_sync(self._make, _PIECE):
-                    pass
+                    # At most half of the time, so that who asks something meanwhile is not kept waiting.
+                    await anyio.sleep(anyio.current_time() - began)
+                    began = anyio.current_time()
             except Exception:  # the worker must outlive whatever went wrong once
                 logger.exception("messages could not be prepared for a search by meaning")
             await self._woken.wait()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from itertools import islice
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,8 @@ _MOST_TRIGRAMS = 500
 _MIXED, _BATCH = 200, 500
 # How many records of a log are taken for one talk, and how many messages with a word count half of what all could.
 _PART, _SATURATION = 100, 0.6
+# How much what is said around a message counts, where its own words count one.
+_AROUND = 1.3
 _NOWHERE = "\ue000\ue001\ue002"
 _MOST_SHOWN = 256 * 1024
 # More than any index holds, and no more than SQLite takes for a number.
@@ -90,8 +91,8 @@ def _rarest_first(connection: Connection, query: Query) -> list[Term]:
     """What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare."""
     if len(query.wanted) == 1:
         return list(query.wanted)
-    count = _counter(connection, query)
-    return sorted(query.wanted, key=lambda term: 0 if term.is_inside else rarity(count, term))
+    words = _Words(connection, query)
+    return sorted(query.wanted, key=lambda term: 0 if term.is_inside else rarity(words, term))
 
 
 # ---- by words
@@ -105,7 +106,7 @@ def _by_words(connection: Connection, query: Query, limit: int) -> dict[int, Que
     if not found:
         found = _matching(connection, content, limit) or _matching(connection, content.loosened, limit)
     if not found:
-        found = _matching(connection, tolerant(_counter(connection, query), content), limit)
+        found = _matching(connection, tolerant(_Words(connection, query), content), limit)
     if len(found) < limit and query.words and not query.is_question:
         found |= {message: by for message, by in _ranked(connection, query).items() if message not in found}
     return found
@@ -119,14 +120,14 @@ def _ranked(connection: Connection, query: Query) -> dict[int, Query]:
     """The messages that have any of the words, best first, and the query that found them."""
     eased = _eased(connection, query)
     words = _scores(connection, eased)
-    return dict.fromkeys(_mixed(words, _surroundings(connection, eased, words)), eased)
+    return dict.fromkeys(_mixed(words, around=_surroundings(connection, eased, words)), eased)
 
 
 def _eased(connection: Connection, query: Query) -> Query:
     """The query for any of its words, the rarest first, as many as do not match more than can be ranked."""
     bare = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_POOL + 1})"  # noqa: S608 - our own names
     counted: list[tuple[int, Term]] = []
-    for term in tolerant(_counter(connection, query), query._replace(wanted=query.words)).wanted:
+    for term in tolerant(_Words(connection, query), query._replace(wanted=query.words)).wanted:
         if query.is_confined:
             matches = _Search(connection, query._replace(wanted=(term,))).count(_POOL + 1)
         else:
@@ -141,21 +142,28 @@ def _eased(connection: Connection, query: Query) -> Query:
     return query._replace(wanted=tuple(wanted), is_any=True)
 
 
-def _counter(connection: Connection, query: Query) -> Callable[[str], int]:
-    """What tells in how many messages a word is: of a query that is confined to some sessions, in these alone.
+class _Words:
+    """Which words there are in the messages that a query searches.
 
-    What is nowhere, or how rare it is elsewhere, would tell something of sessions that are not to be searched.
+    Of a query that is confined to some sessions, in these alone: what is nowhere, or how rare it is elsewhere, would
+    tell something of sessions that are not to be searched.
     """
-    everywhere = partial(count_everywhere, connection)
-    if not query.is_confined:
-        return everywhere
 
-    def count(word: str) -> int:
-        if not everywhere(word):
-            return 0
-        return _Search(connection, query._replace(wanted=(Term(word),), unwanted=())).count(_POOL)
+    def __init__(self, connection: Connection, query: Query) -> None:
+        self._connection = connection
+        self._query = query._replace(unwanted=())
 
-    return count
+    def count(self, word: str) -> int:
+        """In how many messages a word is, in any of its forms."""
+        count = count_everywhere(self._connection, word)
+        return self._search(Term(word)).count(_POOL) if count and self._query.is_confined else count
+
+    def has(self, word: str) -> bool:
+        """Tell whether a word is in any message just as it is written, be it inside another."""
+        return self._search(Term(word, is_substring=True)).count(1) > 0
+
+    def _search(self, term: Term) -> _Search:
+        return _Search(self._connection, self._query._replace(wanted=(term,)))
 
 
 def _scores(connection: Connection, query: Query) -> dict[int, float]:
@@ -200,13 +208,13 @@ def _weight(total: int, matches: int) -> float:
     return math.log(1 + max(0, total - matches + 0.5) / (matches + 0.5))
 
 
-def _mixed(*kinds: Mapping[int, float]) -> list[int]:
-    """The messages best first: each score is a share of the best of its kind, and they count alike."""
+def _mixed(*kinds: Mapping[int, float], around: Mapping[int, float]) -> list[int]:
+    """The messages best first: each score is a share of the best of its kind; what is around counts a little more."""
     total: dict[int, float] = {}
-    for scores in kinds:
+    for scores, weight in (*((scores, 1.0) for scores in kinds), (around, _AROUND)):
         best = max(scores.values(), default=0.0) or 1.0
         for message, score in scores.items():
-            total[message] = total.get(message, 0.0) + score / best
+            total[message] = total.get(message, 0.0) + weight * score / best
     return sorted(total, key=lambda message: (-total[message], -message))
 
 
@@ -226,11 +234,9 @@ def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats
     closeness, close = dict(near), [message for message, score in near if score >= FAR]
     found = dict.fromkeys(words if not exact else _among(allowed, list(words), len(words)))
     found |= dict.fromkeys(_among(allowed, close, max(limit, _MIXED)))
+    scores = {message: words.get(message, 0.0) for message in found}
     closest = {message: closeness.get(message, 0.0) for message in found}
-    best = _mixed(
-        {message: words.get(message, 0.0) for message in found}, closest, _surroundings(connection, eased, found)
-    )
-    return dict.fromkeys(best, eased)
+    return dict.fromkeys(_mixed(scores, closest, around=_surroundings(connection, eased, found)), eased)
 
 
 def _among(allowed: _Search, messages: Sequence[int], most: int) -> list[int]:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from sqlite3 import Connection
+from typing import Protocol
 
 from nacre.index.query import Query, Term
 from nacre.index.stems import irregular, stem
 from nacre.index.text import folded, other_spellings
 
-Count = Callable[[str], int]
-"""In how many messages a word is, in any of its forms."""
-
 _TOKEN = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"[^\W\d_]+")
 # A shorter word is too often another one with a typo.
 _SHORTEST = 6
+_SHORTEST_STEM = 5
 _MOST_VARIANTS = 8
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопрстуфхцчшщъыьэюя", "αβγδεζηθικλμνξοπρστυφχψω")
+
+
+class Vocabulary(Protocol):
+    """Which words there are in the messages that are searched."""
+
+    def count(self, word: str) -> int:
+        """In how many messages a word is, in any of its forms."""
+
+    def has(self, word: str) -> bool:
+        """Tell whether a word is in any message just as it is written, be it inside another."""
 
 
 def spellings(term: Term) -> list[str]:
@@ -29,14 +38,14 @@ def spellings(term: Term) -> list[str]:
     return [plain, *map(folded, other_spellings(term.text)), *irregular(plain)]
 
 
-def tolerant(count: Count, query: Query) -> Query:
+def tolerant(vocabulary: Vocabulary, query: Query) -> Query:
     """The query with words that are nowhere taken for others that are one typo away."""
-    return query._replace(wanted=tuple(_tolerant(count, term) for term in query.wanted))
+    return query._replace(wanted=tuple(_tolerant(vocabulary, term) for term in query.wanted))
 
 
-def rarity(count: Count, term: Term) -> int:
+def rarity(vocabulary: Vocabulary, term: Term) -> int:
     """In how many messages the rarest word of a term is, where it is in any."""
-    return min(filter(None, map(count, _TOKEN.findall(folded(term.text)))), default=0)
+    return min(filter(None, map(vocabulary.count, _TOKEN.findall(folded(term.text)))), default=0)
 
 
 def count_everywhere(connection: Connection, word: str) -> int:
@@ -45,11 +54,13 @@ def count_everywhere(connection: Connection, word: str) -> int:
     return row[0] if row is not None else 0
 
 
-def _tolerant(count: Count, term: Term) -> Term:
+def _tolerant(vocabulary: Vocabulary, term: Term) -> Term:
     word = folded(term.text)
-    if term.is_exact or term.is_inside or len(word) < _SHORTEST or not _WORD.fullmatch(word) or count(word):
+    if term.is_exact or term.is_inside or len(word) < _SHORTEST or not _WORD.fullmatch(word) or vocabulary.count(word):
         return term
-    counts = {near: found for near in _one_edit_away(word) if (found := count(near))}
+    counts = {near: found for near in _one_edit_away(word) if (found := vocabulary.count(near))}
+    # Many a made-up word has a short stem: `illness` is not `all`, but one away from `allness`.
+    counts = {near: n for near, n in counts.items() if len(stem(near)) >= _SHORTEST_STEM or vocabulary.has(near)}
     best = sorted(counts, key=counts.__getitem__, reverse=True)[:_MOST_VARIANTS]
     return term._replace(either=(*term.either, *map(Term, best)))
 
