@@ -1,10 +1,11 @@
-"""nacre memory: list, search, add, edit and forget what the agent remembers."""
+"""nacre memory: list, search, add, edit, confirm, restore and forget what the agent remembers."""
 
 from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nacre.cli import table
@@ -18,7 +19,7 @@ from nacre.errors import NacreError, install_command
 
 if TYPE_CHECKING:
     from nacre.memory.lines import Line
-    from nacre.memory.memory import Memory
+    from nacre.memory.memory import Memory, Version
     from nacre.sessions import Sessions
 
 EXAMPLES = (
@@ -26,34 +27,37 @@ EXAMPLES = (
     ("search them", "nacre memory search database"),
     ("where a fact comes from", "nacre memory why 'lives in Lisbon'"),
     ("add a fact", "nacre memory add 'The user lives in Lisbon.' --subject user"),
+    ("earlier versions of a fact", "nacre memory history 'lives in Lisbon'"),
+    ("bring an earlier version back", "nacre memory restore 'lives in Berlin'"),
+    ("let a fact from pasted text hold", "nacre memory confirm 3f2a"),
     ("forget all facts of a session", "nacre memory forget --session telegram:42 --yes"),
     ("change a fact", "nacre memory edit 3f2a 'The user lives in Porto.'"),
     ("edit all of them in $EDITOR", "nacre memory edit"),
 )
 
-_ACTIONS = ("list", "search", "why", "add", "forget", "edit")
+_ACTIONS = ("list", "search", "why", "history", "add", "confirm", "edit", "restore", "forget")
+_CHANGES = frozenset(("add", "confirm", "edit", "restore", "forget"))
 _MOST_NAMED = 10
 
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=_ACTIONS, nargs="?", default="list", help="default: list")
-    what = "search: a query; add: the fact; why, forget, edit: the id or text of a fact; edit: then its new text"
+    what = "search: a query; add: the fact; otherwise the id or text of a fact; edit: then its new text"
     parser.add_argument("words", metavar="TEXT", nargs="*", help=what)
     parser.add_argument("--subject", metavar="NAME", help="add: who or what the fact is about")
+    parser.add_argument("--both", action="store_true", help="restore: keep what holds now as well")
     parser.add_argument("--session", metavar="REF", help="forget: all facts learned in this session")
     parser.add_argument("--days", action="store_true", help="list: the notes of each day instead of the facts")
     parser.add_argument(
         "-n", "--limit", type=int, default=20, metavar="N", help="search: maximum number of results (20)"
     )
     parser.add_argument("-y", "--yes", action="store_true", help="forget: do not ask for confirmation")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="add, forget, edit: show what would be done, and do nothing"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be changed, and do nothing")
 
 
 def run(args: Namespace, out: Out) -> int:
     _check(args)
-    changes = args.action in {"add", "forget", "edit"} and not args.dry_run
+    changes = args.action in _CHANGES and not args.dry_run
     with opened(args, create=args.action == "add" and changes) as sessions:
         memory = _memory(args, out, sessions, changes=changes)
         try:
@@ -78,9 +82,11 @@ def _check(args: Namespace) -> None:
         raise Failure("usage", f"`nacre memory {args.action}` takes no --subject", hint="add does")
     if args.session and args.action != "forget":
         raise Failure("usage", f"`nacre memory {args.action}` takes no --session", hint="forget does")
+    if args.both and args.action != "restore":
+        raise Failure("usage", f"`nacre memory {args.action}` takes no --both", hint="restore does")
     if args.action == "list" and args.words:
         raise Failure("usage", f"`nacre memory list` takes no {args.words[0]!r}", hint="use search")
-    if args.action in {"search", "why", "add"} and not " ".join(args.words).strip():
+    if args.action in {"search", "why", "add", "confirm", "restore"} and not " ".join(args.words).strip():
         raise Failure("usage", f"`nacre memory {args.action}` needs a text", hint=_example(args.action))
     if args.action == "forget" and bool(args.words) == bool(args.session):
         raise Failure("usage", "name the facts to forget, or a session with --session", hint=_example("forget"))
@@ -116,12 +122,18 @@ def _memory(args: Namespace, out: Out, sessions: Sessions, *, changes: bool) -> 
 
 def _list(args: Namespace, out: Out, place: _Place) -> int:
     lines = place.memory.days() if args.days else place.memory.list()
+    waiting = [] if args.days else place.memory.pending()
     if out.json:
-        out.listing(map(_shape, lines))
-    elif lines:
+        out.listing(map(_shape, [*lines, *waiting]))
+        return OK
+    if lines:
         _show(out, lines)
-    else:
+    elif not waiting:
         out.note("there are no facts yet")
+    if waiting:
+        out.say(out.bold("Not in force: from text that you pasted. Is it what you want?"))
+        _show(out, waiting)
+        out.note("`nacre memory confirm ID` lets one hold, `nacre memory forget ID` erases it")
     return OK
 
 
@@ -157,6 +169,36 @@ def _why(args: Namespace, out: Out, place: _Place) -> int:
     return OK
 
 
+def _history(args: Namespace, out: Out, place: _Place) -> int:
+    """Show the versions of a fact, or without one all facts that no longer hold."""
+    from nacre.memory.memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
+
+    try:
+        versions = place.memory.history(" ".join(args.words)) if args.words else place.memory.changes()
+    except NoSuchFact as error:
+        raise _unknown(error) from error
+    if out.json:
+        out.listing({**_shape(version.line), **_fate(version)} for version in versions)
+    elif versions:
+        columns = [Column("ID", style=out.dim), Column("FACT", wraps=True), Column("SINCE"), Column("STATE")]
+        rows = [
+            (version.line.id[:8], clean(version.line.text), version.line.at[:10], _fate(version)["state"])
+            for version in versions
+        ]
+        with out.pager():
+            table.show(out, columns, rows)
+    else:
+        out.note("no fact was replaced, edited or forgotten")
+    return OK
+
+
+def _fate(version: Version) -> dict[str, str]:
+    """What became of a version, and the id of the one that took its place."""
+    if version.strike is None:
+        return {"state": "waiting" if version.line.pending else "holds", "replaced_by": ""}
+    return {"state": version.strike.why, "replaced_by": version.strike.by}
+
+
 def _quote(out: Out, who: str, text: str) -> None:
     out.say(out.dim(f"{who}:"))
     for line in clean(text, lines=True).splitlines():
@@ -187,17 +229,22 @@ def _shape(line: Line) -> dict[str, Any]:
         "n": source.n if source is not None else None,
         "at": line.at,
         "by": "nacre" if line.is_ours else "person",
+        "pending": line.pending,
     }
 
 
-def _named(memory: Memory, what: str) -> Line:
+def _named(memory: Memory, what: str, *, struck: bool = False) -> Line:
     from nacre.memory.memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
 
     try:
-        return memory.named(what)
+        return memory.named(what, struck=struck)
     except NoSuchFact as error:
-        kind = "ambiguous" if "may mean" in str(error) else "not_found"
-        raise Failure(kind, str(error), hint="`nacre memory list` shows all facts") from error
+        raise _unknown(error) from error
+
+
+def _unknown(error: NacreError) -> Failure:
+    kind = "ambiguous" if "may mean" in str(error) else "not_found"
+    return Failure(kind, str(error), hint="`nacre memory list` shows all facts, `nacre memory history` what they were")
 
 
 # ---- changing
@@ -217,6 +264,35 @@ def _add(args: Namespace, out: Out, place: _Place) -> int:
     return OK
 
 
+def _confirm(args: Namespace, out: Out, place: _Place) -> int:
+    """Let facts hold that wait for it."""
+    act = place.memory.find_pending if args.dry_run else place.memory.confirm
+    return _each(args, out, act, "confirmed")
+
+
+def _restore(args: Namespace, out: Out, place: _Place) -> int:
+    """Let earlier versions hold again."""
+    act = place.memory.find_struck if args.dry_run else partial(place.memory.restore, beside=args.both)
+    return _each(args, out, act, "restored")
+
+
+def _each(args: Namespace, out: Out, act: Callable[[str], Line], done: str) -> int:
+    from nacre.memory.memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
+
+    try:
+        lines = [act(what) for what in args.words]
+    except NoSuchFact as error:
+        raise _unknown(error) from error
+    if out.json:
+        told = {"ok": True, "operation": args.action, "dry_run": args.dry_run}
+        out.document({**told, "items": [_shape(line) for line in lines]})
+        return OK
+    for line in lines:
+        out.say(clean(line.text))
+    out.note(f"{several(len(lines), 'fact')} {f'would be {done}' if args.dry_run else done}")
+    return OK
+
+
 def _forget(args: Namespace, out: Out, place: _Place) -> int:
     memory = place.memory
     if args.session:
@@ -224,7 +300,8 @@ def _forget(args: Namespace, out: Out, place: _Place) -> int:
         doomed = memory.learned_from(key)
     else:
         key = ""
-        doomed = [_named(memory, what) for what in args.words]
+        doomed = [_named(memory, what, struck=True) for what in args.words]
+        doomed += memory.belonging([line.id for line in doomed])
     if not args.dry_run and doomed:
         out.confirm(f"Erase {_counted(doomed)} permanently?", yes=args.yes)
         count = memory.forget_session(key) if key else memory.erase(line.id for line in doomed)
@@ -241,7 +318,10 @@ def _forget(args: Namespace, out: Out, place: _Place) -> int:
 
 
 def _counted(doomed: Sequence[Line]) -> str:
-    return repr(clean(doomed[0].text)) if len(doomed) == 1 else several(len(doomed), "line")
+    if len(doomed) == 1:
+        return repr(clean(doomed[0].text))
+    shown = "; ".join(repr(clean(line.text)) for line in doomed[:_MOST_NAMED])
+    return f"{several(len(doomed), 'line')} ({shown}{'; …' if len(doomed) > _MOST_NAMED else ''})"
 
 
 def _session(ref: str, place: _Place) -> str:
@@ -295,7 +375,10 @@ _RUN: dict[str, Callable[[Namespace, Out, _Place], int]] = {
     "list": _list,
     "search": _search,
     "why": _why,
+    "history": _history,
     "add": _add,
-    "forget": _forget,
+    "confirm": _confirm,
     "edit": _edit,
+    "restore": _restore,
+    "forget": _forget,
 }

@@ -47,14 +47,14 @@ class Vectors:
                 self._matrix = None
         return len(self._waiting)
 
-    def nearest(self, text: str, *, most: int) -> list[str]:
-        """The ids of the lines whose meaning is nearest, best first; those far off are left out."""
+    def nearest(self, text: str, *, most: int) -> list[tuple[str, float]]:
+        """The ids of the lines whose meaning is nearest, and how near, best first; those far off are left out."""
         ids, matrix = self._stacked()
         if not ids or not text.strip():
             return []
         scores = matrix @ self._model.embed([text])[0]
         best = scores.argsort()[::-1][:most]
-        return [ids[at] for at in best if scores[at] >= _FAR]
+        return [(ids[at], float(scores[at])) for at in best if scores[at] >= _FAR]
 
     def _stacked(self) -> tuple[list[str], Floats]:
         import numpy  # noqa: ICN001, PLC0415 - whoever has a model has it loaded

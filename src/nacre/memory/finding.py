@@ -1,4 +1,4 @@
-"""Which lines a text is about: full-text search in RAM, mixed by reciprocal rank with embeddings if there are any."""
+"""Which lines a text is about: full-text search in RAM, mixed by score with embeddings if there are any."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from threading import Lock
 from typing import Protocol
 
 from nacre.memory.lines import Line
-from nacre.memory.words import is_grammar, salient, stems, tokens
+from nacre.memory.words import is_grammar, normal, tokens
 
-_RANK = 60
-_POOL = 50
+_POOL = 100
 _MOST_WORDS = 32
 _SHORTEST = 4
 _SPACED = re.compile(r"[^\W_]+")
@@ -20,15 +19,15 @@ _TABLES = """
 CREATE VIRTUAL TABLE words USING fts5(body, tokenize = 'porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE grams USING fts5(body, tokenize = 'trigram');
 """
-# Where there is an embedding, one word in common says little beside it, and most words in common say as much.
-_WORDS_BESIDE, _WEAK = 1.0, 0.005
+# How much of a score is by meaning, where there is an embedding.
+_MEANING = 0.7
 
 
 class Embedding(Protocol):
     """Vectors of lines; those that it has not come to yet are not found by it."""
 
-    def nearest(self, text: str, *, most: int) -> list[str]:
-        """The ids of the lines whose meaning is nearest, best first."""
+    def nearest(self, text: str, *, most: int) -> list[tuple[str, float]]:
+        """The ids of the lines whose meaning is nearest, and how near they are, best first."""
 
     def keep(self, lines: Iterable[Line]) -> None:
         """Know these lines and no others."""
@@ -45,6 +44,7 @@ class Finder:
         self._lines: dict[str, Line] = {}
         self._rows: dict[str, int] = {}
         self._ids: dict[int, str] = {}
+        self._subjects: dict[str, dict[str, None]] | None = None
         self._last = 0
         self._lock = Lock()
         self._connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
@@ -65,30 +65,41 @@ class Finder:
             self._remove(gone)
             self._insert(came)
             self._connection.execute("COMMIT")
+            if self._subjects is not None:
+                for id in gone:
+                    self._subjects[normal(self._lines[id].subject)].pop(id)
+                for line in came:
+                    self._subjects.setdefault(normal(line.subject), {})[line.id] = None
             self._lines = now
         if self._embedding is not None and (gone or came):
             self._embedding.keep(lines)
 
     def find(self, text: str, *, most: int) -> list[Line]:
         """The lines that a text is about, best first; any text may be asked with."""
-        with self._lock:
-            found = self._ranked("words", _words(text)) or self._ranked("grams", _pieces(text))
-            rankings = [(1.0, found)]
-        if self._embedding is not None:
-            strong = [id for id in found if self._is_strong(id, text)]
-            rankings = [(_WORDS_BESIDE, strong), (1.0, self._embedding.nearest(text, most=_POOL)), (_WEAK, found)]
-        scores: dict[str, float] = {}
-        for weight, ids in rankings:
-            for rank, id in enumerate(ids):
-                scores[id] = scores.get(id, 0.0) + weight / (_RANK + rank)
-        best = sorted(scores, key=scores.__getitem__, reverse=True)
-        return [self._lines[id] for id in best if id in self._lines][:most]
+        return [line for line, _ in self.rank(text, most=most)]
 
-    def _is_strong(self, id: str, text: str) -> bool:
-        """Tell whether a line has most of the words that were asked for, or a number or name that is like no other."""
-        wanted, there = salient(text), stems(self._lines[id].text)
-        shared = wanted & there
-        return len(shared) > len(wanted) / 2 or any(any(map(str.isdigit, word)) for word in shared)
+    def rank(self, text: str, *, most: int) -> list[tuple[Line, float]]:
+        """The lines that a text is about, and how well they fit, from 1 down to 0."""
+        with self._lock:
+            found = self._scored("words", _words(text)) or self._scored("grams", _pieces(text))
+        scores = _of_best(found)
+        if self._embedding is not None:
+            near = _of_best(self._embedding.nearest(text, most=_POOL))
+            scores = {
+                id: (1 - _MEANING) * scores.get(id, 0.0) + _MEANING * near.get(id, 0.0) for id in {**scores, **near}
+            }
+        best = sorted(scores.items(), key=lambda scored: -scored[1])
+        return [(self._lines[id], score) for id, score in best if id in self._lines][:most]
+
+    def about(self, subject: str, *, most: int) -> list[Line]:
+        """The newest lines of a subject."""
+        with self._lock:
+            if self._subjects is None:
+                self._subjects = {}
+                for line in self._lines.values():
+                    self._subjects.setdefault(normal(line.subject), {})[line.id] = None
+            ids = list(self._subjects.get(normal(subject), ()) if normal(subject) else ())
+            return [self._lines[id] for id in ids[-most:]]
 
     def close(self) -> None:
         with self._lock:
@@ -112,15 +123,21 @@ class Finder:
         run("INSERT INTO words (rowid, body) VALUES (?, ?)", ((row, words) for row, words, _ in bodies))
         run("INSERT INTO grams (rowid, body) VALUES (?, ?)", ((row, body) for row, _, body in bodies))
 
-    def _ranked(self, table: str, words: Sequence[str]) -> list[str]:
+    def _scored(self, table: str, words: Sequence[str]) -> list[tuple[str, float]]:
         if not words:
             return []
         match = " OR ".join('"' + word.replace('"', '""') + '"' for word in words)
         rows = self._connection.execute(
-            f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT {_POOL}",  # noqa: S608 - our own names
+            f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT {_POOL}",  # noqa: S608 - our own names
             (match,),
         )
-        return [self._ids[row] for (row,) in rows]
+        return [(self._ids[row], score) for row, score in rows]
+
+
+def _of_best(found: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Scores as shares of the best one."""
+    best = found[0][1] if found else 1.0
+    return {id: score / best for id, score in found}
 
 
 def _words(text: str) -> list[str]:

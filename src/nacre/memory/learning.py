@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from nacre.agent.ports import Context
 from nacre.entries import Message
-from nacre.memory.lines import MEMORY_PAGE, Line, Part, Source, State, Strike
+from nacre.memory import replacing
+from nacre.memory.lines import MEMORY_PAGE, Line, Part, Source, Strike
 from nacre.memory.turns import Turn, moment
-from nacre.memory.words import are_related, flat, is_grounded, is_same, normal, salient, stems
+from nacre.memory.words import flat, is_grounded, is_same, is_wish, normal, salient, stems
 
 _LONGEST_LINE, _LONGEST_FACT, _LONGEST_SUBJECT = 240, 300, 60
 _MOST_FACTS = 5
@@ -25,39 +26,56 @@ _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 SYSTEM = """\
 You keep the memory of an assistant. You read one turn of a conversation and answer with one JSON object:
-{"line": "what was done or said, in one short sentence", "facts": [{"subject": "...", "text": "..."}]}
+{"line": "what was done or said, in one short sentence", "facts": [{"subject": "...", "text": "...", "replaces": []}]}
 
 facts: what will still be true and useful in later conversations: who the user is, what they prefer, decided, own, \
 plan or told you to do from now on. Most turns have none: then "facts": [].
 text: one short sentence about the user or their work, in the user's own words and language. Nothing that was not said.
 subject: what the fact is about, in one to three words, such as "home city" or "editor". Where a known fact is about \
-the same thing, use its subject: the new fact will take its place.
+the same thing, use its subject.
+replaces: the numbers of the known facts that are no longer true because of this one; [] if all of them still hold.
 Answer with the JSON object alone."""
 
 
+class Proposal(Struct, frozen=True, kw_only=True):
+    """A fact as a model gives it; `replaces` are numbers in the list of facts that it was shown."""
+
+    subject: str = ""
+    text: str
+    replaces: tuple[int, ...] = ()
+
+
 class Learned(Struct, frozen=True, kw_only=True):
-    """What a model made of a turn: a line for the day, and facts by subject."""
+    """What a model made of a turn: a line for the day, and facts; `shown` are the known facts that it saw."""
 
     line: str = ""
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: tuple[Proposal, ...] = ()
+    shown: tuple[str, ...] = ()
 
 
 def question(turn: Turn, known: Sequence[Line]) -> Context:
     """What the model is shown: the turn, and what is known of what it is about."""
-    listed = "\n".join(f"- {line.subject or '?'}: {line.text}" for line in known[:_KNOWN])
+    listed = "\n".join(f"{at}. {line.subject or '?'}: {line.text}" for at, line in enumerate(known[:_KNOWN], 1))
     parts = [f"Known facts:\n{listed}"] if listed else []
-    parts += [f"The user said:\n{_clipped(turn.asked, _ASKED)}", f"You answered:\n{_clipped(turn.answered, _ANSWERED)}"]
+    parts.append(f"The user said:\n{_clipped(turn.own, _ASKED)}")
+    if turn.pasted:
+        parts.append(f"The user pasted or quoted, which are not their own words:\n{_clipped(turn.pasted, _ASKED)}")
+    parts.append(f"You answered:\n{_clipped(turn.answered, _ANSWERED)}")
     return Context(system=SYSTEM, messages=[Message(role="user", content="\n\n".join(parts))])
 
 
-def understood(answer: Any) -> Learned:
+def understood(answer: Any, known: Sequence[Line] = ()) -> Learned:
     """Read a model's answer; nothing is learned from one that is not in the shape that was asked for."""
     found = _object(answer) if isinstance(answer, str) else None
     if found is None:
         return Learned()
     line, facts = found.get("line"), found.get("facts")
-    pairs = [_pair(fact) for fact in facts[:_MOST_FACTS]] if isinstance(facts, list) else []
-    return Learned(line=line if isinstance(line, str) else "", facts=tuple(pair for pair in pairs if pair is not None))
+    proposals = [_proposal(fact) for fact in facts[:_MOST_FACTS]] if isinstance(facts, list) else []
+    return Learned(
+        line=line if isinstance(line, str) else "",
+        facts=tuple(proposal for proposal in proposals if proposal is not None),
+        shown=tuple(fact.id for fact in known[:_KNOWN]),
+    )
 
 
 def daily_line(turn: Turn, learned: Learned, *, id: str) -> Line:
@@ -68,45 +86,97 @@ def daily_line(turn: Turn, learned: Learned, *, id: str) -> Line:
         line = excerpt(turn)
     local = turn.at.astimezone()
     page = f"memory/{local:%Y-%m-%d}.md"
-    return Line(id=id, page=page, text=line, source=source_of(turn), at=local.isoformat(), turn=turn.id)
+    return Line(
+        id=id,
+        page=page,
+        text=line,
+        source=source_of(turn),
+        at=local.isoformat(),
+        turn=turn.id,
+        outside=turn.outside,
+    )
 
 
-def new_facts(state: State, turn: Turn, learned: Learned, *, new_id: Callable[[], str]) -> list[Part]:
-    """The facts that were said, that are new, and that nobody took out; what they contradict is struck."""
+def new_facts(
+    turn: Turn,
+    learned: Learned,
+    *,
+    near: Callable[[str, str], Sequence[Line]],
+    is_unwanted: Callable[[str], bool],
+    new_id: Callable[[], str],
+) -> list[Part]:
+    """The facts that were said, that are new, and that nobody took out; what they replace is struck.
+
+    `near` gives the known facts that one, as subject and text, may repeat or replace.
+    """
     parts: list[Part] = []
     taken: list[str] = []
-    for subject, given in learned.facts:
-        text = flat(unmarked(given), _LONGEST_FACT)
-        if not is_grounded(text, turn.said) or is_known(state, text) or any(is_same(text, other) for other in taken):
+    for proposal in learned.facts:
+        text = flat(unmarked(proposal.text), _LONGEST_FACT)
+        verdict = judge(text, turn)
+        if verdict == "no" or is_unwanted(normal(text)) or any(is_same(text, other) for other in taken):
+            continue
+        subject = flat(proposal.subject, _LONGEST_SUBJECT)
+        known = near(subject, text)
+        same = repeated(subject, text, known)
+        if same is not None and (verdict == "ask" or not same.pending):
             continue
         line = Line(
-            id=new_id(),
+            # What waited to be confirmed is, by the user's own words.
+            id=new_id() if same is None else same.id,
             page=MEMORY_PAGE,
             text=text,
-            subject=flat(subject, _LONGEST_SUBJECT),
+            subject=subject,
             source=source_of(turn),
             at=moment(turn.at),
+            pending=verdict == "ask",
         )
         parts.append(line)
-        parts += [Strike(id=old.id, why="replaced", by=line.id) for old in contradicted(state.facts, line)]
+        if not line.pending:
+            numbers = {learned.shown[at - 1] for at in proposal.replaces if 0 < at <= len(learned.shown)}
+            parts += [Strike(id=old.id, why="replaced", by=line.id) for old in replaced_by(line, known, numbers)]
         taken.append(text)
     return parts
 
 
-def is_known(state: State, text: str) -> bool:
-    """Tell whether a fact is there already, or was taken out by someone who did not want it."""
-    if any(is_same(text, line.text) for line in state.facts):
-        return True
-    wanted = normal(text)
-    unwanted = (id for id, strike in state.strikes.items() if strike.why in ("removed", "forgotten"))
-    return any(normal(state.lines[id].text) == wanted for id in unwanted if id in state.lines and state.lines[id].text)
+def repeated(subject: str, text: str, known: Sequence[Line]) -> Line | None:
+    """The known fact that a new one repeats, if there is one."""
+    same = (line for line in known if is_same(text, line.text))
+    return next((line for line in same if not replacing.replaces((subject, text), (line.subject, line.text))), None)
 
 
-def contradicted(facts: Iterable[Line], new: Line) -> list[Line]:
-    """The facts of ours that a new one takes the place of: of the same subject, and in words that they share."""
-    subject = normal(new.subject)
-    same = (line for line in facts if subject and line.is_ours and normal(line.subject) == subject)
-    return [line for line in same if are_related(line.text, new.text)]
+Verdict = Literal["keep", "ask", "no"]
+
+
+def judge(text: str, turn: Turn) -> Verdict:
+    """Whether a fact may be believed: who said it decides.
+
+    The user's own words are believed. The assistant's are too while nothing else has been in the conversation that it
+    may be repeating, but never for what the user wishes. What the user pasted is asked about.
+    """
+    if is_grounded(text, turn.own):
+        return "keep"
+    if not turn.outside and not is_wish(text) and is_grounded(text, turn.said):
+        return "keep"
+    return "ask" if turn.pasted and is_grounded(text, turn.asked) else "no"
+
+
+def replaced_by(new: Line, known: Sequence[Line], named: Collection[str] = ()) -> list[Line]:
+    """The facts of ours that a new one takes the place of; `named` are those that a model said it does."""
+    mine = (new.subject, new.text)
+    return [
+        old
+        for old in known
+        if old.is_ours
+        and not old.pending
+        and (replacing.replaces(mine, (old.subject, old.text)) or (old.id in named and _is_related(new, old)))
+    ]
+
+
+def _is_related(one: Line, other: Line) -> bool:
+    """Tell whether two facts have a subject or a word that says something in common."""
+    is_one_subject = bool(normal(one.subject)) and normal(one.subject) == normal(other.subject)
+    return is_one_subject or not salient(one.text).isdisjoint(salient(other.text))
 
 
 def excerpt(turn: Turn) -> str:
@@ -141,13 +211,18 @@ def _object(answer: str) -> dict[str, Any] | None:
     return None
 
 
-def _pair(fact: Any) -> tuple[str, str] | None:
+def _proposal(fact: Any) -> Proposal | None:
     if isinstance(fact, str):
-        return ("", fact)
+        return Proposal(text=fact)
     if not isinstance(fact, dict) or not isinstance(fact.get("text"), str):
         return None
-    subject = fact.get("subject")
-    return (subject if isinstance(subject, str) else "", fact["text"])
+    subject, replaces = fact.get("subject"), fact.get("replaces")
+    numbers = replaces if isinstance(replaces, list) else []
+    return Proposal(
+        subject=subject if isinstance(subject, str) else "",
+        text=fact["text"],
+        replaces=tuple(number for number in numbers if type(number) is int),
+    )
 
 
 def unmarked(text: str) -> str:

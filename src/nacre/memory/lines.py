@@ -10,12 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.entries import Note
+from nacre.memory.words import normal
 
 MEMORY_PAGE = "MEMORY.md"
 TOP = "^"
-FACT, DAILY, LINE, STRIKE, CURSOR = "x.fact", "x.daily", "x.line", "x.strike", "x.cursor"
+FACT, DAILY, LINE, PENDING = "x.fact", "x.daily", "x.line", "x.pending"
+STRIKE, CURSOR = "x.strike", "x.cursor"
 
-Why = Literal["replaced", "edited", "removed", "forgotten"]
+Why = Literal["replaced", "edited", "removed", "forgotten", "restored"]
 
 
 class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,7 +37,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of a page; `text` is what it says, and `raw` how a person wrote it.
 
     `subject` is what the fact is about, `turn` which turn a daily line stands for, and `after` the line
-    that it follows where that is not the last of ours.
+    that it follows where that is not the last of ours. A fact that is `pending` holds once a person confirms it.
+    `outside` says of a daily line that by then the conversation had words in it that are not the user's own.
     """
 
     id: str
@@ -47,6 +50,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: str = ""
     after: str = ""
     turn: str = ""
+    pending: bool = False
+    outside: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -55,7 +60,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Strike(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line no longer holds: another took its place, or someone took it out."""
+    """A line no longer holds: another took its place, or someone took it out; or it holds again: `restored`."""
 
     id: str
     why: Why
@@ -63,13 +68,17 @@ class Strike(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a conversation has been gone through: a message and its time; `turns` are those that were erased."""
+    """How far a conversation has been gone through: a message and its time; `turns` are those that were erased.
+
+    `outside` is as in a line.
+    """
 
     key: str = ""
     n: int = 0
     at: str = ""
     turns: tuple[str, ...] = ()
     begun: str = ""
+    outside: bool = False
 
 
 Part = Line | Strike | Cursor
@@ -77,6 +86,7 @@ _SHAPES: dict[str, type[Line | Strike | Cursor]] = {
     FACT: Line,
     DAILY: Line,
     LINE: Line,
+    PENDING: Line,
     STRIKE: Strike,
     CURSOR: Cursor,
 }
@@ -90,6 +100,9 @@ def note_of(part: Part) -> Note:
 def _kind(part: Part) -> str:
     match part:
         case Line():
+            if part.pending:
+                # A kind of its own: a version that knows no such facts must not take it for one that holds.
+                return PENDING
             return LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY
         case Strike():
             return STRIKE
@@ -127,11 +140,13 @@ class State:
         self.pages: dict[str, list[str]] = {}
         self.cursors: dict[str, Cursor] = {}
         self.turns: set[str] = set()
+        self.outside: set[str] = set()
+        self.unwanted: set[str] = set()
         self.begun = ""
         self.version = 0
         self.versions: dict[str, int] = {}
         self._ours: dict[str, str] = {}
-        self._facts: tuple[int, list[Line]] = (-1, [])
+        self._kept: tuple[int, tuple[list[Line], list[Line]]] = (-1, ([], []))
 
     def copy(self) -> State:
         """The same, to try something on."""
@@ -139,6 +154,7 @@ class State:
         other.lines, other.strikes = dict(self.lines), dict(self.strikes)
         other.pages = {page: list(ids) for page, ids in self.pages.items()}
         other.cursors, other.turns, other.begun = dict(self.cursors), set(self.turns), self.begun
+        other.outside, other.unwanted = set(self.outside), set(self.unwanted)
         other.version, other.versions, other._ours = self.version, dict(self.versions), dict(self._ours)
         return other
 
@@ -147,19 +163,27 @@ class State:
             case Line():
                 self._place(part)
             case Strike():
-                self.strikes[part.id] = part
-                self._touch(self.lines[part.id].page if part.id in self.lines else part.id.partition(TOP)[0])
+                self._strike(part)
             case Cursor():
                 self._move(part)
 
     @property
     def facts(self) -> list[Line]:
         """What holds now, oldest first."""
-        if self._facts[0] != self.version:
+        return self._held()[0]
+
+    @property
+    def pending(self) -> list[Line]:
+        """What waits for a person to confirm it, oldest first."""
+        return self._held()[1]
+
+    def _held(self) -> tuple[list[Line], list[Line]]:
+        if self._kept[0] != self.version:
             ids = self.pages.get(MEMORY_PAGE, ())
             found = [self.lines[id] for id in ids if id not in self.strikes and self.lines[id].text]
-            self._facts = (self.version, found)
-        return self._facts[1]
+            facts = [line for line in found if not line.pending]
+            self._kept = (self.version, (facts, [line for line in found if line.pending]))
+        return self._kept[1]
 
     @property
     def days(self) -> Iterator[Line]:
@@ -179,6 +203,21 @@ class State:
         strike = self.strikes.get(id)
         return strike is None or strike.why == "replaced"
 
+    def history(self, id: str) -> list[Line]:
+        """The versions of a line, oldest first: what it took the place of, and what took its place."""
+        links: dict[str, set[str]] = {}
+        for strike in self.strikes.values():
+            if strike.by:
+                links.setdefault(strike.id, set()).add(strike.by)
+                links.setdefault(strike.by, set()).add(strike.id)
+        found, waiting = {id}, [id]
+        while waiting:
+            more = links.get(waiting.pop(), set()) - found
+            found |= more
+            waiting += more
+        order = {known: at for at, known in enumerate(self.lines)}
+        return [self.lines[one] for one in sorted(found & order.keys(), key=order.__getitem__)]
+
     def survivors(self, doomed: set[str]) -> Iterator[Part]:
         """Everything but some lines, in an order in which every line follows one that is known."""
         for page in self.pages:
@@ -197,7 +236,22 @@ class State:
         """The cursors, with the turns of erased lines, so that they are not learned from again."""
         turns = {line.turn for line in erased} | (self.turns - {line.turn for line in self.lines.values()})
         yield Cursor(begun=self.begun, turns=tuple(sorted(turns)))
-        yield from self.cursors.values()
+        for cursor in self.cursors.values():
+            yield replace(cursor, outside=cursor.key in self.outside)
+
+    def _strike(self, strike: Strike) -> None:
+        line = self.lines.get(strike.id)
+        if strike.why == "restored":
+            self.strikes.pop(strike.id, None)
+        else:
+            self.strikes[strike.id] = strike
+        # What someone took out is not learned again, unless they take it back.
+        if line is not None and line.text:
+            if strike.why in ("removed", "forgotten"):
+                self.unwanted.add(normal(line.text))
+            elif strike.why == "restored":
+                self.unwanted.discard(normal(line.text))
+        self._touch(line.page if line is not None else strike.id.partition(TOP)[0])
 
     def _place(self, line: Line) -> None:
         ids = self.pages.get(line.page)
@@ -213,7 +267,7 @@ class State:
         if line.turn:
             self.turns.add(line.turn)
         if line.turn and line.is_ours and line.source is not None:
-            self._move(Cursor(key=line.source.key, n=line.source.upto, at=line.source.at))
+            self._move(Cursor(key=line.source.key, n=line.source.upto, at=line.source.at, outside=line.outside))
         self._touch(line.page)
 
     def _touch(self, page: str) -> None:
@@ -224,7 +278,9 @@ class State:
         self.turns.update(cursor.turns)
         self.begun = self.begun or cursor.begun
         if cursor.key:
-            self.cursors[cursor.key] = replace(cursor, turns=(), begun="")
+            self.cursors[cursor.key] = replace(cursor, turns=(), begun="", outside=False)
+        if cursor.outside:
+            self.outside.add(cursor.key)
 
 
 def _insert(ids: list[str], id: str, after: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nacre.agent.ports import Event, Provider
 from nacre.entries import Message
@@ -19,7 +20,7 @@ from nacre.errors import Conflict, ContextOverflow, NacreError, describe_error
 from nacre.history.tokens import estimate
 from nacre.keys import is_internal
 from nacre.log.ops import Ops
-from nacre.memory import learning, turns
+from nacre.memory import learning, replacing, turns
 from nacre.memory.desk import Desk
 from nacre.memory.finding import Embedding, Finder
 from nacre.memory.folder import Folder
@@ -36,8 +37,11 @@ HEADING = "What you remember of earlier conversations, which may be out of date:
 _TRIES = 3
 _PATIENCE = 120.0
 _LONGEST = 300
-_CANDIDATES = 40
 _PIECE = 16
+_CANDIDATES = 40
+_NEAR, _OF_SUBJECT = 40, 100
+MOST_RECALLED = 10
+"""How many facts are recalled for one text, unless another number is asked for."""
 
 
 class NoSuchFact(NacreError):
@@ -49,6 +53,25 @@ class Why(Struct, frozen=True, kw_only=True):
 
     line: Line
     turn: Turn | None = None
+
+
+class Recalled(Struct, frozen=True, kw_only=True):
+    """A fact that a text is about; `score` is how well it fits, at most 1."""
+
+    line: Line
+    score: float
+
+    @property
+    def text(self) -> str:
+        """The fact as a model is shown it, with where it is from."""
+        return _shown(self.line)
+
+
+class Version(Struct, frozen=True, kw_only=True):
+    """A fact as it was, and what became of it; `strike` is None for what holds."""
+
+    line: Line
+    strike: Strike | None = None
 
 
 def usual_embedding() -> Embedding | None:
@@ -146,7 +169,7 @@ class Memory:
             return []
         cursor = state.cursors.get(key)
         begun = state.begun if cursor is None else ""
-        found = turns.behind(self._sessions, key, cursor)
+        found = turns.behind(self._sessions, key, cursor, outside=key in state.outside)
         return [turn for turn in found if turn.id not in state.turns and moment(turn.at) >= begun]
 
     async def _asked(self, turn: Turn) -> Learned | None:
@@ -163,7 +186,7 @@ class Memory:
             self._failures[turn.id] += 1
             logger.warning("memory skipped a turn for now", extra={"key": turn.key, "error": describe_error(error)})
             return Learned() if self._failures[turn.id] >= _TRIES else None
-        return learning.understood(reply.message.content)
+        return learning.understood(reply.message.content, known)
 
     def _related(self, turn: Turn) -> builtins.list[Line]:
         return [line for line in self._find(turn.asked, most=12) if line.text]
@@ -174,9 +197,10 @@ class Memory:
             if turn.id not in {other.id for other in self._unknown(state, turn.key)}:
                 return 0
             self._desk.settle()
-            new_id = self._ledger.new_id
+            self._keep()
+            new_id, is_unwanted = self._ledger.new_id, self._ledger.state.unwanted.__contains__
             line = learning.daily_line(turn, learned, id=new_id())
-            facts = learning.new_facts(self._ledger.state, turn, learned, new_id=new_id)
+            facts = learning.new_facts(turn, learned, near=self._near, is_unwanted=is_unwanted, new_id=new_id)
             try:
                 self._ledger.write([line, *facts], id=f"turn:{turn.id}")
             except Conflict:
@@ -188,15 +212,15 @@ class Memory:
 
     # ---- recalling
 
-    def recall(self, text: str, *, tokens: int, shown: Iterable[str] = (), limit: int = 10) -> str:
+    def recall(self, text: str, *, tokens: int, shown: Iterable[str] = (), limit: int = MOST_RECALLED) -> str:
         """What is remembered that a text is about, in at most so many tokens and lines; "" if that is nothing.
 
         Asks no model and writes nothing. What stands in `shown`, texts that were recalled before, is not repeated;
         what is always to be done comes last, with a third of the lines at most if there are others.
         """
         before = {line for earlier in shown for line in earlier.splitlines()}
-        found = dict.fromkeys(map(_recalled, self._find(text, most=_CANDIDATES)))
-        standing = [line for line in map(_recalled, self._standing) if line not in before and line not in found]
+        found = dict.fromkeys(fact.text for fact in self.recall_facts(text, limit=_CANDIDATES))
+        standing = [line for line in map(_shown, self._standing) if line not in before and line not in found]
         related = [line for line in found if line not in before][: limit - min(len(standing), limit // 3)]
         room = tokens - _cost(HEADING)
         chosen: list[str] = []
@@ -206,6 +230,11 @@ class Memory:
                 chosen.append(line)
                 room -= cost
         return "\n".join([HEADING, *chosen]) if chosen else ""
+
+    def recall_facts(self, text: str, *, limit: int = MOST_RECALLED) -> builtins.list[Recalled]:
+        """The facts that a text is about, best first; asks no model and writes nothing."""
+        self._keep()
+        return [Recalled(line=line, score=score) for line, score in self._finder.rank(text, most=limit)]
 
     def warm(self) -> bool:
         """Do a piece of what makes recall better: load the embedding, make vectors; False if nothing is left."""
@@ -246,6 +275,12 @@ class Memory:
         self._keep()
         return self._finder.find(text, most=most)
 
+    def _near(self, subject: str, text: str) -> builtins.list[Line]:
+        """The facts that one may repeat or replace: those of its subject, those in like words, and those that wait."""
+        like = self._finder.find(f"{text} {replacing.other_words(text)}", most=_NEAR)
+        near = [*self._finder.about(subject, most=_OF_SUBJECT), *like, *self._ledger.state.pending]
+        return [*{line.id: line for line in near}.values()]
+
     # ---- what people and models ask for
 
     def list(self) -> builtins.list[Line]:
@@ -256,18 +291,34 @@ class Memory:
         """The daily lines, oldest first."""
         return builtins.list(self._view().days)
 
-    def named(self, what: str) -> Line:
-        """The fact or daily line that an id, the beginning of one, or a text means; raises NoSuchFact."""
+    def named(self, what: str, *, struck: bool = False) -> Line:
+        """The fact or daily line that an id, the beginning of one, or a text means; raises NoSuchFact.
+
+        With `struck`, one that no longer holds may be meant too, if no other is.
+        """
         state = self._view()
-        held = [*state.facts, *state.days]
-        found = [line for line in held if line.id == what] or [line for line in held if _is_begun(line.id, what)]
-        found = found or [line for line in held if normal(line.text) == normal(what)]
-        found = found or [line for line in state.facts if is_same(line.text, what)]
-        found = found or [line for line in state.facts if salient(what) and salient(what) <= stems(line.text)]
+        try:
+            return self._one_of(what, [*state.facts, *state.pending, *state.days], "no fact matches")
+        except NoSuchFact:
+            if not struck:
+                raise
+            return self._any(state, what)
+
+    def _one_of(self, what: str, held: builtins.list[Line], none: str) -> Line:
+        """The line that is meant; raises NoSuchFact, which begins with `none` if there is no such line."""
+        wanted = salient(what)
+        rules: tuple[Callable[[Line], bool], ...] = (
+            lambda line: line.id == what,
+            lambda line: _is_begun(line.id, what),
+            lambda line: normal(line.text) == normal(what),
+            lambda line: line.page == MEMORY_PAGE and is_same(line.text, what),
+            lambda line: line.page == MEMORY_PAGE and bool(wanted) and wanted <= stems(line.text),
+        )
+        found = next(filter(None, ([line for line in held if rule(line)] for rule in rules)), [])
         if len(found) == 1:
             return found[0]
         if not found:
-            raise NoSuchFact(f"no fact matches {what!r}")
+            raise NoSuchFact(f"{none} {what!r}")
         listed = "; ".join(f"{line.id}: {line.text}" for line in found[:5])
         raise NoSuchFact(f"{what!r} may mean any of {len(found)} facts; choose one by its id: {listed}")
 
@@ -285,15 +336,77 @@ class Memory:
             said = flat(learning.unmarked(text), _LONGEST)
             if not said:
                 raise NoSuchFact("there is nothing to remember in an empty text")
-            facts = self._ledger.state.facts
-            known = next((line for line in facts if is_same(line.text, said)), None)
-            if known is not None:
+            self._keep()
+            near = self._near(subject, said)
+            known = learning.repeated(subject, said, near)
+            if known is not None and not known.pending:
                 return known
             line = self._line(said, subject, key)
-            old = learning.contradicted(facts, line)
-            self._ledger.write([line, *(Strike(id=other.id, why="replaced", by=line.id) for other in old)])
+            self._ledger.write([line, *_strikes(learning.replaced_by(line, near), by=line)])
             self._desk.settle()
             return line
+
+    def confirm(self, what: str) -> Line:
+        """Let a fact hold that was waiting for a person to confirm it. Raises NoSuchFact."""
+        with self._ledger.held():
+            self._desk.settle()
+            self._keep()
+            line = replace(
+                self._one_of(what, self._ledger.state.pending, "no fact waits for an answer to"), pending=False
+            )
+            near = self._near(line.subject, line.text)
+            self._ledger.write([line, *_strikes(learning.replaced_by(line, near), by=line)])
+            self._desk.settle()
+            return line
+
+    def pending(self) -> builtins.list[Line]:
+        """The facts that wait for a person to confirm them, oldest first."""
+        return builtins.list(self._view().pending)
+
+    def find_pending(self, what: str) -> Line:
+        """The fact that waits to be confirmed which an id or a text means; raises NoSuchFact."""
+        return self._one_of(what, self._view().pending, "no fact that waits to be confirmed matches")
+
+    def find_struck(self, what: str) -> Line:
+        """The fact that no longer holds which an id or a text means; raises NoSuchFact."""
+        struck = [version.line for version in self.changes()]
+        return self._one_of(what, struck, "no replaced or forgotten fact matches")
+
+    def history(self, what: str) -> builtins.list[Version]:
+        """The versions of a fact, oldest first. Raises NoSuchFact."""
+        state = self._view()
+        line = self._any(state, what)
+        return [Version(line=one, strike=state.strikes.get(one.id)) for one in state.history(line.id)]
+
+    def changes(self) -> builtins.list[Version]:
+        """All facts that no longer hold, and what became of them, oldest first."""
+        state = self._view()
+        struck = (state.lines[id] for id in state.pages.get(MEMORY_PAGE, ()) if id in state.strikes)
+        return [Version(line=line, strike=state.strikes[line.id]) for line in struck if line.text]
+
+    def restore(self, what: str, *, beside: bool = False) -> Line:
+        """Let a fact hold again that was replaced, edited or forgotten. Raises NoSuchFact.
+
+        What holds in its place now becomes an earlier version, unless both are to hold: `beside`.
+        """
+        with self._ledger.held():
+            self._desk.settle()
+            state = self._ledger.state
+            line = self.find_struck(what)
+            others = [one for one in state.history(line.id) if one.id not in state.strikes and not one.pending]
+            strikes = [] if beside else _strikes(others, by=line)
+            self._ledger.write([Strike(id=line.id, why="restored"), *strikes])
+            self._desk.settle()
+            return line
+
+    def _any(self, state: State, what: str) -> Line:
+        """The fact that is meant, of those that hold, or else of all that there ever were."""
+        facts = [state.lines[id] for id in state.pages.get(MEMORY_PAGE, ()) if state.lines[id].text]
+        held = [line for line in facts if line.id not in state.strikes]
+        try:
+            return self._one_of(what, held, "no fact matches")
+        except NoSuchFact:
+            return self._one_of(what, facts, "no fact matches")
 
     def forget(self, what: str) -> Line:
         """Take a fact out of use; its text stays in memory's log. Raises NoSuchFact."""
@@ -331,17 +444,22 @@ class Memory:
         return self._erase(lambda line: line.source is not None and line.source.key == key)
 
     def erase(self, ids: Iterable[str]) -> int:
-        """Erase lines for good, with what they were before they were edited; returns how many that were."""
+        """Erase lines for good, with all that belongs to them; returns how many that were."""
         wanted = set(ids)
-        return self._erase(lambda line: line.id in wanted)
+        return self._erase(lambda line: line.id in wanted, with_all=True)
 
-    def _erase(self, is_meant: Callable[[Line], bool]) -> int:
+    def belonging(self, ids: Iterable[str]) -> builtins.list[Line]:
+        """What is erased with some lines: their earlier versions, and the notes of days that say the same."""
+        wanted = set(ids)
+        state = self._view()
+        return [state.lines[id] for id in _with_all(state, wanted) if id not in wanted]
+
+    def _erase(self, is_meant: Callable[[Line], bool], *, with_all: bool = False) -> int:
         with self._ledger.held():
             self._desk.settle()
             state = self._ledger.state
             doomed = {line.id for line in state.lines.values() if is_meant(line)}
-            while more := {old for old, strike in state.strikes.items() if _was(strike, doomed)} - doomed:
-                doomed |= more
+            doomed = _with_all(state, doomed) if with_all else _with_edited(state, doomed)
             if doomed:
                 self._ledger.erase(doomed)
                 self._desk.settle(must=True)
@@ -361,9 +479,35 @@ class Memory:
         )
 
 
-def _was(strike: Strike, doomed: set[str]) -> bool:
-    """Tell whether a struck line is what an erased one was before it was edited."""
-    return strike.why == "edited" and strike.by in doomed
+def _with_edited(state: State, doomed: set[str]) -> set[str]:
+    """Lines, and what they were before they were edited."""
+    return _with_earlier(state, doomed, ("edited",))
+
+
+def _with_earlier(state: State, doomed: set[str], whys: tuple[str, ...]) -> set[str]:
+    found = set(doomed)
+    while more := {id for id, strike in state.strikes.items() if strike.why in whys and strike.by in found} - found:
+        found |= more
+    return found
+
+
+def _with_all(state: State, doomed: set[str]) -> set[str]:
+    """Lines, their earlier versions, and for facts the notes of the days that tell of them."""
+    found = _with_earlier(state, doomed, ("edited", "replaced"))
+    facts = [line for id in found if (line := state.lines[id]).page == MEMORY_PAGE and line.text]
+    notes = [line for line in state.lines.values() if line.page != MEMORY_PAGE and line.text]
+    return found | {note.id for note in notes if any(_tells(note, fact) for fact in facts)}
+
+
+def _tells(note: Line, fact: Line) -> bool:
+    """Tell whether a note of a day is of the turn that a fact was learned in, or has all that the fact says."""
+    at, learned = note.source, fact.source
+    if at is not None and learned is not None and at.key == learned.key and at.n <= learned.n <= max(at.n, at.upto):
+        return True
+    wanted = salient(fact.text)
+    rarest = max(wanted, key=len, default="")
+    # The stems of a note are made only if it may have them all.
+    return bool(wanted) and rarest[:4] in note.text.casefold() and wanted <= stems(note.text)
 
 
 def _changed(old: Line, text: str, *, id: str) -> Line:
@@ -383,9 +527,12 @@ def _changed(old: Line, text: str, *, id: str) -> Line:
     )
 
 
-def _recalled(line: Line) -> str:
-    tag = f" {line.source.tag}" if line.source is not None else ""
-    return f"- {line.text}{tag}"
+def _shown(line: Line) -> str:
+    return f"- {line.text} {line.source.tag}" if line.source is not None else f"- {line.text}"
+
+
+def _strikes(lines: Iterable[Line], *, by: Line) -> list[Strike]:
+    return [Strike(id=line.id, why="replaced", by=by.id) for line in lines]
 
 
 def _cost(text: str) -> int:

@@ -13,6 +13,7 @@ _BULLET = re.compile(r"\s*[-*+]\s+(?P<body>.*\S)\s*\Z")
 _TAG = re.compile(r"\s*(?P<tag>\[[^\[\]]+ \d+\])\Z")
 _TIME = re.compile(r"\d\d:\d\d\s+")
 _STRUCK = re.compile(r"~~.*~~\Z")
+_BOX = re.compile(r"\[(?P<tick>[ xX])\]\s+")
 _MANY = 500
 _FEW = 50
 _ALIKE = 0.6
@@ -53,13 +54,18 @@ def lines_of(text: str) -> list[str]:
 
 
 def words_of(raw: str) -> tuple[str, str]:
-    """What a line says, and its tag: nothing if it is not an item of a list, or struck through."""
+    """What a line says, and its tag: nothing if it is no item of a list, struck through, or a box without a tick."""
     found = _BULLET.match(raw)
     if found is None:
         return "", ""
     tag = _TAG.search(found["body"])
     body = found["body"][: tag.start()] if tag is not None else found["body"]
-    return "" if _STRUCK.match(body) else body.strip(), tag["tag"] if tag is not None else ""
+    box = _BOX.match(body)
+    if _STRUCK.match(body) or (box is not None and box["tick"] == " "):
+        body = ""
+    elif box is not None:
+        body = body[box.end() :]
+    return body.strip(), tag["tag"] if tag is not None else ""
 
 
 def taken_in(state: State, edit: Edit, *, new_id: Callable[[], str], at: str) -> list[Part]:
@@ -75,7 +81,8 @@ def _shown(line: Line, *, is_struck: bool) -> str:
         text = words_of(raw)[0] or raw
     time = f"{line.at[11:16]} " if line.page != MEMORY_PAGE and raw is None else ""
     tag = f" {line.source.tag}" if line.source is not None else ""
-    return f"- {time}~~{text}~~{tag}" if is_struck else f"- {time}{text}{tag}"
+    box = "[ ] " if line.pending else ""
+    return f"- {time}~~{text}~~{tag}" if is_struck else f"- {time}{box}{text}{tag}"
 
 
 class _Intake:

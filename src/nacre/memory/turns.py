@@ -11,14 +11,21 @@ import msgspec
 from msgspec import Struct
 
 from nacre.entries import Entry, Message
+from nacre.memory import pasted
 from nacre.memory.lines import Cursor
 from nacre.sessions import Sessions
+
+PASTED = "pasted"
+"""The field of a message's extra with the texts in it that the channel knows to be pasted."""
 
 _AT_HAND = (64, 4096)
 
 
 class Turn(Struct, frozen=True, kw_only=True):
     """Words of a user and the answer to them: the numbers of the first and the last message, and when it ended.
+
+    `own` of what was asked are the user's own words, and `pasted` the rest. `outside` says whether the conversation
+    had words of neither user nor assistant in it by then, which the assistant may repeat.
 
     `id` tells it from every other turn, in whatever session it is found: a fork shares it, and a history that
     is stored anew repeats it.
@@ -31,6 +38,9 @@ class Turn(Struct, frozen=True, kw_only=True):
     asked: str
     answered: str
     at: datetime
+    own: str = ""
+    pasted: str = ""
+    outside: bool = False
 
     @property
     def said(self) -> str:
@@ -40,18 +50,22 @@ class Turn(Struct, frozen=True, kw_only=True):
 Numbered = tuple[int, Message]
 
 
-def behind(sessions: Sessions, key: str, cursor: Cursor | None) -> list[Turn]:
-    """The turns behind a cursor, oldest first; those that were taken back are not among them."""
+def behind(sessions: Sessions, key: str, cursor: Cursor | None, *, outside: bool = False) -> list[Turn]:
+    """The turns behind a cursor, oldest first; those that were taken back are not among them.
+
+    `outside` is what the last turn before them was.
+    """
     after = cursor.n if cursor is not None else 0
     for last in _AT_HAND:
         now = sessions.snapshot(key, last=last)
         messages = list(zip(now.numbers, now.messages, strict=True))
         if messages and _reaches(messages, cursor):
-            return list(turns(key, (found for found in messages if found[0] > after)))
+            before = outside or any(_is_outside(message) for n, message in messages if n <= after)
+            return list(turns(key, (found for found in messages if found[0] > after), outside=before))
         if now.live <= last:
             break
     # Something was truncated, summarised, taken back or archived before it was gone through: read all of it.
-    return _since(key, _branch(sessions, key), cursor)
+    return _since(key, _branch(sessions, key), cursor, outside=outside)
 
 
 def turn_at(sessions: Sessions, key: str, n: int, at: str = "") -> Turn | None:
@@ -62,15 +76,27 @@ def turn_at(sessions: Sessions, key: str, n: int, at: str = "") -> Turn | None:
     return best[-1] if best else None
 
 
-def turns(key: str, messages: Iterable[Numbered]) -> Iterator[Turn]:
+def turns(key: str, messages: Iterable[Numbered], *, outside: bool = False) -> Iterator[Turn]:
     """Whole turns: from a user's words to the answer without calls; the last one may not have ended."""
     asked: list[Numbered] = []
     for n, message in messages:
+        outside = outside or _is_outside(message)
         if message.role == "user":
             asked.append((n, message))
         elif asked and message.role == "assistant" and not message.tool_calls:
-            yield _turn(key, asked, n, message)
+            yield _turn(key, asked, n, message, outside=outside)
             asked = []
+
+
+def _is_outside(message: Message) -> bool:
+    """Tell whether a message has words that are not those of the user or the assistant."""
+    return message.role == "tool" or (message.role == "user" and bool(_words(message)[1]))
+
+
+def _words(message: Message) -> tuple[str, str]:
+    """The user's own words in a message, and the rest."""
+    marked = message.extra.get(PASTED)
+    return pasted.split(text_of(message.content), marked if isinstance(marked, list) else ())
 
 
 def text_of(content: Any) -> str:
@@ -85,13 +111,25 @@ def moment(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
-def _turn(key: str, asked: list[Numbered], upto: int, answer: Message) -> Turn:
+def _turn(key: str, asked: list[Numbered], upto: int, answer: Message, *, outside: bool) -> Turn:
     words = "\n".join(text_of(message.content) for _, message in asked)
     answered = text_of(answer.content)
     began, ended = _created(asked[0][1]), _created(answer)
     parts = (moment(began), words, answered)
     digest = blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=8).hexdigest()
-    return Turn(id=digest, key=key, n=asked[0][0], upto=upto, asked=words, answered=answered, at=ended)
+    split = [_words(message) for _, message in asked]
+    return Turn(
+        id=digest,
+        key=key,
+        n=asked[0][0],
+        upto=upto,
+        asked=words,
+        answered=answered,
+        at=ended,
+        own="\n".join(own for own, _ in split),
+        pasted="\n".join(rest for _, rest in split if rest),
+        outside=outside,
+    )
 
 
 def _created(message: Message) -> datetime:
@@ -114,15 +152,16 @@ def _reaches(messages: list[Numbered], cursor: Cursor | None) -> bool:
     return n <= cursor.n and moment(_created(first)) <= cursor.at
 
 
-def _since(key: str, messages: list[Numbered], cursor: Cursor | None) -> list[Turn]:
+def _since(key: str, messages: list[Numbered], cursor: Cursor | None, *, outside: bool) -> list[Turn]:
     """The turns of all messages that come after a cursor's, by place, and if that is lost by time."""
     if cursor is None:
-        return list(turns(key, messages))
+        return list(turns(key, messages, outside=outside))
     for at in range(len(messages) - 1, -1, -1):
         n, message = messages[at]
         if n == cursor.n and moment(_created(message)) == cursor.at:
-            return list(turns(key, messages[at + 1 :]))
-    return [turn for turn in turns(key, messages) if moment(turn.at) >= cursor.at]
+            before = outside or any(_is_outside(earlier) for _, earlier in messages[: at + 1])
+            return list(turns(key, messages[at + 1 :], outside=before))
+    return [turn for turn in turns(key, messages, outside=outside) if moment(turn.at) >= cursor.at]
 
 
 def _said(sessions: Sessions, key: str) -> Iterator[Numbered]:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
+from threading import local
+from typing import Any
 
+import snowballstemmer  # type: ignore[import-untyped]
+
+from nacre.index.stems import irregular
+from nacre.index.stems import stem as english_stem
 from nacre.index.text import UNSPACED
 
 _TOKEN = re.compile(rf"[{UNSPACED}]+|[^\W_{UNSPACED}]+")
@@ -13,46 +19,79 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 _CLAUSE = re.compile(
     r"[,;:!?()\n\u3001\u3002\uff01\uff0c\uff1b\uff1f]+|\.(?=\s|$)|\b(?:and|but|und|aber|et|mais|y|pero)\b"
 )
-_ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ied", "edly", "ed", "ers", "er", "es", "ly", "s", "e", "y", "en")
-_LEAST = 3
 _SIMILAR = 0.8
+_ENOUGH = 0.7
 
-_GRAMMAR = frozenset(
-    word
-    for line in (
-        "a about after all also am an and any are as at be because been before being but by can could did do does",
-        "doing done each else every for from get gets got had has have having he her here hers him his how i if in",
-        "into is it its just let lets ll m may me mine more most much must my near of off on once one only or",
-        "other our ours out over own per re s said say says she should since so some still such t than that the",
-        "their theirs them then there these they this those to too under until up upon us very via was we were",
-        "what when where which while who whom whose why will with within would yes you your yours user users",
-        "person please der die das den dem des ein eine einen einem ist sind hat haben und oder nicht mit von zu",
-        "im am auf für ich mein meine du sein seine nutzer nutzerin benutzer le la les un une des est sont dans",
-        "avec pour je mon ma utilisateur el los las una es son con por para yo mi su usuario usuaria utente",
-        "пользователь",
-    )
-    for word in line.split()
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(word for line in lines for word in line.split())
+
+
+_GRAMMAR = _words(
+    "a about after all also am an and any are as at be because been before being but by can could did do does",
+    "doing done each else every for from get gets got had has have having he her here hers him his how i if in",
+    "into is it its just let lets ll m may me mine more most much must my near of off on once one only or",
+    "other our ours out over own per re s said say says she should since so some still such t than that the",
+    "their theirs them then there these they this those to too under until up upon us very via was we were",
+    "what when where which while who whom whose why will with within would yes you your yours user users",
+    "person please der die das den dem des ein eine einen einem ist sind hat haben und oder nicht mit von zu",
+    "im am auf für ich mein meine du sein seine nutzer nutzerin benutzer le la les un une des est sont dans",
+    "avec pour je mon ma utilisateur el los las una es son con por para yo mi su usuario usuaria utente",
+    "пользователь",
 )
 # Words by which a fact says that something holds, whatever was said.
-_USUAL = frozenset(
-    word
-    for line in (
-        "always people human assistant agent name named names called call likes like liked loves love prefers",
-        "prefer preferred preference favourite favorite enjoys lives live living based located resides works work",
-        "working worked uses use using used wants want wanted needs need owns owned moved now current currently",
-        "usually heißt",
-    )
-    for word in line.split()
+_USUAL = _words(
+    "always people human assistant agent name named names called call likes like liked loves love prefers",
+    "prefer preferred preference favourite favorite enjoys lives live living based located resides works work",
+    "working worked uses use using used wants want wanted needs need owns owned moved now current currently",
+    "usually heißt",
 )
 _DENIALS = "no not never none cannot without nicht kein keine keinen nie pas jamais non nunca не нет"
 _NO = frozenset(_DENIALS.split(" "))
 _STANDING = re.compile(
     r"\b(?:always|never|prefers?|from now on|immer|niemals?|toujours|siempre)\b|总是|以后", re.IGNORECASE
 )
+_WISH = re.compile(
+    r"\b(?:wants?|wish(?:es)?|asks?|asked|told|should|must|expects?|requires?|allows?|approves?|authori[sz]es?|instructs?"
+    r"|instructions?|rules?|will|soll|möchte|wünscht|erlaubt|verlangt|muss|veut|souhaite|demande|doit|autorise|quiere|desea"
+    r"|pide|debe|autoriza)\b",
+    re.IGNORECASE,
+)
 _CONTRACTED = re.compile(r"\b(\w+)n['’]t\b", re.IGNORECASE)
 _PLAIN_UNSPACED = re.compile(
     "用户|使用者|喜欢|住在|在|是|的|了|名字|叫|使用|用|我|他|她|ユーザー|です|ます|は|が|を|に|の|사용자|는|은|이|가"
 )
+
+
+# Words that only one of these languages has, or has often.
+_HINTS = {
+    "english": _words("the is are was has have and of to in my i you with for that it not always never user"),
+    "german": _words(
+        "der die das ist sind hat ich mein meine und nicht mit für auf ein eine den dem zu von immer nie im bei nutzer",
+        "nutzerin",
+    ),
+    "french": _words(
+        "le la les est sont je mon ma et pas avec pour un une des du dans sur toujours jamais à chez ne que l",
+        "utilisateur utilisatrice",
+    ),
+    "spanish": _words(
+        "el la los las es está son yo mi y no con para un una en por siempre nunca que de del se muy usuario usuaria"
+    ),
+    "italian": _words("il lo la gli è sono io mio mia e non con per un una di del nel sempre mai che si ho utente"),
+    "portuguese": _words("o a os as é são eu meu minha e não com para um uma em por sempre nunca que do da no na"),
+    "dutch": _words("de het is zijn ik mijn en niet met voor een op altijd nooit van te heeft dat in bij"),
+    "swedish": _words("den det är jag min mitt och inte med för en ett på alltid aldrig av att har som"),
+}
+_SCRIPTS = (
+    ("russian", "\u0400", "\u04ff"),
+    ("greek", "\u0370", "\u03ff"),
+    ("arabic", "\u0600", "\u06ff"),
+    ("hindi", "\u0900", "\u097f"),
+)
+_CHUNK = re.compile(r"\S+")
+_MARKS = ".,;:!?()[]{}\"'“”„«»…*"
+_BEGINS = ("", ".", "!", "?", ":", "\n", "-", "•")
+_IDENTIFIER = re.compile(r"\d|[@/\\_]|\w\.\w|[a-z][A-Z]")
 
 
 def tokens(text: str) -> Iterator[str]:
@@ -69,31 +108,71 @@ def pairs(run: str) -> list[str]:
     return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
 
 
+def language_of(text: str) -> str:
+    """The language that most words of grammar in a text belong to; English if there are none."""
+    words = set(tokens(text))
+    counts = {language: len(words & hints) for language, hints in _HINTS.items()}
+    best = max(counts, key=counts.__getitem__)
+    return best if counts[best] > counts["english"] else "english"
+
+
 @lru_cache(maxsize=1 << 16)
-def stem(word: str) -> str:
+def stem(word: str, language: str = "english") -> str:
     """A word without its ending; one with a digit stays as it is."""
     if any(map(str.isdigit, word)):
         return word
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= _LEAST:
-            return word[: -len(ending)]
-    return word
+    script = next((name for name, first, last in _SCRIPTS if first <= word[0] <= last), language)
+    if script == "english" and (others := irregular(word)):
+        # Of forms that differ by more than an ending, such as `go` and `went`, one stands for all.
+        return min(map(english_stem, [word, *others]))
+    return str(_stemmers.of(script).stemWord(word))
 
 
-_PLAIN_STEMS = frozenset(map(stem, _GRAMMAR | _USUAL))
+class _Stemmers(local):
+    """The stemmers of this thread: they hold the word that they are at."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def of(self, language: str) -> Any:
+        if language not in self._made:
+            self._made[language] = snowballstemmer.stemmer(language)
+        return self._made[language]
 
 
-def stems(text: str) -> set[str]:
+_stemmers = _Stemmers()
+
+
+@cache
+def _plain_stems(language: str) -> frozenset[str]:
+    return frozenset(stem(word, language) for word in _USUAL)
+
+
+def stems(text: str, language: str = "") -> set[str]:
     """Every word of a text, without its ending."""
-    return set(map(stem, tokens(text)))
+    spoken = language or language_of(text)
+    return {stem(word, spoken) for word in tokens(text)}
 
 
 @lru_cache(maxsize=1 << 15)
-def salient(text: str) -> frozenset[str]:
-    """What a text says that not every text says."""
+def salient(text: str, language: str = "") -> frozenset[str]:
+    """What a text says that not every text says, without endings."""
+    spoken = language or language_of(text)
+    plain = _plain_stems(spoken)
     bare = _PLAIN_UNSPACED.sub(" ", text)
-    found = (word for word in tokens(bare) if word not in _NO)
-    return frozenset(stemmed for word in found if (stemmed := stem(word)) not in _PLAIN_STEMS)
+    found = (word for word in tokens(bare) if word not in _NO and word not in _GRAMMAR and word not in _USUAL)
+    return frozenset(stemmed for word in found if (stemmed := stem(word, spoken)) not in plain)
+
+
+def names(text: str) -> set[str]:
+    """The words of a text that must be right: numbers, names, addresses and identifiers."""
+    found: set[str] = set()
+    for place in _CHUNK.finditer(text):
+        chunk = place[0].strip(_MARKS)
+        begins = text[: place.start()].rstrip(" \"'“„«(*_")[-1:] in _BEGINS
+        if _IDENTIFIER.search(chunk) or (chunk[:1].isupper() and not begins):
+            found |= {word for word in tokens(chunk) if word not in _GRAMMAR and word not in _USUAL}
+    return found
 
 
 def is_grammar(word: str) -> bool:
@@ -112,12 +191,18 @@ def normal(text: str) -> str:
 
 
 def is_grounded(text: str, said: str) -> bool:
-    """Tell whether all that a text says was said, and said or denied in the same way."""
-    wanted = salient(text)
-    if not wanted or not wanted <= stems(said):
+    """Tell whether what a text says was said, and said or denied in the same way.
+
+    Most of its words must have been said, in any form, and all its names and numbers.
+    """
+    language = language_of(text)
+    wanted, there = salient(text, language), stems(said, language)
+    if not wanted or len(wanted & there) < _ENOUGH * len(wanted):
+        return False
+    if not all(stem(name, language) in there for name in names(text)):
         return False
     clauses = [clause for clause in _CLAUSE.split(said) if clause and clause.strip()]
-    covered = [(len(wanted & stems(clause)), is_negated(clause)) for clause in clauses]
+    covered = [(len(wanted & stems(clause, language)), is_negated(clause)) for clause in clauses]
     best = max(count for count, _ in covered) if covered else 0
     # Where what was said is spread over clauses, none of them alone says whether it was denied.
     return best == 0 or any(negated == is_negated(text) for count, negated in covered if count == best)
@@ -127,20 +212,21 @@ def is_same(one: str, other: str) -> bool:
     """Tell whether two texts say the same, or nearly; numbers and denials make a difference."""
     if normal(one) == normal(other):
         return True
-    first, second = salient(one), salient(other)
+    language = language_of(one)
+    first, second = salient(one, language), salient(other, language)
     if not first or not second or len(first & second) < _SIMILAR * len(first | second):
         return False
     return is_negated(one) == is_negated(other) and _numbers(one) == _numbers(other)
 
 
-def are_related(one: str, other: str) -> bool:
-    """Tell whether two texts share more than words of grammar."""
-    return not _content(one).isdisjoint(_content(other))
-
-
 def is_standing(text: str) -> bool:
     """Tell whether a fact is about what is always to be done, whatever the talk is of."""
     return _STANDING.search(text) is not None
+
+
+def is_wish(text: str) -> bool:
+    """Tell whether a fact is about what somebody wants done."""
+    return is_standing(text) or _WISH.search(text) is not None
 
 
 def flat(text: str, most: int) -> str:
@@ -149,10 +235,6 @@ def flat(text: str, most: int) -> str:
     if len(line) <= most:
         return line
     return f"{line[: most - 1].rpartition(' ')[0] or line[: most - 1]}…"
-
-
-def _content(text: str) -> set[str]:
-    return {stem(word) for word in tokens(text) if word not in _GRAMMAR and len(word) > 1}
 
 
 def _numbers(text: str) -> set[str]:

@@ -26,7 +26,7 @@ class Rememberer:
 
         Args:
             fact: one short sentence that can be understood on its own
-            subject: what it is about, in one to three words; a fact about the same subject is replaced
+            subject: what it is about, in one to three words; a fact about it that this one contradicts is replaced
         """
         return f"remembered: {self._remember(fact, subject, scene.key)}"
 
