@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,10 +14,11 @@ from tests.web.browser.site import fill, served
 from tests.web.browser.test_browser import until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 Visit = Callable[..., "Page"]
 MOST_NODES = 5000
+EARLY = re.compile("chunk=[0-9]&")
 # Every node of the document, texts and comments too; the most that there were at any frame.
 COUNT = """(() => {
   window.most = 0;
@@ -70,6 +72,29 @@ def test_ten_thousand_messages_arrive_and_the_browser_holds_a_few(tmp_path: Path
         page.click("#new")
         until(page, LAST.format("one more"))
         assert page.evaluate("most") <= MOST_NODES
+        page.context.close()
+
+
+def test_what_comes_late_takes_nobody_back_from_the_end(tmp_path: Path, visit: Visit) -> None:
+    root = tmp_path / "store"
+    with nacre.open(str(root)) as sessions:
+        fill(sessions, "web:k", 800)
+    with served(root) as url:
+        page = visit(url, "/s/web:k")
+        page.wait_for_selector("details[id='800']")
+        late: list[Route] = []
+        page.route(EARLY, lambda route: route.continue_() if late else late.append(route))
+        with page.expect_request(EARLY):
+            page.evaluate("scrollTo(0, 0)")
+        page.evaluate("scroller.toEnd()")
+        with nacre.open(str(root)) as other:
+            other.add_message("web:k", "user", "the newest")
+        until(page, LAST.format("the newest"))
+        with page.expect_response(EARLY):
+            late[0].continue_()
+        until(page, "!scroller.busy")
+        assert page.evaluate(LAST.format("the newest"))
+        until(page, "scrollY + innerHeight > document.documentElement.scrollHeight - 2")
         page.context.close()
 
 

@@ -107,6 +107,7 @@ class Scroller {
     this.before = $("#before");
     this.after = $("#after");
     this.isFollowing = true;
+    this.moves = 0;
     this.busy = null;
     this.measure();
     this.fill();
@@ -197,7 +198,8 @@ class Scroller {
     if (this.busy) return;
     const wanted = this.wanted();
     if (!wanted) return;
-    this.busy = wanted.isFar ? this.jump(wanted.chunk) : this.add(wanted.chunk);
+    const {moves} = this;
+    this.busy = wanted.isFar ? this.jump(wanted.chunk, () => moves === this.moves) : this.add(wanted.chunk);
     try { await this.busy; } catch (error) { tell("server not reachable; scroll to retry"); this.busy = null; return; }
     this.busy = null;
     this.soon();
@@ -250,9 +252,10 @@ class Scroller {
     section.remove();
   }
 
-  async jump(chunk) {
+  // What was in view may no longer be when it comes: whoever follows new messages is not taken back.
+  async jump(chunk, isWanted = () => true) {
     const section = await this.get(chunk);
-    if (!section) return;
+    if (!section || !isWanted()) return;
     this.sections.forEach(one => this.drop(one));
     this.before.after(section);
     this.measure();
@@ -287,6 +290,7 @@ class Scroller {
     const old = $(`section[data-chunk="${before}"]`, main);
     if (old && first) this.merge(old, first); else if (first && !this.sections.length) this.after.before(first);
     if (follows) {
+      this.moves += 1;
       if (rest.length > 1) this.sections.forEach(one => this.drop(one));
       this.after.before(...rest);
     }
