@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -320,3 +321,29 @@ def test_what_a_query_adds_is_ignored(site: Site) -> None:
     assert site.client.get(f"/v1/responses/{id}?include[]=reasoning.encrypted_content").status_code == 200
     refused = site.client.get(f"/v1/responses/{id}?stream=true")
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream")
+
+
+def test_what_earlier_answers_said_is_shown_as_text(tmp_path: Path) -> None:
+    model = Echo()
+    call = {"id": "c", "function": {"name": "f", "arguments": "no JSON"}}
+    earlier: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "refusal": "no"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "never"}]},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "done"},
+    ]
+    with served(tmp_path / "store", model) as found:
+        assert refusal(found, "/v1/chat/completions", {**CHAT, "messages": [HELLO, *earlier, HELLO]})[0] == 200
+    shown = [(one.role, one.content) for one in model.contexts[0].messages if one.role == "assistant"]
+    assert shown[:2] == [("assistant", "no"), ("assistant", [{"type": "text", "text": "never"}])]
+
+
+def test_arguments_that_cannot_be_stored_are_refused(site: Site) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(200):
+        deep = {"a": deep}
+    call = {"id": "c", "function": {"name": "f", "arguments": deep}}
+    messages = [HELLO, {"role": "assistant", "tool_calls": [call]}, HELLO]
+    status, param, said = refusal(site, "/v1/chat/completions", {**CHAT, "messages": messages})
+    assert (status, param) == (400, "messages[1]")
+    assert "levels deep" in said
