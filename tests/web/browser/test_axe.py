@@ -65,6 +65,7 @@ PAGES = (
     "/s/web:sum?tip=44",
     "/s/web:old",
     "/s/web:gone",
+    "/s/web:failed",
     "/search?q=text",
     "/search?q=nothing-like-it",
     "/new",
@@ -118,6 +119,8 @@ def root(tmp_path: Path) -> Path:
         sessions.rewind("web:sum", 41)
         sessions.add_message("web:sum", "user", "Another way")
         sessions.add_message("web:gone", "user", "lost")
+        sessions.add_message("web:failed", "user", "are you there?")
+        sessions.append("web:failed", "x.failed", {"after": 2, "code": "provider", "reason": "the model is asleep"})
         sessions.add_message("web:hurt", "user", "kept")
         sessions.add_message("web:hurt", "user", "hurt")
     Path(Place.of(str(root), "web:gone").log).write_bytes(b"")
@@ -163,6 +166,12 @@ def test_axe_finds_nothing_on_any_page(root: Path, axe: str, visit: Visit) -> No
         write(page, "go")
         page.wait_for_selector("#live >> text=I begin")
         check("a turn that runs")
+        page.set_input_files("#choose", {"name": "a.bin", "mimeType": "", "buffer": b"\xff"})
+        page.wait_for_selector("#refused >> text=a.bin")
+        write(page, "and more")
+        check("a message that waits and a file that is refused")
+        page.click("#waiting button")
+        page.fill("#say textarea", "")
         page.click("#stop")
         page.wait_for_selector("section >> text=stopped by the user")
         write(page, "wipe it")
