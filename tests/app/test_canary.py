@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,8 +81,7 @@ class Watched:
     async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         response = await self.client.request(method, path, **more)
         self.statuses.append(response.status_code)
-        is_html = "text/html" in response.headers.get("content-type", "")
-        if response.status_code >= 400 and (is_html or not _is_of_model(response)):
+        if response.status_code >= 400 and not _is_of_model(response):
             self.pages.append(f"{method} {path.replace(CANARY, '')} {response.status_code}: {response.text}")
         return response
 
@@ -90,7 +90,9 @@ class Watched:
 
 
 def _is_of_model(response: httpx.Response) -> bool:
-    """Whether a JSON error has what a model's server said, which is told to who asked it, and only there."""
+    """Whether an error has what a model's server said, which is told to who asked it, and only there."""
+    if "text/html" in response.headers.get("content-type", ""):
+        return response.request.url.path.startswith("/say/") and response.status_code in {429, 502}
     return any(f'"code":"{code}"' in response.text for code in ("provider", "rate_limited", "context_length_exceeded"))
 
 
@@ -152,6 +154,10 @@ async def over_http(watch: Watched, way: str) -> None:
         await watch.ask("POST", "/v1/responses", json={"model": "m", "input": said, "stream": stream})
     await watch.ask("POST", f"/api/sessions/k-{number}/messages", json={"content": said})
     await watch.ask("POST", "/api/sessions/shared/messages", json={"content": said})
+    # The page, without its script and with it.
+    await watch.ask("POST", f"/say/web:form-{number}", data={"content": said}, headers={"accept": "text/html"})
+    files = [{"name": f"{CANARY}.txt", "type": "text/plain", "data": b64encode(CANARY.encode()).decode()}]
+    await watch.ask("POST", f"/turn/web:script-{number}", json={"content": said, "id": str(number), "files": files})
 
 
 async def make_errors(watch: Watched) -> None:
@@ -168,6 +174,9 @@ async def make_errors(watch: Watched) -> None:
         await watch.ask("POST", path, content=CANARY, headers={"content-type": CANARY})
         await watch.ask("DELETE", path)
     await watch.ask("POST", "/login", content=f"token={CANARY}", headers=html | form)
+    for path in ("/say/web:x", "/turn/web:x", "/do/rename/web:x", "/do/fork/web:x", "/do/answer/web:x"):
+        await watch.ask("POST", path, data={"content": "", "to": CANARY, "tags": CANARY, "id": CANARY}, headers=html)
+        await watch.ask("POST", path, json={"content": [CANARY], "files": [{"name": CANARY}]}, headers=html)
     await watch.ask("POST", "/new", content=f"text={CANARY}&csrf={CANARY}", headers=html | form)
     await watch.ask("GET", "/api/search", params={"q": f'"{CANARY} AND ('})
     await watch.ask("GET", "/search", params={"q": f'"{CANARY} AND ('}, headers=html)
@@ -222,7 +231,7 @@ def test_a_word_of_a_conversation_is_in_no_log_no_metric_and_no_error_page(tmp_p
         watch, metrics = anyio.run(run, server.port, url)
     log = watch.log.read_text()
     events = {json.loads(line)["message"] for line in log.splitlines()}
-    conversations = (2 + len(NICKS)) * len(WAYS) + 6 * len(WAYS)
+    conversations = (2 + len(NICKS)) * len(WAYS) + 8 * len(WAYS)
     assert conversations >= 200
     # That nothing is found means little unless what should go wrong did.
     assert {"a turn failed", "a request failed", "an answer could not be sent; retrying"} <= events
