@@ -60,6 +60,13 @@ def test_what_has_the_word_and_the_meaning_comes_first(index: Index, sessions: S
     assert found(index, "puppy sleeps") == ["d", "a"]
 
 
+def test_what_has_no_vector_yet_is_not_behind_what_has_one(index: Index, sessions: Sessions) -> None:
+    best = sessions.add_message("d", "user", "the puppy group meets on Monday")
+    sessions.add_message("d", "user", "a group of vehicles")
+    index.make_vectors(1)
+    assert index.search("puppy group", meaning=True)[0].n == best
+
+
 def test_what_only_words_find_follows(index: Index, sessions: Sessions) -> None:
     index.make_vectors()
     sessions.add_message("d", "user", "dogma and puppyish things")

@@ -7,6 +7,7 @@ newest `MOST` messages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +23,7 @@ MOST = 200_000
 """How many messages have a vector, of 388 bytes each."""
 # The model reads no more than about 500 characters of a text.
 _LONGEST = 1000
-_STEP = 16_384
+_STEP = 4096
 _LARGEST = 127
 
 _WAITING = f"""
@@ -90,18 +91,15 @@ def nearest(connection: Connection, wanted: Floats, *, logs: str = "") -> list[t
 
     every = "SELECT id, value FROM vector"
     some = f"{every} WHERE id IN (SELECT id FROM message WHERE log IN ({logs}))"  # noqa: S608 - our own numbers
-    rows = connection.execute(some if logs else every).fetchall()
-    if not rows:
-        return []
     kind = np.dtype([("scale", "<f4"), ("values", "i1", (WIDTH,))])
-    packed = np.frombuffer(b"".join(value for _, value in rows), dtype=kind)
-    scores = np.concatenate(
-        [
-            packed["values"][at : at + _STEP].astype(np.float32) @ wanted * packed["scale"][at : at + _STEP]
-            for at in range(0, len(rows), _STEP)
-        ]
-    )
-    return [(rows[at][0], max(0.0, float(scores[at]))) for at in scores.argsort()[::-1].tolist()]
+    found: list[tuple[int, float]] = []
+    cursor = connection.execute(some if logs else every)
+    # Some at a time: as numbers of four bytes, all of them would take hundreds of megabytes.
+    while rows := cursor.fetchmany(_STEP):
+        packed = np.frombuffer(b"".join(value for _, value in rows), dtype=kind)
+        scores = packed["values"].astype(np.float32) @ wanted * packed["scale"]
+        found += zip((message for message, _ in rows), scores.clip(min=0.0).tolist(), strict=True)
+    return sorted(found, key=itemgetter(1), reverse=True)
 
 
 def _packed(vectors: Iterable[Any]) -> Iterator[bytes]:

@@ -235,7 +235,10 @@ def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats
     found = dict.fromkeys(words if not exact else _among(allowed, list(words), len(words)))
     found |= dict.fromkeys(_among(allowed, close, max(limit, _MIXED)))
     scores = {message: words.get(message, 0.0) for message in found}
-    closest = {message: closeness.get(message, 0.0) for message in found}
+    # What has no vector, or none yet, is taken to be as near as others that have the words.
+    known = [closeness[message] for message in words if message in closeness]
+    usual = sum(known) / len(known) if known else 0.0
+    closest = {message: closeness.get(message, usual) for message in found}
     return dict.fromkeys(_mixed(scores, closest, around=_surroundings(connection, eased, found)), eased)
 
 
