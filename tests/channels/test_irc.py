@@ -255,6 +255,29 @@ def test_somebody_who_shares_a_session_with_nobody_else_is_found_by_the_chat(ser
     anyio.run(run)
 
 
+@pytest.mark.parametrize("nick", ["nacre", "abcdefgh1"], ids=["short", "like one of its variants"])
+def test_where_every_nick_is_taken_few_are_tried(tmp_path: Path, nick: str) -> None:
+    tried: list[str] = []
+
+    async def refuse(client: Person) -> None:
+        await client.line("CAP")
+        client.write("CAP * LS :")
+        while len(tried) < 50:
+            tried.append((await client.line("NICK")).param(0))
+            client.write(f"433 * {tried[-1]} :is taken")
+
+    async def run() -> None:
+        once = Patience(first=3600, most=3600)
+        async with saying(refuse) as port, running(bot(port, tmp_path, nick, patience=once), Heard()):
+            with anyio.fail_after(PATIENT):
+                while len(tried) < 10:  # noqa: ASYNC110 - the server has no event for that
+                    await anyio.sleep(0.01)
+            await anyio.wait_all_tasks_blocked()
+
+    anyio.run(run)
+    assert len(tried) == 10
+
+
 def test_a_nick_is_taken_back_soon(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restart the server may still have the connection of before."""
     monkeypatch.setattr("nacre.channels.irc_link._SOON", 0.05)
@@ -524,6 +547,14 @@ def test_no_line_is_longer_than_a_server_relays() -> None:
         assert "".join(line.removeprefix("PRIVMSG #channel :") for line in lines).replace(" ", "") == "".join(
             text.split()
         )
+
+
+def test_names_that_leave_no_room_in_a_line_leave_some() -> None:
+    lines = outgoing("hello there " * 20, "#" + "c" * 500, "n" * 30, head="x" * 300, mark="| ")
+    assert (
+        "".join(line.partition(" :")[2].removeprefix("x" * 300).removeprefix("| ") for line in lines).count("hello")
+        == 20
+    )
 
 
 def test_names_are_compared_as_the_server_does() -> None:

@@ -14,6 +14,7 @@ LONGEST_LINE = 512
 _LONGEST = 8191 + LONGEST_LINE
 # What others are shown begins with who said it, and a host name may have 63 bytes.
 _USER, _HOST = 11, 63
+_LEAST = 64
 _ESCAPES = {":": ";", "s": " ", "r": "\r", "n": "\n", "\\": "\\"}
 _FORMATTING = re.compile(r"\x03(\d{1,2}(,\d{1,2})?)?|\x04([0-9a-fA-F]{6}(,[0-9a-fA-F]{6})?)?")
 # What else is one letter in two cases; of mappings that are not here nothing but ASCII's letters is known to be.
@@ -92,7 +93,8 @@ def outgoing(text: str, target: str, nick: str, *, head: str = "", mark: str = "
     """
     command = f"PRIVMSG {target} :"
     relayed = len(f":!@ {command}\r\n".encode()) + utf8(nick) + _USER + _HOST
-    room = LONGEST_LINE - relayed - max(utf8(head), utf8(mark))
+    # Names that are so long are a server's fault, which then cuts the lines; some text there must be in each.
+    room = max(LONGEST_LINE - relayed - max(utf8(head), utf8(mark)), _LEAST)
     # A tab is no character of a line, but spaces at its beginning may be Python.
     lines = clean(text).replace("\t", "    ").split("\n")
     pieces = [piece for line in lines for piece in split(line, room, size=utf8)]

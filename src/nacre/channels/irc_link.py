@@ -83,6 +83,7 @@ class Link:
         self._joined: set[str] = set()
         self._over = self._spoke = False
         self._due = 0.0
+        self._renamed = 0
         self._fences: dict[str, anyio.Event] = {}
         self._tokens = itertools.count(1)
         self._refused: dict[str, str] = {}
@@ -311,10 +312,10 @@ class Link:
             raise ConfigError(
                 f"{self._config.host} does not accept the nick {wanted!r}: choose another for channels.irc.nick"
             )
-        number = 1 if self.nick == wanted else int(self.nick[-1]) + 1
-        if number > _NICKS:
+        self._renamed += 1
+        if self._renamed > _NICKS:
             raise Lost(f"has other users with the nick {wanted!r} and all its variants")
-        self.nick = _numbered(wanted, number)
+        self.nick = _numbered(wanted, self._renamed)
         await self._write(f"NICK {self.nick}")
 
     def _has_another_nick(self) -> bool:
