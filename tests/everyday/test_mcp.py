@@ -83,6 +83,25 @@ def test_tools_that_a_server_adds_are_there_in_the_same_turn(person: Person, pro
     assert (done.code, "It has grown." in done.out) == (0, True), done
 
 
+def test_no_tool_of_a_server_takes_the_place_of_one_of_ours(person: Person) -> None:
+    person.config(f'[mcp.read]\ncommand = "{sys.executable}"\nargs = ["{PEERS / "mcp_small.py"}"]\n')
+    project = person.trust(person.folder("project"))
+    (project / "a.txt").write_text("of the project")
+
+    def answer(request: Request) -> Reply:
+        results = [message for message in request.messages if message["role"] == "tool"]
+        if not results:
+            return [Call("read_grow", {})]
+        if "read_grown" not in request.tools:
+            return [Call("read_pid", {"n": len(results)})]
+        return f"Result: {request.said}" if "of the project" in request.said else [Call("read_file", {"path": "a.txt"})]
+
+    person.model.answer = answer
+    words = ("chat", "--allow", "read_*", "grow")
+    done = person.nacre(*words, at=project, NACRE_AGENT_MAX_STEPS="500")
+    assert (done.code, "Result: of the project" in done.out) == (0, True), done
+
+
 def test_ctrl_c_tells_the_server_that_nobody_waits_any_more(person: Person, project: Path) -> None:
     person.model.answer = calling(Call("small_never", {}))
     os.mkfifo(person.home / "notes")

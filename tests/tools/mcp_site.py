@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ class Site:
         self.redirect = ""
         self.session = ""
         self.huge = 0
+        self.noise = 0
+        self.is_packed = False
         self.tokens: set[str] = set()
         self.refreshable: set[str] = set()
         self.needed = "read"
@@ -64,6 +67,9 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, status: int, value: Any = None, **headers: str) -> None:
         body = b"" if value is None else json.dumps(value, ensure_ascii=False).encode()
         self.send_response(status)
+        if self.site.is_packed:
+            body = gzip.compress(body)
+            self.send_header("content-encoding", "gzip")
         for name, text in headers.items():
             self.send_header(name.replace("_", "-"), text)
         self.send_header("content-type", "application/json")
@@ -110,8 +116,22 @@ class Mcp(Handler):
         if "id" not in message:
             self.answer(202)
             return
+        if is_call and site.noise:
+            self.stream({"jsonrpc": "2.0", "id": message["id"], **self.result(message)})
+            return
         begins = {"mcp_session_id": site.session} if message["method"] == "initialize" and site.session else {}
         self.answer(200, {"jsonrpc": "2.0", "id": message["id"], **self.result(message)}, **begins)
+
+    def stream(self, answer: dict[str, Any]) -> None:
+        """Answer with a stream of events, of which only the last one was asked for."""
+        noise = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
+        events = [noise] * self.site.noise + [answer]
+        body = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def result(self, message: dict[str, Any]) -> dict[str, Any]:
         match message["method"]:

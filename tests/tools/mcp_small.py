@@ -24,6 +24,9 @@ NAMES = (
     "line",
     "ask",
     "demand",
+    "file",
+    "junk",
+    "raw",
 )
 lock = threading.Lock()
 cancelled: list[Any] = []
@@ -80,6 +83,11 @@ def called(name: str, arguments: dict[str, Any], token: Any) -> str:
             question = {"message": "Sure?\x1b[2J", "requestedSchema": form}
             say({"id": "q", "method": "elicitation/create", "params": question})
             return json.dumps(json.loads(sys.stdin.readline())["result"])
+        case "file":
+            return "not a file at all"
+        case "junk":
+            while True:
+                sys.stdout.write("\nnoise" * 10_000)
         case "cancelled":
             return json.dumps(cancelled)
         case "grow":
@@ -120,6 +128,11 @@ for line in sys.stdin:
         sys.exit(4)
     name = message.get("params", {}).get("name")
     if name == "never":
+        continue
+    if name == "raw":
+        text = message["params"]["arguments"]["line"].replace("ID", str(message["id"]))
+        sys.stdout.buffer.write(text.encode("latin-1") + b"\n")
+        sys.stdout.buffer.flush()
         continue
     if name == "add":
         # Answered in pairs, the later one first.

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from nacre.entries import ToolCall
 from nacre.errors import ConfigError, ToolError
 from nacre.tools.mcp import Config, Server, Servers
 from tests.tools.scenes import scene
+from tests.tools.test_approvals import named
 
 PEER = str(Path(__file__).with_name("mcp_server.py"))
 SMALL = str(Path(__file__).with_name("mcp_small.py"))
@@ -71,6 +73,33 @@ def test_images_are_shown_and_what_else_is_no_text_is_named() -> None:
     )
 
 
+JPEG = b64encode(b"\xff\xd8\xff\xe0..").decode()
+
+
+@pytest.mark.parametrize(
+    ("media", "data", "url"),
+    [
+        ("image/png", JPEG, f"data:image/jpeg;base64,{JPEG}"),
+        ("image/png", f"{PIXEL[:4]}\n{PIXEL[4:]}", f"data:image/png;base64,{PIXEL}"),
+        ("application/octet-stream", b64encode(b"GIF89a").decode(), "data:image/gif;base64,R0lGODlh"),
+        ("image/webp", b64encode(b"RIFF\x01\n\x01\x01WEBP").decode(), "data:image/webp;base64,UklGRgEKAQFXRUJQ"),
+        ("image/png", "not base64!", None),
+        ("image/png", b64encode(b"<svg>").decode(), None),
+        ("image/png", "", None),
+        ("image/png", "A" * 7_000_001, None),
+    ],
+)
+def test_an_image_that_no_provider_would_take_is_not_kept(media: str, data: str, url: str | None) -> None:
+    """It would be in every later request of the session, and each would fail."""
+    from mcp.types import ImageContent  # noqa: PLC0415 - tests of what is not loaded are in this file too
+
+    from nacre.tools.mcp.content import output_of  # noqa: PLC0415 - the same
+
+    output = output_of([ImageContent(type="image", mime_type=media, data=data)])
+    assert output.images == (() if url is None else ({"type": "image_url", "image_url": {"url": url}},))
+    assert output.text.endswith("not shown]") == (url is None and len(data) < 1_000)
+
+
 def test_resources_are_listed_and_read_by_tools() -> None:
     async def use(tools: dict[str, Tool]) -> tuple[str, str, Output]:
         listed = (await called(tools["peer_list_resources"])).text
@@ -118,7 +147,7 @@ def test_a_program_that_ends_when_it_is_asked_in_the_newer_protocol_is_asked_in_
     async def use(tools: dict[str, Tool]) -> int:
         return len(tools)
 
-    assert with_tools(small("--strict"), use) == 14
+    assert with_tools(small("--strict"), use) == 17
 
 
 def test_lines_are_not_cut_at_what_only_looks_like_an_end_of_line() -> None:
@@ -126,6 +155,33 @@ def test_lines_are_not_cut_at_what_only_looks_like_an_end_of_line() -> None:
         return (await called(tools["peer_line"])).text
 
     assert with_tools(small(), use) == "a\\u2028b\\u2029c\\x85d"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r"cut \ud83d", "cut \ufffd"),
+        (r"cut \udca9 and \ud83d\udca9", "cut \ufffd and \U0001f4a9"),
+        (r"cut \ud83d, \\ud83d", "cut \ufffd, \\ud83d"),
+        ("caf\xe9", "caf\ufffd"),
+    ],
+)
+def test_a_text_that_is_cut_inside_a_character_is_shown_without_it(text: str, shown: str) -> None:
+    line = f'{{"jsonrpc":"2.0","id":ID,"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}'
+
+    async def use(tools: dict[str, Tool]) -> str:
+        return (await called(tools["peer_raw"], line=line)).text
+
+    assert with_tools(small(), use) == shown
+
+
+@pytest.mark.parametrize("rest", ['"result":[1]', '"result":null', '"error":{"code":"x"}', '"results":{}'])
+def test_an_answer_that_is_none_is_told_at_once(rest: str) -> None:
+    async def use(tools: dict[str, Tool]) -> None:
+        with pytest.raises(ToolError, match="it sent an answer that is not valid"):
+            await called(tools["peer_raw"], line=f'{{"jsonrpc":"2.0","id":ID,{rest}}}')
+
+    with_tools(small(timeout=600), use)
 
 
 def test_the_environment_has_only_what_is_harmless_and_what_was_configured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,10 +295,53 @@ def test_tools_that_change_are_listed_again_when_the_server_says_so() -> None:
     assert anyio.run(use) == ["peer_grown"]
 
 
+def test_a_question_that_may_be_about_the_calls_of_two_sessions_is_declined() -> None:
+    async def permit(_: Mapping[str, Any]) -> str:
+        raise AssertionError
+
+    def asking(key: str, name: str) -> Scene:
+        return Scene(key=key, call=ToolCall(id="c", name=name), emit=lambda _: None, permit=permit)
+
+    async def use(tools: dict[str, Tool]) -> str:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tools["peer_never"].run, {}, asking("a", "peer_never"))
+            await anyio.wait_all_tasks_blocked()
+            found = (await tools["peer_ask"].run({}, asking("b", "peer_ask"))).text
+            tasks.cancel_scope.cancel()
+        return found
+
+    assert json.loads(with_tools(small(), use)) == {"action": "decline"}
+
+
+def test_a_server_that_lists_its_tools_again_takes_no_name_that_was_another_tools_first() -> None:
+    mine = named("peer_pid", "read")
+
+    async def use() -> bool:
+        server, changed = small(), anyio.Event()
+        async with Servers([server]) as servers:
+            offers, _ = await servers.offers()
+            tools: dict[str, Tool] = {tool.spec.name: tool for tool in offers["peer"].tools} | {"peer_pid": mine}
+            servers.follow(offers, tools, {}, accepts=lambda _: True)
+            renew = server.on_change
+
+            async def watch() -> None:
+                await renew()
+                changed.set()
+
+            server.on_change = watch
+            await called(tools["peer_grow"])
+            with anyio.fail_after(60):
+                await changed.wait()
+            return "peer_grown" in tools and tools["peer_pid"] is mine
+
+    assert anyio.run(use)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("peer_flood", "more than 10,000 messages in a minute that answer nothing"),
+        ("peer_junk", "more than 10,000 messages in a minute that answer nothing"),
         ("peer_endless", "a message of more than 67,108,864 bytes"),
     ],
 )

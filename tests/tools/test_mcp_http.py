@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import socket
@@ -17,11 +18,13 @@ from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import anyio
+import httpx2
 import pytest
 
 from nacre.app.logs import logged
 from nacre.errors import ToolError
 from nacre.tools.mcp import Config, LoginNeeded, Server, Servers, login_from
+from nacre.tools.mcp.http import Transport
 from nacre.tools.mcp.oauth import log_in
 from nacre.tools.mcp.tokens import TokenFile
 from tests.tools.mcp_site import Site, site
@@ -247,6 +250,66 @@ def test_an_answer_that_is_too_long_ends_the_call(desk: Site, tmp_path: Path) ->
     desk.is_open, desk.huge = True, 65 * 1024 * 1024
     with pytest.raises(ToolError, match="more than 67,108,864 bytes"):
         called(desk, tmp_path)
+
+
+def test_an_answer_that_is_packed_is_not_unpacked(desk: Site, tmp_path: Path) -> None:
+    desk.is_open = desk.is_packed = True
+    with pytest.raises(ToolError, match="compressed its answer"):
+        called(desk, tmp_path)
+    assert desk.seen[0]["headers"]["accept-encoding"] == "identity"
+
+
+def test_a_server_that_floods_is_ended(desk: Site, tmp_path: Path) -> None:
+    desk.is_open, desk.noise = True, 100
+    assert called(desk, tmp_path, timeout=600).startswith("a")
+    desk.noise = 10_010
+    with pytest.raises(ToolError, match="more than 10,000 messages in a minute"):
+        called(desk, tmp_path, timeout=600)
+
+
+class Peer:
+    """A connection, as far as it says who is at its other end."""
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        assert name == "server_addr"
+        return "93.184.215.14", 443
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("https://127.0.0.1:9200/register", "not a public address"),
+        ("https://169.254.169.254/latest/meta-data", "not a public address"),
+        ("https://[::ffff:10.0.0.1]/", "not a public address"),
+        ("http://93.184.215.15/token", "without https"),
+        ("https://93.184.215.15/token", ""),
+    ],
+)
+def test_a_public_server_leads_nowhere_but_to_the_public_web(target: str, said: str) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(str(request.url))
+        return httpx2.Response(200, extensions={"network_stream": Peer()})
+
+    async def ask() -> None:
+        async with httpx2.AsyncClient(
+            transport=Transport(httpx2.MockTransport(answer), "https://d.example/mcp")
+        ) as client:
+            await client.get("https://d.example/mcp")
+            await client.get(target)
+
+    if said:
+        with pytest.raises(ToolError, match=said):
+            anyio.run(ask)
+    else:
+        anyio.run(ask)
+    assert asked == ["https://d.example/mcp", *([] if said else [target])]
+
+
+def test_only_what_the_package_logs_is_left_out_of_a_name_that_others_use(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("client").warning("somebody else's")
+    assert caplog.messages == ["somebody else's"]
 
 
 def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
         tools.append(skill_tool(skills.names, skills.load))
     own: set[str] = set()
     offers: dict[str, Offer] = {}
+    theirs: dict[str, Tool] = {}
     is_open = folder.is_trusted or makings.is_daemon
     if is_open:
         tools += writing_tools(files, makings.keep)
@@ -103,17 +104,19 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
         own = {tool.spec.name for tool in tools}
         offers, problems = await servers.offers() if servers is not None else ({}, [])
         notes += problems
-        tools += [tool for offer in offers.values() for tool in offer.tools if tool.spec.name not in own]
+        for tool in (tool for offer in offers.values() for tool in offer.tools):
+            if tool.spec.name not in own:
+                theirs.setdefault(tool.spec.name, tool)  # of two servers' tools with one name, the first
+        tools += theirs.values()
         loaded = loading.load(makings.home / "tools", taken=[tool.spec.name for tool in tools])
         notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
         tools += loaded.tools
     by_name = {tool.spec.name: tool for tool in tools}
     allowed = _allowed(by_name, settings.texts("agent.only"), notes if is_open else [])
     confined = frozenset(own - {"web_fetch"})
-    prompts = {name: prompt for offer in offers.values() for name, prompt in offer.prompts.items()}
+    prompts = {name: prompt for offer in reversed(offers.values()) for name, prompt in offer.prompts.items()}
     if servers is not None:
-        theirs = {tool.spec.name for offer in offers.values() for tool in offer.tools}
-        only, fixed = settings.texts("agent.only"), by_name.keys() - theirs
+        only, fixed = settings.texts("agent.only"), by_name.keys() - theirs.keys()
         servers.follow(offers, allowed, prompts, accepts=lambda name: name not in fixed and (not only or name in only))
     return Furniture(
         tools=allowed,

@@ -7,11 +7,13 @@ any of them may be the first. So one task enters, waits until the connection is 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
 
 import anyio
+import mcp
 from anyio import Event, create_task_group, move_on_after
 from anyio.abc import TaskStatus
 from mcp.client import Client
@@ -38,8 +40,8 @@ from nacre.agent.ports import Notice, Scene
 from nacre.errors import ToolError
 from nacre.tools.mcp import http, stdio
 from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.ports import Closed, Forgotten, Gone, Login, LoginNeeded, Patience, Unasked
 from nacre.tools.mcp.process import Program
-from nacre.tools.mcp.server import Closed, Forgotten, Gone, Login, LoginNeeded, Patience
 from nacre.tools.output import harmless
 
 _CHANGES = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
@@ -49,9 +51,10 @@ _LONGEST_REASON = 500
 
 T = TypeVar("T")
 
-# The package logs messages, addresses and errors with their content.
-for _name in ("mcp", "client"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+_PACKAGE = os.path.dirname(str(mcp.__file__)) + os.sep  # noqa: PTH120 - as the paths of log records are written
+# The package logs messages, addresses and errors with their content; in part under a name that others use too.
+logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
+logging.getLogger("client").addFilter(lambda record: not record.pathname.startswith(_PACKAGE))
 
 
 class Connection:
@@ -63,6 +66,7 @@ class Connection:
         self._scenes: list[tuple[Scene, Patience]] = []
         self._is_over, self._ended, self._changed = Event(), Event(), Event()
         self._failure: BaseException | None = None
+        self._unasked = Unasked()
         transport: AbstractAsyncContextManager[Any] = (
             http.connect(config, login) if program is None else stdio.connect(program, self._is_over.set)
         )
@@ -94,7 +98,7 @@ class Connection:
                 task_status.started()
                 await self._is_over.wait()
                 tasks.cancel_scope.cancel()
-            if self._program is not None:
+            if self._program is not None and self._failure is None:
                 self._failure = Closed(self._program.reason)
         except Exception as error:
             # Whatever breaks a connection is told to those who wait for an answer.
@@ -156,6 +160,11 @@ class Connection:
     # ---- what the server says by itself
 
     async def _hear(self, message: object) -> None:
+        try:
+            self._unasked.add()
+        except ToolError as error:
+            self._failure = Gone(str(error))
+            self._is_over.set()
         if isinstance(message, _CHANGES):
             self._changed.set()
 
@@ -184,9 +193,9 @@ class Connection:
 
         There is no form here, and nobody is sent to an address that a server names.
         """
-        scene, patience = self._scenes[-1] if self._scenes else (None, None)
-        if scene is None or patience is None:
-            return ElicitResult(action="decline")
+        if len({scene.key for scene, _ in self._scenes}) != 1:
+            return ElicitResult(action="decline")  # it may be about any session's call, and the answer is one user's
+        scene, patience = self._scenes[-1]
         question = harmless(params.message)[:_LONGEST_REASON]
         values = _defaults(params) if isinstance(params, ElicitRequestFormParams) else None
         if values is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
+from binascii import a2b_base64
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,7 +24,13 @@ from mcp.types import (
 from nacre.agent.ports import Output
 from nacre.tools.output import bounded, cut
 
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+# What providers take, by how the bytes begin: another type than they have would fail every later request.
+_IMAGES = (
+    ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
+    ("image/jpeg", re.compile(rb"\xff\xd8\xff")),
+    ("image/gif", re.compile(rb"GIF8[79]a")),
+    ("image/webp", re.compile(rb"RIFF....WEBP", re.DOTALL)),
+)
 _MOST_IMAGES = 8
 _LONGEST_IMAGE = 7_000_000
 """Characters of base64: about 5 MB, the most that providers take."""
@@ -45,7 +54,7 @@ def output_of(blocks: Iterable[ContentBlock], *, failed: bool = False) -> Output
     for block in blocks:
         text, image = _shown(block)
         size += len(image)
-        if image and (len(image) > _LONGEST_IMAGE or len(images) == _MOST_IMAGES or size > _MOST_OF_IMAGES):
+        if image and (len(images) == _MOST_IMAGES or size > _MOST_OF_IMAGES):
             size -= len(image)
             text, image = f"{text}: not shown, too much", ""
         texts.append(f"[{text}]" if text and not isinstance(block, TextContent | EmbeddedResource) else text)
@@ -85,5 +94,13 @@ def _shown(block: ContentBlock) -> tuple[str, str]:  # noqa: PLR0911 - one per k
 
 
 def _image(media: str, data: str) -> tuple[str, str]:
+    """The text and the data URL of an image; the URL has the type that its bytes are, and is "" if they are none."""
     size = f"{media or 'bytes of an unknown type'}, {len(data) * 3 // 4:,} bytes"
-    return (size, f"data:{media};base64,{data}") if media in _IMAGES else (f"{size}: not shown", "")
+    if len(data) > _LONGEST_IMAGE:
+        return f"{size}: not shown, too much", ""
+    try:
+        found = a2b_base64("".join(data.split()), strict_mode=True)
+    except ValueError:
+        found = b""
+    kind = next((kind for kind, sign in _IMAGES if sign.match(found)), "")
+    return (size, f"data:{kind};base64,{b64encode(found).decode()}") if kind else (f"{size}: not shown", "")

@@ -32,7 +32,8 @@ from pydantic import AnyUrl, BaseModel
 
 from nacre.errors import ToolError
 from nacre.tools.mcp.config import Config
-from nacre.tools.mcp.server import Forgotten, LoginNeeded, Server, Servers
+from nacre.tools.mcp.ports import Forgotten, LoginNeeded
+from nacre.tools.mcp.server import Server, Servers
 from nacre.tools.mcp.tokens import TokenFile
 from nacre.tools.output import harmless
 

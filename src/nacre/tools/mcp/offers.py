@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from anyio import current_time
@@ -17,8 +16,11 @@ from mcp.types import Tool as ToolInfo
 from nacre.agent.ports import Effect, Notice, Output, Scene, Spec, Tool
 from nacre.errors import ToolError
 from nacre.tools.mcp.content import contents_of, output_of, result_of
-from nacre.tools.mcp.server import Offer, Patience, Server
+from nacre.tools.mcp.ports import Offer, Patience, clean
 from nacre.tools.output import bounded, harmless
+
+if TYPE_CHECKING:
+    from nacre.tools.mcp.server import Server
 
 _MOST_PAGES = 100
 _MOST = 500
@@ -27,7 +29,6 @@ _LONGEST_NAME = 64
 _LONGEST_DESCRIPTION = 4_000
 _LARGEST_SCHEMA = 64_000
 _SECONDS_BETWEEN_NOTICES = 2
-_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
 
 T = TypeVar("T")
 
@@ -152,7 +153,7 @@ class Prompt:
     def __init__(self, server: Server, info: PromptInfo) -> None:
         self._server, self._name = server, info.name
         self._arguments = info.arguments or []
-        self.command = f"{_clean(server.name)}:{_clean(info.name)}"
+        self.command = f"{clean(server.name)}:{clean(info.name)}"
         names = [one.name if one.required else f"[{one.name}]" for one in self._arguments]
         self.takes = harmless(" ".join(names))
         self.meaning = harmless(info.description or info.title or info.name).partition("\n")[0][:200]
@@ -198,14 +199,10 @@ class Prompt:
 
 def _spec(server: Server, name: str, *, description: str, parameters: dict[str, Any]) -> Spec:
     return Spec(
-        name=f"{_clean(server.name)}_{_clean(name)}"[:_LONGEST_NAME],
+        name=f"{clean(server.name)}_{clean(name)}"[:_LONGEST_NAME],
         description=harmless(description)[:_LONGEST_DESCRIPTION],
         parameters=parameters,
     )
-
-
-def _clean(name: str) -> str:
-    return _ODD.sub("_", name)
 
 
 def _line(address: str, one: Any) -> str:

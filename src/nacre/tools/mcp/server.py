@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from math import inf
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
-from anyio import CancelScope, Lock, create_task_group, current_time, fail_after, to_thread
+from anyio import CancelScope, Lock, create_task_group, fail_after, to_thread
 from anyio.abc import TaskGroup
 
 from nacre.agent.ports import Scene, Tool
 from nacre.errors import ConfigError, ToolError, install_command
 from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.ports import Closed, Forgotten, Gone, Login, LoginNeeded, Offer, Patience, Prompt
 from nacre.tools.mcp.process import start
 
 if TYPE_CHECKING:
@@ -29,89 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Prompt(Protocol):
-    """A message of a server that the user sends by a command."""
-
-    @property
-    def takes(self) -> str:
-        """Its arguments, as in a usage line."""
-
-    @property
-    def meaning(self) -> str:
-        """What it is for, in a line."""
-
-    async def message(self, words: str) -> tuple[str, Sequence[dict[str, Any]]]:
-        """Its text and its images, as parts of a message; raises ToolError for arguments that do not fit."""
-
-
-class Offer(NamedTuple):
-    """What a server offers: tools to the model, prompts to the user, by their command."""
-
-    tools: Sequence[Tool]
-    prompts: Mapping[str, Prompt]
-
-
-_MOST_TIMEOUTS = 10
-"""How many times its timeout a call may take that tells of progress."""
-
-
-class Gone(ToolError):
-    """The server is not there any more; what became of a call it had is not known."""
-
-
-class Closed(Gone):
-    """A program has closed its output."""
-
-
-class Forgotten(ToolError):
-    """The server knows our session or our tokens no more, and has done nothing: another connection may do."""
-
-
-class LoginNeeded(ToolError):
-    """The server wants the user to log in, or to allow more."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"the MCP server {name!r} needs you to log in: nacre mcp login {name}")
-
-
-Login = Callable[[Config], Any]
-"""Who proves to a server who we are: gives an `httpx2.Auth`, or None."""
-
-
 def _no_login(_: Config) -> None:
     return None
-
-
-class Patience:
-    """How long an answer is waited for: `seconds`, again after each sign of progress, but not for ever."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def __enter__(self) -> None:
-        now = current_time()
-        self._end = now + self._seconds * _MOST_TIMEOUTS
-        self._scope = CancelScope(deadline=now + self._seconds)
-        self._scope.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        return bool(self._scope.__exit__(kind, error, trace))
-
-    def renew(self) -> None:
-        """Wait again as long as at first."""
-        self._scope.deadline = min(current_time() + self._seconds, self._end)
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Let a person take their time."""
-        begun, self._scope.deadline = current_time(), inf
-        try:
-            yield
-        finally:
-            self._end += current_time() - begun
-            self.renew()
 
 
 class Server:
@@ -288,30 +205,22 @@ class Servers:
 
         async def renew(server: Server) -> None:
             new, old = await server.offer(), offers.get(server.name, Offer((), {}))
+            # Only its own: a name may have been another's first.
             for tool in old.tools:
-                tools.pop(tool.spec.name, None)
-            for command in old.prompts:
-                prompts.pop(command, None)
+                if tools.get(tool.spec.name) is tool:
+                    del tools[tool.spec.name]
+            for command, prompt in old.prompts.items():
+                if prompts.get(command) is prompt:
+                    del prompts[command]
             offers[server.name] = new
             for tool in new.tools:
                 if accepts(tool.spec.name):
                     tools.setdefault(tool.spec.name, tool)
-            prompts.update(new.prompts)
+            for command, prompt in new.prompts.items():
+                prompts.setdefault(command, prompt)
 
         for server in self._servers:
             server.on_change = partial(renew, server)
-
-
-def login_from(folder: Path) -> Login:
-    """Log in with the tokens that are in a folder; where a person is needed, raise LoginNeeded."""
-
-    def login(config: Config) -> Any:
-        from nacre.tools.mcp.oauth import silent  # noqa: PLC0415 - it needs the package
-        from nacre.tools.mcp.tokens import TokenFile  # noqa: PLC0415 - the same
-
-        return silent(config, TokenFile(folder, config))
-
-    return login
 
 
 def servers_of(table: Mapping[str, Mapping[str, Any]], *, login: Login = _no_login) -> list[Server]:

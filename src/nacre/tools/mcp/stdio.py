@@ -6,26 +6,27 @@ line takes all memory, and a result of 64 MB half a minute.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
+import msgspec
 from anyio import BrokenResourceError, ClosedResourceError, EndOfStream
 from anyio.abc import ByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 
 from nacre.errors import ToolError
+from nacre.tools.mcp.ports import MAX_BYTES, Unasked
 from nacre.tools.mcp.process import Program
 
-MAX_BYTES = 64 * 1024 * 1024
-"""The longest message."""
-MAX_UNASKED = 10_000
-"""The most messages in a minute that answer nothing."""
-
-_MINUTE = 60
+# Both halves of a character, or one of them alone, or whatever else is escaped.
+_ESCAPED = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -37,15 +38,13 @@ async def connect(program: Program, ended: Callable[[], None]) -> AsyncIterator[
     outgoing, outward = anyio.create_memory_object_stream[SessionMessage]()
 
     async def read() -> None:
-        unasked, since = 0, anyio.current_time()
+        unasked = Unasked()
         with suppress(BrokenResourceError):  # nobody listens any more
             async for message in _messages(program.stdout):
-                if anyio.current_time() - since > _MINUTE:
-                    unasked, since = 0, anyio.current_time()
-                unasked += not isinstance(message.message, JSONRPCResponse | JSONRPCError)
-                if unasked > MAX_UNASKED:
-                    raise ToolError(f"it sent more than {MAX_UNASKED:,} messages in a minute that answer nothing")
-                await inward.send(message)
+                if message is None or not isinstance(message.message, JSONRPCResponse | JSONRPCError):
+                    unasked.add()
+                if message is not None:
+                    await inward.send(message)
         inward.close()
         await program.settle()
         ended()
@@ -73,8 +72,8 @@ async def connect(program: Program, ended: Callable[[], None]) -> AsyncIterator[
             await program.close()
 
 
-async def _messages(stdout: ByteReceiveStream) -> AsyncIterator[SessionMessage]:
-    """The messages until the output ends; what is none is skipped, since some programs print other things too."""
+async def _messages(stdout: ByteReceiveStream) -> AsyncIterator[SessionMessage | None]:
+    """The messages until the output ends; None for a line that is none, since some programs print other things too."""
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -84,8 +83,7 @@ async def _messages(stdout: ByteReceiveStream) -> AsyncIterator[SessionMessage]:
             return
         *lines, rest = piece.split(b"\n")
         for line in lines:
-            if (message := _message(b"".join([*pieces, line]))) is not None:
-                yield message
+            yield _message(b"".join([*pieces, line]))
             pieces, size = [], 0
         pieces.append(rest)
         size += len(rest)
@@ -94,8 +92,18 @@ async def _messages(stdout: ByteReceiveStream) -> AsyncIterator[SessionMessage]:
 
 
 def _message(line: bytes) -> SessionMessage | None:
+    """A line as a message; what answers something, and is no message otherwise, becomes an error for who waits."""
+    with suppress(ValueError):
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    # Some programs cut a text inside a character, or print bytes of another encoding.
+    mended = _ESCAPED.sub(lambda found: "\\ufffd" if found[1] else found[0], line.decode("utf-8", "replace"))
+    with suppress(ValueError):
+        return SessionMessage(jsonrpc_message_adapter.validate_json(mended.removeprefix("\ufeff"), by_name=False))
     try:
-        message: Any = jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
+        value: Any = msgspec.json.decode(mended)
+    except (ValueError, RecursionError):
         return None
-    return SessionMessage(message)
+    if not isinstance(value, dict) or "method" in value or not isinstance(value.get("id"), int | str):
+        return None
+    error = ErrorData(code=INVALID_REQUEST, message="it sent an answer that is not valid")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=value["id"], error=error))

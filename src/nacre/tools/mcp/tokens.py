@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from msgspec import Struct
 
 from nacre.state import locked, write_whole
 from nacre.tools.mcp.config import Config
-
-_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
+from nacre.tools.mcp.ports import clean
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,7 +33,7 @@ class TokenFile:
 
     def __init__(self, folder: Path, config: Config) -> None:
         digest = sha256(f"{config.name}\n{config.url}".encode()).hexdigest()[:16]
-        self._path = folder / f"{_ODD.sub('_', config.name)[:40]}~{digest}.json"
+        self._path = folder / f"{clean(config.name)[:40]}~{digest}.json"
 
     @property
     def stamp(self) -> tuple[int, int] | None:

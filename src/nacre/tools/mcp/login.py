@@ -1,0 +1,21 @@
+"""How a server is told who we are, without its package being loaded before it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.ports import Login
+
+
+def login_from(folder: Path) -> Login:
+    """Log in with the tokens that are in a folder; where a person is needed, raise LoginNeeded."""
+
+    def login(config: Config) -> Any:
+        from nacre.tools.mcp.oauth import silent  # noqa: PLC0415 - it needs the package
+        from nacre.tools.mcp.tokens import TokenFile  # noqa: PLC0415 - the same
+
+        return silent(config, TokenFile(folder, config))
+
+    return login
