@@ -135,6 +135,18 @@ def test_each_user_of_the_owners_token_can_be_a_guest(server: Serve) -> None:
     assert [site.app.is_guest(key) for key in keys] == [True, True, False, False]
 
 
+def test_an_empty_user_is_not_the_owner_where_users_are_guests(server: Serve) -> None:
+    site = server(provider=Echo(), settings={"serve": {"users_are_guests": True}})
+    bodies = [{"user": user, "session_id": "x", "model": "nacre"} for user in ("", None)]
+    for path, said in (("completions", {"messages": [{"role": "user", "content": "hi"}]}), ("", {"input": "hi"})):
+        url = f"/v1/chat/{path}" if path else "/v1/responses"
+        answers = [site.client.post(url, json={**body, **said}) for body in bodies]
+        assert [answer.status_code for answer in answers] == [400, 200]
+        assert answers[0].json()["error"]["param"] == "user"
+    with guest(site) as bob:
+        assert say(bob, "hello", user="").status_code == 200
+
+
 # ---- what guests have
 
 

@@ -134,6 +134,14 @@ def caller(request: Request) -> Caller:
     return caller_of(request.scope)
 
 
+def check_user(request: Request, user: str | None) -> None:
+    """Raise Fault for an empty `user` where users are guests: whoever the front end does not know is not the owner."""
+    are_guests = not caller(request).is_guest and request.app.state.settings().flag("serve.users_are_guests")
+    if user == "" and are_guests:
+        reason = "user must not be empty: each user is a guest (serve.users_are_guests); leave it out for the owner"
+        raise Fault("usage", reason, param="user")
+
+
 def session_for(request: Request, *, session: str = "", user: str = "") -> tuple[Caller, str]:
     """Who is asking for a session by its id or by OpenAI's `user`, and the key of that session; "" if neither is given.
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from nacre.agent.ports import Called, Text, Thought, Usage
 from nacre.agent.terms import Form, Terms, with_terms
 from nacre.app.forms import check_schema
-from nacre.web.access import Caller, agent, begin, session_for
+from nacre.web.access import Caller, agent, begin, check_user, session_for
 from nacre.web.answering import Answer, Asked, finish_of, respond, work
 from nacre.web.api import decoded, json_body
 from nacre.web.events import BEAT, HEARTBEAT, event
@@ -37,6 +37,7 @@ async def chat(request: Request) -> Response:
     choose_agent(request, wanted.model)
     _check(wanted)
     session = wanted.session_id or request.headers.get("x-session-id", "")
+    check_user(request, wanted.user)
     who, key = session_for(request, session=session, user=wanted.user or "")
     app = agent(request, who)
     # A client may send a very long history, and nobody else is to wait for its being read.

@@ -30,7 +30,7 @@ from nacre.entries import message_of as stored_message
 from nacre.history.earlier import id_of, is_final
 from nacre.sessions import Sessions
 from nacre.web import reading
-from nacre.web.access import Caller, agent, begin, session_for
+from nacre.web.access import Caller, agent, begin, check_user, session_for
 from nacre.web.answering import RESPONSE, Answer, Asked, respond, work
 from nacre.web.api import answered, at_rest, decoded, invalid, json_body
 from nacre.web.models import choose_agent
@@ -322,6 +322,7 @@ class _Place(NamedTuple):
 def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _Place:
     """Find or choose the session; one that has gone on since the previous response is forked there."""
     given = checked_id(request.headers)
+    check_user(request, wanted.user)
     user, mine = wanted.user or "", _derived(given, "message") or secrets.token_hex(8)
     if wanted.previous_response_id is None:
         session = wanted.session_id or request.headers.get("x-session-id", "")
