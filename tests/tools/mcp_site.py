@@ -22,6 +22,7 @@ class Site:
         self.session = ""
         self.huge = 0
         self.noise = 0
+        self.raw = b""
         self.is_packed = False
         self.tokens: set[str] = set()
         self.refreshable: set[str] = set()
@@ -65,7 +66,8 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def answer(self, status: int, value: Any = None, **headers: str) -> None:
-        body = b"" if value is None else json.dumps(value, ensure_ascii=False).encode()
+        body = value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
+        body = b"" if value is None else body
         self.send_response(status)
         if self.site.is_packed:
             body = gzip.compress(body)
@@ -115,6 +117,9 @@ class Mcp(Handler):
             return
         if "id" not in message:
             self.answer(202)
+            return
+        if is_call and site.raw:
+            self.answer(200, site.raw)
             return
         if is_call and site.noise:
             self.stream({"jsonrpc": "2.0", "id": message["id"], **self.result(message)})

@@ -259,6 +259,14 @@ def test_an_answer_that_is_packed_is_not_unpacked(desk: Site, tmp_path: Path) ->
     assert desk.seen[0]["headers"]["accept-encoding"] == "identity"
 
 
+@pytest.mark.parametrize("raw", [b"secret words", b'{"secret": 1}', b'["\\ud83d secret"]'])
+def test_an_answer_that_cannot_be_read_is_told_without_its_words(raw: bytes, desk: Site, tmp_path: Path) -> None:
+    desk.is_open, desk.raw = True, raw
+    with pytest.raises(ToolError, match="'desk': it sent an answer that is not valid") as told:
+        called(desk, tmp_path)
+    assert "secret" not in str(told.value)
+
+
 def test_a_server_that_floods_is_ended(desk: Site, tmp_path: Path) -> None:
     desk.is_open, desk.noise = True, 100
     assert called(desk, tmp_path, timeout=600).startswith("a")

@@ -132,6 +132,8 @@ class Connection:
             if error.code == INVALID_REQUEST and error.message == "Session terminated":
                 self._is_over.set()
                 raise Forgotten("it forgets its sessions") from error
+            if error.message.startswith("Failed to parse "):
+                raise ToolError("it sent an answer that is not valid") from error  # the rest quotes it
             raise ToolError(harmless(error.message)[:_LONGEST_REASON] or f"error {error.code}") from error
         except ValidationError as error:
             raise ToolError(_wrong(error)) from error
