@@ -279,6 +279,18 @@ def test_a_question_mark_is_typed_into_the_field_of_a_new_session(tmp_path: Path
         page.context.close()
 
 
+def test_a_touch_screen_begins_a_line_by_enter_and_sends_by_the_button(tmp_path: Path, visit: Visit) -> None:
+    with served(store(tmp_path), ["Both."]) as url:
+        page = visit(url, "/s/web:k", width=360, is_mobile=True, has_touch=True)
+        page.fill("#say textarea", "one")
+        page.keyboard.press("Enter")
+        page.keyboard.type("two")
+        assert page.input_value("#say textarea") == "one\ntwo"
+        page.tap("#say .primary")
+        page.wait_for_selector("section article >> text=Both.")
+        page.context.close()
+
+
 def test_the_keys_are_read_from_their_beginning_on_a_small_screen(tmp_path: Path, visit: Visit) -> None:
     with served(tmp_path / "store") as url:
         page = visit(url, "/", width=360, height=600)

@@ -7,6 +7,7 @@ const html = document.documentElement;
 const base = html.dataset.base;
 const main = $("#transcript");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
+const isTouched = matchMedia("(hover: none) and (pointer: coarse)");
 
 const tell = words => { const status = $("#status"); if (status) status.textContent = words; };
 const ours = `${origin}${base}/`;
@@ -1103,7 +1104,8 @@ if (main) {
       if (turn) wait(true); else say();
     });
     form.content.addEventListener("keydown", event => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
+      // A touch screen has no Shift Enter, and a button to send.
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing && !isTouched.matches) { event.preventDefault(); form.requestSubmit(); }
     });
     main.addEventListener("submit", event => {
       if (event.target.id === "again") { event.preventDefault(); again(null); }
