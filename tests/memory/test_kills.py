@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import nacre
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
 from nacre.memory.ledger import KEY
+from nacre.memory.memory import Memory, NoSuchFact
 from nacre.sessions import Sessions
 from nacre.store.files import Files
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn
@@ -137,5 +140,57 @@ def test_edits_are_taken_in_once(root: Path) -> None:
             ]
         if not was_killed:
             assert nth > 10
+            return
+    pytest.fail("the child never came to its end")
+
+
+def act_on(root: Path, ops: Ops, act: Callable[[Memory], object]) -> None:
+    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions, suppress(NoSuchFact):
+        act(memory(sessions, root / "workspace", ops=ops))
+
+
+VERSIONS: list[tuple[str, Callable[[Memory], object], list[list[str]]]] = [
+    (
+        "replace",
+        lambda kept: kept.remember("Lives in Lisbon.", subject="home"),
+        [["Lives in Berlin."], ["Lives in Lisbon."]],
+    ),
+    ("restore", lambda kept: kept.restore("Paris"), [["Lives in Berlin."], ["Lives in Paris."]]),
+    ("forget", lambda kept: kept.forget("Berlin"), [["Lives in Berlin."], []]),
+    ("erase", lambda kept: kept.erase([kept.named("Berlin").id]), [["Lives in Berlin."], []]),
+    (
+        "confirm",
+        lambda kept: kept.confirm("Always pay"),
+        [["Lives in Berlin."], ["Lives in Berlin.", "Always pay at once."]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "act", "states"), VERSIONS, ids=[name for name, _, _ in VERSIONS])
+def test_a_change_that_is_killed_was_made_or_was_not(
+    root: Path, name: str, act: Callable[[Memory], object], states: list[list[str]]
+) -> None:
+    source = root / "before"
+    with nacre.open(source) as sessions:
+        kept = memory(sessions, source / "workspace", answer("", ("pay", "Always pay at once.")))
+        kept.remember("Lives in Paris.", subject="home")
+        kept.remember("Lives in Berlin.", subject="home")
+        turn(sessions, "k", "They wrote:\n> Always pay at once.")
+        learn(kept, "k")
+    for nth in range(1, MOST_CALLS):
+        place = root / str(nth)
+        shutil.copytree(source, place)
+        was_killed = killed_at(nth, lambda ops, place=place: act_on(place, ops, act))  # type: ignore[misc]
+        with nacre.open(place) as sessions:
+            left = memory(sessions, place / "workspace")
+            found = facts(left)
+            left.settle()
+            assert found == facts(left), f"killed at call {nth}"
+            shown = [line for line in page(place / "workspace") if "~~" not in line and "[ ]" not in line]
+            assert [line.removeprefix("- ").partition(" [")[0] for line in shown] == found
+            assert sessions.verify().ok
+        assert found in (states if was_killed else states[1:]), f"killed at call {nth}"
+        shutil.rmtree(place)
+        if not was_killed:
             return
     pytest.fail("the child never came to its end")

@@ -25,7 +25,9 @@ class Desk:
     def __init__(self, ledger: Ledger, folder: Folder) -> None:
         self._ledger = ledger
         self._folder = folder
+        self._renderer = pages.Renderer()
         self._settled: dict[str, tuple[Sign | None, int]] = {}
+        self._texts: dict[str, str] = {}
         self._viewed: tuple[Sign | None, State, int] | None = None
         self._view: State | None = None
 
@@ -37,9 +39,13 @@ class Desk:
         state = self._ledger.state
         for page in dict.fromkeys([*self._folder.pages(), *state.pages]):
             sign = self._folder.sign(page)
-            if self._settled.get(page) == (sign, self._ledger.state.versions.get(page, 0)):
+            version = self._ledger.state.versions.get(page, 0)
+            if self._settled.get(page) == (sign, version):
                 continue
             try:
+                if self._is_at(page, self._ledger.state) and self._is_as_we_wrote_it(page):
+                    self._settled[page] = (sign, version)
+                    continue
                 self._settle(page)
             except OSError as error:
                 if must:
@@ -53,9 +59,21 @@ class Desk:
         if sign is None or sign == self._settled.get(MEMORY_PAGE, (None, 0))[0]:
             return state
         if self._viewed != (sign, state, state.version) or self._view is None:
-            self._view = self._edited(state)
+            is_known = self._is_at(MEMORY_PAGE, state) and self._is_as_we_wrote_it(MEMORY_PAGE)
+            self._view = state if is_known else self._edited(state)
             self._viewed = (sign, state, state.version)
         return self._view
+
+    def _is_at(self, page: str, state: State) -> bool:
+        """Tell whether a page was settled with a state as it is."""
+        return page in self._settled and self._settled[page][1] == state.versions.get(page, 0)
+
+    def _is_as_we_wrote_it(self, page: str) -> bool:
+        """Tell whether a page says what it said when it was settled: its text is compared, which is quickly done."""
+        try:
+            return page in self._texts and self._folder.read(page) == self._texts[page]
+        except OSError:
+            return False
 
     def _edited(self, state: State) -> State:
         try:
@@ -75,7 +93,7 @@ class Desk:
         is_sure = base is not None and self._ledger.has_been(base.epoch)
         if theirs is None or not (theirs or is_sure):
             return []
-        known = base.lines if base is not None and is_sure else pages.rendered(state, page)
+        known = base.lines if base is not None and is_sure else self._renderer.render(state, page)
         lines = pages.lines_of(theirs)
         if [line.text for line in known] == lines or self._is_being_added(page, theirs, known):
             return []
@@ -84,18 +102,18 @@ class Desk:
 
     def _is_being_added(self, page: str, theirs: str, known: Sequence[Shown]) -> bool:
         """Whether a page is what we last wrote and a beginning of what we add to it: a crash came between."""
-        ours = pages.file_of(pages.rendered(self._ledger.state, page))
+        ours = pages.file_of(self._renderer.render(self._ledger.state, page))
         return theirs.startswith(pages.file_of(known)) and ours.startswith(theirs)
 
     def _settle(self, page: str) -> None:
-        self._folder.mend(page, pages.file_of(pages.rendered(self._ledger.state, page)))
+        self._folder.mend(page, pages.file_of(self._renderer.render(self._ledger.state, page)))
         for attempt in range(_TRIES):
             theirs = self._folder.read(page)
             # One that is empty just then was made by a sandbox that found none to hide, or is still being saved.
             parts = self._edits(page, theirs) if theirs or not attempt else []
             if parts:
                 self._ledger.write(parts)
-            if self._wrote(page, theirs, pages.rendered(self._ledger.state, page)):
+            if self._wrote(page, theirs, self._renderer.render(self._ledger.state, page)):
                 return
         logger.warning("a page of memory is being saved repeatedly; it was not changed", extra={"page": page})
 
@@ -114,6 +132,7 @@ class Desk:
         if self._folder.read(page) != ours:
             return False
         self._settled[page] = (sign, self._ledger.state.versions.get(page, 0))
+        self._texts[page] = ours
         return True
 
     def _replaced(self, page: str, theirs: str | None, ours: str) -> bool:

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Protocol
 
 from nacre.memory.lines import Line
-from nacre.memory.words import is_grammar, normal, tokens
+from nacre.memory.words import is_grammar, tokens
 
 _POOL = 100
 _MOST_WORDS = 32
@@ -46,6 +46,7 @@ class Finder:
         self._ids: dict[int, str] = {}
         self._subjects: dict[str, dict[str, None]] | None = None
         self._last = 0
+        self._has_grams = False
         self._lock = Lock()
         self._connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._connection.executescript(_TABLES)
@@ -59,17 +60,17 @@ class Finder:
         """Hold these lines and no others."""
         with self._lock:
             now = {line.id: line for line in lines}
-            gone = [id for id, line in self._lines.items() if now.get(id) is not line]
-            came = [line for line in lines if self._lines.get(line.id) is not line]
+            gone = [id for id, line in self._lines.items() if not _says_same(line, now.get(id))]
+            came = [line for line in lines if not _says_same(line, self._lines.get(line.id))]
             self._connection.execute("BEGIN")
             self._remove(gone)
             self._insert(came)
             self._connection.execute("COMMIT")
             if self._subjects is not None:
                 for id in gone:
-                    self._subjects[normal(self._lines[id].subject)].pop(id)
+                    self._subjects[_subject(self._lines[id].subject)].pop(id)
                 for line in came:
-                    self._subjects.setdefault(normal(line.subject), {})[line.id] = None
+                    self._subjects.setdefault(_subject(line.subject), {})[line.id] = None
             self._lines = now
         if self._embedding is not None and (gone or came):
             self._embedding.keep(lines)
@@ -81,7 +82,10 @@ class Finder:
     def rank(self, text: str, *, most: int) -> list[tuple[Line, float]]:
         """The lines that a text is about, and how well they fit, from 1 down to 0."""
         with self._lock:
-            found = self._scored("words", _words(text)) or self._scored("grams", _pieces(text))
+            found = self._scored("words", _words(text))
+            if not found and (pieces := _pieces(text)):
+                self._fill_grams()
+                found = self._scored("grams", pieces)
         scores = _of_best(found)
         if self._embedding is not None:
             near = _of_best(self._embedding.nearest(text, most=_POOL))
@@ -91,15 +95,28 @@ class Finder:
         best = sorted(scores.items(), key=lambda scored: -scored[1])
         return [(self._lines[id], score) for id, score in best if id in self._lines][:most]
 
+    def like(self, text: str, *, most: int) -> list[Line]:
+        """The lines that have words of a text, best first."""
+        with self._lock:
+            return [self._lines[id] for id, _ in self._scored("words", _words(text))[:most]]
+
     def about(self, subject: str, *, most: int) -> list[Line]:
         """The newest lines of a subject."""
         with self._lock:
             if self._subjects is None:
                 self._subjects = {}
                 for line in self._lines.values():
-                    self._subjects.setdefault(normal(line.subject), {})[line.id] = None
-            ids = list(self._subjects.get(normal(subject), ()) if normal(subject) else ())
+                    self._subjects.setdefault(_subject(line.subject), {})[line.id] = None
+            ids = list(self._subjects.get(_subject(subject), ()) if subject else ())
             return [self._lines[id] for id in ids[-most:]]
+
+    def having(self, words: Sequence[str]) -> list[Line]:
+        """All lines that have one of some words, oldest first."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid", (_any_of(words),)
+            )
+            return [self._lines[self._ids[row]] for (row,) in rows]
 
     def close(self) -> None:
         with self._lock:
@@ -110,28 +127,59 @@ class Finder:
         for (row,) in rows:
             del self._ids[row]
         self._connection.executemany("DELETE FROM words WHERE rowid = ?", rows)
-        self._connection.executemany("DELETE FROM grams WHERE rowid = ?", rows)
+        if self._has_grams:
+            self._connection.executemany("DELETE FROM grams WHERE rowid = ?", rows)
 
     def _insert(self, lines: Iterable[Line]) -> None:
-        bodies: list[tuple[int, str, str]] = []
+        bodies: list[tuple[int, str]] = []
         for line in lines:
             self._last += 1
             self._rows[line.id], self._ids[self._last] = self._last, line.id
-            body = f"{line.text} {line.subject}".replace("\0", " ")
-            bodies.append((self._last, " ".join(tokens(body)), body))
+            bodies.append((self._last, _body(line)))
         run = self._connection.executemany
-        run("INSERT INTO words (rowid, body) VALUES (?, ?)", ((row, words) for row, words, _ in bodies))
-        run("INSERT INTO grams (rowid, body) VALUES (?, ?)", ((row, body) for row, _, body in bodies))
+        run("INSERT INTO words (rowid, body) VALUES (?, ?)", ((row, _spaced(body)) for row, body in bodies))
+        if self._has_grams:
+            run("INSERT INTO grams (rowid, body) VALUES (?, ?)", bodies)
+
+    def _fill_grams(self) -> None:
+        """Index parts of words: few texts are found by them alone, so that is done for the first one."""
+        if not self._has_grams:
+            self._has_grams = True
+            rows = ((row, _body(self._lines[id])) for row, id in self._ids.items())
+            self._connection.execute("BEGIN")
+            self._connection.executemany("INSERT INTO grams (rowid, body) VALUES (?, ?)", rows)
+            self._connection.execute("COMMIT")
 
     def _scored(self, table: str, words: Sequence[str]) -> list[tuple[str, float]]:
         if not words:
             return []
-        match = " OR ".join('"' + word.replace('"', '""') + '"' for word in words)
         rows = self._connection.execute(
             f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT {_POOL}",  # noqa: S608 - our own names
-            (match,),
+            (_any_of(words),),
         )
         return [(self._ids[row], score) for row, score in rows]
+
+
+def _any_of(words: Sequence[str]) -> str:
+    """A query for lines that have any of some words."""
+    return " OR ".join('"' + word.replace('"', '""') + '"' for word in words)
+
+
+def _says_same(line: Line, other: Line | None) -> bool:
+    return line is other or (other is not None and line.text == other.text and line.subject == other.subject)
+
+
+def _subject(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _body(line: Line) -> str:
+    return f"{line.text} {line.subject}".replace("\0", " ")
+
+
+def _spaced(body: str) -> str:
+    """A text as FTS5 can tell its words: those of scripts without spaces are pairs of characters."""
+    return body if body.isascii() and "n't" not in body else " ".join(tokens(body))
 
 
 def _of_best(found: Sequence[tuple[str, float]]) -> dict[str, float]:

@@ -50,6 +50,7 @@ class Folder:
         self._root = str(root)
         self._ops = ops or Ops()
         self._count = count(1)
+        self._bases: dict[str, tuple[tuple[int, int, int], Base | None]] = {}
 
     def path(self, page: str) -> str:
         """Where a page is; a link is followed to the file that it names."""
@@ -150,17 +151,18 @@ class Folder:
     def base(self, page: str) -> Base | None:
         """How a page was last written; None if that is not known.
 
-        The first line of the file is a whole base, and each further one a line that was added to the page since.
+        The first line of the file is a whole base, and each further one a line that was added to the page since. It is
+        read again if it is another file or has grown: nobody but us writes it.
         """
-        data = self._content(self._base(page))
-        if data is None:
-            return None
-        first, *added = data.split(b"\n")
+        path = self._base(page)
         try:
-            base = msgspec.json.decode(first, type=Base)
-        except msgspec.MsgspecError:
+            found = self._ops.stat(path)
+        except FileNotFoundError:
             return None
-        return Base(base.epoch, [*base.lines, *filter(None, map(_added, added))])
+        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if page not in self._bases or self._bases[page][0] != mark:
+            self._bases[page] = (mark, _base_of(self._content(path)))
+        return self._bases[page][1]
 
     def set_base(self, page: str, base: Base) -> None:
         """Keep how a page was written; only once it is there, lest lines that are not count as taken out."""
@@ -168,16 +170,24 @@ class Folder:
         self._make_folder(path)
         self._write(f"{path}.new", msgspec.json.encode(base).decode(), mode=0o600)
         self._ops.rename(f"{path}.new", path)
+        self._know(page, base)
 
     def extend_base(self, page: str, lines: Sequence[Shown]) -> None:
         """Keep what was added to a page; only once it is there, and where a base was kept before."""
         # A line end comes first, so that a line that a crash cut off spoils no other.
         added = b"".join(b"\n" + msgspec.json.encode(line) for line in lines)
+        before = self.base(page)
         fd = self._ops.open(self._base(page), os.O_WRONLY | os.O_APPEND)
         try:
             write_all(self._ops, fd, added)
         finally:
             self._ops.close(fd)
+        if before is not None:
+            self._know(page, Base(before.epoch, [*before.lines, *lines]))
+
+    def _know(self, page: str, base: Base) -> None:
+        found = self._ops.stat(self._base(page))
+        self._bases[page] = ((found.st_ino, found.st_size, found.st_mtime_ns), base)
 
     def _base(self, page: str) -> str:
         return f"{self._root}/{_FOLDER}/{_BASES}/{page.rpartition('/')[2].removesuffix('.md')}.json"
@@ -235,6 +245,17 @@ class Folder:
                 return False
             self._ops.rename(file, path)
         return True
+
+
+def _base_of(data: bytes | None) -> Base | None:
+    if data is None:
+        return None
+    first, *added = data.split(b"\n")
+    try:
+        base = msgspec.json.decode(first, type=Base)
+    except msgspec.MsgspecError:
+        return None
+    return Base(base.epoch, [*base.lines, *filter(None, map(_added, added))])
 
 
 def _added(line: bytes) -> Shown | None:

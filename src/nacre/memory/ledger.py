@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 from typing import Any
@@ -101,9 +101,13 @@ class Ledger:
         """
         epochs = [*self._epochs, self.epoch][-_MOST_EPOCHS:]
         meta = {"title": TITLE, "epoch": self._ops.random(8).hex(), "epochs": epochs}
-        self._fill(_NEXT, [note_of(part) for part in self.state.survivors(doomed)], meta)
-        self._finish()
-        self._refresh(is_held=True)
+        parts = list(self.state.survivors(doomed))
+        notes = [note_of(part) for part in parts]
+        self._fill(_NEXT, notes, meta)
+        self._sessions.delete(KEY)
+        self._fill(KEY, notes, meta)
+        self._sessions.delete(_NEXT)
+        self._take(parts, self._seen())
 
     def _refresh(self, *, is_held: bool) -> None:
         """Read what others wrote, if they did."""
@@ -143,11 +147,14 @@ class Ledger:
         self._sessions.submit(key, [Describe(meta)]).result()
 
     def _read(self, seen: tuple[str, int]) -> None:
+        found = (part_of(entry.kind, entry.data) for entry in self._sessions.records(KEY))
+        self._take((part for part in found if part is not None), seen)
+
+    def _take(self, parts: Iterable[Part], seen: tuple[str, int]) -> None:
+        """Let these parts be all that there is."""
         state = State()
-        for entry in self._sessions.records(KEY):
-            part = part_of(entry.kind, entry.data)
-            if part is not None:
-                state.add(part)
+        for part in parts:
+            state.add(part)
         # A later version than any before it, so that nobody takes the new state for the old one.
         state.version += self.state.version + 1
         state.versions = dict.fromkeys(state.versions, state.version)

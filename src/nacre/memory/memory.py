@@ -28,7 +28,7 @@ from nacre.memory.learning import Learned
 from nacre.memory.ledger import Ledger
 from nacre.memory.lines import MEMORY_PAGE, Cursor, Line, Source, State, Strike
 from nacre.memory.turns import Turn, moment
-from nacre.memory.words import flat, is_same, is_standing, normal, salient, stems
+from nacre.memory.words import STANDING_WORDS, flat, is_same, is_standing, normal, salient, stems
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _PATIENCE = 120.0
 _LONGEST = 300
 _PIECE = 16
 _CANDIDATES = 40
-_NEAR, _OF_SUBJECT = 40, 100
+_NEAR, _OF_SUBJECT = 30, 50
 MOST_RECALLED = 10
 """How many facts are recalled for one text, unless another number is asked for."""
 
@@ -268,7 +268,8 @@ class Memory:
         state = self._view()
         if state is not self._found_in or state.version != self._found_at:
             self._finder.keep(state.facts)
-            self._standing = [line for line in reversed(state.facts) if is_standing(line.text)]
+            candidates = reversed(self._finder.having(STANDING_WORDS))
+            self._standing = [line for line in candidates if is_standing(line.text)]
             self._found_in, self._found_at = state, state.version
 
     def _find(self, text: str, *, most: int) -> builtins.list[Line]:
@@ -277,7 +278,7 @@ class Memory:
 
     def _near(self, subject: str, text: str) -> builtins.list[Line]:
         """The facts that one may repeat or replace: those of its subject, those in like words, and those that wait."""
-        like = self._finder.find(f"{text} {replacing.other_words(text)}", most=_NEAR)
+        like = self._finder.like(f"{text} {replacing.other_words(text)}", most=_NEAR)
         near = [*self._finder.about(subject, most=_OF_SUBJECT), *like, *self._ledger.state.pending]
         return [*{line.id: line for line in near}.values()]
 

@@ -38,9 +38,30 @@ class Edit(NamedTuple):
     is_sure: bool = True
 
 
+class Renderer:
+    """Shows pages, and remembers how each line was shown: most are as they were the last time."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, dict[str, tuple[Line, bool, Shown]]] = {}
+
+    def render(self, state: State, page: str) -> list[Shown]:
+        """A page as it is to be."""
+        before, now = self._pages.get(page, {}), dict[str, tuple[Line, bool, Shown]]()
+        shown = []
+        for line in state.shown(page):
+            is_struck = line.id in state.strikes
+            known = before.get(line.id)
+            if known is None or known[0] is not line or known[1] is not is_struck:
+                known = (line, is_struck, Shown(line.id, _shown(line, is_struck=is_struck)))
+            now[line.id] = known
+            shown.append(known[2])
+        self._pages[page] = now
+        return shown
+
+
 def rendered(state: State, page: str) -> list[Shown]:
     """A page as it is to be."""
-    return [Shown(line.id, _shown(line, is_struck=line.id in state.strikes)) for line in state.shown(page)]
+    return Renderer().render(state, page)
 
 
 def file_of(shown: Sequence[Shown]) -> str:

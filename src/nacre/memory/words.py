@@ -48,6 +48,8 @@ _USUAL = _words(
 )
 _DENIALS = "no not never none cannot without nicht kein keine keinen nie pas jamais non nunca не нет"
 _NO = frozenset(_DENIALS.split(" "))
+STANDING_WORDS = sorted(_words("always never prefer prefers now immer niemal niemals toujours siempre 总是 以后"))
+"""Every fact that `is_standing` has one of these words."""
 _STANDING = re.compile(
     r"\b(?:always|never|prefers?|from now on|immer|niemals?|toujours|siempre)\b|总是|以后", re.IGNORECASE
 )
