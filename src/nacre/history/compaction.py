@@ -15,12 +15,12 @@ from nacre.history.window import Estimate
 
 _FULL = 0.8
 """The share of either limit at which a summary is due, so that the next turn still fits."""
-_KEPT = 0.3
+_KEPT = 0.25
 """The share of either limit that stays live, so that the next summary is not due at once."""
 _LONG = 0.5
 """The share of the tokens above which the last turn alone is too long to stay whole."""
-_WORTHWHILE = 0.1
-"""The share of either limit that a summary covers at least: one that would cover less is not worth asking for."""
+_WORTHWHILE, _NEEDED = 0.25, 0.1
+"""The share of either limit that a summary covers at least, or it is not asked for: after a turn, and inside one."""
 
 REQUEST = "[the user's message that is being answered]"
 
@@ -92,18 +92,18 @@ def plan(  # noqa: PLR0913 - what is there, and what is wanted of it
     if not places:
         return None
     at = places[-1] if everything else _oldest_that_fits(messages, places, limits, estimate)
-    if reach is not None:
-        at = min(at, _newest_within(messages, places, reach, estimate))
-    covered = messages[:at]
-    is_little = len(covered) < _WORTHWHILE * limits.messages and _cost(covered, estimate) < _WORTHWHILE * limits.tokens
+    least = _NEEDED if inside else _WORTHWHILE
+    is_little = at < least * limits.messages and _cost(messages[:at], estimate) < least * limits.tokens
     if is_little and not everything:
         return None
+    if reach is not None:
+        at = min(at, _newest_within(messages, places, reach, estimate))
     # If another turn is active than the one that the previous summary was made in, that one's request is past.
     earlier, summary = split_request(summary)
     said = [text_of(message) for message in messages[active:at] if is_beginning(message)]
     return Plan(
         upto=numbers[at - 1],
-        covered=covered,
+        covered=messages[:at],
         summary=summary,
         kept=len(messages) - at,
         request="\n\n".join(said if active or not earlier else [earlier, *said]),
