@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from nacre.agent.ports import Approval, Change
 from nacre.entries import ToolCall
-from nacre.render.changes import change_lines, diff
+from nacre.render.changes import change_lines, diff, mark
 from nacre.render.terminal import Sheet
 from nacre.render.turn import question
+from tests.growth import assert_linear
 from tests.render.test_turn import Tool
 
 
@@ -56,3 +57,14 @@ def test_a_question_shows_the_change_the_rules_and_the_task() -> None:
         "  always = allow write_file(**) in this folder",
     ]
     assert len(question(approval, Sheet(), most=4)) == 4
+
+
+def test_a_line_of_megabytes_does_not_take_long() -> None:
+    sheet = Sheet(columns=80)
+    assert_linear(lambda line: sum(1 for _ in mark(line, "+ ", sheet, "")), "x" * 6_000_000)
+
+
+def test_a_long_line_is_shown_with_every_character() -> None:
+    line = "".join(chr(97 + at % 26) for at in range(500)) + "e\u0301" * 300
+    shown = "".join(piece.strip() for piece in mark(line, "", Sheet(columns=40), ""))
+    assert shown == line

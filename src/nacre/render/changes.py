@@ -12,6 +12,8 @@ from nacre.render.text import clip, visible
 _CONTEXT = 3
 _MAX_COMPARED = 5_000
 _NARROWEST = 12
+_WINDOW = 8
+"""How many characters are looked at for each column: some have no width."""
 COLOURS = {"+": "32", "-": "31", "@": "36", " ": ""}
 
 
@@ -53,8 +55,10 @@ def mark(text: str, lead: str, sheet: Sheet, sgr: str) -> Iterator[str]:
     """Every line of a text with every character in it, after a mark; a line that is too long continues without one."""
     room = max(sheet.columns - 5 - len(lead), _NARROWEST)
     for line in visible(text).expandtabs().split("\n"):
-        start, rest, is_first = lead, line, True
-        while rest or is_first:
+        start, at, is_first = lead, 0, True
+        while at < len(line) or is_first:
+            # Not all that is left: to copy it for each piece of a line of megabytes would take minutes.
+            rest = line[at : at + _WINDOW * room]
             piece = clip(rest, room, mark="") or rest[:1]
             yield f"    {sheet.paint(start + piece, sgr)}"
-            start, rest, is_first = " " * len(lead) or " ", rest[len(piece) :], False
+            start, at, is_first = " " * len(lead) or " ", at + len(piece), False
