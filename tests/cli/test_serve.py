@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -27,8 +29,11 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def daemon(environment: dict[str, str], tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [*PROGRAM, "serve", "--port", "0", "--json"]
+def daemon(
+    environment: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A daemon; the words before its command may be given."""
+    command = [*getattr(request, "param", []), *PROGRAM, "serve", "--port", "0", "--json"]
     with subprocess.Popen(
         command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
@@ -42,6 +47,24 @@ def test_it_serves_those_who_have_the_token(daemon: tuple[subprocess.Popen[str],
     assert httpx.get(f"{url}api/sessions").status_code == 401
     allowed = {"Authorization": "Bearer a-token-that-is-long-enough-for-all"}
     assert httpx.get(f"{url}api/sessions", headers=allowed).json()["items"] == []
+
+
+@pytest.mark.parametrize("daemon", [["sh", "-c", 'ulimit -n 128; exec "$@"', "sh"]], indirect=True, ids=["few files"])
+def test_many_connections_leave_files_for_everybody_else(daemon: tuple[subprocess.Popen[str], str]) -> None:
+    running, url = daemon
+    address = ("127.0.0.1", httpx.URL(url).port)
+    with ExitStack() as idle:
+        for _ in range(300):
+            # A line that is not answered would be tried again by the system, a second later.
+            line = idle.enter_context(socket.socket())
+            line.settimeout(0)
+            line.connect_ex(address)
+        for _ in range(5):
+            # It writes a page to the store.
+            assert httpx.get(f"{url}readyz", timeout=60).status_code == 200
+    running.send_signal(signal.SIGTERM)
+    _, errors = running.communicate(timeout=20)
+    assert "Too many open files" not in errors
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])

@@ -48,6 +48,7 @@ SLOWEST = 1000
 _HEAD_PATIENCE = 10.0
 _IDLE_PATIENCE = 15
 _GRACE = 8
+_BACKLOG = 1024
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -134,14 +135,16 @@ def _config(application: Starlette) -> uvicorn.Config:
         h11_max_incomplete_event_size=LONGEST_HEAD,
         timeout_keep_alive=_IDLE_PATIENCE,
         timeout_graceful_shutdown=_GRACE,
-        limit_concurrency=_most_connections(),
+        limit_concurrency=min(MOST_CONNECTIONS, _most_files() // 2),
+        # So many are accepted at once, before the first of them can be closed again.
+        backlog=min(_BACKLOG, _most_files() // 8),
     )
 
 
-def _most_connections() -> int:
-    """How many connections there may be: half of the files that may be open, since the store needs some too."""
+def _most_files() -> int:
+    """How many files may be open; connections may have half of them, for the store needs some too."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files // 2)
+    return 2 * MOST_CONNECTIONS if files == resource.RLIM_INFINITY else files
 
 
 def check_prefix(prefix: str) -> None:
@@ -190,7 +193,7 @@ def listening(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for family, _, _, _, address in dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
-            sockets.append(socket.create_server(address[:2], family=family, backlog=1024))
+            sockets.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
             # Connections inherit it. asyncio sets it only on sockets whose protocol number is TCP's, and create_server
             # leaves that at 0: the body of a reply would wait 40 ms for the client to acknowledge its head.
             sockets[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
