@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 
 import anyio
@@ -14,12 +15,13 @@ from nacre.app.compacting import Compactor
 from nacre.entries import Message, ToolCall
 from nacre.history.compaction import Limits
 from nacre.history.window import window
+from nacre.index.stems import is_stop_word, stem
 from nacre.sessions import Sessions
 from tests.needles.planted import IDENTIFIERS, INSTRUCTIONS, NEEDLES, Needle
 
 KEY = "long"
 TURNS, SUMMARIES = 300, 5
-LIMITS = Limits(tokens=32_000, messages=50)
+WINDOWS = (8_000, 32_000)
 
 
 class Forgetful:
@@ -35,7 +37,8 @@ class Forgetful:
         said = str(context.messages[-1].content).partition("What was said next:\n")[2]
         lines = [line.removeprefix("user: ") for line in said.split("\n") if line.startswith("user: ")]
         points = dict.fromkeys(f"- {' '.join(line.split()[:8])}" for line in lines)
-        return Reply(message=Message(role="assistant", content="\n".join(["What was talked about:", *points])))
+        text = "\n".join(["What was talked about so far, in a few words each:", *points])
+        return Reply(message=Message(role="assistant", content=text))
 
     async def close(self) -> None:
         pass
@@ -74,22 +77,27 @@ def turn(rng: random.Random, needle: Needle | None) -> Iterator[Message]:
     yield Message(role="assistant", content=said)
 
 
+@pytest.fixture(scope="module", params=WINDOWS)
+def limits(request: pytest.FixtureRequest) -> Limits:
+    return Limits(tokens=request.param)
+
+
 @pytest.fixture(scope="module")
-def talked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
+def talked(tmp_path_factory: pytest.TempPathFactory, limits: Limits) -> Iterator[Sessions]:
     """A session of many turns, summarised five times on the way, and others beside it."""
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     with nacre.open(tmp_path_factory.mktemp("store"), durability="relaxed") as sessions:
-        anyio.run(_talk, sessions)
+        anyio.run(_talk, sessions, limits)
         yield sessions
     monkeypatch.undo()
 
 
-async def _talk(sessions: Sessions) -> None:
+async def _talk(sessions: Sessions, limits: Limits) -> None:
     rng = random.Random(7)
     # All but the last turns are covered by five summaries at least.
     planted = dict(zip(rng.sample(range(1, TURNS - 30), len(NEEDLES)), NEEDLES, strict=True))
-    compactor = Compactor(sessions, lambda _: Forgetful())
+    compactor = Compactor(sessions, lambda _: Forgetful(), limits=lambda _: limits)
     for at in range(TURNS):
         sessions.add_messages(KEY, list(turn(rng, planted.get(at))))
         sessions.add_messages("other", list(turn(rng, None)))
@@ -102,19 +110,28 @@ def test_the_conversation_was_summarised_five_times(talked: Sessions) -> None:
     assert len(talked.get_history(KEY)) < 5
 
 
-def shown(sessions: Sessions) -> str:
+def shown(sessions: Sessions, limits: Limits) -> str:
     """What the model is shown of the session."""
     now = sessions.snapshot(KEY)
-    view = window(now.messages, summary=now.summary, tokens=LIMITS.tokens, most=LIMITS.messages)
+    view = window(now.messages, summary=now.summary, tokens=limits.tokens, most=limits.messages)
     return "\n".join(str(message.content) for message in view.messages)
 
 
-def test_instructions_and_identifiers_need_no_search(talked: Sessions) -> None:
-    text = shown(talked)
+def test_instructions_and_identifiers_need_no_search(talked: Sessions, limits: Limits) -> None:
+    text = shown(talked, limits)
     assert [needle for needle in INSTRUCTIONS + IDENTIFIERS if needle.answer not in text] == []
 
 
 @pytest.mark.parametrize("needle", NEEDLES, ids=lambda needle: needle.answer)
-def test_a_needle_is_shown_or_found(talked: Sessions, needle: Needle) -> None:
+def test_a_needle_is_shown_or_found(talked: Sessions, limits: Limits, needle: Needle) -> None:
     found = [hit.snippet.replace("**", "") for hit in talked.search(needle.question, limit=5)]
-    assert needle.answer in shown(talked) or any(needle.answer in snippet for snippet in found)
+    assert needle.answer in shown(talked, limits) or any(needle.answer in snippet for snippet in found)
+
+
+@pytest.mark.parametrize("needle", NEEDLES, ids=lambda needle: needle.answer)
+def test_a_reworded_question_shares_no_word_with_its_needle(needle: Needle) -> None:
+    said, asked = (
+        {stem(word) for word in re.findall(r"[^\W_]+", text.lower()) if not is_stop_word(word)}
+        for text in (needle.said, needle.reworded)
+    )
+    assert said.isdisjoint(asked)

@@ -1,4 +1,4 @@
-"""What a summary carries word for word: instructions, questions, identifiers, paths, and the text of skills.
+"""What a summary carries word for word: instructions, decisions, questions, identifiers, numbers, paths, and skills.
 
 They stand behind the prose in a section of fixed form, which the next summary reads back; so they
 outlive any number of summaries, whatever the model makes of the prose.
@@ -7,6 +7,7 @@ outlive any number of summaries, whatever the model makes of the prose.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -15,30 +16,53 @@ from msgspec.structs import replace
 
 from nacre.entries import Message
 from nacre.history.compaction import is_beginning
+from nacre.history.instructions import weigh
 from nacre.history.text import text_of
 from nacre.history.tokens import count
 
 HEADING = "[kept word for word; the number says how often it came up]"
 SKILL = "use_skill"
 
-Kind = Literal["instruction", "question", "identifier", "path"]
+Kind = Literal["instruction", "decision", "question", "identifier", "number", "path", "report"]
+"""A report is what the assistant said that has an identifier in it; an identifier is the user's own."""
 
-_WORTH: Mapping[Kind, int] = {"instruction": 4, "question": 2, "identifier": 1, "path": 0}
-"""How much more often something else has to come up to be worth as much."""
+_SHARES: Mapping[Kind, float] = {
+    "instruction": 0.35,
+    "identifier": 0.25,
+    "decision": 0.1,
+    "number": 0.1,
+    "report": 0.1,
+    "path": 0.05,
+    "question": 0.05,
+}
+"""The part of the room that each kind has for itself; what one leaves free is for the others."""
+_MOST_ALIKE = 3
 _LONGEST = 240
 _MOST_OF_ONE = 12
+_PASTED = 2000
+"""Characters from which on a message may have been pasted: then only its beginning and its end are the user's own."""
 _NO_ROOM = "(there is no room for its text here; use_skill loads it again)"
 
-_ITEM = re.compile(r"- (instruction|question|identifier|path) (\d{1,9}): (.+)")
+_ITEM = re.compile(r"- (instruction|decision|question|identifier|number|path|report) (\d{1,9}): (.+)")
 _SKILL = re.compile(r"\[skill (.+)\]")
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")  # noqa: RUF001 - as they are written
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_ENDLESS = re.compile(r"[^\s。！？，、；：]{300,}")  # noqa: RUF001 - the same
+_QUOTED = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _WORD = re.compile(r"[^\W_]{4,}")
-_INSTRUCTION = re.compile(
-    r"\b(?:always|never|from (?:now|here) on|don['’]t|do not|must|should(?:n['’]t)?|make sure|remember|prefer"
-    r"|instead of|call me|my name is|i(?:['’]m| am)|use\b.+\bnot"
-    r"|immer|niemals?|nie|ab jetzt|merke? dir|toujours|jamais|désormais|siempre|nunca|всегда|никогда|запомни)\b"
-    r"|^only\b|总是|不要|必须|以后|记住|いつも|必ず|しないで",
+_DECISION = re.compile(
+    r"\b(?:decided (?:that|to|on|against|not|for)|decision (?:is|was)|agreed (?:that|to|on)|settled on|opted for"
+    r"|signed off|(?:let['’]s|(?:we|i)(?:['’]ll| will)) (?:go with|use|stick with|switch to)"
+    r"|(?:is|was|are|were) (?:approved|rejected|cancell?ed|postponed)"
+    r"|(?:entschieden|beschlossen|vereinbart)|décidé|convenu|decidido|decidimos|acordad[oa]|deciso|решил[аи]?|решено)\b"
+    r"|决定|選定|选定|決めた|決定|결정",
+    re.IGNORECASE,
+)
+_MONTH = "jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec|januar|februar|märz|mai|juni|juli|okt|dez"
+_NUMBER = re.compile(
+    r"[$€£¥₹]\s?\d[\d.,]*|\b(?!100\s?%)\d[\d.,]*\s?(?:%|[€£¥₹]|(?:euros?|dollars?|usd|eur|gbp|chf|kg|km|gb|mb|tb|kb|ms|mm|cm|mg"
+    r"|ml|kwh|kw|amperes?|volts?|watts?|degrees|per cent|percent)\b)"
+    rf"|\b\d{{4}}-\d\d-\d\d\b|\b\d{{1,2}}:\d\d\b|\b\d{{1,2}}\.? (?:{_MONTH})[a-z]*\b|\b(?:{_MONTH})[a-z]* \d{{1,2}}\b",
     re.IGNORECASE,
 )
 _EXTENSIONS = (
@@ -52,9 +76,10 @@ _PATH = re.compile(
 )
 _IDENTIFIER = re.compile(
     r"\d+(?:[.:]\d+){2,}(?:[-+.:]\w+)*"  # 10.0.0.1:80, 4.18.2-rc3
-    r"|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9][\w-]{3,}"  # ORD-58213, 9f3c2ab
-    r"|[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z]{2,}(?:-[A-Z]+)+"
-    r"|(?!(?:19|20)\d\d\b)\d{4,}#?"
+    # ORD-58213, 9f3c2ab; not 18th, 1990s
+    r"|(?!\d+(?:st|nd|rd|th|s)\b)\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9][\w-]{3,}"
+    r"|[A-Za-z]\w*_\w+|\b[a-z]+[A-Z]\w*|[A-Z]{2,}(?:-[A-Z]+)+"
+    r"|(?!(?:19|20)\d\ds?\b)\d{4,}#?"
     r"|`[^`\n]{2,60}`"
 )
 
@@ -102,8 +127,8 @@ def joined(prose: str, kept: Kept) -> str:
 def gathered(kept: Kept, messages: Sequence[Message], *, tokens: int) -> Kept:
     """What is carried after more messages have been covered, within a number of tokens.
 
-    What came up again moves to the end. Where there is not enough room, what came up least goes
-    first, the oldest of it before the others. Skills get half of the room at most.
+    What came up again moves to the end. Every kind has a part of the room for itself. Where that is not enough, what
+    came up least and says least goes first, the oldest of it before the others. Skills get half of the room at most.
     """
     skills = _fitting_skills({**kept.skills, **_skills(messages)}, tokens // 2)
     items = _Items(kept.items)
@@ -150,9 +175,11 @@ class _Items:
             return
         before = set(self._items)
         met: set[str] = set()
-        for kind, text, whole in list(_said(message))[:_MOST_OF_ONE]:
+        said = sorted(_said(message), key=lambda found: found[0] != "instruction")
+        for kind, text, whole in said[:_MOST_OF_ONE]:
             met |= self._met(whole) | ({text} if text in before else set())
-            if kind == "instruction" or not all(name in self._owners for name in _names(whole)):
+            names = _names(whole)
+            if kind == "instruction" or not names or not all(name in self._owners for name in names):
                 self.add(kind, text)
                 self._own(whole, text)
         for text in met & before:
@@ -175,12 +202,19 @@ class _Items:
 
 def _said(message: Message) -> Iterator[tuple[Kind, str, str]]:
     """What is worth keeping of a message: its kind, its words, and the whole sentence it stands in."""
+    own = set(_own_sentences(message)) if message.role == "user" else set()
     for sentence in _sentences(message):
-        if message.role == "user" and _INSTRUCTION.search(sentence) and not sentence.endswith("?"):
+        names = _names(sentence)
+        if sentence in own and weigh(sentence):
             yield "instruction", sentence[:_LONGEST], sentence
-        elif names := _names(sentence):
-            kind: Kind = "path" if all(map(_PATH.fullmatch, names)) else "identifier"
+        elif names:
+            named: Kind = "identifier" if message.role == "user" else "report"
+            kind: Kind = "path" if all(map(_PATH.fullmatch, names)) else named
             yield kind, _around(sentence, names[0]), sentence
+        elif (found := _DECISION.search(sentence)) and not sentence.endswith("?"):
+            yield "decision", _around(sentence, found[0]), sentence
+        elif found := _NUMBER.search(sentence):
+            yield "number", _around(sentence, found[0]), sentence
     for call in message.tool_calls:
         values = call.arguments.values() if isinstance(call.arguments, dict) else ()
         for value in values:
@@ -226,8 +260,22 @@ def _is_answer(message: Message) -> bool:
 
 
 def _sentences(message: Message) -> list[str]:
-    """The sentences of a message, without code."""
-    return [piece.strip() for piece in _END.split(_CODE.sub("\n", text_of(message))) if piece.strip()]
+    """The sentences of a message, without code and encoded data."""
+    return [piece.strip() for piece in _END.split(_prose(message)) if piece.strip()]
+
+
+def _prose(message: Message) -> str:
+    # Patterns for names take quadratic time in a word that does not end.
+    return _ENDLESS.sub(" ", _CODE.sub("\n", text_of(message)))
+
+
+def _own_sentences(message: Message) -> list[str]:
+    """The sentences of a message that are its author's: not quoted, and not in the middle of what was pasted."""
+    text = _QUOTED.sub("\n", _prose(message))
+    paragraphs = re.split(r"\n\s*\n", text.strip())
+    if len(text) > _PASTED and len(paragraphs) > 2:  # noqa: PLR2004 - there is something between
+        text = "\n".join([paragraphs[0], paragraphs[-1]])
+    return [piece.strip() for piece in _END.split(text)]
 
 
 def _names(text: str) -> list[str]:
@@ -292,13 +340,45 @@ def _cost(skills: Mapping[str, str]) -> int:
 
 
 def _fitting(items: Sequence[Keepsake], tokens: int) -> tuple[Keepsake, ...]:
-    """As many as there is room for; those that came up least go first, the oldest of them before the others."""
+    """As many as there is room for: of each kind the best within its part of the room, then the best of the others."""
     costs = [count(_line(item)) + 1 for item in items]
-    excess = sum(costs) - tokens
-    gone: set[int] = set()
-    for at in sorted(range(len(items)), key=lambda at: (items[at].uses + _WORTH[items[at].kind], at)):
-        if excess <= 0:
-            break
-        gone.add(at)
-        excess -= costs[at]
-    return tuple(item for at, item in enumerate(items) if at not in gone)
+    if sum(costs) <= tokens:
+        return tuple(items)
+    # Of sentences that differ only in their names the newest is worth most: it may be a correction of the others.
+    alike: Counter[str] = Counter()
+    worth = [0] * len(items)
+    for at in reversed(range(len(items))):
+        frame = _frame(items[at].text)
+        worth[at] = _worth(items[at]) - min(alike[frame], _MOST_ALIKE)
+        alike[frame] += 1
+    best_first = sorted(range(len(items)), key=lambda at: (worth[at], at), reverse=True)
+    left = {kind: int(share * tokens) for kind, share in _SHARES.items()}
+    chosen: set[int] = set()
+    for at in best_first:
+        if costs[at] <= left[items[at].kind]:
+            left[items[at].kind] -= costs[at]
+            chosen.add(at)
+    free = tokens - sum(costs[at] for at in chosen)
+    for at in best_first:
+        if at not in chosen and costs[at] <= free:
+            free -= costs[at]
+            chosen.add(at)
+    return tuple(item for at, item in enumerate(items) if at in chosen)
+
+
+def _frame(text: str) -> str:
+    """A sentence without its names and numbers."""
+    for pattern in (_ADDRESS, _PATH, _IDENTIFIER):
+        text = pattern.sub("", text)
+    return text
+
+
+def _worth(item: Keepsake) -> int:
+    """How much is lost without it: it came up again and again, and it says something definite."""
+    says = 2
+    if item.kind == "instruction":
+        says = weigh(item.text)
+    elif item.kind in {"identifier", "report"}:
+        # A word with capitals in it may be anybody's name.
+        says = 3 if any(any(map(str.isdigit, name)) for name in _names(item.text)) else 1
+    return says + 2 * (item.uses.bit_length() - 1)
