@@ -51,10 +51,12 @@ class Worker:
         self.contexts: list[Context] = []
         self.context_size = size
         self.asked = 0
+        self.order: list[str] = []
         self._calls, self._can_summarise = calls, can_summarise
         self._left = calls
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        self.order.append("answer" if context.tools else "summary")
         if not context.tools:
             self.asked += 1
             if not self._can_summarise:
@@ -179,6 +181,26 @@ def test_what_is_not_shown_is_said_and_summarised() -> None:
     events = talk(model, ["and?"], sessions=sessions)
     assert SUMMARY in said_in(model.contexts[0])
     assert any("were summarised" in event.text for event in events if isinstance(event, Notice))
+
+
+def test_the_next_process_does_not_wait_for_a_summary_that_has_just_failed() -> None:
+    sessions = nacre.open(":memory:")
+    for number in range(300):
+        sessions.add_message(KEY, "user" if number % 2 == 0 else "assistant", f"message {number}")
+    first, second = (Worker(can_summarise=False) for _ in range(2))
+    talk(first, ["and?"], sessions=sessions)
+    talk(second, ["and?"], sessions=sessions)
+    assert first.order[:2] == ["summary", "answer"]
+    assert second.order[0] == "answer"
+
+
+def test_what_would_be_shown_counts_all_that_would_not() -> None:
+    sessions = nacre.open(":memory:")
+    for number in range(300):
+        sessions.add_message(KEY, "user" if number % 2 == 0 else "assistant", f"message {number}")
+    app = App(Settings({"agent": {"max_history_messages": 20}}, {}), sessions, Worker())
+    found = app.window(KEY)
+    assert found.left_out == 300 - (len(found.messages) - 1) >= 280
 
 
 def test_a_summary_is_due_by_the_model_that_answers_now() -> None:

@@ -37,8 +37,8 @@ _WRITES = 50
 _FAILURES, _LONGEST_REST = 3, 64
 _SMALLEST_PIECE = 200
 _RETRY = "summary_retry"
-"""In a session's meta: with how many live messages to try again, after a summary failed in a process that ended."""
-_MESSAGES_TO_RETRY = 8
+"""In a session's meta: from which record on to try again, after a summary failed in a process that ended."""
+_RECORDS_TO_RETRY = 12
 
 
 class Draft(Struct, frozen=True, kw_only=True):
@@ -147,12 +147,12 @@ class Compactor:
         One that fails is not tried again, and not waited for, before some more was said.
         """
         now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=0))
-        if now.live < int(now.meta.get(_RETRY) or 0):
+        if now.n < int(now.meta.get(_RETRY) or 0):
             return
         while key in self._running:
             await self._settled.wait()
         if key in self._breakers:
-            retry = now.live + _MESSAGES_TO_RETRY
+            retry = now.n + _RECORDS_TO_RETRY
             await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, **{_RETRY: retry}))
         elif _RETRY in now.meta:
             await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, **{_RETRY: None}))
@@ -176,6 +176,9 @@ class Compactor:
             while key in self._running:
                 await self._settled.wait()
             return ""
+        now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=0))
+        if now.n < int(now.meta.get(_RETRY) or 0):
+            return None
         draft = await self._summarised(key, inside=True)
         return draft.sentence if draft is not None else None
 

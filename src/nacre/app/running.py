@@ -51,7 +51,7 @@ from nacre.history.compaction import Limits
 from nacre.history.pairing import without_facts
 from nacre.history.text import cut_middle
 from nacre.history.tokens import cost
-from nacre.history.window import Window, window
+from nacre.history.window import Window, recent
 from nacre.memory import Consolidator, Memory
 from nacre.memory.home import open_home
 from nacre.memory.memory import usual_embedding
@@ -224,8 +224,7 @@ class App:
 
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""
-        now = self._now(key)
-        return window(now.messages, summary=now.summary, tokens=self._room(key), most=self.most)
+        return self._shown(self._now(key), tokens=self._room(key))
 
     def filling(self, key: str) -> Filling:
         """What would fill the model's context if a session were answered now."""
@@ -233,21 +232,26 @@ class App:
 
         def show(tokens: int, *, summary: int, has_facts: bool) -> Window:
             messages = now.messages if has_facts else list(map(without_facts, now.messages))
-            return window(messages, summary=cut_middle(now.summary, summary), tokens=tokens, most=self.most)
+            shown = replace(now, messages=messages, summary=cut_middle(now.summary, summary))
+            return self._shown(shown, tokens=tokens)
 
-        specs = [tool.spec for tool in self.tools.values()]
-        material = Material(show=show, system=self.furniture.system, skills=self.skills.text, tools=specs)
-        budget, provider = self.budget, self.provider
-        request = fit(material, tokens=budget.room(provider), capacity=budget.capacity(provider))
-        reply, scale = budget.reply(provider), partial(budget.tokens, provider)
-        return measure(request, now, skills=self.skills.text, limit=self.tokens, reply=reply, scale=scale)
+        agent, budget, provider = self.agent_for(key), self.budget, self.provider_of(key)
+        specs = [tool.spec for tool in agent.tools.values()]
+        material = Material(show=show, system=agent.system(), skills=agent.skills(), tools=specs)
+        request = fit(material, tokens=agent.tokens(), capacity=agent.capacity())
+        limit, reply, scale = budget.limit(provider), budget.reply(provider), partial(budget.tokens, provider)
+        return measure(request, now, skills=agent.skills(), limit=limit, reply=reply, scale=scale)
 
     def cost(self, use: Any) -> float | None:
         """What a request cost in money, by its `use` record; None if no price is configured for its model."""
         return Prices(self.settings.table("prices")).cost(use)
 
     def _now(self, key: str) -> Snapshot:
-        return self.sessions.snapshot(key, last=4 * self.most)
+        return self.sessions.snapshot(key, last=self.most)
+
+    def _shown(self, now: Snapshot, *, tokens: int) -> Window:
+        newest, count = reversed(now.messages), now.live
+        return recent(newest, count=count, summary=now.summary, tokens=tokens, most=self.most)
 
     def _room(self, key: str) -> int:
         """The estimated tokens that are left for a session's messages beside the system prompt and the tools.
