@@ -45,7 +45,7 @@ def standby_documents(root: str, key: str) -> list[str]:
 
         for name in os.listdir(place):
             path = os.path.join(place, name)
-            with suppress(OSError, ValueError, AttributeError), open(path, encoding="utf-8") as file:  # noqa: PTH123
+            with suppress(OSError, ValueError, RecursionError, AttributeError), open(path, encoding="utf-8") as file:  # noqa: PTH123
                 if ".json" in name and json.load(file).get("key") == key:
                     found.append(path)
     return found

@@ -14,8 +14,13 @@ from nacre.app.tokens import FILE, Tokens
 from nacre.app.trust import Notices, TrustStore
 from nacre.app.windows import Known, Windows
 from nacre.channels.channel import Arrived
+from nacre.channels.terminal.recall import Recall
 from nacre.channels.waiting import Waiting
 from nacre.errors import ConfigError
+from nacre.memory.folder import Base, Folder
+from nacre.memory.pages import Shown
+from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.tokens import TokenFile
 
 ARRIVED = Arrived(channel="irc", chat="bob", sender="bob", id="1", text="h\u00e9llo")
 
@@ -50,7 +55,27 @@ def waiting(room: Path) -> tuple[Path, Callable[[], object]]:
     return room / "irc.json", lambda: len(Waiting(room / "irc.json"))
 
 
-@pytest.mark.parametrize("make", [tokens, permissions, trust, notices, windows, waiting])
+def mcp_tokens(room: Path) -> tuple[Path, Callable[[], object]]:
+    file = TokenFile(room, Config(name="notes", url="https://notes.example/mcp"))
+    file.change(tokens={"access_token": "s\u00e9same"})
+    return next(room.glob("notes~*.json")), file.read
+
+
+def memory_page(room: Path) -> tuple[Path, Callable[[], object]]:
+    Folder(room).set_base("MEMORY.md", Base("1", [Shown("a", "The user has a c\u00e2t.")]))
+    Folder(room).extend_base("MEMORY.md", [Shown("b", "The user has a dog.")])
+    return next(room.glob("memory/.rendered/*.json")), lambda: Folder(room).base("MEMORY.md")
+
+
+def typed_lines(room: Path) -> tuple[Path, Callable[[], object]]:
+    Recall(room / "chat-history").add("h\u00e9llo")
+    return room / "chat-history", lambda: Recall(room / "chat-history").lines
+
+
+FILES = [tokens, permissions, trust, notices, windows, waiting, mcp_tokens, memory_page, typed_lines]
+
+
+@pytest.mark.parametrize("make", FILES)
 def test_a_damaged_file_is_understood_or_said_to_be_damaged(
     make: Callable[[Path], tuple[Path, Callable[[], object]]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -257,3 +257,8 @@ def test_what_a_model_could_not_call_is_refused_when_it_is_made(function: Any, c
 def test_it_satisfies_the_port() -> None:
     found: Tool = Function(look._function, effect="write", name="other")
     assert (found.spec.name, found.effect) == ("other", "write")
+
+
+def test_a_list_as_text_that_is_nested_too_deep_is_an_error_for_the_model() -> None:
+    with pytest.raises(ToolError, match="look was not run"):
+        output(look, path="a", tags="[" * 5000)

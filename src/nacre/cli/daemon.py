@@ -71,7 +71,7 @@ def _readiness(address: Address, token: str, patience: float) -> tuple[int, obje
         connection.request("GET", "/readyz", headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read(_LONGEST))
-    except (OSError, HTTPException, ValueError):
+    except (OSError, HTTPException, ValueError, RecursionError):
         return 0, None
     finally:
         connection.close()

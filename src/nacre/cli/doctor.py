@@ -87,7 +87,7 @@ def _state_files() -> Iterator[Check]:
                 folders = json.loads(stream.read()).get("folders", {})
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError, RecursionError, AttributeError) as error:
             yield Check(name, "fail", f"{path} cannot be read: {error}", f"correct it, or remove it: rm {path}")
             continue
         gone = [place for place in folders if not os.path.isdir(place)]

@@ -51,5 +51,5 @@ def _note(line: bytes) -> tuple[Any, ...] | None:
     try:
         found = msgspec.json.decode(line)
         return found["kind"], found.get("off", 0), found["crc"]
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError, AttributeError):
         return None

@@ -253,7 +253,7 @@ def _base_of(data: bytes | None) -> Base | None:
     first, *added = data.split(b"\n")
     try:
         base = msgspec.json.decode(first, type=Base)
-    except msgspec.MsgspecError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return Base(base.epoch, [*base.lines, *filter(None, map(_added, added))])
 
@@ -262,7 +262,7 @@ def _added(line: bytes) -> Shown | None:
     """A line that was added to a page; None if a crash cut it off: it is added once more."""
     try:
         return msgspec.json.decode(line, type=Shown)
-    except msgspec.MsgspecError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -141,7 +141,7 @@ def _unwrapped(value: Any, schema: Mapping[str, Any]) -> Any:
         return value
     try:
         return msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return value
 
 

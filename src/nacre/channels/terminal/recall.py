@@ -67,6 +67,6 @@ def _append(path: Path, line: str) -> None:
 def _line(written: str) -> str:
     try:
         found = json.loads(written)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return found if isinstance(found, str) else ""

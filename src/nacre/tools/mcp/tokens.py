@@ -48,7 +48,7 @@ class TokenFile:
         """What is in the file; nothing if there is none, or none that can be read."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=Record)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return Record()
 
     def change(self, **fields: Any) -> None:
