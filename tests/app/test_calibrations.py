@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
+import nacre
+from nacre.agent.actor import Inbound
 from nacre.agent.kernel import ignored
 from nacre.agent.ports import Context, Emit, Reply, Usage
+from nacre.app import App
 from nacre.app.budget import Budget
 from nacre.app.calibrations import Calibrations
+from nacre.config import Settings
 from nacre.entries import Message
 from nacre.errors import ContextOverflow
 from nacre.history.tokens import Calibration
@@ -30,7 +35,8 @@ class Thorough:
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         if self.refusal:
             raise ContextOverflow(self.refusal)
-        return Reply(message=Message(role="assistant", content="ok"), usage=Usage(prompt=len(THAI)))
+        letters = sum(len(str(message.content)) for message in context.messages)
+        return Reply(message=Message(role="assistant", content="ok"), usage=Usage(prompt=letters))
 
     async def close(self) -> None:
         pass
@@ -139,3 +145,51 @@ def test_what_is_no_news_is_not_written(tmp_path: Path) -> None:
     mine.learn("m", {"latin": 1000}, 1010)
     assert not mine.has_news
     assert not Calibrations(None).has_news
+
+
+def test_a_session_is_given_room_by_what_is_written_in_it(tmp_path: Path) -> None:
+    file, model = tmp_path / "calibrations.json", Thorough()
+    first = Budget(8000, calibrations=Calibrations(file))
+    anyio.run(lambda: first.watch(model, "thai").complete(CONTEXT, emit=ignored))
+    assert first.room(model, "thai") < 4000
+    assert first.room(model, "english") > 6000
+    # The next process is told what is in a session before it has asked anything.
+    scripts = {"thai": {"thai": 90, "latin": 10}, "english": {"latin": 100}}
+    later = Budget(8000, calibrations=Calibrations(file), mix=lambda key: scripts[key])
+    assert later.room(model, "thai") < 4000
+    assert later.room(model, "english") > 6000
+    assert later.tokens(model, 1000, "thai") > 2000
+
+
+def test_a_new_process_knows_how_much_of_a_session_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_messages("thai", [Message(role="user", content=THAI), Message(role="assistant", content=THAI)])
+        sessions.add_messages("english", [Message(role="user", content="What is new?")])
+
+        async def rooms(*, ask: bool) -> list[int]:
+            app = App(Settings({"agent": {"max_context_tokens": 8000}}, {}), sessions, Thorough())
+            async with app.kernel:
+                if ask:
+                    await app.kernel.deliver(Inbound(key="thai", content=THAI))
+            return [app.agent_for(key).tokens() for key in ("thai", "english")]
+
+        before, learned, later = (anyio.run(partial(rooms, ask=ask)) for ask in (False, True, False))
+    assert before == [7000, 7000]
+    assert learned[0] < 5000 < learned[1]
+    assert later[0] < 5000 < later[1]
+
+
+def test_other_requests_do_not_change_what_a_session_is_made_of() -> None:
+    budget, model = Budget(8000), Thorough()
+    anyio.run(lambda: budget.watch(model).complete(CONTEXT, emit=ignored))
+    assert budget.room(model, "english") > 6000
+
+
+def test_what_is_remembered_of_sessions_is_bounded() -> None:
+    budget, model = Budget(8000), Thorough()
+    reply = Reply(message=Message(role="assistant", content="ok"), usage=Usage(prompt=len(THAI)))
+    for number in range(3000):
+        budget.learn(model, CONTEXT, reply, f"k{number}")
+    assert len(budget._mixes) <= 1024

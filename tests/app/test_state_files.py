@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nacre.app.calibrations import Calibrations
 from nacre.app.permissions import PermissionStore
 from nacre.app.tokens import FILE, Tokens
 from nacre.app.trust import Notices, TrustStore
@@ -50,6 +51,20 @@ def windows(room: Path) -> tuple[Path, Callable[[], object]]:
     return room / "windows.json", lambda: Windows(room / "windows.json").of("m")
 
 
+def calibrations(room: Path) -> tuple[Path, Callable[[], object]]:
+    mine = Calibrations(room / "calibrations.json")
+    mine.learn("m", {"latin": 500, "thai": 500}, 3000)
+    mine.save()
+
+    def read() -> None:
+        again = Calibrations(room / "calibrations.json")
+        assert 0.3 <= again.of("m").ratio({"thai": 1}) <= 8.0
+        again.learn("m", {"latin": 500, "thai": 500}, 3000)
+        assert again.of("m").tokens({"thai": 1000}) > 0
+
+    return room / "calibrations.json", read
+
+
 def waiting(room: Path) -> tuple[Path, Callable[[], object]]:
     Waiting(room / "irc.json").put(ARRIVED)
     return room / "irc.json", lambda: len(Waiting(room / "irc.json"))
@@ -72,7 +87,7 @@ def typed_lines(room: Path) -> tuple[Path, Callable[[], object]]:
     return room / "chat-history", lambda: Recall(room / "chat-history").lines
 
 
-FILES = [tokens, permissions, trust, notices, windows, waiting, mcp_tokens, memory_page, typed_lines]
+FILES = [tokens, permissions, trust, notices, windows, calibrations, waiting, mcp_tokens, memory_page, typed_lines]
 
 
 @pytest.mark.parametrize("make", FILES)

@@ -18,6 +18,8 @@ from nacre.history.tokens import ByScript, Calibration, context_sizes
 _REPLY_SHARE = 8
 _LEAST = 256
 _MARGIN = 1.15
+_MOST_MIXES = 1024
+_USUAL_MIX: ByScript = {"latin": 1}
 _SMALLEST, _LARGEST = 128, 100_000_000
 
 _NUMBER = r"(\d[\d,_]*)"
@@ -77,6 +79,9 @@ class Budget:
 
     `name` tells models apart, also where they have the same name on two servers. What was learned from a refusal is
     kept in `windows`, and how each model counts in `calibrations`, so that the next process need not learn it again.
+
+    A model counts each script otherwise. So what a session's requests are estimated by is what its last one was made
+    of, before the first one what `mix` tells of its key.
     """
 
     def __init__(
@@ -86,12 +91,14 @@ class Budget:
         windows: Windows | None = None,
         calibrations: Calibrations | None = None,
         name: Callable[[Provider], str] = lambda one: one.model,
+        mix: Callable[[str], ByScript] = lambda _: _USUAL_MIX,
     ) -> None:
         self._tokens = tokens
         self._windows = windows or Windows(None)
         self.calibrations = calibrations or Calibrations(None)
         self._name = name
-        self._mix: dict[str, ByScript] = {}
+        self._first_mix = mix
+        self._mixes: dict[str, ByScript] = {}
         self._refused: dict[str, int] = {}
         self._accepted: dict[str, int] = {}
 
@@ -110,49 +117,51 @@ class Budget:
         """The tokens that are kept free for the reply."""
         return self.limit(provider) // _REPLY_SHARE
 
-    def room(self, provider: Provider) -> int:
-        """The estimated tokens that a request should have, without its reply."""
-        return self._estimated(provider, self.limit(provider) - self.reply(provider))
+    def room(self, provider: Provider, key: str = "") -> int:
+        """The estimated tokens that a request of a session should have, without its reply."""
+        return self._estimated(provider, self.limit(provider) - self.reply(provider), key)
 
-    def capacity(self, provider: Provider) -> int | None:
-        """The estimated tokens that a request can have, without its reply; None if that is not known."""
+    def capacity(self, provider: Provider, key: str = "") -> int | None:
+        """The estimated tokens that a request of a session can have, without its reply; None if that is not known."""
         window, accepted = self.window(provider), self._accepted.get(self._name(provider))
-        return accepted if window is None else self._estimated(provider, window - window // _REPLY_SHARE)
+        return accepted if window is None else self._estimated(provider, window - window // _REPLY_SHARE, key)
 
     def calibration(self, provider: Provider) -> Calibration:
         """How the model counts, by script: sizes in its own tokens."""
         return self.calibrations.of(self._name(provider))
 
-    def _estimated(self, provider: Provider, tokens: int) -> int:
-        found = int(tokens / self._ratio(provider))
+    def _estimated(self, provider: Provider, tokens: int, key: str) -> int:
+        found = int(tokens / self._ratio(provider, key))
         # A server that says no more than that it was too much: what it took is remembered while we run.
         return max(min(found, self._accepted.get(self._name(provider), found)), _LEAST)
 
-    def tokens(self, provider: Provider, estimated: int) -> int:
-        """An estimate in the model's own tokens, for texts like those of its last request."""
-        return round(estimated * self._ratio(provider))
+    def tokens(self, provider: Provider, estimated: int, key: str = "") -> int:
+        """An estimate of a part of a session's request in the model's own tokens."""
+        return round(estimated * self._ratio(provider, key))
 
-    def _ratio(self, provider: Provider) -> float:
-        return self.calibration(provider).ratio(self._mix.get(self._name(provider), {"latin": 1}))
+    def _ratio(self, provider: Provider, key: str) -> float:
+        calibration = self.calibration(provider)
+        # A model that nothing is known of counts every mix alike.
+        return calibration.ratio(self._mixes.get(key) or self._first_mix(key)) if calibration.ratios else 1.0
 
-    def watch(self, provider: Provider) -> Provider:
-        """The same provider, from which the budget learns."""
-        return _Watched(provider, self)
+    def watch(self, provider: Provider, key: str | None = None) -> Provider:
+        """The same provider, from which the budget learns; for a session's own requests with its key."""
+        return _Watched(provider, self, key)
 
-    def learn(self, provider: Provider, context: Context, reply: Reply) -> None:
+    def learn(self, provider: Provider, context: Context, reply: Reply, key: str | None = "") -> None:
         """Take in what a provider reports of a request."""
         name, sizes = self._name(provider), context_sizes(context)
         size = sum(sizes.values())
         if size < self._refused.pop(name, 0):
             self._accepted[name] = size
-        self._mix[name] = sizes
+        self._remember(key, sizes)
         if reply.usage is not None:
             self.calibrations.learn(name, sizes, reply.usage.prompt)
 
-    def learn_refusal(self, provider: Provider, context: Context, refusal: str) -> None:
+    def learn_refusal(self, provider: Provider, context: Context, refusal: str, key: str | None = "") -> None:
         """Take in what a server said when it refused a request as too long."""
         name, sizes, said = self._name(provider), context_sizes(context), sizes_in(refusal)
-        self._mix[name] = sizes
+        self._remember(key, sizes)
         if not said.window:
             self._refused[name] = max(sum(sizes.values()), 1)
             return
@@ -161,11 +170,18 @@ class Budget:
         self.calibrations.correct(name, sizes, said.request or least)
         self._windows.remember(name, Known(tokens=said.window))
 
+    def _remember(self, key: str | None, sizes: ByScript) -> None:
+        if key is not None:
+            if len(self._mixes) >= _MOST_MIXES:
+                self._mixes.clear()
+            self._mixes[key] = sizes
+
 
 class _Watched:
-    def __init__(self, inner: Provider, budget: Budget) -> None:
+    def __init__(self, inner: Provider, budget: Budget, key: str | None) -> None:
         self._inner = inner
         self._budget = budget
+        self._key = key
 
     @property
     def model(self) -> str:
@@ -175,10 +191,10 @@ class _Watched:
         try:
             reply = await self._inner.complete(context, emit=emit)
         except ContextOverflow as error:
-            self._budget.learn_refusal(self._inner, context, str(error))
+            self._budget.learn_refusal(self._inner, context, str(error), self._key)
             await self._save()
             raise
-        self._budget.learn(self._inner, context, reply)
+        self._budget.learn(self._inner, context, reply, self._key)
         await self._save()
         return reply
 

@@ -50,7 +50,7 @@ from nacre.errors import ConfigError, ModelNotAllowed, NacreError
 from nacre.history.compaction import Limits
 from nacre.history.pairing import without_facts
 from nacre.history.text import cut_middle
-from nacre.history.tokens import cost
+from nacre.history.tokens import ByScript, context_sizes, cost
 from nacre.history.window import Window, recent
 from nacre.memory import Consolidator, Memory
 from nacre.memory.home import open_home
@@ -95,6 +95,7 @@ class App:
             windows=Windows(windows.usual_path() if leaves_traces else None),
             calibrations=Calibrations(calibrations.usual_path() if leaves_traces else None),
             name=self._full_name,
+            mix=self._mix,
         )
         self.most = settings.number("agent.max_history_messages")
         self.turnstile = Turnstile()
@@ -239,7 +240,8 @@ class App:
         specs = [tool.spec for tool in agent.tools.values()]
         material = Material(show=show, system=agent.system(), skills=agent.skills(), tools=specs)
         request = fit(material, tokens=agent.tokens(), capacity=agent.capacity())
-        limit, reply, scale = budget.limit(provider), budget.reply(provider), partial(budget.tokens, provider)
+        limit, reply = budget.limit(provider), budget.reply(provider)
+        scale = partial(budget.tokens, provider, key=key)
         return measure(request, now, skills=agent.skills(), limit=limit, reply=reply, scale=scale)
 
     def cost(self, use: Any) -> float | None:
@@ -267,6 +269,13 @@ class App:
         """When a summary of a session is due, by the model that answers in it now."""
         return Limits(tokens=self._room(key), messages=self.most)
 
+    def _mix(self, key: str) -> ByScript:
+        """What scripts a session's next request is made of, about."""
+        said = self.sessions.snapshot(key, last=self.most) if key else Snapshot()
+        specs = [tool.spec for tool in self.tools.values()]
+        summary = Message(role="user", content=said.summary)
+        return context_sizes(Context(system=self.furniture.system, messages=[summary, *said.messages], tools=specs))
+
     def _full_name(self, provider: Provider) -> str:
         """A model and where it is served."""
         kind = (provider if isinstance(provider, ModelChain) else self.provider).current.kind
@@ -288,8 +297,8 @@ class App:
             system=lambda: self.furniture.guest_system if is_guest else self.furniture.system,
             skills=lambda: self.skills.text,
             guard=self._guard,
-            tokens=lambda: self.budget.room(model.now),
-            capacity=lambda: self.budget.capacity(model.now),
+            tokens=lambda: self.budget.room(model.now, key),
+            capacity=lambda: self.budget.capacity(model.now, key),
             most=self.most,
             steps=self.settings.number("agent.max_steps") if tally is None else tally.task.steps,
             make_room=self.compactor.make_room,
@@ -322,7 +331,7 @@ class App:
         self._check_remote(key, model)
         if key:
             self.work.begin(key)
-        watched = self.work.of(self.budget.watch(model), key)
+        watched = self.work.of(self.budget.watch(model, key), key)
         return Formed(watched if tally is None else tally.of(watched))
 
     def _check_remote(self, key: str, model: ModelChain) -> None:
