@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from nacre.memory.memory import NoSuchFact
+from nacre.memory.replacing import replaces
 from nacre.providers.scripted import Scripted
 from nacre.sessions import Sessions
-from tests.memory.pairs import BOTH_HOLD, UPDATES
+from tests.memory.pairs import BOTH_HOLD, OTHER_UPDATES, OTHERS_BOTH_HOLD, UPDATES
 from tests.memory.scene import answer, facts, learn, memory, page, texts, turn
 
 
@@ -35,6 +36,15 @@ def test_a_fact_that_cannot_hold_any_more_is_replaced(
     sessions: Sessions, folder: Path, pair: tuple[str, str, str]
 ) -> None:
     assert kept_of(sessions, folder, pair) == [pair[2]]
+
+
+def test_the_rule_is_right_about_pairs_that_it_was_not_made_with() -> None:
+    def is_replaced(pair: tuple[str, str, str]) -> bool:
+        subject, first, second = pair
+        return replaces((subject, second), (subject, first))
+
+    assert sum(map(is_replaced, OTHERS_BOTH_HOLD)) <= 1
+    assert sum(map(is_replaced, OTHER_UPDATES)) >= 18
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ TOP = {
     "config": "the settings: show, set, get, edit, check",
     "skills": "the agent's skills: list, check, new",
     "mcp": "MCP servers: list them, log in, log out",
-    "memory": "the agent's memory: list, search, why, add, forget, edit",
+    "memory": "the agent's memory: list, search, why, history, add, confirm, edit, restore, forget",
     "trust": "which folders the agent may work in: add, list, revoke",
     "permissions": "what is always allowed in a folder: list, revoke, clear",
     "completion": "print a completion script for bash, zsh or fish",

@@ -41,7 +41,7 @@ def _verb_stems(language: str) -> frozenset[str]:
 def claim(text: str, language: str) -> Claim:
     """Read a fact in a language."""
     low = text.casefold()
-    words = tuple(tokens(text))
+    words = tuple(tokens(known.FROM_NOW_ON.sub(" ", low)))
     verb = next((at for at, word in enumerate(words) if word in known.VERBS), 0)
     said = salient(text, language)
     has_ended = known.ENDED.search(low) is not None
@@ -137,11 +137,17 @@ def _is_other_value(subject: str, one: Claim, other: Claim) -> bool:
         return True
     if not mine or not theirs or not _is_alike(mine, theirs):
         return False
-    return _says_one_thing(subject, head, tail, mine, theirs)
+    return _says_one_thing(subject, owner=one.owner & other.owner, head=head, tail=tail, mine=mine, theirs=theirs)
 
 
-def _says_one_thing(
-    subject: str, head: frozenset[str], tail: frozenset[str], mine: tuple[str, ...], theirs: tuple[str, ...]
+def _says_one_thing(  # noqa: PLR0913 - the parts of two sentences
+    subject: str,
+    *,
+    owner: frozenset[str],
+    head: frozenset[str],
+    tail: frozenset[str],
+    mine: tuple[str, ...],
+    theirs: tuple[str, ...],
 ) -> bool:
     """Tell whether there can be only one thing between the words of a head and a tail."""
     kind = _kind(mine)
@@ -156,7 +162,10 @@ def _says_one_thing(
         known.VERBS & head and not is_relative and not known.SINGLE.isdisjoint(subject.split()),
         known.ONE & head and not is_relative and not is_many,
         known.PREFER & head and not is_many and _is_one_preference(subject, tail, mine, theirs),
-        known.IS & head and not is_relative and not is_many and about - known.VERBS,
+        # "The rent is", but not "the user is".
+        known.IS & head and not is_relative and not is_many and owner,
+        # "is the user's manager"
+        not head and known.IS & tail and known.SINGLE & tail and not known.SINGLE.isdisjoint(subject.split()),
     )
     return any(reasons)
 

@@ -88,11 +88,15 @@ SINGLE = _words(
 )
 
 ENDED = re.compile(
-    r"\b(?:no longer|any ?more|any longer|quit|stopped|gave up|given up|has left|sold|died|passed away|got rid of"
+    r"\b(?:no longer|broke up|split up|any ?more|any longer|quit|stopped|gave up|given up|has left|sold|died"
+    r"|passed away|got rid of"
     r"|cancell?ed|ended|used to|dropped|abandoned|nicht mehr|keine?n?(?: \S+)? mehr|aufgehört|aufgegeben|verkauft"
     r"|gestorben|gekündigt|verlassen|beendet|abgeschafft|ne \S+ plus|n['’]\S+ plus|arrêté|vendu|morte?|décédée?"
     r"|quitté"
     r"|abandonné|ya no|dejó|dejado|vendió|vendido|murió|muerto|abandonó|terminó)\b"
+)
+FROM_NOW_ON = re.compile(
+    r"\b(?:from now on|starting now|ab jetzt|von nun an|ab sofort|à partir de maintenant|de ahora en adelante)\b"
 )
 SWITCHED = re.compile(
     r"\b(?:switched|changed|migrated|converted|replaced|instead|rather than|umgestiegen|gewechselt|statt"
@@ -138,7 +142,8 @@ _GROUPS: dict[str, tuple[str, ...]] = {
             r"|végane?|vegetarian[oa]|vegan[oa]"
         ),
         (
-            r"omnivore|carnivore|(?:eats?|eating|isst|mange|come)(?: \S+){0,2} (?:meat|beef|pork|chicken|steaks?"
+            r"omnivore|carnivore|eats? everything|(?:eats?|eating|isst|mange|come)(?: \S+){0,2} (?:meat|beef"
+            r"|pork|chicken|steaks?"
             r"|fleisch|viande|carne)"
         ),
     ),
@@ -153,7 +158,8 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         r"vegan|veganer(?:in)?|végane?|vegan[oa]",
         (
             r"vegetarian|vegetarisch|vegetarier(?:in)?|végétarien(?:ne)?|vegetarian[oa]"
-            r"|(?:eats?|eating|isst|mange|come)(?: \S+){0,2} (?:cheese|eggs|dairy|käse|eier|fromage|œufs|queso|huevos)"
+            r"|(?:eats?|eating|isst|mange|come)(?: \S+){0,2} (?:cheese|eggs|dairy|käse|eier|fromage|œufs|queso"
+            r"|huevos)"
         ),
     ),
     "working": (
