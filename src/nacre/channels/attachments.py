@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import mimetypes
+from collections.abc import Iterable
 from typing import Any
 
 from nacre.errors import NacreError
+from nacre.history.pairing import PASTED
 
 MOST_TEXT = 400_000
 MOST_IMAGE = 10_000_000
+# A name or an address that somebody pastes is as good as typed.
+_LEAST_PASTED = 6
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -33,6 +37,13 @@ def file_part(name: str, data: bytes) -> dict[str, Any]:
             f"{name!r} is neither text nor an image: attach a PNG, JPEG, GIF, WebP or UTF-8 file"
         ) from error
     return {"type": "text", "text": f'<file name="{name.rpartition("/")[2]}">\n{text}\n</file>'}
+
+
+def mark_pasted(words: str, texts: Iterable[str]) -> dict[str, Any]:
+    """Fields for a message's extra that say where its words are not the user's own; memory does not believe those."""
+    places = [(words.find(text), len(text)) for text in map(str.strip, texts) if len(text.split()) >= _LEAST_PASTED]
+    found = [[start, start + length] for start, length in sorted(places) if start >= 0]
+    return {PASTED: found} if found else {}
 
 
 def content(words: str, parts: list[dict[str, Any]]) -> str | list[Any]:

@@ -77,7 +77,7 @@ def run(args: Namespace, out: Out) -> int:
 
         require_terminal(args, out)
     attachments = [_attach(path) for path in args.attach]
-    prompt = _prompt(args)
+    prompt, piped = _prompt(args)
     if prompt is None and (out.json or args.print):
         option = "--print" if args.print else "--jsonl" if out.jsonl else "--json"
         raise Failure("usage", f"{option} answers once and needs a prompt", hint=f"nacre chat {option} 'say hello'")
@@ -86,7 +86,7 @@ def run(args: Namespace, out: Out) -> int:
     if out.can_ask and not args.trust:
         ask_for_trust(args.folder, out)
     try:
-        code = anyio.run(_chat, args, out, prompt, attachments)
+        code = anyio.run(_chat, args, out, prompt, piped, attachments)
     except BaseExceptionGroup as group:
         raise alone(group) from group
     if code == OK and getattr(sys.stdout, "has_lost", False):
@@ -104,16 +104,16 @@ def _attach(path: str) -> dict[str, Any]:
         raise Failure("usage", f"--attach: {error}") from error
 
 
-def _prompt(args: Namespace) -> str | None:
-    """The prompt of a one-shot run: the arguments, then what is piped in; None to talk."""
+def _prompt(args: Namespace) -> tuple[str | None, str]:
+    """The prompt of a one-shot run, the arguments and then what is piped in; None to talk. And what is beside words."""
     words = " ".join([*([args.newest] if args.newest else []), *args.words]).strip()
     piped = _piped(has_words=bool(words))
     if piped is None:
-        return words or None
+        return words or None, ""
     whole = "\n\n".join(text for text in (words, piped.strip()) if text)
     if not whole:
         raise Failure("usage", "there is no prompt, and stdin is empty", hint="nacre chat 'a question'")
-    return whole
+    return whole, piped if words else ""
 
 
 def _piped(*, has_words: bool) -> str | None:
@@ -155,9 +155,9 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
     return app.running(config.load(), options)
 
 
-async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list[dict[str, Any]]) -> int:
+async def _chat(args: Namespace, out: Out, prompt: str | None, piped: str, attachments: list[dict[str, Any]]) -> int:
     from nacre.agent.actor import Inbound  # noqa: PLC0415 - loads the agent, which help does not need
-    from nacre.channels.attachments import content  # noqa: PLC0415 - the same
+    from nacre.channels.attachments import content, mark_pasted  # noqa: PLC0415 - the same
     from nacre.channels.terminal.talk import opening_meta  # noqa: PLC0415 - the same
     from nacre.cli.init import mention, offer  # noqa: PLC0415 - the same
     from nacre.cli.interactive import converse  # noqa: PLC0415 - the same
@@ -186,5 +186,11 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, attachments: list
         if app.sessions.exists(key) and (origin := describe_origin(app.sessions, key, args.folder)):
             out.note(origin)
         meta = opening_meta(app.sessions, key, cwd=str(args.folder), text=prompt)
-        inbound = Inbound(key=key, content=content(prompt, attachments), sender="terminal", meta=meta)
+        inbound = Inbound(
+            key=key,
+            content=content(prompt, attachments),
+            sender="terminal",
+            meta=meta,
+            extra=mark_pasted(prompt, [piped]),
+        )
         return await answer(app, args, out, inbound)

@@ -19,6 +19,8 @@ from nacre.entries import Message, ToolCall
 
 INTERRUPTED = "interrupted, outcome unknown"
 RECALLED = "recalled"
+PASTED = "pasted"
+"""In `extra` of a user's message: where its words are pasted or piped in, each place as its begin and end."""
 SAID_AS = "said_as"
 """In `extra` of what is shown as a user's words: the role that it has in the log."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from typing import Any
 
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _TAGGED = re.compile(r"<(\w[\w.-]*)(?:\s[^<>]*)?>.*?(?:</\1\s*>|\Z)", re.DOTALL)
@@ -37,8 +37,8 @@ _LONG_QUOTE = 6
 _TYPED, _PARAGRAPH = 2_000, 400
 
 
-def split(text: str, marked: Sequence[str] = ()) -> tuple[str, str]:
-    """The user's own words in a message, and the rest; `marked` are texts that are known to be pasted."""
+def split(text: str, places: Any = None) -> tuple[str, str]:
+    """The user's own words in a message, and the rest; `places` are where it is known to be pasted, as stored."""
     own, pasted = text, list[str]()
 
     def take(found: re.Match[str]) -> str:
@@ -46,10 +46,13 @@ def split(text: str, marked: Sequence[str] = ()) -> tuple[str, str]:
         return "\n"
 
     # 1. What the channel knows to be pasted.
-    for piece in sorted(filter(str.strip, marked), key=len, reverse=True):
-        if piece in own:
-            pasted.append(piece)
-            own = own.replace(piece, "\n")
+    for place in reversed(places if isinstance(places, list) else []):
+        match place:
+            case [int(begin), int(end)] if 0 <= begin < end <= len(own):
+                pasted.append(own[begin:end])
+                own = f"{own[:begin]}\n{own[end:]}"
+            case _:
+                continue
     # 2. What is marked in the text: blocks of code, files, quoted lines.
     for pattern in (_FENCE, _TAGGED, _QUOTED_LINE):
         own = pattern.sub(take, own)

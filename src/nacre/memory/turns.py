@@ -11,13 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from nacre.entries import Entry, Message
+from nacre.history.pairing import PASTED
 from nacre.memory import pasted
 from nacre.memory.lines import Cursor
 from nacre.sessions import Sessions
 
-PASTED = "pasted"
-"""The field of a message's extra with the texts in it that the channel knows to be pasted."""
-
+_NOT_SAID = ("<file name=", "The user ran a command in their shell")
 _AT_HAND = (64, 4096)
 
 
@@ -94,9 +93,19 @@ def _is_outside(message: Message) -> bool:
 
 
 def _words(message: Message) -> tuple[str, str]:
-    """The user's own words in a message, and the rest."""
-    marked = message.extra.get(PASTED)
-    return pasted.split(text_of(message.content), marked if isinstance(marked, list) else ())
+    """The user's own words in a message, and the rest: files and output of commands are parts before the words."""
+    if not isinstance(message.content, list):
+        return pasted.split(text_of(message.content), message.extra.get(PASTED))
+    own, rest = list[str](), list[str]()
+    texts = [_piece(part) for part in message.content]
+    for at, text in enumerate(texts):
+        if text.startswith(_NOT_SAID):
+            rest.append(text)
+            continue
+        typed, other = pasted.split(text, message.extra.get(PASTED) if at == len(texts) - 1 else None)
+        own.append(typed)
+        rest += [other] if other else []
+    return "\n".join(own), "\n".join(rest)
 
 
 def text_of(content: Any) -> str:

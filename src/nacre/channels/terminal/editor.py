@@ -130,7 +130,7 @@ class Editor:
             await self._finish_printing()
         # A Ctrl-C before this line and one after it are not twice.
         self._interrupted = float("-inf")
-        line = Line(self._pastes.whole(text), self._pastes.foreign)
+        line = Line(self._pastes.whole(text), self._pastes.foreign, tuple(self._pastes.pasted))
         self._recall.add(line.text)
         return line
 

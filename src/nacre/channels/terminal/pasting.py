@@ -18,15 +18,17 @@ class Pastes:
     def __init__(self) -> None:
         self._folded: dict[str, str] = {}
         self._foreign: list[str] = []
+        self.pasted: list[str] = []
 
     def clear(self) -> None:
         """Begin a new line."""
-        self._folded, self._foreign = {}, []
+        self._folded, self._foreign, self.pasted = {}, [], []
 
     def add(self, text: str) -> str:
         """Take note of pasted text; returns what stands for it in the line."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         self._foreign.append(text)
+        self.pasted.append(text)
         count = text.rstrip("\n").count("\n") + 1
         if count <= _MOST_LINES and len(text) <= _MOST_LETTERS:
             return text

@@ -257,10 +257,11 @@ class Footer(Struct, frozen=True, kw_only=True):
 
 
 class Line(Struct, frozen=True):
-    """What a person wrote; `foreign` has every text in it that they did not type, such as pasted ones."""
+    """What a person wrote; `foreign` has every text in it that they did not type, `pasted` those that were pasted."""
 
     text: str
     foreign: tuple[str, ...] = ()
+    pasted: tuple[str, ...] = ()
 
 
 class Reader(Protocol):

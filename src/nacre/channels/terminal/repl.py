@@ -86,7 +86,7 @@ class Repl:
             await run_shell(self._talk, line)
         elif text.strip():
             attach_mentions(self._talk, line)
-            self._talk.say(text.strip())
+            self._talk.say(text.strip(), pasted=line.pasted)
 
     async def _leave(self) -> None:
         """Stop the turn that runs, and give it a few seconds."""

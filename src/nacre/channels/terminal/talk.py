@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Inbound
 from nacre.agent.ports import Event
-from nacre.channels.attachments import content
+from nacre.channels.attachments import content, mark_pasted
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.ports import About, App, Desk, Draft, Footer, Reader
 from nacre.entries import Message
@@ -143,9 +143,9 @@ class Talk:
 
     # ---- turns
 
-    def say(self, words: str) -> None:
-        """Send a message; the answer is drawn as it comes."""
-        whole = content(words, self.parts)
+    def say(self, words: str, *, pasted: Sequence[str] = ()) -> None:
+        """Send a message, of which some texts may be pasted; the answer is drawn as it comes."""
+        whole, extra = content(words, self.parts), mark_pasted(words, pasted)
         self.parts = []
         id = uuid.uuid4().hex
 
@@ -153,7 +153,7 @@ class Talk:
             meta = opening_meta(self.app.sessions, self.key, cwd=self.cwd, text=words)
             if "title" in meta:
                 self._plain_titles[self.key] = meta["title"]
-            inbound = Inbound(key=self.key, content=whole, id=id, sender="terminal", meta=meta)
+            inbound = Inbound(key=self.key, content=whole, id=id, sender="terminal", meta=meta, extra=extra)
             return await self.app.kernel.deliver(inbound, emit=self._emit, ask=self._ask)
 
         self._start(deliver, words)
