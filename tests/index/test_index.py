@@ -584,3 +584,10 @@ def test_what_a_fork_has_of_an_internal_session_is_found_in_the_fork(sessions: S
     sessions.with_internal_keys().add_message("nacre:x", "user", "a needle")
     sessions.fork("nacre:x", "mine")
     assert found(index, "needle") == [("mine", 2)]
+
+
+def test_signs_and_parts_of_words_are_found_over_any_white_space(index: Index, sessions: Sessions) -> None:
+    sessions.add_message("code", "user", "def run():\n\n        return  {  }\n")
+    sessions.add_message("other", "user", "return { }")
+    for query, keys in (('"):"', ["code"]), ('"{  }"', ["code"]), ('"{ }"', ["other"]), ("eturn", ["other", "code"])):
+        assert [hit.key for hit in index.search(query)] == keys

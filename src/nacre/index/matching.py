@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from nacre.index.query import Term
-from nacre.index.text import UNSPACED, folded
+from nacre.index.text import UNSPACED, folded, one_spaced
 
 WORD_BEGIN = rf"(?:(?<![^\W_])|(?<=[{UNSPACED}]))"
 WORD_END = rf"(?:(?![^\W_])|(?=[{UNSPACED}]))"
@@ -28,7 +28,7 @@ def holds(body: str, wanted: str) -> bool:
 
 def trigrams(text: str) -> list[str]:
     """Every three neighbouring characters of a text, as the table has them; none of a shorter text."""
-    plain = folded(text)
+    plain = one_spaced(folded(text))
     return list(dict.fromkeys(plain[at : at + 3] for at in range(len(plain) - 2)))
 
 

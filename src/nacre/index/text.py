@@ -126,8 +126,16 @@ def camel_parts(word: str) -> list[str]:
 
 
 def grams_of(body: str) -> str:
-    """Return a body as the trigram table gets it: the last characters, too, begin a group of three."""
-    return folded(body) + "\n\n"
+    """Return a body as the trigram table gets it: the last characters, too, begin a group of three.
+
+    White space is one blank, since its many trigrams would find nothing; candidates are read again as they are.
+    """
+    return one_spaced(folded(body)) + "\n\n"
+
+
+def one_spaced(text: str) -> str:
+    """Return a text with one blank for all white space between words."""
+    return " ".join(text.split())
 
 
 def folded(text: str) -> str:
