@@ -45,15 +45,16 @@ def claim(text: str, language: str) -> Claim:
     verb = next((at for at, word in enumerate(words) if word in known.VERBS), 0)
     said = salient(text, language)
     has_ended = known.ENDED.search(low) is not None
+    owner = frozenset(words[:verb]) - known.NOBODY - known.NOW - known.ALSO
     return Claim(
         text=low,
         words=tuple(word for word in words if word not in known.NOW and word not in known.ALSO),
-        owner=frozenset(words[:verb]) - known.NOBODY - known.NOW - known.ALSO,
+        owner=owner,
         core=(said - _verb_stems(language)) or said,
-        is_negated=(is_negated(text) or has_ended) != (not known.DISLIKE.isdisjoint(words)),
+        is_negated=(is_negated(known.WITHOUT.sub(" ", text)) or has_ended) != (not known.DISLIKE.isdisjoint(words)),
         has_ended=has_ended,
         is_more=not known.ALSO.isdisjoint(words),
-        has_switched=known.SWITCHED.search(low) is not None,
+        has_switched=known.SWITCHED.search(low) is not None or (bool(owner) and known.MOVED.search(low) is not None),
         questions=frozenset(name for name, pattern in known.QUESTIONS.items() if pattern.search(text)),
         values=frozenset((group, at) for group, at, pattern in known.VALUES if pattern.search(low)),
     )
@@ -161,6 +162,8 @@ def _says_one_thing(  # noqa: PLR0913 - the parts of two sentences
         kind == "language" and known.SAY & head,
         known.VERBS & head and not is_relative and not known.SINGLE.isdisjoint(subject.split()),
         known.ONE & head and not is_relative and not is_many,
+        # "Use British spelling"
+        known.USE & head and head <= known.USE | known.NOBODY and tail - known.NOBODY and len(mine) == len(theirs) == 1,
         known.PREFER & head and not is_many and _is_one_preference(subject, tail, mine, theirs),
         # "The rent is", but not "the user is".
         known.IS & head and not is_relative and not is_many and owner,

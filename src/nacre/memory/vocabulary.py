@@ -39,13 +39,15 @@ MANY = _words(
     "habla juega toca conoce lee colecciona quiere necesita usa utiliza toma bebe come aprende estudia practica",
 )
 ONE = _words(
-    "lives live living resides based located works work working employed named called born drives weighs earns",
-    "costs starts begins ends closes opens runs listens expires belongs reports goes meets wohnt lebt arbeitet",
-    "heißt heisst geboren fährt wiegt verdient kostet beginnt endet läuft hört gehört trifft habite vit réside",
-    "travaille appelle né née conduit pèse gagne coûte commence finit vive reside trabaja llama nacido nació",
-    "conduce pesa gana cuesta empieza termina",
+    "insured enrolled registered hosted deployed versichert lives live living resides based located works work",
+    "working employed named called born drives weighs earns costs starts begins ends closes opens runs listens",
+    "expires belongs reports goes meets wohnt lebt arbeitet heißt heisst geboren fährt wiegt verdient kostet",
+    "beginnt endet läuft hört gehört trifft habite vit réside travaille appelle né née conduit pèse gagne coûte",
+    "commence finit vive reside trabaja llama nacido nació conduce pesa gana cuesta empieza termina",
 )
 NAMED = _words("named called heißt heisst appelle llama")
+USE = _words("use be write verwende benutze schreibe utilise utilisez écris usa escribe")
+WITHOUT = re.compile(r"\b(?:without|ohne|sans|sin)\b", re.IGNORECASE)
 IS = _words("is are was be became becomes ist sind war wird wurde est sont était es está era fue")
 PREFER = _words("prefers prefer preferred bevorzugt préfère prefiere")
 SAY = _words(
@@ -97,6 +99,11 @@ ENDED = re.compile(
 )
 FROM_NOW_ON = re.compile(
     r"\b(?:from now on|starting now|ab jetzt|von nun an|ab sofort|à partir de maintenant|de ahora en adelante)\b"
+)
+# Of things: a meeting, not a person.
+MOVED = re.compile(
+    r"\b(?:moved (?:to|from)|rescheduled|postponed|renamed|verschoben|verlegt|umbenannt|déplacée?|reportée?"
+    r"|aplazad[oa])\b"
 )
 SWITCHED = re.compile(
     r"\b(?:switched|changed|migrated|converted|replaced|instead|rather than|umgestiegen|gewechselt|statt"
