@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,24 @@ def test_files_are_found_without_regard_to_case_unless_two_are_meant(one: Skill)
 def test_an_unknown_skill_is_answered_with_those_there_are(one: Skill) -> None:
     with pytest.raises(ToolError, match="no skill 'two': there are one"):
         Catalogue([one]).load("two")
+
+
+@pytest.mark.parametrize("layout", ["many files", "many folders"])
+def test_a_folder_with_very_many_files_hides_none_of_those_beside_the_instructions(one: Skill, layout: str) -> None:
+    (one.folder / "a").mkdir()
+    for number in range(300 if layout == "many files" else 6_000):
+        entry = one.folder / "a" / f"{number}"
+        entry.touch() if layout == "many files" else entry.mkdir()
+    (one.folder / "a" / "kept.md").write_text("kept")
+    os.mkfifo(one.folder / "a" / "pipe")
+    catalogue = Catalogue([one])
+    text = catalogue.load("one")
+    assert "\n  data.bin\n" in text
+    assert text.endswith(
+        "\n  [there are more files, which can be used by their names]\n</skill_files>\n</skill_content>"
+    )
+    assert catalogue.load("one", "references/more.md") == "more"
+    assert catalogue.load("one", "a/kept.md") == "kept"
+    for path in ("link", "out/passwd", "../one/data.bin", "/etc/passwd", "a/./kept.md", "a\0b", "a", "a/pipe", "none"):
+        with pytest.raises(ToolError):
+            catalogue.load("one", path)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from html import escape
+from itertools import islice
 from pathlib import Path
 
 from nacre.errors import ToolError
 from nacre.skills.document import FILE, Skill
 
 _MOST_FILES = 200
+_MOST_ENTRIES = 5_000
+"""Files and folders that are looked at, whether they are listed or not."""
+_MORE = "there are more files, which can be used by their names"
 _LONGEST_FILE = 1_000_000
 _INTRODUCTION = (
     "Skills are instructions for special tasks. When a task fits one of these, "
@@ -61,29 +67,33 @@ class Catalogue:
         return text
 
 
-def resources(skill: Skill) -> list[str]:
-    """The files that come with a skill, sorted; links are left out, since they may lead anywhere."""
+def resources(skill: Skill) -> tuple[list[str], bool]:
+    """The files that come with a skill, sorted, and whether these are all; links may lead anywhere and are left out.
+
+    If there are too many, those nearest to the skill's own folder are listed.
+    """
     found: list[str] = []
-    for folder, folders, names in os.walk(skill.folder):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__pycache__")))
-        here = Path(folder)
-        found += [
-            (here / name).relative_to(skill.folder).as_posix()
-            for name in sorted(names)
-            if not name.startswith(".") and (here / name).is_file() and not (here / name).is_symlink()
-        ]
-        if len(found) > _MOST_FILES:
-            break
-    return sorted(name for name in found if name != FILE)[:_MOST_FILES]
+    waiting = deque([""])
+    looked_at = 0
+    while waiting and looked_at < _MOST_ENTRIES and len(found) <= _MOST_FILES:
+        here = waiting.popleft()
+        with suppress(OSError), os.scandir(skill.folder / here) as every:  # it may be gone meanwhile
+            entries = sorted(islice(every, _MOST_ENTRIES - looked_at), key=lambda entry: entry.name)
+            looked_at += len(entries)
+            for entry in entries:
+                name = f"{here}{entry.name}"
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__pycache__")):
+                    waiting.append(f"{name}/")
+                elif entry.is_file(follow_symlinks=False) and not entry.name.startswith(".") and name != FILE:
+                    found.append(name)
+    is_all = not waiting and looked_at < _MOST_ENTRIES and len(found) <= _MOST_FILES
+    return sorted(found[:_MOST_FILES]), is_all
 
 
 def _instructions(skill: Skill) -> str:
-    listed = resources(skill)
-    files = (
-        ["", "<skill_files>", *(f"  {escape(name, quote=False)}" for name in listed), "</skill_files>"]
-        if listed
-        else []
-    )
+    listed, is_all = resources(skill)
+    rows = [f"  {escape(name, quote=False)}" for name in listed] + ([] if is_all else [f"  [{_MORE}]"])
+    files = ["", "<skill_files>", *rows, "</skill_files>"] if rows else []
     # The real folder: a link on the way to it leads nowhere in a sandbox.
     lines = [
         f'<skill_content name="{escape(skill.name)}" folder="{escape(str(skill.folder.resolve()))}">',
@@ -96,8 +106,10 @@ def _instructions(skill: Skill) -> str:
 
 
 def _file(skill: Skill, file: str) -> str:
-    listed = resources(skill)
+    listed, is_all = resources(skill)
     wanted = _listed_name(file.removeprefix("./"), listed)
+    if not wanted and not is_all and _is_plain(file):
+        wanted = file  # it may be one of those that are not listed
     if not wanted:
         raise ToolError(f"the skill {skill.name!r} has no file {file!r}: it has {', '.join(listed) or 'none'}")
     with os.fdopen(_opened(skill.folder, wanted.split("/")), "rb") as stream:
@@ -116,6 +128,11 @@ def _listed_name(wanted: str, listed: list[str]) -> str:
     return alike[0] if len(alike) == 1 else ""
 
 
+def _is_plain(file: str) -> bool:
+    """Tell whether a name leads down from the folder, by names that would be listed."""
+    return "\0" not in file and all(part and not part.startswith(".") for part in file.split("/"))
+
+
 def _opened(folder: Path, parts: list[str]) -> int:
     """Open a file name by name from its folder, so that a link put in between leads nowhere."""
     directory = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -126,6 +143,10 @@ def _opened(folder: Path, parts: list[str]) -> int:
             for part in parts[:-1]:
                 at = os.open(part, directory | os.O_NOFOLLOW, dir_fd=at)
                 stack.callback(os.close, at)
-            return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+            fd = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
         except OSError as error:
             raise ToolError(f"{'/'.join(parts)!r} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ToolError(f"{'/'.join(parts)!r} cannot be read: it is not a file")
+    return fd
