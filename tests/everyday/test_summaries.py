@@ -6,7 +6,7 @@ import signal
 
 from nacre.testing import provider_rules
 from tests.everyday.conftest import Person
-from tests.everyday.model import Model, Reply, Request, echo
+from tests.everyday.model import Call, Model, Reply, Request, echo
 
 LIMIT = 12
 SUMMARY = "The user counts turns aloud, and the assistant repeats each number after them."
@@ -106,3 +106,22 @@ def test_a_session_of_one_long_turn_has_nothing_to_summarise_and_says_nothing(pe
     done = person.nacre("chat", "what is this?", stdin="many words " * 5000)
     assert done.code == 0, done
     assert "summarise" not in done.err
+
+
+def test_a_turn_of_many_calls_is_summarised_while_it_runs_and_keeps_its_question(person: Person, model: Model) -> None:
+    person.config("[agent]\nmax_context_tokens = 8000\n")
+    folder = person.folder("project", **{"long.txt": "a line of a file that is rather long\n" * 100})
+
+    def work(request: Request) -> Reply:
+        if is_summary(request):
+            return "The user wants long.txt read often; the assistant has read the file several times so far."
+        return [Call("read_file", {"path": "long.txt"})] if len(talks(model)) < 20 else "done"
+
+    model.answer = work
+    done = person.nacre("chat", "--trust", "read long.txt often", at=folder)
+    assert (done.code, done.out) == (0, "done\n"), done
+    assert "earlier messages were summarised" in done.err
+    for request in talks(model):
+        provider_rules.ollama(request.body)
+        assert request.tokens <= 8000
+        assert "read long.txt often" in str(request.messages)
