@@ -431,6 +431,76 @@ def test_hostile_names_descriptions_and_schemas_are_made_harmless() -> None:
     assert found == [("peer_a_0_x_b", "\\x1b[2Jdo\\u202e"), (f"peer_{'n' * 59}", "d" * 4000)]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": 5, "inputSchema": {"type": "object"}},
+        {"name": "x"},
+        {"name": "x", "inputSchema": "object"},
+        {"name": "x", "inputSchema": {"type": "object"}, "description": 5},
+        {"name": "x", "inputSchema": {"type": "object"}, "annotations": []},
+        {"name": "x", "inputSchema": {"type": "array"}},
+        {"name": "x", "inputSchema": {"type": "object"}, "outputSchema": 5},
+        {"name": "x", "inputSchema": {"type": "object"}, "icons": 5},
+        "x",
+        None,
+    ],
+    ids=repr,
+)
+def test_a_tool_that_is_not_valid_is_left_out_alone(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
+    right = [{"name": name, "inputSchema": {"type": "object"}} for name in "ab"]
+
+    async def use(tools: dict[str, Tool]) -> list[str]:
+        return list(tools)
+
+    program = LIES % ("2025-06-18", {"tools": [right[0], wrong, right[1]]})
+    assert with_tools(stdio(args=("-c", program)), use) == ["peer_a", "peer_b"]
+    assert [(record.message, vars(record)["left_out"]) for record in caplog.records] == [
+        ("tools of an MCP server are not valid or too many", 1)
+    ]
+
+
+def test_of_a_result_with_very_many_parts_the_first_are_shown() -> None:
+    listed = """{'tools': [{'name': 'many', 'inputSchema': {'type': 'object'}}]}
+    if message["method"] == "tools/call":
+        result = {"content": [{"type": "text", "text": str(number)} for number in range(400_000)]}"""
+
+    async def use(tools: dict[str, Tool]) -> Output:
+        return await called(tools["peer_many"])
+
+    output = with_tools(stdio(args=("-c", LIES % ("2025-06-18", listed)), timeout=120), use)
+    shown = output.whole or output.text
+    assert shown.endswith("1998\n1999\n[… 398,000 more parts of this result left out …]")
+
+
+@pytest.mark.parametrize(
+    ("field", "block"),
+    [
+        ("contents", {"uri": "x:y", "text": "a"}),
+        ("messages", {"role": "user", "content": {"type": "text", "text": "a"}}),
+    ],
+)
+def test_resources_and_prompts_with_very_many_parts_are_bounded_and_valid(field: str, block: dict[str, Any]) -> None:
+    async def receive() -> dict[str, Any]:
+        from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as late as in the program
+        from mcp.types import GetPromptResult, JSONRPCResponse, ReadResourceResult  # noqa: PLC0415
+
+        from nacre.tools.mcp.trimming import Trimmed  # noqa: PLC0415
+
+        sending, receiving = anyio.create_memory_object_stream[SessionMessage](1)
+        async with sending, Trimmed(receiving, "peer") as trimmed:
+            await sending.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=1, result={field: [block] * 9_000})))
+            message = await trimmed.receive()
+        assert isinstance(message, SessionMessage)
+        assert isinstance(message.message, JSONRPCResponse)
+        (ReadResourceResult if field == "contents" else GetPromptResult).model_validate(message.message.result)
+        return message.message.result
+
+    blocks = anyio.run(receive)[field]
+    assert len(blocks) == 2_001
+    assert "7,000 more parts" in json.dumps(blocks[-1])
+
+
 def test_a_result_is_not_checked_against_a_schema_that_takes_for_ever() -> None:
     evil = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     tools = [{"name": "evil", "inputSchema": {"type": "object"}, "outputSchema": evil}]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import anyio
@@ -42,6 +42,7 @@ from nacre.tools.mcp import http, stdio
 from nacre.tools.mcp.config import Config
 from nacre.tools.mcp.ports import Closed, Forgotten, Gone, Login, LoginNeeded, Patience, Unasked
 from nacre.tools.mcp.process import Program
+from nacre.tools.mcp.trimming import Trimmed
 from nacre.tools.output import harmless
 
 _CHANGES = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
@@ -71,7 +72,7 @@ class Connection:
             http.connect(config, login) if program is None else stdio.connect(program, self._is_over.set)
         )
         self.client = Client(
-            transport,
+            _trimmed(transport, config.name),
             mode="legacy" if is_legacy else "auto",
             client_info=Implementation(name="nacre", version=__version__),
             message_handler=self._hear,
@@ -208,6 +209,12 @@ class Connection:
         if refusal:
             return ElicitResult(action="decline")
         return ElicitResult(action="accept", content=values)
+
+
+@asynccontextmanager
+async def _trimmed(transport: AbstractAsyncContextManager[Any], name: str) -> AsyncIterator[tuple[Any, Any]]:
+    async with transport as (incoming, outgoing):
+        yield Trimmed(incoming, name), outgoing
 
 
 def _defaults(params: ElicitRequestFormParams) -> dict[str, Any] | None:
