@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 
 import nacre
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Context, Emit, Reply
+from nacre.agent.ports import Ask, Context, Emit, Event, Guard, Reply, Returned, Tool
 from nacre.entries import Message, ToolCall
 from nacre.history.live import RULES
+from nacre.history.pairing import INTERRUPTED
 from nacre.log.ops import Ops
 from nacre.sessions import Sessions
 from nacre.store.files import Files
@@ -74,7 +76,7 @@ def run(root: Path, ops: Ops) -> None:
         anyio.run(play, sessions)
 
 
-def killed_at(root: Path, nth: int) -> bool:
+def killed_at(root: Path, nth: int, run: Callable[[Path, Ops], None]) -> bool:
     """Run in a child that is killed at its nth call; False if it came to its end before."""
     child = os.fork()
     if not child:
@@ -90,7 +92,7 @@ def test_the_turn_ends_once_and_no_tool_runs_twice(tmp_path: Path) -> None:
     for nth in range(1, MOST_CALLS):
         root = tmp_path / str(nth) / "store"
         root.parent.mkdir()
-        if not killed_at(root, nth):
+        if not killed_at(root, nth, run):
             break
         tried += 1
         run(root, Ops())
@@ -104,3 +106,73 @@ def test_the_turn_ends_once_and_no_tool_runs_twice(tmp_path: Path) -> None:
     else:
         pytest.fail("the child never came to its end")
     assert tried > 50
+
+
+# ---- reads that run side by side: one is refused, one raises, and they end in another order than they began
+
+RESULTS = {"0": "<0>", "1": "the tool echo failed: ValueError: burnt", "2": "not allowed", "3": "<3>", "4": "<4>"}
+
+
+class Reading(Strict):
+    """A model that reads everything in one answer, and accepts for each call its own result or that there is none."""
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        check(context.messages)
+        results = {message.tool_call_id: message.content for message in context.messages if message.role == "tool"}
+        if not results:
+            calls = tuple(ToolCall(id=f"call_{x}", name="echo", arguments={"x": x}) for x in RESULTS)
+            return Reply(message=Message(role="assistant", content="", tool_calls=calls), finish="calls")
+        right = all(results[f"call_{x}"] in {text, INTERRUPTED} for x, text in RESULTS.items())
+        return Reply(message=Message(role="assistant", content="done" if right else f"wrong: {results}"))
+
+
+def read(root: Path, ops: Ops) -> None:
+    """Read everything, or resume; what was announced as returned is noted beside the store."""
+
+    async def act(x: str) -> str:
+        for _ in range(9 - int(x)):
+            await anyio.lowlevel.checkpoint()
+        if x == "1":
+            raise ValueError("burnt")
+        return f"<{x}>"
+
+    def guarding(key: str, ask: Ask | None) -> Guard:
+        async def allow(tool: Tool, call: ToolCall) -> str:
+            return "not allowed" if call.arguments["x"] == "2" else ""
+
+        return allow
+
+    def note(event: Event) -> None:
+        if isinstance(event, Returned):
+            with (root.parent / "returned").open("a") as file:
+                file.write(event.call.arguments["x"])
+
+    async def play(sessions: Sessions) -> None:
+        async with Kernel(sessions, lambda _: agent(Reading(), Echo(act=act), guard=guarding)) as kernel:
+            if await kernel.resume("k", emit=note) is None:
+                await kernel.deliver(words("go", id="m1"), emit=note)
+
+    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+        anyio.run(play, sessions)
+
+
+def test_each_read_of_an_answer_has_its_own_result_and_none_that_was_announced_is_lost(tmp_path: Path) -> None:
+    partly = 0
+    for nth in range(1, MOST_CALLS, 3):
+        root = tmp_path / str(nth) / "store"
+        root.parent.mkdir()
+        if not killed_at(root, nth, read):
+            break
+        returned = root.parent / "returned"
+        announced = returned.read_text() if returned.exists() else ""
+        read(root, Ops())
+        with nacre.open(root) as sessions:
+            messages = sessions.get_history("k")
+            assert lines(sessions)[-1] == "assistant: done"
+            kept = [(m.tool_call_id, m.content) for m in messages if m.role == "tool"]
+            assert len(dict(kept)) == len(kept)
+            assert set(kept) >= {(f"call_{x}", RESULTS[x]) for x in announced}
+        partly += 0 < len(announced) < len(RESULTS)
+    else:
+        pytest.fail("the child never came to its end")
+    assert partly > 3
