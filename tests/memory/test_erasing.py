@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nacre.entries import Message
 from nacre.sessions import Sessions
-from tests.memory.scene import answer, facts, learn, memory, page, turn
+from tests.memory.scene import answer, facts, learn, memory, page, texts, turn
 
 
 def holding(root: Path, text: bytes) -> list[str]:
@@ -58,6 +59,49 @@ def test_what_an_edited_fact_said_before_is_erased_with_it(sessions: Sessions, f
     line = kept.edit("safe code", "The safe code is 10203")
     assert kept.erase([line.id]) == 2
     assert holding(root, b"90210") == holding(root, b"10203") == []
+
+
+def test_notes_of_other_generations_of_a_session_stay(sessions: Sessions, folder: Path) -> None:
+    turn(sessions, "k", "I planted tomatoes on the balcony")
+    kept = memory(
+        sessions,
+        folder,
+        answer("The user planted tomatoes on the balcony."),
+        answer("The user told where something is.", ("passport", "The passport is in the blue drawer.")),
+        answer("The user planted leeks on the balcony."),
+    )
+    learn(kept, "k")
+    sessions.archive("k")
+    turn(sessions, "k", "where something is: the passport is in the blue drawer")
+    learn(kept, "k")
+    sessions.archive("k")
+    turn(sessions, "k", "I planted leeks on the balcony")
+    learn(kept, "k")
+    [passport] = kept.list()
+    assert texts(kept.belonging([passport.id])) == ["The user told where something is."]
+    assert kept.erase([passport.id]) == 2
+    assert texts(kept.days()) == ["The user planted tomatoes on the balcony.", "The user planted leeks on the balcony."]
+
+
+def test_notes_of_other_generations_stay_with_a_fact_that_was_asked_for(sessions: Sessions, folder: Path) -> None:
+    kept = memory(
+        sessions,
+        folder,
+        answer("The user planted tomatoes on the balcony."),
+        answer("The user spoke of the passport."),
+        answer("The user planted leeks on the balcony."),
+    )
+    turn(sessions, "k", "I planted tomatoes on the balcony")
+    learn(kept, "k")
+    sessions.archive("k")
+    sessions.add_messages("k", [Message(role="user", content="my passport is in the blue drawer")])
+    passport = kept.remember("The passport is in the blue drawer.", key="k")
+    sessions.add_messages("k", [Message(role="assistant", content="I will remember it.")])
+    learn(kept, "k")
+    sessions.archive("k")
+    turn(sessions, "k", "I planted leeks on the balcony")
+    learn(kept, "k")
+    assert texts(kept.belonging([passport.id])) == ["The user spoke of the passport."]
 
 
 def test_pages_keep_their_order_and_what_people_wrote(sessions: Sessions, folder: Path) -> None:

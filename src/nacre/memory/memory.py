@@ -502,10 +502,15 @@ def _with_all(state: State, doomed: set[str]) -> set[str]:
 
 def _tells(note: Line, fact: Line) -> bool:
     """Tell whether a note of a day is of the turn that a fact was learned in, or has all that the fact says."""
+    wanted = salient(fact.text)
     at, learned = note.source, fact.source
     if at is not None and learned is not None and at.key == learned.key and at.n <= learned.n <= max(at.n, at.upto):
-        return True
-    wanted = salient(fact.text)
+        # A session that was archived begins again with the same numbers: only the time tells its turns apart.
+        if learned.at and learned.at == at.at:
+            return True
+        # A fact that a model was asked to keep came before the end of its turn, whose time it does not have.
+        if not learned.at and fact.at <= at.at and not wanted.isdisjoint(stems(note.text)):
+            return True
     rarest = max(wanted, key=len, default="")
     # The stems of a note are made only if it may have them all.
     return bool(wanted) and rarest[:4] in note.text.casefold() and wanted <= stems(note.text)
