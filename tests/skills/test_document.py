@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -134,3 +135,9 @@ def test_packaged_skills_and_drafts_are_right(tmp_path: Path) -> None:
     folders = [*sorted(PACKAGED.iterdir()), made]
     assert [read(folder).errors + read(folder).advice for folder in folders] == [(), (), ()]
     assert [folder.name for folder in folders] == ["session-archaeology", "writing-skills", "new-one"]
+
+
+def test_a_pipe_in_the_place_of_the_instructions_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "SKILL.md")
+    reading = read(tmp_path)
+    assert (reading.skill, reading.errors) == (None, ("SKILL.md is not a regular file",))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -68,12 +70,16 @@ def read(folder: Path) -> Reading:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(_LONGEST_FILE + 1)
+        # A pipe without a writer would be waited for without end.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            data = file.read(_LONGEST_FILE + 1) if is_file else b""
     except FileNotFoundError:
         raise ValueError(f"there is no {FILE}") from None
     except OSError as error:
         raise ValueError(f"{FILE} cannot be read: {error.strerror}") from error
+    if not is_file:
+        raise ValueError(f"{FILE} is not a regular file")
     if len(data) > _LONGEST_FILE:
         raise ValueError(f"{FILE} has more than {_LONGEST_FILE:,} bytes")
     try:
