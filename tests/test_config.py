@@ -23,7 +23,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_a_file_everything_is_as_it_is_by_default(file: Path) -> None:
     settings = config.load()
     assert settings.number("agent.max_context_tokens") == 32_000
-    assert settings.number("agent.max_history_messages") == 200
+    assert settings.number("agent.max_history_messages") == 50
     assert settings.flag("channels.session_persistence") is True
     assert settings.text("agent.provider") == "auto"
 

@@ -91,7 +91,7 @@ SETTINGS = (
     Setting("agent.fallback", "models that answer, in this order, if the model is unavailable: provider/model", ()),
     Setting("agent.allow_remote", "a remote model may answer in sessions where a local one did", False),  # noqa: FBT003
     Setting("agent.max_context_tokens", "maximum size of a request to the model, in tokens", 32_000),
-    Setting("agent.max_history_messages", "maximum number of messages of a session in one request", 200),
+    Setting("agent.max_history_messages", "maximum number of messages of a session in one request", 50),
     Setting("agent.max_steps", "maximum number of model calls in one turn", 50),
     Setting("agent.max_turns", "maximum number of turns that run at the same time; others wait", 32),
     Setting("agent.only", "names of the tools it may use; empty: all", ()),

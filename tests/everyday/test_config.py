@@ -91,7 +91,7 @@ def test_edit_opens_the_editor_with_every_setting_and_checks_afterwards(person: 
     done = person.nacre("config", "edit", EDITOR=str(editor))
     assert done.code == 2, done
     assert "agent.max_step is not a setting; did you mean agent.max_steps?" in done.out
-    assert "# max_history_messages = 200\n" in file_of(person).read_text()
+    assert "# max_history_messages = 50\n" in file_of(person).read_text()
     assert person.nacre("config", "edit", VISUAL="sed -i s/^max_step/max_steps/", EDITOR="false").code == 0
     assert person.nacre("config", "get", "agent.max_steps").out == "3\n"
 

@@ -50,8 +50,8 @@ def inside(said: list[Message], summary: str = "", **limits: int) -> Plan | None
     return plan(said, range(2, len(said) + 2), summary=summary, limits=Limits(**limits), inside=True)
 
 
-@pytest.mark.parametrize(("live", "due"), [(40, False), (41, True)])
-def test_it_is_due_at_four_fifths_of_the_messages(live: int, due: bool) -> None:
+@pytest.mark.parametrize(("live", "due"), [(48, False), (49, True)])
+def test_it_is_due_when_nearly_all_of_the_messages_are_used(live: int, due: bool) -> None:
     assert is_due(turns(20), live=live, limits=Limits()) is due
 
 

@@ -13,8 +13,11 @@ from nacre.history.tokens import count
 from nacre.history.tokens import estimate as by_length
 from nacre.history.window import Estimate
 
-_FULL = 0.8
-"""The share of either limit at which a summary is due, so that the next turn still fits."""
+_FULL, _FULL_OF_MESSAGES = 0.8, 0.96
+"""The share of the tokens, and of the messages, at which a summary is due, so that the next turn usually still fits.
+
+Of the messages it is the larger, because each is only one: the later a summary is, the longer requests continue.
+"""
 _KEPT = 0.25
 """The share of either limit that stays live, so that the next summary is not due at once."""
 _LONG = 0.5
@@ -64,7 +67,7 @@ def is_due(
 
     They are counted as they are sent, with the facts that were recalled for them.
     """
-    if live > _FULL * limits.messages:
+    if live > _FULL_OF_MESSAGES * limits.messages:
         return True
     return count(summary) + _cost(messages, estimate) > _FULL * limits.tokens
 
