@@ -51,64 +51,112 @@ _SMALL_WORDS = frozenset(
 )
 """Small words of many languages, each in its line."""
 
-# The beginning of an answer that is none, as models say it: an apology with a refusal, not a summary that tells of one.
+# The beginning of an answer that is none, as models say it: "I cannot help", "I cannot summarise", with or without an
+# apology. An apology alone is no refusal, nor is "I cannot come on Monday": summaries tell of both.
+_APOLOGY = r"""
+    (?:(?:i['’]m|i\ am|we['’]re|we\ are)\s)?(?:very\ |so\ |really\ |truly\ )?(?:sorry|afraid)\b
+    | (?:i|we)\ apologi[sz]e\b | unfortunately\b | (?:es\ )?tut\ mir\ (?:sehr\ )?leid\b
+    | entschuldig(?:ung|en\ sie)\b | leider\b
+    | (?:je\ suis\ )?(?:vraiment\ )?désolée?\b | je\ m['’]excuse | malheureusement\b
+    | lo\ (?:siento|lamento)\b | disculp[ae]\w* | lamentablemente\b | mi\ dispiace\b | spiacente\b | purtroppo\b
+    | (?:me\ )?desculpe\b | sinto\ muito | lamento\b | infelizmente\b | het\ spijt\ me\b | helaas\b
+    | jag\ är\ ledsen | tyvärr\b | beklager\b | undskyld\b | dessverre\b | desværre\b
+    | (?:olen\ )?pahoillani | valitettavasti\b | przepraszam\b | przykro\ mi\b | niestety\b | omlouvám\ se
+    | je\ mi\ líto | bohužel\b | sajnálom | sajnos\b | îmi\ pare\ rău | din\ păcate | üzgünüm | özür\ dilerim | maalesef
+    | (?:tôi\ )?(?:rất\ )?xin\ lỗi | (?:mohon\ )?maaf\b | samahani
+    | извините | простите | прошу\ прощения | к\ сожалению | вибачте | на\ жаль | λυπάμαι | συγγνώμη | δυστυχώς
+    | (?:我|很|非常)*抱歉 | 对不起 | 對不起 | 不好意思 | 申し訳 | すみません | ごめん | 恐れ入りますが | 죄송 | 미안
+    | (?:أنا\ )?آسف | عذر[اًا]+ | أعتذر | متأسف | ببخشید | معذرت | (?:אני\ )?מצטערת? | סליחה
+    | क्षमा\ कर | माफ़\ कर | माफ\ कर | मुझे\ (?:खेद|माफ) | ขออภัย | ขอโทษ | দুঃখিত | மன்னிக்க
+"""
+_TELLING = r"\b(?:users?|said|says|wrote|told|nutzer|utilisateur|usuario|utente|usuário)\b|用户|用戶|利用者|사용자|ผู้ใช้"
+"""Words with which a sentence tells what somebody else said."""
+_GAP = rf"(?:(?!{_TELLING})[^.!?。！？।\n]){{0,60}}?"
+"""What may stand between two words of one sentence."""
+_REFUSING = rf"""
+    \b(?:i|we)\ (?:can['’]?t|cannot|can\ not|won['’]t|will\ not|(?:am|are)\ (?:unable|not\ able)\ to|must\ decline\ to
+      |have\ to\ decline)\ (?:\w+\ )?(?:(?:help|assist|comply|fulfil+|engage|participate)\b|summar
+      |do\ (?:that|this|so)\b
+      |(?:provide|continue|process|create|generate|produce|write|give|make|answer|respond|complete|keep)\b{_GAP}
+      \b(?:summar\w*|records?|conversations?|requests?|questions?|content|discussions?|this|that)\b)
+    | \bi\ (?:don['’]t|do\ not)\ (?:have\ (?:the\ ability|access\ to\ (?:the|this|that|your|any|previous)\b))
+    | \bnot\ something\ i\ (?:can|am\ able\ to)\b
+    | (?:\bich\ (?:kann|darf|werde)|\b(?:kann|darf|werde)\ ich)\b{_GAP}\bnicht\ (?:\w+\ )?(?:helfen|weiterhelfen
+      |zusammenfassen|erstellen|beantworten|erfüllen|nachkommen|unterstützen|behilflich)
+    | \bje\ (?:ne\ (?:peux|puis|suis)\ (?:\w+\ )?pas|suis\ incapable)\b{_GAP}(?:\b|['’])(?:aider|résumer|fournir
+      |répondre|assister|satisfaire|donner\ suite|faire\ (?:cela|ça))\b
+    | \bno\ (?:puedo|podré)\b{_GAP}\b(?:ayudar|asistir|resumir|cumplir|proporcionar|responder|hacer\ es[ot]o?)
+    | \bnon\ (?:posso|sono\ in\ grado\ di)\b{_GAP}\b(?:aiutar|assister|riassumer|fornir|risponder|soddisfar|farlo)
+    | \bnão\ (?:posso|consigo)\b{_GAP}\b(?:ajud|resum|fornec|cumpr|atend|respond|auxili|fazer\ isso)
+    | \b(?:ik\ kan|kan\ ik)\b{_GAP}\bniet\b{_GAP}(?:helpen|samenvatten|voldoen|beantwoorden)
+    | \b(?:jag\ kan|kan\ jag)\b{_GAP}\binte\b{_GAP}(?:hjälpa|sammanfatta|besvara|göra\ det)
+    | \b(?:jeg\ kan|kan\ jeg)\b{_GAP}\bikke\b{_GAP}(?:hj[æe]lpe|op+summere|sammenfatte|besvare|g[øj]+re\ det)
+    | \ben\ (?:voi|pysty)\b{_GAP}(?:autta|tiivist|vasta|tehdä)
+    | \bnie\ (?:mogę|potrafię|jestem\ w\ stanie)\b{_GAP}(?:pom[óa]|streści|podsumow|spełni|odpowied|wykona)
+    | \b(?:nemohu|nemůžu)\b{_GAP}(?:pomoc|pomoct|shrnout|poskytnout|splnit|odpovědět)
+    | \bnem\ (?:segíthetek|tud(?:ok|om)\b{_GAP}(?:segít|összefoglal|teljesít|válaszol))
+    | \bnu\ (?:\w+\ )?pot\b{_GAP}(?:ajut|rezum|furniz|răspund|îndeplin)
+    | \b(?:yardımcı\ ola|yardım\ ede|özetleye|yanıtlaya|yapa|karşılaya)(?:mam|mıyorum|miyorum)
+    | \b(?:tôi|mình)\ (?:\w+\ )?không\ thể\b{_GAP}\b(?:giúp|hỗ\ trợ|tóm\ tắt|cung\ cấp|thực\ hiện|trả\ lời)
+    | \bsaya\ (?:tidak|tak)\ (?:bisa|dapat)\b{_GAP}\b(?:membantu|merangkum|meringkas|memberikan|memenuhi|menjawab)
+    | \bsiwezi\ (?:kusaidia|kukusaidia|kufupisha|kujibu)
+    | \bне\ (?:могу|смогу|в\ состоянии)\b{_GAP}(?:помо|выполн|обобщ|резюм|предостав|ответ|сдела\w+\ это)
+    | \bне\ (?:можу|зможу)\b{_GAP}(?:допомог|викон|узагальн|надат|відпов)
+    | \bδεν\ μπορώ\b{_GAP}(?:βοηθ|συνοψ|παρέχ|παράσχ|απαντ|εκπληρ)
+    | (?:我(?:们|們)?(?:目前|暂时|暫時)?|(?<=[，,]))(?:无法|不能|無法|不会|不會){_GAP}
+      (?:帮|幫|协助|協助|提供|完成|总结|總結|满足|滿足|回答|处理|處理)
+    | (?:お手伝い|お応え|お答え|要約|対応|協力){_GAP}(?:できません|出来ません|しかねます)
+    | (?:도와|도움|요약|응할|제공|답변|처리){_GAP}(?:수\ 없습니다|수\ 없어요|드리지\ 못)
+    | (?:لا\ (?:أستطيع|يمكنني)|لن\ أتمكن){_GAP}(?:مساعد|أساعد|تلخيص|تقديم|تنفيذ|الإجابة)
+    | (?:کمک|خلاصه|پاسخ){_GAP}نمی.?توانم | نمی.?توانم{_GAP}(?:کمک|خلاصه|پاسخ)
+    | (?:לא\ יכולה?|איני\ יכולה?){_GAP}(?:לעזור|לסכם|לסייע|לספק|לענות)
+    | (?:सहायता|मदद|सारांश|उत्तर){_GAP}(?:नहीं\ (?:कर|दे)\ सक|असमर्थ)
+    | (?:(?:ฉัน|ผม|เรา)ไม่สามารถ|ไม่สามารถช่วย){_GAP}(?:ช่วย|สรุป|ให้ข้อมูล|ตอบ|ได้)
+    | (?:সাহায্য|সহায়তা|সারাংশ){_GAP}(?:পারব|পারছি|পারি)\ না | (?:உதவ|சுருக்க){_GAP}(?:முடியாது|இயலாது)
+"""
 _REFUSAL = re.compile(
-    r"""
-    (?: (?:(?:i['’]m|i\ am|we['’]re|we\ are)\s)?(?:very\ |so\ |really\ |truly\ )?(?:sorry|afraid)\b
-      | (?:i|we)\ apologi[sz]e\b | unfortunately,?\ (?:i|we)\b )
-      .{0,80}?\b(?:can['’]?t|cannot|can\ not|unable|not\ able|won['’]t|will\ not|don['’]t|do\ not)\b
-    | (?:i|we)\ (?:can['’]?t|cannot|can\ not|won['’]t|will\ not|am\ unable\ to|am\ not\ able\ to|must\ decline\ to
-      |have\ to\ decline)\ (?:\w+\ )?(?:help|assist|summar|comply|provide|fulfil|continue|process|create|generate
-      |produce|engage|answer|respond|participate|do\ (?:that|this|so))
+    rf"""
+    (?:(?:{_APOLOGY})(?:[*_]*[.!。！]\s*|{_GAP}))?(?:{_REFUSING})
     | as\ an?\ (?:ai|artificial\ intelligence|large\ language\ model|language\ model)
       (?:\ language\ model|\ assistant|\ model)?,?\ (?:i|my|we)\b
-    | (?:es\ )?tut\ mir\ (?:sehr\ )?leid\b | entschuldigung, | entschuldigen\ sie | leider\ (?:kann|darf)\ ich\b
-      | ich\ (?:kann|darf|werde)\b.{0,40}\bnicht\ (?:helfen|zusammenfassen|erstellen|beantworten|erfüllen)
-    | (?:je\ suis\ )?(?:vraiment\ )?désolée?\b | je\ ne\ peux\ pas\b | je\ ne\ suis\ pas\ en\ mesure | je\ m['’]excuse
-    | lo\ (?:siento|lamento)\b | disculp[ae] | no\ puedo\ (?:ayudar|resumir|cumplir|proporcionar|hacer|continuar)
-    | mi\ dispiace\b | non\ posso\ (?:aiutar|riassumer|fornir|far) | spiacente\b
-    | (?:me\ )?desculpe | sinto\ muito | lamento,?\ (?:mas|não) | não\ posso\ (?:ajudar|resumir|fornecer|fazer|cumprir)
-    | het\ spijt\ me\b | sorry,\ maar\ ik | jag\ är\ ledsen | tyvärr\ kan\ jag | beklager\b | undskyld\b
-      | (?:olen\ )?pahoillani | valitettavasti\ en
-    | przepraszam\b | przykro\ mi\b | niestety\ nie\ mogę | omlouvám\ se | je\ mi\ líto | sajnálom | îmi\ pare\ rău
-    | üzgünüm | özür\ dilerim | xin\ lỗi | (?:mohon\ )?maaf,?\ (?:saya|tapi|tetapi) | samahani
-    | извините | простите | прошу\ прощения | к\ сожалению,?\ я\ не | я\ не\ могу\ (?:помочь|выполнить|обобщить|сделать)
-      | вибачте | на\ жаль,?\ я\ не | λυπάμαι | συγγνώμη | δυστυχώς\ δεν\ μπορώ
-    | (?:很|非常|我很)?抱歉 | 对不起 | 對不起 | 不好意思
-      | 我(?:无法|不能|無法|不会)(?:帮|幫|协|協|提供|完成|总结|總結|满足|滿足|回答|继续|繼續)
-    | 申し訳 | すみません | ごめん | 恐れ入りますが | 죄송 | 미안 | 도와드릴\ 수\ 없
-    | (?:أنا\ )?آسف | عذر[اًا] | أعتذر | لا\ أستطيع | لا\ يمكنني | متأسف | ببخشید | معذرت
-    | (?:אני\ )?מצטער | סליחה | איני\ יכול | क्षमा\ कर | माफ़\ कर | माफ\ कर | मुझे\ (?:खेद|माफ) | ขออภัย | ขอโทษ
-      | দুঃখিত | மன்னிக்க
     """,
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+    re.IGNORECASE | re.VERBOSE,
 )
 # A line that gives orders to whoever reads the summary, instead of telling of somebody who did.
 _ORDER = re.compile(
     r"""
-    ^[\W_]*(?:(?:system|developer|admin|root)\b[^\n:]{0,20}:\s*)?
+    ^(?:[^\w\n]|_)*(?:(?:system|developer|admin|root)\b[^\n:]{0,20}:\s*)?
     (?:(?:please|now|important|attention|note|bitte|por\ favor)\b[\s,:!]*){0,2}
     (?:
       (?:ignore|disregard|forget|override)\b[^\n.]{0,30}?\b(?:previous|prior|above|earlier|preceding|system|your)\b
-        [^\n.]{0,20}?\b(?:instructions?|prompts?|rules|directions|guidelines|messages|context)\b
+        [^\n.]{0,20}?\b(?:instructions?|prompts?|(?:rules|directions|guidelines|messages|context)\b
+        (?!\ (?:about|for|from|of|on|in|regarding)\ (?!safety|security|privacy|access|permission|the\ system|your)))\b
       | (?:ignore|disregard|forget)\ (?:all|any)\ (?:of\ )?(?:the\ |your\ )?instructions\b
-      | (?:ignorier|vergiss|missachte)\w*(?=[^\n.]{0,60}(?:anweisung|instruktion))
+      | (?:ignorier(?:e|en\ sie)?|vergiss|vergessen\ sie|missachten?)\b(?=[^\n.]{0,60}(?:anweisung|instruktion))
         (?=[^\n.]{0,60}\b(?:alle|vorherig|bisherig|obig|früher|vorig|vorangegang))
-      | (?:ignor|olvid|dimentic|esqueç|oubli|negeer|vergeet)\w*(?=[^\n.]{0,60}(?:instru[ck]|instruç|istruzion|consigne))
+      | (?:ignor(?:a|e|i|en|em|ad|ez|ate)|olvid(?:a|e|en|ad)|dimentic(?:a|ate)|esqueç(?:a|am)|oublie[sz]?
+        |negeer|vergeet)\b(?=[^\n.]{0,60}(?:instru[ck]|instruç|istruzion|consigne))
         (?=[^\n.]{0,60}(?:anterior|previ|précédent|precedent|vorige|voorgaand|todas|toutes|tutte|alla|alle\b))
-      | (?:про)?(?:игнорируй|забудь|ігноруй)\w*[^\n.]{0,40}?(?:инструкц|указани|інструкц)
-      | (?:zignoruj|ignoruj|zapomnij)\w*[^\n.]{0,40}?(?:instrukcj|polece)
-      | (?:请|請)?(?:忽略|无视|無視|忘记|忘記)[^\n。]{0,20}(?:指令|指示|说明|說明|规则|規則|提示)
-      | [^\n。「]{0,20}(?:指示|命令)(?:を|は)?(?:すべて|全て|全部)?(?:無視|忘れ)(?:し|て|る)
-      | [^\n."]{0,20}(?:지시|명령|지침)[^\n."]{0,8}무시(?:하|해)
-      | (?:تجاهل|انس)[^\n.]{0,30}(?:التعليمات|الأوامر)
-      | [^\n.]{0,30}(?:निर्देश|आदेश)[^\n.]{0,20}(?:अनदेखा|नज़रअंदाज़)\ कर(?:ें|ो)
+      | (?:про)?(?:игнорируй|забудь|ігноруй)\w*(?=[^\n.]{0,60}(?:инструкц|указани|інструкц))
+        [^\n.]{0,40}?(?:все\b|всі\b|предыдущ|прежн|выше|систем|свои|твои|попередн|вище)
+      | (?:zignoruj|ignoruj|zapomnij)\w*(?=[^\n.]{0,60}(?:instrukcj|polece))
+        [^\n.]{0,40}?(?:wszystki|poprzedni|wcześniejsz|powyższ|system|swoj)
+      | (?:请|請)?(?:忽略|无视|無視|忘记|忘記)(?=[^\n。]{0,20}(?:指令|指示|说明|說明|规则|規則|提示))
+        [^\n。]{0,12}?(?:之前|以前|先前|此前|上述|以上|上面|前面|所有|一切|全部|系统|系統|你的)
+      | (?=[^\n。「]{0,30}(?:これまで|今まで|以前|上記|前の|すべて|全て|全部|システム))
+        [^\n。「は]{0,20}(?:指示|命令)(?:を|は)?(?:すべて|全て|全部)?(?:無視|忘れ)(?:し|て|る)
+      | (?=[^\n."]{0,20}(?:이전|모든|위의|앞의|기존|시스템))
+        (?:(?![은는]\s)[^\n."]){0,20}(?:지시|명령|지침)[^\n."]{0,8}무시(?:하|해)
+      | (?:تجاهل|انس)(?=[^\n.]{0,30}(?:التعليمات|الأوامر))[^\n.]{0,40}?(?:جميع|كل|السابقة|أعلاه)
+      | (?=[^\n.]{0,30}(?:पिछले|सभी|पूर्व|उपरोक्त))
+        [^\n.]{0,30}(?:निर्देश|आदेश)[^\n.]{0,20}(?:अनदेखा|नज़रअंदाज़)\ कर(?:ें|ो)
       | (?:önceki|yukarıdaki)[^\n.]{0,30}(?:talimat|komut)[^\n.]{0,20}(?:yok\ say|unut|görmezden\ gel)
-      | (?:bỏ\ qua|abaikan)[^\n.]{0,40}(?:hướng\ dẫn|chỉ\ dẫn|instruksi|perintah)
+      | (?:bỏ\ qua|abaikan)(?=[^\n.]{0,40}(?:hướng\ dẫn|chỉ\ dẫn|instruksi|perintah))
+        [^\n.]{0,50}?(?:trước|tất\ cả|ở\ trên|semua|sebelumnya|di\ atas)
     )
-    | ^[\W_]*(?:system|developer)\s*:\s*
+    | ^(?:[^\w\n]|_)*(?:system|developer)\s*:\s*
       (?:you\ (?:are|must|will|should)|new\ instructions|from\ now\ on|the\ user\ agreed)
-    | <\|(?:im_start|im_end|system|user|assistant|start_header_id|eot_id|endoftext)\b | ^\s*\[/?INST\] | <<SYS>>
+    | <\|(?:im_start|im_end|system|user|assistant|start_header_id|eot_id|endoftext)\b | ^[ \t]*\[/?INST\] | <<SYS>>
     """,
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
