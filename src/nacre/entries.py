@@ -138,14 +138,25 @@ class Entry(Struct, frozen=True, kw_only=True):
     restored_from: int | None = None
 
 
+def place_of(key: str, generation: str, n: int) -> str:
+    """A message's place as it is shown to people and models; the active generation is "" and not named."""
+    return f"{key}@{generation}/{n}" if generation else f"{key}@{n}"
+
+
 class Hit(Struct, frozen=True, kw_only=True):
-    """A message that a search found."""
+    """A message that a search found; `generation` is the archived one that it is in, "" if it is the active one."""
 
     key: str
     n: int
     ts: datetime
     role: str
     snippet: str
+    generation: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it is, such as `cli:1@42`; of an archived generation `cli:1@GENERATION/42`, as numbers start anew."""
+        return place_of(self.key, self.generation, self.n)
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True, gc=False):

@@ -403,7 +403,8 @@ class Sessions:
         Words must all match; `"a phrase"`, `-not`, `role:`, `tool:`, `session:`, `since:` and `until:` narrow it.
         Internal sessions are searched if `internal` is set, or if one is named in full: `session:"nacre:memory"`.
         With `fill`, messages that have only some of the words follow those that have all, up to `limit`.
-        `skip=(key, n)` leaves out what was said in that session from record `n` on, such as the turn that asks.
+        `skip=(key, n)` leaves out what was said in that session from record `n` on, such as the turn that asks; its
+        archived generations are searched.
         With `prefix`, only sessions whose key begins with it are searched, with `only` that one; what is found, and in
         which order, then tells nothing of other sessions.
         With `meaning`, messages are found by what they mean, too, where `make_vectors` has prepared them; raises

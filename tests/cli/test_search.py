@@ -48,11 +48,13 @@ def test_the_envelope_and_a_record_per_line(nacre: Nacre, asked: Asked) -> None:
     document = nacre("s", "search", "x", "--json").json
     assert (document["schema_version"], document["count"]) == (1, 2)
     assert document["items"][0] == {
+        "place": "one@2",
         "key": "one",
         "n": 2,
         "ts": "2026-01-02T00:00:00.000Z",
         "role": "user",
         "snippet": "a \x1b[31mred\nword",
+        "generation": "",
     }
     lines = nacre("s", "search", "x", "--jsonl").out.splitlines()
     assert [json.loads(line)["n"] for line in lines] == [2, 7]
@@ -138,3 +140,20 @@ def test_without_embeddings_it_says_how_to_get_them(nacre: Nacre, monkeypatch: p
     result = nacre("s", "search", "x", "--meaning")
     assert result.code != 0
     assert "nacre setup embeddings" in result.err
+
+
+def test_what_is_archived_is_named_so_that_it_can_be_shown(nacre: Nacre) -> None:
+    with nacre.sessions() as sessions:
+        for drawer in ("green", "blue"):
+            words = [f"the passport is in the {drawer} drawer", *("and so on" for _ in range(9))]
+            sessions.add_messages("k", [{"role": "user", "content": one} for one in words])
+            sessions.archive("k")
+        sessions.add_message("k", "user", "where is it?")
+    blue, green = (item["place"] for item in nacre("s", "search", "passport", "--json").json["items"])
+    assert "in the blue" in nacre("s", "show", blue).out
+    shown = nacre("s", "show", green).out
+    assert "in the green" in shown
+    assert "in the blue" not in shown
+    assert blue in nacre("s", "search", "passport").out
+    for verb in ("fork", "tail"):
+        assert "archived generation" in nacre("s", verb, blue).err

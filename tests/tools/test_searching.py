@@ -130,6 +130,54 @@ def test_an_archived_message_can_be_read(sessions: Sessions, ask: Ask) -> None:
     assert ask("", place=place)[1] == "the locker code is 4711"
 
 
+def test_what_was_said_before_a_new_conversation_is_found_and_read_where_it_was_found(
+    sessions: Sessions, ask: Ask
+) -> None:
+    for drawer in ("green", "blue"):
+        sessions.add_message("cli:new", "user", f"My passport is kept in the {drawer} drawer")
+        sessions.add_message("cli:new", "assistant", f"Noted: {drawer}.")
+        sessions.archive("cli:new")
+    places = [line.split()[0] for line in ask("passport drawer", "Where is my passport?")]
+    assert len(set(places)) == 2
+    shown = [ask("", "and?", place=place) for place in places]
+    assert [lines[1] for lines in shown] == [f"My passport is kept in the {one} drawer" for one in ("blue", "green")]
+    # Neighbours are of the same conversation, and can be read in their turn.
+    assert [lines[-1] for lines in shown] == ["Noted: blue.", "Noted: green."]
+    neighbour = shown[1][3].split()[0]
+    assert "Noted: green." in ask("", "and?", place=neighbour)
+
+
+def test_a_guest_finds_what_they_said_before_a_new_conversation(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root.parent / "cache"))
+    sessions.add_message("guest", "user", "My passport is kept in the blue drawer")
+    sessions.archive("guest")
+    sessions.add_message("guest", "user", "Where is my passport?")
+    call = ToolCall(id="c1", name="search_sessions", arguments={"query": "passport"})
+    sessions.add_full_message("guest", Message(role="assistant", tool_calls=(call,)))
+    tool = search_tool(sessions, sees=lambda one, other: one == other)
+
+    async def run(arguments: dict[str, str]) -> str:
+        return (await tool.run(arguments, Scene(key="guest", call=call, emit=lambda _: None))).text
+
+    (line,) = anyio.run(run, {"query": "passport"}).splitlines()
+    assert anyio.run(run, {"place": line.split()[0]}).endswith("in the blue drawer")
+
+
+def test_a_place_without_a_generation_is_in_the_active_one_or_the_newest_that_has_it(
+    sessions: Sessions, ask: Ask
+) -> None:
+    for code in ("1", "2"):
+        sessions.add_messages("k", [{"role": "user", "content": f"{code}-{n}"} for n in range(2)])
+        sessions.archive("k")
+    sessions.add_message("k", "user", "3-0")
+    assert ask("", place="k@2")[1] == "3-0"
+    assert ask("", place="k@3")[1::3] == ["2-0", "2-1"]
+    with pytest.raises(nacre.errors.ToolError, match="there is no message"):
+        ask("", place=f"k@{'0' * 32}/2")
+
+
 def test_a_message_with_calls_shows_them(sessions: Sessions, ask: Ask) -> None:
     call = ToolCall(id="c9", name="shell", arguments={"command": "ls"})
     n = sessions.add_full_message("cli:5", Message(role="assistant", tool_calls=(call,)))

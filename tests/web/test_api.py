@@ -146,6 +146,10 @@ def test_a_search_finds_words(echo: Site) -> None:
     (item,) = get(echo, "/api/search", q="disk")["items"]
     assert (item["key"], item["n"], item["role"]) == ("k", 2, "user")
     assert "**disk**" in item["snippet"]
+    assert item["generation"] == ""
+    echo.sessions.archive("k")
+    (item,) = get(echo, "/api/search", q="disk")["items"]
+    assert item["generation"] == get(echo, "/api/sessions/k", scope="whole")["items"][0]["generation"] != ""
 
 
 # ---- one session

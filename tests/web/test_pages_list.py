@@ -211,6 +211,19 @@ def test_calls_that_failed_are_found(sessions: Sessions) -> None:
     assert json.loads(got(sessions, "/search.json?q=no+has:error"))["items"][0]["n"] == 6
 
 
+def test_a_result_leads_into_the_generation_that_it_is_in(sessions: Sessions) -> None:
+    worked(sessions, "web:a")
+    sessions.archive("web:a")
+    sessions.add_messages("web:a", [{"role": "user", "content": f"nothing here {n}"} for n in range(9)])
+    (uid,) = {one.generation for one in sessions.transcript("web:a")[:1]}
+    html = got(sessions, "/search?q=has:error")
+    (address,) = re.findall(r'href="(/s/web:a\?[^"]+)"', html)
+    assert address == f"/s/web:a?at=6&amp;g={uid}#6"
+    assert 'id="6"' in got(sessions, address.partition("#")[0].replace("&amp;", "&"))
+    assert f"/s/web:a?at=6&g={uid}#6" in got(sessions, "/search.md?q=has:error")
+    assert json.loads(got(sessions, "/search.json?q=has:error"))["items"][0]["generation"] == uid
+
+
 def test_a_search_is_narrowed_and_widened_by_a_click(sessions: Sessions) -> None:
     sessions.add_message("a", "user", "needle")
     html = got(sessions, "/search?q=needle+since:7d")

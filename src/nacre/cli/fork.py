@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import opened
-from nacre.cli.refs import add_internal, add_ref, find, refuse_internal
+from nacre.cli.refs import add_internal, add_ref, find_active, refuse_internal
 from nacre.cli.text import clean
 from nacre.history.live import behind
 from nacre.keys import INTERNAL
@@ -38,7 +38,7 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
-        source = find(sessions, args.ref)
+        source = find_active(sessions, args.ref)
         refuse_internal(source.key, allowed=args.internal)
         at = None if source.n is None else _behind(sessions, source.key, source.n)
         key = args.key or _free(sessions, source.key.removeprefix(INTERNAL))

@@ -33,16 +33,17 @@ _SHORTEST = 4
 _MOST_CANDIDATES = 20
 _LAST = re.compile(r"@last(?:~(\d{1,6}))?\Z")
 _ROW = re.compile(r"@(\d{1,9})\Z")
-_POINT = re.compile(r"(.+)@(\d{1,15})\Z", re.DOTALL)
+_POINT = re.compile(r"(.+)@(?:([0-9a-f]{32})/)?(\d{1,15})\Z", re.DOTALL)
 _UID = re.compile(r"[0-9a-f]{4,32}\Z")
 _HEADER = 4096
 
 
 class Target(NamedTuple):
-    """The session, and perhaps the record, that a reference names."""
+    """The session, and perhaps the record, that a reference names; `generation` if it is in an archived one."""
 
     key: str
     n: int | None = None
+    generation: str = ""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -86,11 +87,20 @@ def find(sessions: Sessions, ref: str) -> Target:
     if point is None:
         return Target(_searched(sessions, ref))
     try:
-        return Target(_only(sessions, point[1]), int(point[2]))
+        return Target(_only(sessions, point[1]), int(point[3]), point[2] or "")
     except Failure as failure:
         if failure.kind != "not_found":
             raise
     return Target(_searched(sessions, ref))
+
+
+def find_active(sessions: Sessions, ref: str) -> Target:
+    """The session that a reference names; raises Failure also for a record of an archived generation."""
+    target = find(sessions, ref)
+    if target.generation:
+        hint = "`nacre sessions show` reads it"
+        raise Failure("usage", f"{ref!r} is in an archived generation of session {target.key!r}", hint=hint)
+    return target
 
 
 class Choice(NamedTuple):

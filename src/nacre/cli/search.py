@@ -7,6 +7,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import opened
@@ -26,7 +28,7 @@ EXAMPLES = (
     ),
     ("by meaning too, after `nacre setup embeddings`", "nacre sessions search where did I park --meaning"),
     ("in one session", "nacre sessions search invoice --session @last"),
-    ("only the places, to pass to `show`", "nacre s search invoice --jsonl | jq -r '\"\\(.key)@\\(.n)\"'"),
+    ("only the places, to pass to `show`", "nacre s search invoice --jsonl | jq -r .place"),
 )
 
 _PIECE, _PATIENCE = 16, 10.0
@@ -58,7 +60,7 @@ def run(args: Namespace, out: Out) -> int:
         found = sessions.search(_query(args, key), limit=args.limit, internal=internal, meaning=args.meaning)
         hits = [hit for hit in found if key in ("", hit.key)]
     if out.json:
-        out.listing(hits)
+        out.listing([{"place": hit.place, **asdict(hit)} for hit in hits])
     elif hits:
         _print(out, hits, limit=args.limit)
     else:
@@ -95,7 +97,7 @@ def _quoted(value: str) -> str:
 def _print(out: Out, hits: list[Hit], *, limit: int) -> None:
     with out.pager():
         for hit in hits:
-            where = f"{clean(hit.key)}@{hit.n}"
+            where = clean(hit.place)
             out.say(f"{out.bold(where)}  {out.cyan(clean(hit.role))}  {out.dim(out.when(hit.ts))}")
             for line in _marked(out, wrap(clean(hit.snippet), max(20, out.width - 4))):
                 out.say(f"    {line}")

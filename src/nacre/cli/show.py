@@ -163,7 +163,7 @@ def _view(sessions: Sessions, target: Target, args: Namespace) -> View:
     if args.entry is not None:
         return _entry(sessions, target.key, args.entry)
     if target.n is not None:
-        return _around(whole_view(sessions, target.key), target.n)
+        return _around(whole_view(sessions, target.key), target.n, target.generation)
     if not args.all:
         return live_view(sessions, target.key, last=args.last)
     view = whole_view(sessions, target.key)
@@ -199,9 +199,10 @@ def _results(past: Past, record: Record) -> Iterator[Record]:
         yield found
 
 
-def _around(view: View, n: int) -> View:
-    """The messages around one of the newest generation."""
-    at = [place for place, one in enumerate(view.stored) if one.generation == view.newest and one.n >= n]
+def _around(view: View, n: int, generation: str) -> View:
+    """The messages around one of the newest generation, or of the one that is named."""
+    uid = generation or view.newest
+    at = [place for place, one in enumerate(view.stored) if one.generation == uid and one.n >= n]
     if not at:
         raise Failure("not_found", f"session {view.cover.key!r} has no message {n}", hint="--all shows all messages")
     nearby = view.stored[max(at[0] - _AROUND, 0) : at[0] + _AROUND + 1]

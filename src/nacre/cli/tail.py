@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import opened
-from nacre.cli.refs import add_ref, find
+from nacre.cli.refs import add_ref, find_active
 from nacre.cli.text import clean, size
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(args: Namespace, out: Out) -> int:
     if args.follow and out.json and not out.jsonl:
         raise Failure("usage", "--json prints one document and cannot follow a session", hint="use --jsonl")
     with opened(args) as sessions:
-        target = find(sessions, args.ref)
+        target = find_active(sessions, args.ref)
         entries = sessions.records(target.key)
         last = _last(entries, args.lines, after=target.n)
         if out.json and not out.jsonl:

@@ -77,8 +77,8 @@ class Index:
         in quotes all of it), `since:` and `until:` (2026-11-01, in UTC, or 7d) narrow it. What a fork shares
         with a session that is searched too is found once, where it was written. Internal sessions are searched if
         `internal` is set, or if one is named in quotes. With `fill`, messages that have some of the words follow those
-        that have all. `skip` leaves out the messages of one session from a record on. With a `prefix`, only sessions
-        whose key begins with it are searched, with `only` that one; what others say then changes nothing. With
+        that have all. `skip` leaves out the messages of one active session from a record on. With a `prefix`, only
+        sessions whose key begins with it are searched, with `only` that one; what others say then changes nothing. With
         `meaning`, messages are found by what they mean, too, as far as `make_vectors` has come; raises ConfigError if
         the model for it is not installed.
         """

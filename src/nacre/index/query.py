@@ -58,8 +58,8 @@ class Query(NamedTuple):
     """A query: every wanted term must be there and no unwanted one; of one kind of filter any will do.
 
     With `is_any` one wanted term is enough. Internal sessions are searched with `internal`, or if their key is given.
-    `skip` is a session and the number of a record from which on its messages are left out. With `fill` messages that
-    have some of the words follow those that have all.
+    `skip` is a session and the number of a record from which on its messages are left out; not those of its archived
+    generations. With `fill` messages that have some of the words follow those that have all.
     With a `prefix` only sessions whose key begins with it are searched, with `only` that one, whatever the filters say.
     """
 

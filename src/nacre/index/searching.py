@@ -41,7 +41,10 @@ _MOST_FOUND = 1 << 32
 _LAST = "\U0010ffff"
 # What comes behind the ":" of an internal key is ";".
 _END = f"{INTERNAL[:-1]};"
-_SHOW = "SELECT key, n, ts, message.role, body FROM message JOIN log ON log.id = message.log WHERE message.id = ?"
+_SHOW = (
+    "SELECT key, n, ts, message.role, body, CASE WHEN archived THEN uid ELSE '' END "
+    "FROM message JOIN log ON log.id = message.log WHERE message.id = ?"
+)
 
 
 def hits(connection: Connection, query: Query, *, limit: int, vector: Floats | None = None) -> list[Hit]:
@@ -82,9 +85,9 @@ def _found(connection: Connection, query: Query, limit: int, vector: Floats | No
 
 
 def _hit(connection: Connection, message: int, terms: Sequence[Term]) -> Hit:
-    key, n, ts, role, kept = connection.execute(_SHOW, (message,)).fetchone()
+    key, n, ts, role, kept, generation = connection.execute(_SHOW, (message,)).fetchone()
     body = unpack_head(kept, _MOST_SHOWN)
-    return Hit(key=key, n=n, ts=unpack_time(ts), role=role, snippet=snippet(body, terms))
+    return Hit(key=key, n=n, ts=unpack_time(ts), role=role, snippet=snippet(body, terms), generation=generation)
 
 
 def _rarest_first(connection: Connection, query: Query) -> list[Term]:
@@ -378,7 +381,9 @@ class _Search:
         is_narrow = query.keys or query.beginnings or query.is_confined
         self._once(self._only_in(query) if is_narrow else self._not_internal(query))
         if query.skip is not None:
-            self._add("NOT (message.n >= ? AND message.log IN (SELECT id FROM log WHERE key = ?))", *query.skip[::-1])
+            # Archived generations stay: their numbers start anew, and they are not what the numbers count.
+            active = "SELECT id FROM log WHERE key = ? AND NOT archived"
+            self._add(f"NOT (message.n >= ? AND message.log IN ({active}))", *query.skip[::-1])
         if query.since:
             self._add("message.ts >= ?", pack_time(query.since))
         if query.until:

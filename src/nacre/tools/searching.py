@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
 from nacre.agent.ports import Scene
-from nacre.entries import Hit, Message, Past, Record, Stored, message_of, time_of
+from nacre.entries import Hit, Message, Past, Record, Stored, message_of, place_of, time_of
 from nacre.errors import InvalidKey, ToolError
 from nacre.history.text import text_of
 from nacre.keys import is_internal
@@ -82,28 +82,34 @@ class Searcher:
 
     def _show(self, place: str, scene: Scene) -> str:
         """A message in full, with its neighbours."""
-        key, _, number = place.rpartition("@")
+        key, _, numbered = place.rpartition("@")
+        generation, _, number = numbered.rpartition("/")
         if not key or not number.isascii() or not number.isdecimal():
             raise ToolError(f"{place!r} is no place: give it as a search shows it, such as cli:1@42")
         found: list[_Said] = []
         if self._sees(scene.key, key) and not is_internal(key):
-            found = self._read(key, int(number))
+            found = self._read(key, generation, int(number))
         if not found:
             raise ToolError(f"there is no message {place}: a search shows where messages are")
         return "\n\n".join(one.shown(key, is_whole=one.n == int(number)) for one in found)
 
-    def _read(self, key: str, n: int) -> list[_Said]:
-        """The message and its neighbours; nothing if there is no such message."""
+    def _read(self, key: str, generation: str, n: int) -> list[_Said]:
+        """The message and its neighbours; nothing if there is no such message.
+
+        A place without a generation is in the active one, or, if that has no such message, in the newest that has.
+        """
         try:
-            found = self._sessions.read(key, lambda past: _near(past, n))
-            if found:
+            active, found = self._sessions.read(key, lambda past: (past.uid, _near(past, n))) or ("", [])
+            if found and generation in ("", active):
                 return found
-            # It is in a generation that was archived.
-            said = [_Said(one.n, one.ts, one.message) for one in self._sessions.transcript(key)]
+            stored = self._sessions.transcript(key)
         except InvalidKey:
             return []
-        at = next((at for at, one in enumerate(said) if one.n == n), None)
-        return said[max(0, at - _AROUND) : at + _AROUND + 1] if at is not None else []
+        having = (one.generation for one in reversed(stored) if one.n == n and generation in ("", one.generation))
+        uid = next(having, None)
+        said = [_Said(one.n, one.ts, one.message, one.generation) for one in stored if one.generation == uid]
+        at = next((at for at, one in enumerate(said) if one.n == n), 0)
+        return said[max(0, at - _AROUND) : at + _AROUND + 1]
 
 
 class _Said(NamedTuple):
@@ -112,13 +118,15 @@ class _Said(NamedTuple):
     n: int
     ts: datetime
     message: Message
+    generation: str = ""
 
     def shown(self, key: str, *, is_whole: bool) -> str:
+        place = place_of(key, self.generation, self.n)
         parts = [text_of(self.message), *(f"{call.name} {call.arguments}" for call in self.message.tool_calls)]
         text = "\n".join(part for part in parts if part)
         if not is_whole and len(text) > _LONGEST_NEIGHBOUR:
-            text = f"{text[:_LONGEST_NEIGHBOUR]}… (read {key}@{self.n} for the rest)"
-        return f"{key}@{self.n}  {self.ts:%Y-%m-%d %H:%M}  {self.message.role}:\n{text}"
+            text = f"{text[:_LONGEST_NEIGHBOUR]}… (read {place} for the rest)"
+        return f"{place}  {self.ts:%Y-%m-%d %H:%M}  {self.message.role}:\n{text}"
 
 
 def search_tool(
@@ -169,4 +177,4 @@ def turn_start(past: Past, call: str) -> int:
 
 
 def _line(hit: Hit) -> str:
-    return f"{hit.key}@{hit.n}  {hit.ts:%Y-%m-%d %H:%M}  {hit.role}: {' '.join(hit.snippet.split())}"
+    return f"{hit.place}  {hit.ts:%Y-%m-%d %H:%M}  {hit.role}: {' '.join(hit.snippet.split())}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import asdict
+
 from nacre.entries import Hit, Past
 from nacre.errors import StoreError
 from nacre.index.minilm import is_installed
@@ -45,8 +47,8 @@ def found(sessions: Sessions, query: str) -> list[Hit]:
     if _FAILED.search(query) is None:
         return sessions.search(query, limit=MOST, meaning=meaning)
     hits = sessions.search(f"{_FAILED.sub(' ', query)} role:tool", limit=_LOOKED_AT)
-    failed = {key: _failed(sessions, key, [hit.n for hit in many]) for key, many in grouped(hits).items()}
-    return [hit for hit in hits if hit.n in failed[hit.key]][:MOST]
+    failed = {key: _failed(sessions, key, many) for key, many in grouped(hits).items()}
+    return [hit for hit in hits if (hit.generation, hit.n) in failed[hit.key]][:MOST]
 
 
 def words(query: str) -> str:
@@ -75,7 +77,7 @@ def html(query: str, hits: Sequence[Hit], titles: Mapping[str, str]) -> str:
 
 
 def items(hits: Sequence[Hit]) -> list[dict[str, object]]:
-    return [{"key": hit.key, "n": hit.n, "ts": hit.ts, "role": hit.role, "snippet": hit.snippet} for hit in hits]
+    return [asdict(hit) for hit in hits]
 
 
 def markdown(query: str, hits: Sequence[Hit]) -> Iterator[str]:
@@ -83,7 +85,8 @@ def markdown(query: str, hits: Sequence[Hit]) -> Iterator[str]:
     for key, many in grouped(hits).items():
         yield f"\n## {one_line(key)}\n\n"
         for hit in many:
-            yield f"- [#{hit.n}]({links.to('s', key, at=hit.n)}#{hit.n}) {hit.role}: {one_line(hit.snippet)}\n"
+            address = f"{links.to('s', key, at=hit.n, g=hit.generation)}#{hit.n}"
+            yield f"- [#{hit.n}]({address}) {hit.role}: {one_line(hit.snippet)}\n"
 
 
 def grouped(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
@@ -94,17 +97,21 @@ def grouped(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
     return by_key
 
 
-def _failed(sessions: Sessions, key: str, numbers: Sequence[int]) -> set[int]:
-    """Which of these messages are results of calls that failed."""
+def _failed(sessions: Sessions, key: str, hits: Sequence[Hit]) -> set[tuple[str, int]]:
+    """Which of these messages of a session, by generation and number, are results of calls that failed."""
 
-    def get(past: Past) -> set[int]:
-        records = (branch.found(past, n) for n in numbers)
-        return {one.n for one in records if one and one.m is not None and one.m.extra.get("failed") is True}
+    def get(past: Past, generation: str) -> set[tuple[str, int]]:
+        records = (branch.found(past, hit.n) for hit in hits if hit.generation == generation)
+        found = (one.n for one in records if one and one.m is not None and one.m.extra.get("failed") is True)
+        return {(generation, n) for n in found}
 
     try:
-        return backend(sessions).read(key, get) or set()
+        failed = backend(sessions).read(key, lambda past: get(past, "")) or set()
+        if any(hit.generation for hit in hits):
+            failed = failed.union(*backend(sessions).generations(key, lambda life: get(life.past, life.uid)))
     except StoreError:
         return set()
+    return failed
 
 
 def _told(query: str, hits: Sequence[Hit]) -> str:
@@ -133,7 +140,7 @@ def _group(key: str, hits: Sequence[Hit], query: str, title: str) -> str:
 
 
 def _hit(hit: Hit, query: str) -> str:
-    address = f"{links.to('s', hit.key, at=hit.n, q=words(query))}#{hit.n}"
+    address = f"{links.to('s', hit.key, at=hit.n, g=hit.generation, q=words(query))}#{hit.n}"
     return (
         f'<li class="{escaped(hit.role)}"><a href="{escaped(address)}"><span class="facts"><b>{escaped(hit.role)}</b> '
         f'#{hit.n} {time(hit.ts)}</span><span dir="auto">{snippet(hit.snippet)}</span></a></li>'

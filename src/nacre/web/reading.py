@@ -163,7 +163,9 @@ def _unreadable(key: str, losses: Losses) -> shapes.Unreadable | None:
 
 
 def _found(hit: Hit) -> shapes.Found:
-    return shapes.Found(key=hit.key, n=hit.n, ts=rfc3339(hit.ts), role=hit.role, snippet=hit.snippet)
+    return shapes.Found(
+        key=hit.key, generation=hit.generation, n=hit.n, ts=rfc3339(hit.ts), role=hit.role, snippet=hit.snippet
+    )
 
 
 # ---- one session

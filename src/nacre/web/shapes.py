@@ -171,9 +171,10 @@ class Conversation(Struct, frozen=True, kw_only=True):
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A message that a search found."""
+    """A message that a search found; `generation` is empty if it is in the active one."""
 
     key: str
+    generation: str
     n: Count
     ts: Moment
     role: str
