@@ -111,6 +111,18 @@ def test_a_range_that_is_too_long_is_summarised_in_pieces(sessions: Sessions) ->
     assert all(f"Part {at}." in text for at, text in enumerate(shown[1:]))
 
 
+def test_one_huge_message_takes_a_bounded_number_of_requests() -> None:
+    sessions = nacre.open(":memory:")
+    sessions.add_message(KEY, "user", "<first> " + "word and line\n" * 30_000 + "<last>")
+    sessions.add_message(KEY, "assistant", "That is long.")
+    fill(sessions, 1)
+    script = Scripted([GOOD] * 60)
+    done(lambda: Compactor(sessions, lambda _: script, limits=lambda _: SMALL).compact(KEY))
+    assert 8 <= len(script.contexts) <= 24
+    shown = "".join(str(context.messages[0].content) for context in script.contexts)
+    assert shown.index("<first>") < shown.index("[…]") < shown.index("<last>") < shown.index("That is long.")
+
+
 def test_a_model_with_less_room_than_thought_gets_smaller_pieces(sessions: Sessions) -> None:
     sessions.add_message(KEY, "user", "word " * 600)
     sessions.add_message(KEY, "assistant", "That is long.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,14 @@ def test_a_server_that_caches_every_other_prompt_costs_little() -> None:
     for turn in range(1, 40):
         calibration = calibration.learned({"latin": 1000 * turn}, 100 if turn % 2 else 1200 * turn)
     assert ratio(calibration) == pytest.approx(1.32, rel=0.05)
+
+
+def test_long_texts_are_not_kept_in_memory_after_they_were_counted() -> None:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for at in range(30):
+            count(f"{at} words and lines " * 20_000)
+        assert tracemalloc.get_traced_memory()[0] - before < 2_000_000
+    finally:
+        tracemalloc.stop()

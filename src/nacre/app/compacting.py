@@ -20,7 +20,7 @@ from nacre.history import live
 from nacre.history.compaction import Limits, Plan, is_due, join_request, plan
 from nacre.history.judging import complaint
 from nacre.history.keepsakes import gathered, joined, split
-from nacre.history.summarising import instructions, pieces, question, told
+from nacre.history.summarising import instructions, pieces, question, shortened, told
 from nacre.history.text import cut_middle
 from nacre.history.tokens import count, estimate
 from nacre.sessions import Sessions
@@ -278,6 +278,7 @@ class Compactor:
     ) -> tuple[Draft, list[tuple[str, Usage]]]:
         self._check(key)
         work = _Work(provider=self._provider(key), limits=self._limits(key), focus=focus, usages=[])
+        reach = _MOST_PIECES * work.room
         chosen = plan(
             seen.messages,
             seen.numbers,
@@ -285,14 +286,15 @@ class Compactor:
             limits=work.limits,
             everything=everything,
             inside=inside,
-            reach=_MOST_PIECES * work.room,
+            reach=reach,
         )
         if chosen is None:
             raise _NothingToSummarise(f"there is nothing to summarise in {key!r} yet: it has only the last turn")
         record, kept = split(chosen.summary)
         ended = [Message(role="user", content=chosen.ended)] if chosen.ended else []
         said = [*ended, *chosen.covered]
-        for piece in pieces(told(said), tokens=work.room):
+        # A single turn can be longer than all that a summary may cost: of its longest messages the ends are told.
+        for piece in pieces(shortened(told(said), tokens=reach), tokens=work.room):
             record = await _continued(work, record, piece)
         # Inside a turn the words that are being answered come first; they and what else is kept share the room.
         most = work.limits.keepsakes

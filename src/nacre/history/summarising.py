@@ -6,7 +6,7 @@ begins at the start of a line with who said it, and all its further lines are in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -28,6 +28,7 @@ _FOCUS = "Keep everything in full that has to do with: {focus}\n\n"
 _INDENT = "    "
 _END = 1500
 """Characters at either end of a tool's result that a model is told of."""
+_SHORTEST_END = 200
 
 
 def instructions(words: int) -> str:
@@ -63,11 +64,32 @@ def pieces(texts: Iterable[str], *, tokens: int) -> list[str]:
     return found
 
 
+def shortened(texts: Sequence[str], *, tokens: int) -> list[str]:
+    """Texts, as `told` has them, of about so many tokens in all: of the longest ones only both ends."""
+    costs = list(map(count, texts))
+    left, longest = tokens, max(costs, default=0)
+    # From the shortest to the longest: whoever needs less than an equal share leaves the rest to the others.
+    for at, size in enumerate(sorted(costs)):
+        if size > (share := left // (len(costs) - at)):
+            longest = share
+            break
+        left -= size
+    return [
+        _ends(text, len(text) * longest // size) if size > longest else text
+        for text, size in zip(texts, costs, strict=True)
+    ]
+
+
+def _ends(text: str, characters: int) -> str:
+    """Both ends of a text, on one line where they meet: what follows must not read as a message."""
+    half = max(characters // 2, _SHORTEST_END)
+    return f"{text[:half]} […] {text[-half:].lstrip()}" if 2 * half < len(text) else text
+
+
 def _told(message: Message) -> Iterator[str]:
     text = text_of(message).strip()
     if message.role == "tool":
-        text = text if len(text) <= 2 * _END else f"{text[:_END]} […] {text[-_END:]}"
-        yield _entry(f"result of {_name(message.name) or 'a tool'}", text)
+        yield _entry(f"result of {_name(message.name) or 'a tool'}", _ends(text, 2 * _END))
         return
     if text or not message.tool_calls:
         yield _entry(message.role, text or "[no text]")

@@ -114,11 +114,13 @@ class Shown(Protocol):
         """What it may call."""
 
 
-@lru_cache(maxsize=512)
 def sizes(text: str) -> ByScript:
-    """The estimated tokens of a text by script; of a very long one by samples."""
+    """The estimated tokens of a text by script; of a very long one by samples.
+
+    Only what is not long is remembered: a cache of long texts would hold hundreds of megabytes.
+    """
     if len(text) <= _LONG:
-        return _sizes(text)
+        return _remembered_sizes(text)
     starts = range(0, len(text) - _SAMPLE + 1, (len(text) - _SAMPLE) // (_SAMPLES - 1))
     found = _total(_sizes(text[start : start + _SAMPLE]) for start in starts)
     return {script: size * len(text) // (len(starts) * _SAMPLE) for script, size in found.items()}
@@ -257,6 +259,11 @@ def _bounded(ratio: float) -> float:
 
 
 # ---- a text
+
+
+@lru_cache(maxsize=512)
+def _remembered_sizes(text: str) -> ByScript:
+    return _sizes(text)
 
 
 def _sizes(text: str) -> dict[str, int]:
