@@ -8,6 +8,7 @@ import pytest
 
 from nacre.history.judging import complaint
 from nacre.history.summarising import instructions, question
+from tests.growth import assert_linear
 
 # A conversation with enough different words that a summary of it has some of them.
 TALK = """\
@@ -241,3 +242,7 @@ def test_a_korean_summary_shares_the_beginnings_of_words() -> None:
     said = "user: 빵집을 옛 역으로 옮기려고 해요. 커피 코너는 위층이고 오븐은 아래층이에요.\n" * 3
     assert complaint("빵집은 역 건물로 옮긴다. 오븐이 아래층에, 커피가 위층에 있다.", tokens=99, said=said) == ""
     assert complaint("뷁쉙 뚫훓 꿻쀓 뛟훍 쨟뚧 쒧뢃 뙰쥻 쌟뿗", tokens=99, said=said) != ""
+
+
+def test_an_answer_of_blank_lines_is_gone_through_once() -> None:
+    assert_linear(lambda text: complaint(f"The user said something. {text}end", tokens=1000), "\n" * 20_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nacre import Message, ToolCall
 from nacre.index.text import body_of, words_of
+from tests.growth import assert_linear
 
 
 def test_content_reasoning_and_calls_are_searched() -> None:
@@ -28,3 +29,7 @@ def test_nul_is_a_space() -> None:
 
 def test_words_beside_chinese_are_words() -> None:
     assert words_of("使用Python编程").split() == ["\ue000", "python", "\ue000"]
+
+
+def test_a_word_without_end_beside_an_accent_is_gone_through_once() -> None:
+    assert_linear(lambda text: words_of(f"é {text}"), "a" * 40_000)

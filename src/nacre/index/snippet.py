@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from nacre.index.matching import WORD_BEGIN
@@ -30,6 +32,9 @@ class _Span(NamedTuple):
     start: int
     end: int
     term: int
+
+
+_start = attrgetter("start")
 
 
 class _Token(NamedTuple):
@@ -65,8 +70,10 @@ def _best(spans: Sequence[_Span]) -> int:
     rarest = min((span.term for span in spans), default=0)
 
     def terms_near(span: _Span) -> int:
-        last = span.start - _BEFORE + _WIDTH
-        return len({other.term for other in spans if span.start - _BEFORE <= other.start and other.end <= last})
+        first, last = span.start - _BEFORE, span.start - _BEFORE + _WIDTH
+        # Spans are in order: only those that may be near are looked at, of what may be all of a long text.
+        near = spans[bisect_left(spans, first, key=_start) : bisect_right(spans, last, key=_start)]
+        return len({other.term for other in near if other.end <= last})
 
     found = [span for span in spans if span.term == rarest][:_WIDTH]
     return max(found, key=terms_near).start if found else 0

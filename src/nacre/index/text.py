@@ -61,7 +61,7 @@ _LONGEST_CAMEL = 80
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 _HYPHEN = re.compile(r"-(?<=[^\W\d_]-)[^\W\d_]")
 _HYPHENS = re.compile(r"(?<![\w-])[^\W\d_]{1,16}(?:-[^\W\d_]{1,16}){1,2}(?![\w-])")
-_UMLAUTS = re.compile(r"[^\W_]*[äöüøåÄÖÜØÅ][^\W_]*")
+_UMLAUTS = re.compile(r"(?<![^\W_])[^\W_]*[äöüøåÄÖÜØÅ][^\W_]*")
 _GROUP = re.compile(r"[,.'’\u00a0\u202f](?<=\d.)\d{3}")
 _GROUPED = re.compile(
     r"(?<![\w.,'’])\d{1,3}(?:(?:[,'’\u00a0\u202f]\d{3})+(?!\d)(?:\.\d+)?|(?:\.\d{3})+(?=,\d)(?:,\d+)?)"

@@ -15,6 +15,8 @@ _TOKEN = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"[^\W\d_]+")
 # A shorter word is too often another one with a typo.
 _SHORTEST = 6
+# A longer one is no word that somebody mistyped, and has hundreds of thousands of neighbours.
+_LONGEST = 40
 _SHORTEST_STEM = 5
 _MOST_VARIANTS = 8
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопрстуфхцчшщъыьэюя", "αβγδεζηθικλμνξοπρστυφχψω")
@@ -56,7 +58,9 @@ def count_everywhere(connection: Connection, word: str) -> int:
 
 def _tolerant(vocabulary: Vocabulary, term: Term) -> Term:
     word = folded(term.text)
-    if term.is_exact or term.is_inside or len(word) < _SHORTEST or not _WORD.fullmatch(word) or vocabulary.count(word):
+    if term.is_exact or term.is_inside or not _SHORTEST <= len(word) <= _LONGEST or not _WORD.fullmatch(word):
+        return term
+    if vocabulary.count(word):
         return term
     counts = {near: found for near in _one_edit_away(word) if (found := vocabulary.count(near))}
     # Many a made-up word has a short stem: `illness` is not `all`, but one away from `allness`.

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^[ \t]*(`{3,}+|~{3,}+)[^\n]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _TAGGED = re.compile(r"<(\w[\w.-]*)(?:\s[^<>]*)?>.*?(?:</\1\s*>|\Z)", re.DOTALL)
 _QUOTED_LINE = re.compile(r"^[ \t]*[>|].*$", re.MULTILINE)
+# The head of a mail, or who speaks in a conversation that was copied.
 _HEADER = re.compile(
     r"^[ \t*]*(?:from|to|cc|date|sent|subject|reply-to|von|an|gesendet|datum|betreff|de|à|envoyé|objet|date"
     r"|para|enviado"
-    r"|fecha|asunto)[ \t*]*:[ \t]*\S.*$",
+    r"|fecha|asunto|user|assistant|human|system)[ \t*]*:[ \t]*\S.*$",
     re.MULTILINE | re.IGNORECASE,
 )
 _FORWARDED = re.compile(
-    r"^[ \t]*(?:-{3,}.*(?:original|forwarded|weitergeleitet|ursprüngliche|transféré|reenviado|message|nachricht).*-*"
+    r"^[ \t]*(?:---.*(?:original|forwarded|weitergeleitet|ursprüngliche|transféré|reenviado|message|nachricht).*"
     r"|begin forwarded message.*|anfang der weitergeleiteten.*|début du message.*"
     r"|(?:on|am|le|el)\b.{0,120}\b(?:wrote|schrieb|a écrit|escribió)\b.{0,80}:)[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
@@ -29,7 +30,10 @@ _INTRODUCED = re.compile(
     r"|schrieb|schreibt"
     r"|sagt|écrit|dit|escribió|escribe|dice)[^\n:.!?]{0,60}:(?=\s)"
     r"|(?:following|below|this|text|note|folgende[nrs]?|dies|suivante?|ceci|siguiente"
-    r"|esto)[^\n:.!?]{0,60}:(?=[ \t]*\n))",
+    r"|esto)[^\n:.!?]{0,60}:(?=[ \t]*\n))"
+    r"|(?:письм[оа]|сообщени[ея]|статья|документ|файл|пишет|написал[аи]?|сказал[аи]?"  # noqa: RUF001 - as they are written
+    r"|邮件|郵件|信件|消息|文章|文件|日志|写道|說|说|メール|手紙|記事|文書|ファイル|메일|편지|기사|문서)"
+    r"[^\n:：.!?。！？]{0,60}[:：]",  # noqa: RUF001 - the same
     re.IGNORECASE,
 )
 _QUOTE = re.compile(r"“[^”]+”|„[^“”]+[“”]|«[^»]+»|\"[^\"\n]+\"")

@@ -1,0 +1,31 @@
+"""Other spellings of what is searched for."""
+
+from __future__ import annotations
+
+from nacre.index.query import Term, parse
+from nacre.index.tolerance import tolerant
+
+
+class Words:
+    """A vocabulary of one word, which remembers how often it was asked."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+        self.asked = 0
+
+    def count(self, word: str) -> int:
+        self.asked += 1
+        return int(word == self._word)
+
+    def has(self, word: str) -> bool:
+        return word == self._word
+
+
+def test_a_word_that_is_nowhere_is_taken_for_one_that_is_a_letter_away() -> None:
+    assert tolerant(Words("pelican"), parse("pelikan", now=0)).wanted == (Term("pelikan", either=(Term("pelican"),)),)
+
+
+def test_a_word_that_nobody_types_is_not_spelled_in_every_other_way() -> None:
+    words, query = Words("pelican"), parse("x" * 4096, now=0)
+    assert tolerant(words, query) == query
+    assert words.asked == 0
