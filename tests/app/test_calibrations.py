@@ -113,6 +113,7 @@ def test_it_keeps_the_models_that_were_used_last(tmp_path: Path) -> None:
         b'{"m": {"calibration": {"ratios": {"thai": {"value": -1e9, "doubt": 1}}}, "at": 1}}',
         b'{"m": {"calibration": {"ratios": {"thai": {"value": 1e308, "doubt": 1}}}, "at": 1}}',
         b'{"m": {"calibration": {"ratios": {"thai": {"value": 1, "doubt": 1e308}}}, "at": 1}}',
+        b'{"m": {"calibration": {}, "at": 1, "x": ' + b"[" * 100_000,
     ],
 )
 def test_a_damaged_file_is_as_none(tmp_path: Path, content: bytes) -> None:

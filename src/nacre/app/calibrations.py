@@ -99,6 +99,6 @@ def _differs(one: Calibration, other: Calibration) -> bool:
 
 def _read(path: Path | None) -> dict[str, _Stored]:
     # A text that is not UTF-8 is a ValueError.
-    with suppress(OSError, ValueError, msgspec.MsgspecError):
+    with suppress(OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return msgspec.json.decode(path.read_bytes(), type=dict[str, _Stored]) if path is not None else {}
     return {}
