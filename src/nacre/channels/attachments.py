@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nacre.errors import NacreError
@@ -41,9 +41,24 @@ def file_part(name: str, data: bytes) -> dict[str, Any]:
 
 def mark_pasted(words: str, texts: Iterable[str]) -> dict[str, Any]:
     """Fields for a message's extra that say where its words are not the user's own; memory does not believe those."""
-    places = [(words.find(text), len(text)) for text in map(str.strip, texts) if len(text.split()) >= _LEAST_PASTED]
-    found = [[start, start + length] for start, length in sorted(places) if start >= 0]
+    found: list[list[int]] = []
+    for begin, end in sorted(_places(words, texts)):
+        if found and begin <= found[-1][1]:
+            found[-1][1] = max(end, found[-1][1])
+        else:
+            found.append([begin, end])
     return {PASTED: found} if found else {}
+
+
+def _places(words: str, texts: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Every place of each text: one may have been pasted twice, or have another inside it."""
+    for text in dict.fromkeys(map(str.strip, texts)):
+        if len(text.split()) < _LEAST_PASTED:
+            continue
+        begin = words.find(text)
+        while begin >= 0:
+            yield begin, begin + len(text)
+            begin = words.find(text, begin + len(text))
 
 
 def content(words: str, parts: list[dict[str, Any]]) -> str | list[Any]:

@@ -198,7 +198,9 @@ def _clipped(text: str, most: int) -> str:
 
 def _object(answer: str) -> dict[str, Any] | None:
     """The first JSON object in an answer that reads as one; models put words and fences around it."""
-    text = _THOUGHT.sub("", answer[:_MOST_ANSWER])
+    # Behind the last thought none ends, and one that does not end would be looked through again and again.
+    thoughts, end_of_thought, rest = answer[:_MOST_ANSWER].rpartition("</think>")
+    text = _THOUGHT.sub("", thoughts + end_of_thought) + rest
     begin, end = text.find("{"), text.rfind("}")
     for start, stop in ((begin, end + 1), (text.rfind('{"line"'), end + 1)):
         if 0 <= start < stop:

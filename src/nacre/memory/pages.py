@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from nacre.memory.lines import MEMORY_PAGE, TOP, Line, Part, Source, State, Strike, skeleton
 
-_BULLET = re.compile(r"\s*[-*+]\s+(?P<body>.*\S)\s*\Z")
-_TAG = re.compile(r"\s*(?P<tag>\[[^\[\]]+ \d+\])\Z")
+_BULLET = re.compile(r"\s*[-*+]\s+(?P<body>\S.*)\Z")
+_TAG = re.compile(r"\[[^\[\]]+ \d+\]\Z")
 _TIME = re.compile(r"\d\d:\d\d\s+")
 _STRUCK = re.compile(r"~~.*~~\Z")
 _BOX = re.compile(r"\[(?P<tick>[ xX])\]\s+")
@@ -79,14 +79,16 @@ def words_of(raw: str) -> tuple[str, str]:
     found = _BULLET.match(raw)
     if found is None:
         return "", ""
-    tag = _TAG.search(found["body"])
-    body = found["body"][: tag.start()] if tag is not None else found["body"]
+    body = found["body"].rstrip()
+    tag = _TAG.search(body)
+    if tag is not None:
+        body = body[: tag.start()].rstrip()
     box = _BOX.match(body)
     if _STRUCK.match(body) or (box is not None and box["tick"] == " "):
         body = ""
     elif box is not None:
         body = body[box.end() :]
-    return body.strip(), tag["tag"] if tag is not None else ""
+    return body.strip(), tag[0] if tag is not None else ""
 
 
 def taken_in(state: State, edit: Edit, *, new_id: Callable[[], str], at: str) -> list[Part]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from typing import Any
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}+|~{3,}+)[^\n]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_TAGGED = re.compile(r"<(\w[\w.-]*)(?:\s[^<>]*)?>.*?(?:</\1\s*>|\Z)", re.DOTALL)
+# A message may be any text, of any length: each of these patterns takes a time in proportion to it.
+_FENCE = re.compile(r"^[ \t]*(`{3,}+|~{3,}+)[^\n]*+\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_OPENING = re.compile(r"(?P<before>^[ \t]*+)?<(?P<name>\w[\w.-]*+)(?:\s[^<>]*+)?>", re.MULTILINE)
+_CLOSING = re.compile(r"</(\w[\w.-]*+)\s*+>")
+# Tags that enclose nothing.
+_BARE = ("br", "hr", "img", "input", "wbr")
 _QUOTED_LINE = re.compile(r"^[ \t]*[>|].*$", re.MULTILINE)
 # The head of a mail, or who speaks in a conversation that was copied.
 _HEADER = re.compile(
@@ -16,7 +21,7 @@ _HEADER = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _FORWARDED = re.compile(
-    r"^[ \t]*(?:---.*(?:original|forwarded|weitergeleitet|ursprüngliche|transféré|reenviado|message|nachricht).*"
+    r"^[ \t]*(?:-{3,}+.*?(?:original|forwarded|weitergeleitet|ursprüngliche|transféré|reenviado|message|nachricht).*"
     r"|begin forwarded message.*|anfang der weitergeleiteten.*|début du message.*"
     r"|(?:on|am|le|el)\b.{0,120}\b(?:wrote|schrieb|a écrit|escribió)\b.{0,80}:)[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
@@ -36,7 +41,19 @@ _INTRODUCED = re.compile(
     r"[^\n:：.!?。！？]{0,60}[:：]",  # noqa: RUF001 - the same
     re.IGNORECASE,
 )
-_QUOTE = re.compile(r"“[^”]+”|„[^“”]+[“”]|«[^»]+»|\"[^\"\n]+\"")
+# "My new email: ada@example.com" introduces nothing.
+_NOUN = re.compile(r"[\w-]+\s?:")
+_MINE = re.compile(
+    r"(?:(?:\A|[\n.!?,;])\s*|\b(?:my|our|meine?|unsere?|mon|ma|notre|mi|nuestr[ao])(?: \w+){0,2} )\Z", re.IGNORECASE
+)
+_ADDRESS = re.compile(r"[ \t]*(?:[\w.+-]{1,64}@[\w.-]{1,255}|https?://\S{1,2000})(?=\s|\Z)")
+_QUOTES = {
+    "“": re.compile("”"),
+    "„": re.compile("[“”]"),
+    "«": re.compile("»"),
+    '"': re.compile('["\n]'),
+}
+_QUOTE = re.compile(f"[{''.join(_QUOTES)}]")
 _LONG_QUOTE = 6
 _TYPED, _PARAGRAPH = 2_000, 400
 
@@ -50,23 +67,18 @@ def split(text: str, places: Any = None) -> tuple[str, str]:
         return "\n"
 
     # 1. What the channel knows to be pasted.
-    for place in reversed(places if isinstance(places, list) else []):
-        match place:
-            case [int(begin), int(end)] if 0 <= begin < end <= len(own):
-                pasted.append(own[begin:end])
-                own = f"{own[:begin]}\n{own[end:]}"
-            case _:
-                continue
+    own = _without(own, _known_places(places, len(own)), pasted)
     # 2. What is marked in the text: blocks of code, files, quoted lines.
-    for pattern in (_FENCE, _TAGGED, _QUOTED_LINE):
-        own = pattern.sub(take, own)
+    own = _FENCE.sub(take, own)
+    own = _without(own, _tagged_places(own), pasted)
+    own = _QUOTED_LINE.sub(take, own)
     # 3. What begins like a mail, or is introduced, goes on to the end.
     for find in (_mail_begins, _introduction_ends):
         if (start := find(own)) is not None:
             pasted.append(own[start:])
             own = own[:start]
     # 4. Quotes of more than a few words.
-    own = _QUOTE.sub(lambda found: take(found) if len(found[0].split()) >= _LONG_QUOTE else found[0], own)
+    own = _without(own, _quoted_places(own), pasted)
     # 5. Nobody types pages: of a very long message, the short paragraphs around it are the user's.
     if len(own) > _TYPED:
         paragraphs = re.split(r"\n\s*\n|\n(?=\S)", own)
@@ -79,6 +91,73 @@ def split(text: str, places: Any = None) -> tuple[str, str]:
     return own.strip(), "\n".join(piece.strip() for piece in pasted if piece.strip())
 
 
+def _without(text: str, places: list[tuple[int, int]], taken: list[str]) -> str:
+    """A text with a line end for each of some places, which do not overlap and are in order."""
+    kept, at = list[str](), 0
+    for begin, end in places:
+        kept.append(text[at:begin])
+        taken.append(text[begin:end])
+        at = end
+    return "\n".join([*kept, text[at:]])
+
+
+def _known_places(places: Any, length: int) -> list[tuple[int, int]]:
+    """The places that a message has stored, in order; those that overlap are one."""
+    valid = list[tuple[int, int]]()
+    for place in places if isinstance(places, list) else []:
+        match place:
+            case [int(begin), int(end)]:
+                valid.append((max(begin, 0), min(end, length)))
+            case _:
+                continue
+    found = list[tuple[int, int]]()
+    for begin, end in sorted(valid):
+        if found and begin < found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        elif begin < end:
+            found.append((begin, end))
+    return found
+
+
+def _tagged_places(text: str) -> list[tuple[int, int]]:
+    """From each tag to the one that closes it; one that nothing closes goes to the end if it begins a line."""
+    closing: dict[str, list[tuple[int, int]]] = {}
+    for tag in _CLOSING.finditer(text):
+        closing.setdefault(tag[1].casefold(), []).append(tag.span())
+    found, at = list[tuple[int, int]](), 0
+    for tag in _OPENING.finditer(text):
+        name, begin = tag["name"].casefold(), tag.start()
+        if begin < at or name in _BARE:
+            continue
+        ends = closing.get(name, [])
+        nearest = bisect(ends, (begin, begin))
+        if nearest < len(ends):
+            at = ends[nearest][1]
+        elif tag["before"] is not None:
+            at = len(text)
+        else:
+            # "List<String>" is no file that was pasted.
+            continue
+        found.append((begin, at))
+    return found
+
+
+def _quoted_places(text: str) -> list[tuple[int, int]]:
+    """Quotes of more than a few words."""
+    found, at = list[tuple[int, int]](), 0
+    unclosed = set[str]()
+    while (opened := _QUOTE.search(text, at)) is not None:
+        begin, at = opened.start(), opened.end()
+        closed = _QUOTES[opened[0]].search(text, at) if opened[0] not in unclosed else None
+        if closed is None:
+            unclosed.add(opened[0])
+        elif closed[0] != "\n" and closed.start() > at:
+            at = closed.end()
+            if len(text[begin:at].split()) >= _LONG_QUOTE:
+                found.append((begin, at))
+    return found
+
+
 def _mail_begins(text: str) -> int | None:
     """Where a mail was pasted: at a line that says so, or at two headers; None if there is none."""
     places = [found.start() for found in _FORWARDED.finditer(text)]
@@ -87,5 +166,8 @@ def _mail_begins(text: str) -> int | None:
 
 
 def _introduction_ends(text: str) -> int | None:
-    found = _INTRODUCED.search(text)
-    return found.end() if found is not None and text[found.end() :].strip() else None
+    for found in _INTRODUCED.finditer(text):
+        before = text[max(found.start() - 60, 0) : found.start()]
+        if not (_NOUN.fullmatch(found[0]) and _MINE.search(before) and _ADDRESS.match(text, found.end())):
+            return found.end() if text[found.end() :].strip() else None
+    return None

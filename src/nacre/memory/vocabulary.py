@@ -93,7 +93,7 @@ ENDED = re.compile(
     r"\b(?:no longer|broke up|split up|any ?more|any longer|quit|stopped|gave up|given up|has left|sold|died"
     r"|passed away|got rid of"
     r"|cancell?ed|ended|used to|dropped|abandoned|nicht mehr|keine?n?(?: \S+)? mehr|aufgehört|aufgegeben|verkauft"
-    r"|gestorben|gekündigt|verlassen|beendet|abgeschafft|ne \S+ plus|n['’]\S+ plus|arrêté|vendu|morte?|décédée?"
+    r"|gestorben|gekündigt|verlassen|beendet|abgeschafft|ne \S+ plus|n['’]\S{1,40} plus|arrêté|vendu|morte?|décédée?"
     r"|quitté"
     r"|abandonné|ya no|dejó|dejado|vendió|vendido|murió|muerto|abandonó|terminó)\b"
 )
