@@ -10,6 +10,7 @@ import pytest
 from nacre.channels.attachments import mark_pasted
 from nacre.entries import Message, ToolCall
 from nacre.memory.learning import understood
+from nacre.memory.memory import NoSuchFact
 from nacre.memory.pages import words_of
 from nacre.memory.pasted import split
 from nacre.memory.vocabulary import ENDED
@@ -155,6 +156,18 @@ def test_what_waits_holds_once_the_user_says_it(sessions: Sessions, folder: Path
     assert facts(kept) == [RULE]
     assert kept.pending() == []
     assert page(folder) == [f"- {RULE} [k 4]"]
+
+
+def test_what_waits_holds_once_it_is_asked_to_be_remembered(sessions: Sessions, folder: Path) -> None:
+    turn(sessions, "k", MAIL)
+    kept = memory(sessions, folder, answer("", ("payments", RULE)))
+    learn(kept, "k")
+    kept.remember(RULE, subject="payments")
+    assert facts(kept) == facts(memory(sessions, folder)) == [RULE]
+    assert kept.pending() == []
+    assert page(folder) == [f"- {RULE}"]
+    with pytest.raises(NoSuchFact):
+        kept.confirm(RULE)
 
 
 def test_what_waits_does_so_after_something_else_was_erased(sessions: Sessions, folder: Path) -> None:

@@ -343,6 +343,9 @@ class Memory:
             if known is not None and not known.pending:
                 return known
             line = self._line(said, subject, key)
+            if known is not None:
+                # What waited to be confirmed is by this.
+                line = replace(line, id=known.id)
             self._ledger.write([line, *_strikes(learning.replaced_by(line, near), by=line)])
             self._desk.settle()
             return line
