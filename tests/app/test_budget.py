@@ -44,6 +44,21 @@ def test_a_model_that_counts_more_is_shown_less() -> None:
     assert budget.limit(model) == 8000
 
 
+def test_what_a_session_is_made_of_is_read_once_before_its_first_reply() -> None:
+    asked: list[str] = []
+
+    def mix(key: str) -> dict[str, int]:
+        asked.append(key)
+        return {"thai": 100}
+
+    budget, model = Budget(8000, mix=mix), Scripted([])
+    reply = Reply(message=Message(role="assistant", content="ok"), usage=Usage(prompt=1000))
+    budget.learn(model, request(400), reply, key="another")
+    rooms = {budget.room(model, "k") for _ in range(5)} | {budget.capacity(model, "k") or 0, budget.room(model, "k")}
+    assert len(rooms) <= 2
+    assert asked == ["k"]
+
+
 def test_it_learns_from_every_request() -> None:
     budget = Budget(8000)
     watched = budget.watch(Scripted(["ok"]))

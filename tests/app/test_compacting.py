@@ -535,3 +535,34 @@ def test_a_summary_that_failed_once_is_waited_for_again_after_one_that_worked(se
     fill(sessions, 6, start=20)
     anyio.run(one_shot, f"{GOOD} And more.")
     assert sessions.get_summary(KEY) == f"{GOOD} And more."
+
+
+def test_a_request_that_waited_for_a_summary_that_came_to_nothing_gets_one_inside_its_turn() -> None:
+    """The last turn alone is too long, which a summary after a turn does not cover."""
+    sessions = nacre.open(":memory:")
+    sessions.add_message(KEY, "user", "Do many things.")
+    for step in range(12):
+        call = ToolCall(id=f"c{step}", name="look", arguments={"at": step})
+        result = Message(role="tool", name="look", tool_call_id=call.id, content="word " * 400)
+        sessions.add_messages(KEY, [Message(role="assistant", content="", tool_calls=(call,)), result])
+    script = Scripted([GOOD] * 9)
+
+    async def scene() -> str | None:
+        async with Compactor(sessions, lambda _: script, limits=lambda _: SMALL) as made:
+            made.post(KEY)
+            return await made.make_room(KEY)
+
+    assert "earlier messages were summarised" in (done(scene) or "")
+    assert GOOD in sessions.get_summary(KEY)
+
+
+def test_a_request_that_waited_for_a_summary_does_not_make_another(sessions: Sessions) -> None:
+    script = Scripted([GOOD] * 9)
+
+    async def scene() -> str | None:
+        async with Compactor(sessions, lambda _: script, limits=lambda _: SMALL) as made:
+            made.post(KEY)
+            return await made.make_room(KEY)
+
+    assert done(scene) == ""
+    assert len(script.contexts) == 1

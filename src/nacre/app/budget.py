@@ -142,7 +142,12 @@ class Budget:
     def _ratio(self, provider: Provider, key: str) -> float:
         calibration = self.calibration(provider)
         # A model that nothing is known of counts every mix alike.
-        return calibration.ratio(self._mixes.get(key) or self._first_mix(key)) if calibration.ratios else 1.0
+        if not calibration.ratios:
+            return 1.0
+        if key not in self._mixes:
+            # It reads a part of the session: once, not for each question about its room.
+            self._remember(key, self._first_mix(key))
+        return calibration.ratio(self._mixes[key])
 
     def watch(self, provider: Provider, key: str | None = None) -> Provider:
         """The same provider, from which the budget learns; for a session's own requests with its key."""

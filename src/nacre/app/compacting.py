@@ -124,6 +124,7 @@ class Compactor:
         self._breakers: dict[str, _Breaker] = {}
         self._posted: set[str] = set()
         self._running: set[str] = set()
+        self._made: set[str] = set()
         self._settled = anyio.Event()
         self._one = anyio.Semaphore(1)
         self.listeners: list[Callable[[str, Draft], None]] = []
@@ -164,6 +165,7 @@ class Compactor:
         self._posted.add(key)
         if key not in self._running:
             self._running.add(key)
+            self._made.discard(key)
             self._tasks.start_soon(self._beside, key, name=f"summary of {key}")
 
     async def make_room(self, key: str) -> str | None:
@@ -175,7 +177,8 @@ class Compactor:
         if key in self._running:
             while key in self._running:
                 await self._settled.wait()
-            return ""
+            if key in self._made:
+                return ""
         now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=0))
         if now.n < int(now.meta.get(_RETRY) or 0):
             return None
@@ -222,6 +225,7 @@ class Compactor:
         async with self._one:
             draft = await self._summarised(key) if await self._is_due(key) else None
         if draft is not None:
+            self._made.add(key)
             for listen in self.listeners:
                 listen(key, draft)
 
