@@ -29,3 +29,11 @@ def test_a_word_that_nobody_types_is_not_spelled_in_every_other_way() -> None:
     words, query = Words("pelican"), parse("x" * 4096, now=0)
     assert tolerant(words, query) == query
     assert words.asked == 0
+
+
+def test_of_many_words_that_are_nowhere_the_first_are_spelled_in_other_ways() -> None:
+    words = Words("harbour")
+    unknown = [f"{'b' * 12}{chr(97 + n % 26) * (n + 1)}" for n in range(90)]
+    wanted = tolerant(words, parse(" ".join([*unknown[:6], "harbout", *unknown[6:]]), now=0)).wanted
+    assert wanted[6].either == (Term("harbour"),)
+    assert words.asked < 20_000

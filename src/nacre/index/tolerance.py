@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from sqlite3 import Connection
 from typing import Protocol
 
@@ -15,8 +16,9 @@ _TOKEN = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"[^\W\d_]+")
 # A shorter word is too often another one with a typo.
 _SHORTEST = 6
-# A longer one is no word that somebody mistyped, and has hundreds of thousands of neighbours.
+# A longer one is no word that somebody mistyped, and has hundreds of thousands of neighbours; many words have, too.
 _LONGEST = 40
+_MOST_WORDS = 8
 _SHORTEST_STEM = 5
 _MOST_VARIANTS = 8
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопрстуфхцчшщъыьэюя", "αβγδεζηθικλμνξοπρστυφχψω")
@@ -41,8 +43,12 @@ def spellings(term: Term) -> list[str]:
 
 
 def tolerant(vocabulary: Vocabulary, query: Query) -> Query:
-    """The query with words that are nowhere taken for others that are one typo away."""
-    return query._replace(wanted=tuple(_tolerant(vocabulary, term) for term in query.wanted))
+    """The query with words that are nowhere, the first of them, taken for others that are one typo away."""
+    wanted = list(query.wanted)
+    unknown = (at for at, term in enumerate(wanted) if _is_unknown(vocabulary, term))
+    for at in islice(unknown, _MOST_WORDS):
+        wanted[at] = _tolerant(vocabulary, wanted[at])
+    return query._replace(wanted=tuple(wanted))
 
 
 def rarity(vocabulary: Vocabulary, term: Term) -> int:
@@ -56,12 +62,15 @@ def count_everywhere(connection: Connection, word: str) -> int:
     return row[0] if row is not None else 0
 
 
+def _is_unknown(vocabulary: Vocabulary, term: Term) -> bool:
+    """Tell whether a term is a word that is nowhere and may have a typo."""
+    word = folded(term.text)
+    is_plain = not term.is_exact and not term.is_inside and _SHORTEST <= len(word) <= _LONGEST
+    return is_plain and _WORD.fullmatch(word) is not None and not vocabulary.count(word)
+
+
 def _tolerant(vocabulary: Vocabulary, term: Term) -> Term:
     word = folded(term.text)
-    if term.is_exact or term.is_inside or not _SHORTEST <= len(word) <= _LONGEST or not _WORD.fullmatch(word):
-        return term
-    if vocabulary.count(word):
-        return term
     counts = {near: found for near in _one_edit_away(word) if (found := vocabulary.count(near))}
     # Many a made-up word has a short stem: `illness` is not `all`, but one away from `allness`.
     counts = {near: n for near, n in counts.items() if len(stem(near)) >= _SHORTEST_STEM or vocabulary.has(near)}
