@@ -73,6 +73,45 @@ def test_what_only_words_find_follows(index: Index, sessions: Sessions) -> None:
     assert found(index, "puppy") == ["a", "d"]
 
 
+@pytest.mark.parametrize("query", ["狗 饼干", "狗 饼干 ?", '狗 "饼干"', '"狗吃饼干"'])
+def test_what_has_the_words_of_a_language_without_spaces_comes_before_what_is_near(
+    index: Index, sessions: Sessions, query: str
+) -> None:
+    sessions.add_message("right", "user", "昨天狗吃饼干了")
+    sessions.add_messages("near", [{"role": "user", "content": f"dog {n}"} for n in range(9)])
+    while index.make_vectors():
+        pass
+    best = index.search(query, meaning=True, limit=5)
+    assert best[0].key == "right"
+    assert "**狗" in best[0].snippet
+    # What was in quotes holds.
+    assert {hit.key for hit in best[1:]} == (set() if '"' in query else {"near"})
+
+
+@pytest.mark.parametrize(("query", "keys"), [("->", ["e"]), ("=>", []), ("pup*", ["e"]), ("cat*", [])])
+def test_signs_and_beginnings_of_words_are_not_found_in_what_is_only_near(
+    index: Index, sessions: Sessions, query: str, keys: list[str]
+) -> None:
+    sessions.add_message("e", "user", "a puppy -> a dog")
+    index.make_vectors()
+    assert found(index, query) == keys
+
+
+def test_a_sign_beside_words_is_not_asked_for(index: Index) -> None:
+    index.make_vectors()
+    assert found(index, "vehicle ?") == found(index, "- vehicle") == ["b"]
+
+
+def test_filters_and_exclusions_have_no_meaning(index: Index, model: Concepts) -> None:
+    index.make_vectors()
+    model.read.clear()
+    query = 'where is "the vehicle" OR puppy* role:user since:2020-01-01 session:b -"on the table" -dog caf\udce9'
+    assert found(index, "vehicle role:user") == ["b"]
+    found(index, query)
+    assert model.read == ["vehicle", "where is the vehicle puppy* caf?"]
+    assert found(index, "role:user") == ["c", "b", "a"]
+
+
 def test_a_few_at_a_time_the_newest_first(index: Index, model: Concepts) -> None:
     assert index.make_vectors(0) == 3
     assert [index.make_vectors(2), index.make_vectors(2), index.make_vectors(2)] == [1, 0, 0]

@@ -11,7 +11,7 @@ from weakref import WeakSet
 from nacre.entries import Hit, Page
 from nacre.history.paging import Wanted
 from nacre.index.location import folder_of
-from nacre.index.query import parse
+from nacre.index.query import parse, spoken
 from nacre.log.ops import Ops
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Index:
 
         parsed = parse(query, now=self._ops.now())
         parsed = parsed._replace(internal=internal, fill=fill, skip=skip, prefix=prefix, only=only)
-        vector = self._embedder().embed([query])[0] if meaning and parsed.wanted else None
+        words = spoken(query) if meaning else ""
+        vector = self._embedder().embed([words])[0] if words else None
 
         def work(connection: Connection) -> list[Hit]:
             self._catch_up.run(connection)

@@ -33,7 +33,7 @@ def trigrams(text: str) -> list[str]:
 
 
 def _kind(term: Term) -> str:
-    return _PREFIX if term.is_prefix else _EXACT if term.is_exact else _INSIDE
+    return _PREFIX if term.is_prefix else _INSIDE if term.is_substring or not term.is_exact else _EXACT
 
 
 @lru_cache(maxsize=256)

@@ -34,7 +34,7 @@ class Term(NamedTuple):
     """A word or a phrase, or any of several.
 
     It is looked for inside words too with `is_substring`, where words begin with `is_prefix`, and as it is written and
-    not in its other forms with `is_exact`. One of `either` will do as well.
+    not in its other forms with `is_exact`, if it was in quotes. One of `either` will do as well.
     """
 
     text: str
@@ -103,6 +103,21 @@ class Query(NamedTuple):
         return self._replace(wanted=wanted) if wanted else self
 
     @property
+    def literal(self) -> tuple[Term, ...]:
+        """The terms that nothing else means: in quotes, with `*`, and signs where there are no words beside them."""
+        is_signs = not any(_has_word(term.text) for term in self.wanted)
+        return tuple(term for term in self.wanted if is_signs or any(one.is_exact or one.is_prefix for one in term.all))
+
+    @property
+    def unspaced(self) -> Query:
+        """The same without signs beside its words if it has some of a language without spaces; else an empty one."""
+        literal = self.literal
+        if not any(term.is_inside and _has_word(term.text) and term not in literal for term in self.wanted):
+            return Query()
+        wanted = (term for term in self.content.wanted if _has_word(term.text) or term in literal)
+        return self._replace(wanted=tuple(wanted))
+
+    @property
     def is_question(self) -> bool:
         """Tell whether it may be a question: some plain words and nothing else, of which no answer has all."""
         return len(self.wanted) >= _SHORTEST_QUESTION and not any(
@@ -158,6 +173,13 @@ def parse(text: str, *, now: float) -> Query:
     )
 
 
+def spoken(text: str) -> str:
+    """The words of a query as they were written, without filters and exclusions: what a meaning is made of."""
+    items = _ITEM.finditer(_clean(text)[:_LONGEST])
+    wanted = (item for item in items if not item["filter"] and not item["minus"] and item[0] != "OR")
+    return " ".join(item["word"] or item["phrase"] for item in wanted).strip()
+
+
 def _clean(text: str) -> str:
     """Text that SQLite can hold: no NUL, no lone surrogates."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode()
@@ -174,7 +196,7 @@ def _term(item: re.Match[str], most: int) -> Term | None:
         return Term(text, is_unspaced(text) or not _has_word(text))
     text = item["phrase"][:most].strip()
     is_substring = is_unspaced(text) or not _has_word(text)
-    return Term(text, is_substring, is_exact=not is_substring) if text else None
+    return Term(text, is_substring, is_exact=True) if text else None
 
 
 def _grouped(terms: list[Term]) -> Term:

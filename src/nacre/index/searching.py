@@ -227,22 +227,27 @@ def _mixed(*kinds: Mapping[int, float], around: Mapping[int, float]) -> list[int
 def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats) -> dict[int, Query]:
     """The messages that any of the words or the meaning of a query finds, best first.
 
-    Filters, exclusions and phrases in quotes hold.
+    Filters, exclusions, phrases in quotes, beginnings of words, and signs without words beside them hold. Of languages
+    without spaces, whose words are not ranked, what has all of the words comes first.
     """
     eased = _eased(connection, query._replace(fill=True))
-    exact = tuple(term for term in query.wanted if term.is_exact)
-    allowed = _Search(connection, query._replace(wanted=exact))
+    literal, unspaced = query.literal, query.unspaced
+    allowed = _Search(connection, query._replace(wanted=literal))
     words = _scores(connection, eased)
     near = nearest(connection, vector, logs=allowed.logs)
     closeness, close = dict(near), [message for message, score in near if score >= FAR]
-    found = dict.fromkeys(words if not exact else _among(allowed, list(words), len(words)))
+    found = dict.fromkeys(words if not literal else _among(allowed, list(words), len(words)))
     found |= dict.fromkeys(_among(allowed, close, max(limit, _MIXED)))
     scores = {message: words.get(message, 0.0) for message in found}
     # What has no vector, or none yet, is taken to be as near as others that have the words.
     known = [closeness[message] for message in words if message in closeness]
     usual = sum(known) / len(known) if known else 0.0
     closest = {message: closeness.get(message, usual) for message in found}
-    return dict.fromkeys(_mixed(scores, closest, around=_surroundings(connection, eased, found)), eased)
+    best = _mixed(scores, closest, around=_surroundings(connection, eased, found))
+    first = _matching(connection, unspaced, limit) if unspaced.wanted else {}
+    inside = tuple(term for term in (*literal, *unspaced.wanted) if term.is_inside)
+    marked = eased._replace(wanted=tuple(dict.fromkeys((*eased.wanted, *inside))))
+    return first | dict.fromkeys((one for one in best if one not in first), marked)
 
 
 def _among(allowed: _Search, messages: Sequence[int], most: int) -> list[int]:
