@@ -30,7 +30,8 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    nacre.fill("a session")
     found = Asked()
     monkeypatch.setattr(Sessions, "search", lambda _, query, **given: found.search(query, **given))
     return found
@@ -66,6 +67,28 @@ def test_nothing_found_is_exit_1_and_no_error(nacre: Nacre, asked: Asked) -> Non
     result = nacre("s", "search", "x", "--json")
     assert (result.code, result.json["count"]) == (1, 0)
     assert nacre("s", "search", "x") == (1, "", "nothing found\n")
+
+
+def test_without_a_store_nothing_is_found(nacre: Nacre) -> None:
+    result = nacre("s", "search", "x")
+    assert (result.code, result.err.splitlines()[-1]) == (1, "nothing found")
+
+
+@pytest.mark.parametrize(("limit", "has_more", "total"), [("1", True, None), ("2", False, 2)])
+def test_it_is_said_whether_there_is_more(
+    nacre: Nacre, asked: Asked, limit: str, has_more: bool, total: int | None
+) -> None:
+    document = nacre("s", "search", "x", "--limit", limit, "--json").json
+    assert (document["has_more"], document["total"]) == (has_more, total)
+    assert ("--limit shows more" in nacre("s", "search", "x", "--limit", limit).err) is has_more
+
+
+@pytest.mark.parametrize("option", ["--since", "--until"])
+@pytest.mark.parametrize("value", ["yesterday", "2026-13-45"])
+def test_a_date_that_is_none_is_refused(nacre: Nacre, asked: Asked, option: str, value: str) -> None:
+    result = nacre("s", "search", "x", option, value)
+    assert (result.code, asked.query) == (2, "")
+    assert f"{option} is a date (2026-11-01)" in result.err
 
 
 def test_options_become_filters_of_the_query(nacre: Nacre, asked: Asked) -> None:

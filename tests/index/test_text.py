@@ -13,6 +13,14 @@ def test_content_reasoning_and_calls_are_searched() -> None:
     assert body_of(message) == 'Looking.\nI wonder\nshell\n{"cmd":"ls"}'
 
 
+def test_the_agents_own_searches_are_not_searched() -> None:
+    search = ToolCall(id="c1", name="search_sessions", arguments={"query": "badger passphrase"})
+    shell = ToolCall(id="c2", name="shell", arguments={"cmd": "ls"})
+    message = Message(role="assistant", content="Looking.", tool_calls=[search, shell])  # type: ignore[arg-type]
+    assert body_of(message) == 'Looking.\nshell\n{"cmd":"ls"}'
+    assert body_of(Message(role="tool", tool_call_id="c1", name="search_sessions", content="badger")) == ""
+
+
 def test_of_parts_only_what_people_read_is_searched() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     message = Message(role="user", content=[{"type": "text", "text": "see"}, picture, {"content": ["this"]}])

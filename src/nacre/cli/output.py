@@ -95,15 +95,21 @@ class Out:
         self.document(value)
         self._stream.flush()
 
-    def listing(self, items: Iterable[Any], *, total: int | None = None, cursor: str | None = None) -> None:
-        """Print a list: with --jsonl a record per line, else the envelope that every list has."""
+    def listing(
+        self, items: Iterable[Any], *, total: int | None = None, cursor: str | None = None, has_more: bool = False
+    ) -> None:
+        """Print a list: with --jsonl a record per line, else the envelope that every list has.
+
+        `has_more` is for a list that goes on without a cursor; its `total` is not known.
+        """
         if self.jsonl:
             for item in items:
                 self.line(item)
             return
         found = list(items)
-        envelope = {"schema_version": 1, "count": len(found), "total": len(found) if total is None else total}
-        self.document({**envelope, "has_more": cursor is not None, "next_cursor": cursor, "items": found})
+        known = total if total is not None or has_more else len(found)
+        more = {"has_more": has_more or cursor is not None, "next_cursor": cursor}
+        self.document({"schema_version": 1, "count": len(found), "total": known, **more, "items": found})
 
     # ---- beside the output
 

@@ -50,22 +50,39 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Out) -> int:
-    if args.limit < 1:
-        raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
+    _check(args)
     with opened(args) as sessions:
         key = find(sessions, args.session).key if args.session else ""
-        if args.meaning:
-            _prepare(sessions, out)
-        internal = args.internal or is_internal(key)
-        found = sessions.search(_query(args, key), limit=args.limit, internal=internal, meaning=args.meaning)
-        hits = [hit for hit in found if key in ("", hit.key)]
+        hits = _hits(args, out, sessions, key)
+    shown, has_more = hits[: args.limit], len(hits) > args.limit
     if out.json:
-        out.listing([{"place": hit.place, **asdict(hit)} for hit in hits])
-    elif hits:
-        _print(out, hits, limit=args.limit)
+        out.listing([{"place": hit.place, **asdict(hit)} for hit in shown], has_more=has_more)
+    elif shown:
+        _print(out, shown, has_more=has_more)
     else:
         out.note("nothing found")
-    return OK if hits else FAILED
+    return OK if shown else FAILED
+
+
+def _check(args: Namespace) -> None:
+    from nacre.index.query import is_moment  # noqa: PLC0415 - `--help` needs no index
+
+    if args.limit < 1:
+        raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
+    for name in ("since", "until"):
+        if (given := getattr(args, name)) and not is_moment(given):
+            raise Failure("usage", f"--{name} is a date (2026-11-01), a time or an age (7d), not {given!r}")
+
+
+def _hits(args: Namespace, out: Out, sessions: Sessions, key: str) -> list[Hit]:
+    """What is found; one more than is shown tells that there is more."""
+    if sessions.location == ":memory:":
+        return []  # there is no store yet
+    if args.meaning:
+        _prepare(sessions, out)
+    internal = args.internal or is_internal(key)
+    found = sessions.search(_query(args, key), limit=args.limit + 1, internal=internal, meaning=args.meaning)
+    return [hit for hit in found if key in ("", hit.key)]
 
 
 def _prepare(sessions: Sessions, out: Out) -> None:
@@ -94,14 +111,15 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if any(char.isspace() for char in value) else value
 
 
-def _print(out: Out, hits: list[Hit], *, limit: int) -> None:
+def _print(out: Out, hits: list[Hit], *, has_more: bool) -> None:
     with out.pager():
         for hit in hits:
             where = clean(hit.place)
             out.say(f"{out.bold(where)}  {out.cyan(clean(hit.role))}  {out.dim(out.when(hit.ts))}")
             for line in _marked(out, wrap(clean(hit.snippet), max(20, out.width - 4))):
                 out.say(f"    {line}")
-    out.note(f"the first {limit} results; --limit shows more" if len(hits) == limit else several(len(hits), "result"))
+    found = several(len(hits), "result")
+    out.note(f"the first {found}; --limit shows more" if has_more else found)
 
 
 def _marked(out: Out, lines: list[str]) -> Iterator[str]:

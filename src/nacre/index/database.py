@@ -110,8 +110,8 @@ _UNAVAILABLE = frozenset(
 )
 
 
-class Unusable(Exception):
-    """The database is not one of ours, or of another version."""
+class OtherVersion(Exception):
+    """The database is of another version of nacre."""
 
 
 class Database:
@@ -197,8 +197,11 @@ class Database:
         return _connected(self._path)
 
     def _discard(self, error: BaseException) -> None:
-        """Throw a broken index away, unless another process has done so already."""
-        logger.warning("a broken index is rebuilt", extra={"index": self._path, "error": describe_error(error)})
+        """Throw an index away that cannot be used, unless another process has done so already."""
+        if isinstance(error, OtherVersion):
+            logger.info("the index is of another version and is rebuilt", extra={"index": self._path})
+        else:
+            logger.warning("a broken index is rebuilt", extra={"index": self._path, "error": describe_error(error)})
         identity = self._identity
         self._close_disk()
         if identity == _identity(self._path):
@@ -261,7 +264,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         _make_tables(connection)
     elif version != VERSION:
-        raise Unusable(f"the index has version {version}")
+        raise OtherVersion(f"the index has version {version}")
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:

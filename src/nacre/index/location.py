@@ -8,7 +8,7 @@ import os
 import stat as modes
 
 FILE = "index.sqlite"
-VERSION = 8
+VERSION = 9
 
 
 def folder_of(root: str, cache: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
@@ -221,6 +222,11 @@ def _as_substrings(terms: tuple[Term, ...]) -> tuple[Term, ...]:
         term._replace(is_substring=not term.is_prefix, is_exact=False, either=_as_substrings(term.either))
         for term in terms
     )
+
+
+def is_moment(value: str) -> bool:
+    """Tell whether a value of `since:` or `until:` is understood."""
+    return bool(_moment(value, is_end=False, now=time.time()))
 
 
 def _moment(value: str, *, is_end: bool, now: float) -> str:

@@ -26,6 +26,8 @@ UNSPACED = (
 _RUN = re.compile(f"[{UNSPACED}]+")
 # A token of its own, so that the words on both sides are not taken for neighbours.
 _GAP = " \ue000 "
+# The agent's own searches repeat the words that they look for, and what they found: they would bury it.
+_SEARCH = "search_sessions"
 # What is in a part of a message for programs, not for readers.
 _MACHINE = frozenset(
     ("cache_control", "data", "id", "image_url", "media_type", "signature", "tool_use_id", "type", "url")
@@ -78,7 +80,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def body_of(message: Message) -> str:
-    """Return what can be searched of a message: content, reasoning, and the calls with their arguments."""
+    """Return what can be searched of a message: content, reasoning, and the calls with their arguments.
+
+    Nothing of a search for sessions is.
+    """
+    if message.role == "tool" and message.name == _SEARCH:
+        return ""
     content = message.content
     if type(content) is str and not message.tool_calls and message.reasoning is None:
         return content if "\0" not in content else content.replace("\0", " ")
@@ -160,8 +167,9 @@ def _pieces(message: Message) -> Iterator[str]:
     if message.reasoning is not None:
         yield message.reasoning
     for call in message.tool_calls:
-        yield call.name
-        yield call.arguments if isinstance(call.arguments, str) else _encode(call.arguments).decode()
+        if call.name != _SEARCH:
+            yield call.name
+            yield call.arguments if isinstance(call.arguments, str) else _encode(call.arguments).decode()
 
 
 def _leaves(value: Any) -> Iterator[str]:
