@@ -86,6 +86,7 @@ class Finder:
             if not found and (pieces := _pieces(text)):
                 self._fill_grams()
                 found = self._scored("grams", pieces)
+            lines = self._lines
         scores = _of_best(found)
         if self._embedding is not None:
             near = _of_best(self._embedding.nearest(text, most=_POOL))
@@ -93,7 +94,7 @@ class Finder:
                 id: (1 - _MEANING) * scores.get(id, 0.0) + _MEANING * near.get(id, 0.0) for id in {**scores, **near}
             }
         best = sorted(scores.items(), key=lambda scored: -scored[1])
-        return [(self._lines[id], score) for id, score in best if id in self._lines][:most]
+        return [(lines[id], score) for id, score in best if id in lines][:most]
 
     def like(self, text: str, *, most: int) -> list[Line]:
         """The lines that have words of a text, best first."""
