@@ -321,6 +321,13 @@ def test_an_index_is_told_of_deletions_and_closed() -> None:
     assert index.told == ["forget k", "close"]
 
 
+def test_what_a_search_skips_is_a_key_and_a_number() -> None:
+    with Sessions(Transient(rules=RULES), index=lambda: Index([])) as sessions:
+        for wrong in ("k", ("k",), ["k", 1]):
+            with pytest.raises(nacre.InvalidArgument, match="skip must be a session's key and a record's number"):
+                sessions.search("x", skip=wrong)  # type: ignore[arg-type]
+
+
 def test_without_an_index_there_is_no_search() -> None:
     with pytest.raises(nacre.StoreError, match=":memory: has no index to search"):
         nacre.open(":memory:").search("word")

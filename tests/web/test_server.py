@@ -45,9 +45,10 @@ def test_many_connections_that_say_nothing_keep_nobody_out(small: Site, start: b
     for _ in range(20):
         with small.visitor({"Authorization": f"Bearer {TOKEN}"}) as visitor:
             assert visitor.get("/api/sessions").status_code == 200
-    # The oldest made room.
+    # One of them made room.
+    ended, _, _ = select.select(idle, [], [], PATIENT)
     with suppress(ConnectionResetError):
-        assert idle[0].recv(100) == b""
+        assert ended[0].recv(100) == b""
 
 
 def test_who_is_being_answered_is_not_closed_for_another(small: Site, stack: ExitStack) -> None:

@@ -206,6 +206,7 @@ def test_what_is_written_and_attached_is_there_after_a_reload_and_in_another_tab
         assert other.input_value("#say textarea") == "half a thou"
         write(other, "half a thought")
         other.wait_for_selector("section article >> text=Seen.")
+        until(other, "!localStorage.getItem('draft ' + document.querySelector('main').dataset.page)")
         other.goto(f"{url}/new")
         assert other.input_value("#say textarea") == "for a new one"
         page.reload()
