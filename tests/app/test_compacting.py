@@ -537,6 +537,19 @@ def test_a_summary_that_failed_once_is_waited_for_again_after_one_that_worked(se
     assert sessions.get_summary(KEY) == f"{GOOD} And more."
 
 
+@pytest.mark.parametrize("retry", ["soon", [1], 1.5, True])
+def test_a_note_about_a_failed_summary_that_others_wrote_does_no_harm(sessions: Sessions, retry: Any) -> None:
+    sessions.set_meta(KEY, summary_retry=retry)
+
+    async def one_shot() -> None:
+        async with compactor(sessions) as made:
+            made.post(KEY)
+            await made.finish(KEY)
+
+    anyio.run(one_shot)
+    assert sessions.get_summary(KEY) == GOOD
+
+
 def test_a_request_that_waited_for_a_summary_that_came_to_nothing_gets_one_inside_its_turn() -> None:
     """The last turn alone is too long, which a summary after a turn does not cover."""
     sessions = nacre.open(":memory:")

@@ -126,6 +126,12 @@ def test_compact_preview_changes_nothing(root: Path) -> None:
     assert said(root) == ["first", "One.", "second", "Two."]
 
 
+def test_compact_knows_no_other_option(root: Path) -> None:
+    ended = talked(root, "first", "second", "/compact --foo", answers=("One.", "Two.", SUMMARY))
+    assert "/compact takes --preview or --undo, not --foo" in ended.text
+    assert said(root) == ["first", "One.", "second", "Two."]
+
+
 def test_compact_says_if_there_is_nothing_to_do(root: Path) -> None:
     assert "nothing to summarise" in talked(root, "first", "/compact").text
 

@@ -14,7 +14,7 @@ from msgspec import Struct, to_builtins
 
 from nacre.agent.kernel import ignored
 from nacre.agent.ports import Context, Provider, Usage
-from nacre.entries import Message, Note, Past, Rewind, Summarise, Unit, message_of, say
+from nacre.entries import Message, Note, Past, Rewind, Snapshot, Summarise, Unit, message_of, say
 from nacre.errors import Conflict, ContextOverflow, NacreError, ProviderError, SessionNotFound, describe_error
 from nacre.history import live
 from nacre.history.compaction import Limits, Plan, is_due, join_request, plan
@@ -148,7 +148,7 @@ class Compactor:
         One that fails is not tried again, and not waited for, before some more was said.
         """
         now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=0))
-        if now.n < int(now.meta.get(_RETRY) or 0):
+        if _waits(now):
             return
         while key in self._running:
             await self._settled.wait()
@@ -180,7 +180,7 @@ class Compactor:
             if key in self._made:
                 return ""
         now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=0))
-        if now.n < int(now.meta.get(_RETRY) or 0):
+        if _waits(now):
             return None
         draft = await self._summarised(key, inside=True)
         return draft.sentence if draft is not None else None
@@ -349,6 +349,12 @@ async def _asked(work: _Work, record: str, piece: str) -> str:
         refused.summary = f"the summary of {provider.model} cannot be used"
         raise refused
     return answer.strip()
+
+
+def _waits(now: Snapshot) -> bool:
+    """Whether a summary has failed so lately that it is not tried yet; anybody may write the meta of a session."""
+    retry = now.meta.get(_RETRY)
+    return isinstance(retry, int) and now.n < retry
 
 
 # ---- reading and writing, in a thread

@@ -104,6 +104,9 @@ async def _compact(talk: Talk, words: str) -> None:
         talk.hint(f"the summary is removed: the model sees {count} messages again")
         return
     is_preview, focus = words.startswith(_PREVIEW), words.removeprefix(_PREVIEW).strip()
+    if focus.startswith("--"):
+        talk.hint(f"/compact takes {_PREVIEW} or {_UNDO}, not {focus.split()[0]}; nothing was summarised")
+        return
     talk.hint("summarising …")
     draft = await (compactor.preview if is_preview else compactor.compact)(talk.key, focus)
     talk.show(*talk.desk.safe(draft.text).split("\n"), "")
