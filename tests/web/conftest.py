@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import ssl
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from starlette.applications import Starlette
 
 import nacre
 from nacre.agent.ports import Context, Emit, Provider, Reply, Text, Tool, Usage
@@ -24,6 +26,7 @@ from nacre.config import Settings
 from nacre.entries import Message
 from nacre.providers.scripted import Scripted, Step
 from nacre.skills import Catalogue
+from nacre.web.limits import DEFAULT, Limits
 from nacre.web.server import application, serve
 
 TOKEN = "a token that nobody guesses"  # noqa: S105 - it opens nothing but these tests
@@ -54,8 +57,9 @@ class Echo:
 class Site:
     """A running server, and what is behind it."""
 
-    def __init__(self, app: App, port: int, call: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, app: App, web: Starlette, port: int, call: Callable[[Callable[[], Any]], Any]) -> None:
         self.app = app
+        self.web = web
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.call = call
@@ -76,8 +80,9 @@ class Site:
 class Beginning:
     """A server on its way up in another thread."""
 
-    def __init__(self, make: Callable[[], App]) -> None:
+    def __init__(self, make: Callable[[], App], limits: Limits) -> None:
         self._make = make
+        self._limits = limits
         self._ready = threading.Event()
         self._failed: BaseException | None = None
         self.port = 0
@@ -88,7 +93,7 @@ class Beginning:
         assert self._ready.wait(20)
         if self._failed is not None:
             raise self._failed
-        return Site(self.app, self.port, self._call)
+        return Site(self.app, self._web, self.port, self._call)
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._scope.cancel)
@@ -123,8 +128,10 @@ class Beginning:
         self.app = self._make()
         with anyio.CancelScope() as self._scope:
             async with self.app.kernel:
-                web = application(self.app, token=TOKEN, hosts=HOSTS, tokens=tokens_of(self.app))
-                await serve(web, host="127.0.0.1", port=0, ready=self._up)
+                self._web = application(
+                    self.app, token=TOKEN, hosts=HOSTS, tokens=tokens_of(self.app), limits=self._limits
+                )
+                await serve(self._web, host="127.0.0.1", port=0, ready=self._up)
 
     def _up(self, port: int) -> None:
         self.port = port
@@ -153,7 +160,7 @@ def tokens_of(app: App) -> Tokens:
 
 
 @contextmanager
-def served(root: Path | str, provider: Provider, **parts: Any) -> Iterator[Site]:
+def served(root: Path | str, provider: Provider, *, limits: Limits = DEFAULT, **parts: Any) -> Iterator[Site]:
     made: list[App] = []
 
     def make() -> App:
@@ -161,7 +168,7 @@ def served(root: Path | str, provider: Provider, **parts: Any) -> Iterator[Site]
         return made[0]
 
     try:
-        with Beginning(make) as site, site.client:
+        with Beginning(make, limits) as site, site.client:
             yield site
     finally:
         for app in made:
@@ -192,6 +199,15 @@ def server(root: Path, stack: ExitStack) -> Serve:
 def echo(server: Serve) -> Site:
     """A server with a model that says what it hears."""
     return server(provider=Echo())
+
+
+def uninstall_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no package be found, those that embeddings need among them."""
+
+    def missing(name: str) -> Any:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "files", missing)
 
 
 def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

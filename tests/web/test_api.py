@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import threading
@@ -17,11 +18,14 @@ import pytest
 
 import nacre
 from nacre.agent.ports import Effect, Output, Scene, Spec
+from nacre.entries import Hit
 from nacre.errors import ProviderError
 from nacre.providers.scripted import Call, Pause, Scripted
-from nacre.web import changes
+from nacre.web import changes, reading
+from nacre.web.limits import Limits
+from nacre.web.shapes import SearchQuery
 from tests.paths import log_of
-from tests.web.conftest import Echo, Serve, Site, events
+from tests.web.conftest import Echo, Serve, Site, events, uninstall_packages
 
 
 def fill(site: Site, key: str, *texts: str) -> None:
@@ -132,13 +136,24 @@ def test_a_query_that_means_nothing_is_refused(echo: Site, query: str, status: i
 
 
 def test_a_search_by_meaning_needs_embeddings(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.web.reading.is_installed", lambda: False)
+    uninstall_packages(monkeypatch)
     answer = echo.client.get("/api/search?q=x&meaning=true")
     assert answer.status_code == 501
     assert "nacre setup embeddings" in answer.text
-    monkeypatch.setattr("nacre.web.reading.is_installed", lambda: True)
-    monkeypatch.setattr(nacre.Sessions, "search", lambda _, query, **given: [] if given["meaning"] else [query])
-    assert get(echo, "/api/search", q="x", meaning="true")["items"] == []
+
+
+def test_a_search_by_meaning_where_embeddings_are_installed(root: Path) -> None:
+    asked: list[object] = []
+
+    class Searched(nacre.Sessions):
+        def search(self, query: str, **given: Any) -> list[Hit]:
+            asked.append((query, given["meaning"]))
+            return []
+
+    with nacre.open(root) as sessions:
+        wanted = SearchQuery(q="x", meaning=True)
+        assert reading.found(Searched(reading.backend(sessions)), wanted, is_installed=lambda: True).items == []
+    assert asked == [("x", True)]
 
 
 def test_a_search_finds_words(echo: Site) -> None:
@@ -483,11 +498,9 @@ def test_events_end_with_the_last_record_for_those_who_do_not_wait(echo: Site) -
     assert echo.client.get("/api/sessions/k/events?wait=no&after=3").text == ": still here\n\n"
 
 
-def test_a_stream_is_woken_by_what_is_written_here_and_elsewhere(
-    echo: Site, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(changes, "_LOOK", 3600.0)
-    monkeypatch.setattr("nacre.web.events.HEARTBEAT", 3600.0)
+def test_a_stream_is_woken_by_what_is_written_here_and_elsewhere(server: Serve, root: Path) -> None:
+    echo = server(provider=Echo(), limits=Limits(heartbeat=3600.0))
+    echo.web.state.changes = changes.Changes(echo.web.state.closing, look=3600.0)
     fill(echo, "k", "a")
     program = "import nacre, sys; nacre.open(sys.argv[1]).add_message(sys.argv[2], 'user', 'elsewhere')"
     with echo.client.stream("GET", "/api/sessions/k/events?after=2") as response:
@@ -502,7 +515,7 @@ def test_a_stream_is_woken_by_what_is_written_here_and_elsewhere(
 
 
 def test_where_changes_are_not_told_they_are_looked_for(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.log.watch._inotify", lambda folder: -1)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
     fill(echo, "k", "a")
     with echo.client.stream("GET", "/api/sessions/k/events?after=2") as response:
         stream = events(response.iter_lines())

@@ -39,6 +39,12 @@ def numbers(site: Site) -> dict[str, float]:
     return parsed(answer.text)
 
 
+def check_with(site: Site, **given: Any) -> None:
+    """Let a site check its parts in another way."""
+    state = site.web.state
+    state.check = site.call(lambda: health.Check(state.parts, **given))
+
+
 def parsed(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
@@ -102,11 +108,9 @@ def fill(filler: Path) -> None:
             file.write(b"f" * 4096)
 
 
-def test_a_full_disk_is_not_ready_until_there_is_room(
-    server: Serve, small_disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health, "_FRESH", 0.0)
+def test_a_full_disk_is_not_ready_until_there_is_room(server: Serve, small_disk: Path) -> None:
     site = server(provider=Echo(), root=small_disk / "store")
+    check_with(site, fresh=0.0)
     filler = small_disk / "filler"
     fill(filler)
     assert site.client.get("/readyz").status_code == 503
@@ -114,11 +118,8 @@ def test_a_full_disk_is_not_ready_until_there_is_room(
     assert site.client.get("/readyz").status_code == 200
 
 
-def test_strangers_hear_which_part_fails_and_only_those_with_the_token_why(
-    echo: Site, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health, "_PAGE", b"")
-    monkeypatch.setattr(health, "_refusal", lambda place: f"{place} cannot be written")
+def test_strangers_hear_which_part_fails_and_only_those_with_the_token_why(echo: Site, root: Path) -> None:
+    check_with(echo, refusal=lambda place: f"{place} cannot be written")
     with echo.visitor() as visitor:
         answer = visitor.get("/readyz")
         assert (answer.status_code, answer.json()) == (503, {"ready": False, "failing": ["store"], "reasons": []})
@@ -133,7 +134,7 @@ def test_a_wrong_token_is_a_guess_here_too(echo: Site) -> None:
 
 
 def test_a_store_that_does_not_answer_is_not_ready_and_asking_again_starts_no_more_threads(
-    echo: Site, monkeypatch: pytest.MonkeyPatch
+    echo: Site,
 ) -> None:
     stuck, asked = threading.Event(), []
 
@@ -142,9 +143,7 @@ def test_a_store_that_does_not_answer_is_not_ready_and_asking_again_starts_no_mo
         stuck.wait(20)
         return ""
 
-    monkeypatch.setattr(health, "_refusal", dead)
-    monkeypatch.setattr(health, "_PATIENCE", 0.05)
-    monkeypatch.setattr(health, "_FRESH", 0.0)
+    check_with(echo, refusal=dead, timeout=0.05, fresh=0.0)
     try:
         answers = [echo.client.get("/readyz") for _ in range(3)]
     finally:
@@ -152,6 +151,11 @@ def test_a_store_that_does_not_answer_is_not_ready_and_asking_again_starts_no_mo
     assert [answer.status_code for answer in answers] == [503] * 3
     assert answers[0].json()["reasons"] == ["the store did not answer within 0.05 seconds"]
     assert len(asked) == 1
+
+
+def reasons(parts: Parts) -> list[str]:
+    """Why the parts cannot work, as somebody hears who asks now."""
+    return [trouble.reason for trouble in anyio.run(health.Check(parts).troubles)]
 
 
 class Failing(Ops):
@@ -176,16 +180,14 @@ def test_a_log_whose_flush_failed_and_that_could_not_be_moved_is_not_ready(root:
     app.sessions = Sessions(store)
     parts = Parts(agents={"main": app}, http=Traffic(), began=0)
     app.sessions.add_message("k", "user", "one")
-    assert health._written(parts) == []
+    assert reasons(parts) == []
     ops.is_broken = True
     with pytest.raises(DurabilityUnknown):
         app.sessions.add_message("k", "user", "two")
-    assert [trouble.reason for trouble in health._written(parts)] == [
-        "1 logs could not be flushed or moved to a new file"
-    ]
+    assert reasons(parts) == ["1 logs could not be flushed or moved to a new file"]
     ops.is_broken = False
     app.sessions.add_message("k", "user", "three")
-    assert health._written(parts) == []
+    assert reasons(parts) == []
     app.sessions.close()
 
 

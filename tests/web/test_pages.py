@@ -18,7 +18,7 @@ from nacre.entries import Hit, Message, Note, Past, Record
 from nacre.history import live
 from nacre.log.past import LogPast
 from nacre.sessions import Sessions
-from nacre.web import articles, branch, links
+from nacre.web import articles, branch, finding, links
 from nacre.web.highlight import marker, snippet
 from nacre.web.reading import backend
 from nacre.web.transcript import CHUNK, Wanted, opened, part
@@ -84,22 +84,22 @@ def test_a_list_and_a_search_have_twins(sessions: Sessions) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_other_words_are_searched_for_where_embeddings_are_installed(
-    sessions: Sessions, monkeypatch: pytest.MonkeyPatch, is_there: bool
-) -> None:
-    asked: list[object] = []
+def test_other_words_are_searched_for_where_embeddings_are_installed(sessions: Sessions, is_there: bool) -> None:
+    searched: list[object] = []
 
-    def search(_: Sessions, query: str, *, limit: int, meaning: bool) -> list[Hit]:
-        asked.append((query, meaning))
-        return []
+    class Searched(Sessions):
+        def search(self, query: str, **given: Any) -> list[Hit]:
+            searched.append((query, given["meaning"]))
+            return []
 
-    monkeypatch.setattr("nacre.web.finding.is_installed", lambda: is_there)
-    monkeypatch.setattr(Sessions, "search", search)
-    html = got(sessions, "/search?q=where+did+I+park+by:meaning")
-    assert asked == [("where did I park", is_there)]
+    query, stored = "where did I park by:meaning", Searched(backend(sessions))
+    assert finding.found(stored, query, is_installed=lambda: is_there) == []
+    assert searched == [("where did I park", is_there)]
+    html = finding.html(query, [], {}, is_installed=lambda: is_there)
     assert ("in other words" in html) is is_there
+    assert finding.found(stored, "by:meaning", is_installed=lambda: is_there) == []
+    assert len(searched) == 1
     assert got(sessions, "/search?q=by:meaning")
-    assert len(asked) == 1
 
 
 def test_search_marks_what_it_found_and_links_to_it(sessions: Sessions) -> None:

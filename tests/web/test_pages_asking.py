@@ -44,9 +44,11 @@ def tool() -> Function:
     return Function(wipe, effect="write")
 
 
-async def asked_in(run: Callable[[Questions, list[Any], Audience, TaskGroup], Awaitable[None]]) -> None:
+async def asked_in(
+    run: Callable[[Questions, list[Any], Audience, TaskGroup], Awaitable[None]], patience: float = 60.0
+) -> None:
     async with anyio.create_task_group() as tasks:
-        await run(Questions(), [], Audience(), tasks)
+        await run(Questions(patience=patience), [], Audience(), tasks)
 
 
 def asker(questions: Questions, heard: list[Any], audience: Audience) -> Ask:
@@ -78,27 +80,23 @@ def test_what_a_person_says_is_the_answer(answer: str) -> None:
     assert answers == [answer]
 
 
-def test_a_page_that_is_gone_means_no_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "PATIENCE", 0.0)
-
+def test_a_page_that_is_gone_means_no_after_a_while() -> None:
     async def run(questions: Questions, heard: list[Any], audience: Audience, _: TaskGroup) -> None:
         audience.leave()
         assert await asker(questions, heard, audience)(Approval(tool=tool(), call=CALL)) == "no"
         assert questions.of("k") == []
 
-    anyio.run(asked_in, run)
+    anyio.run(asked_in, run, 0.0)
 
 
-def test_a_page_that_is_there_has_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "PATIENCE", 0.0)
-
+def test_a_page_that_is_there_has_all_the_time() -> None:
     async def run(questions: Questions, heard: list[Any], audience: Audience, tasks: TaskGroup) -> None:
         tasks.start_soon(asking_for, asker(questions, heard, audience))
         await anyio.wait_all_tasks_blocked()
         assert len(questions.of("k")) == 1
         audience.leave()
 
-    anyio.run(asked_in, run)
+    anyio.run(asked_in, run, 0.0)
 
 
 def test_only_the_session_s_own_open_questions_are_answered() -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from nacre.errors import RateLimited
 from nacre.providers.scripted import Call, Scripted
+from nacre.web.limits import Limits
 from tests.web.conftest import Serve, Site, events
 from tests.web.test_completions import HELLO, WEATHER, Note, client
 
@@ -177,11 +178,10 @@ def test_a_model_is_found_by_its_name_with_and_without_a_slash(echo: Site) -> No
     assert echo.client.get("/v1/models/echo%2Fecho").json()["id"] == "echo/echo"
 
 
-def test_a_stream_is_kept_alive_while_an_answer_is_checked(server: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.web.completions.HEARTBEAT", 0.001)
-    monkeypatch.setattr("nacre.web.answering.HEAD_PATIENCE", 0.001)
+def test_a_stream_is_kept_alive_while_an_answer_is_checked(server: Serve) -> None:
+    limits = Limits(heartbeat=0.001, first_event_timeout=0.001)
     body = {"model": "nacre", "messages": HELLO, "response_format": SCHEMA, "stream": True}
-    with server("Oslo.", OSLO).client.stream("POST", "/v1/chat/completions", json=body) as answer:
+    with server("Oslo.", OSLO, limits=limits).client.stream("POST", "/v1/chat/completions", json=body) as answer:
         lines: Iterable[str] = list(answer.iter_lines())
     assert ": still here" in lines
     assert [one["data"]["choices"][0]["delta"].get("content") for one in events(lines) if one["data"] != "[DONE]"] == [

@@ -13,8 +13,9 @@ import httpx
 import pytest
 
 from nacre.errors import ConfigError
-from nacre.web import security, server
+from nacre.web import security
 from nacre.web.access import Caller
+from nacre.web.limits import Limits
 from nacre.web.problems import Fault
 from nacre.web.security import Keys, source_of
 from nacre.web.server import application, serve
@@ -325,10 +326,10 @@ def test_a_body_that_says_it_is_huge_is_refused_before_it_is_read(echo: Site) ->
     assert raw(echo, start).startswith(b"HTTP/1.1 413")
 
 
-def test_a_body_that_grows_too_large_is_refused_while_it_is_read(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security, "LARGEST_BODY", 1000)
+def test_a_body_that_grows_too_large_is_refused_while_it_is_read(server: Serve) -> None:
+    site = server(provider=Echo(), limits=Limits(body_bytes=1000))
     pieces = (b"x" * 600 for _ in range(3))
-    answer = echo.client.post("/api/sessions/k/messages", content=pieces, headers={"content-type": "application/json"})
+    answer = site.client.post("/api/sessions/k/messages", content=pieces, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
@@ -338,11 +339,11 @@ def test_a_stranger_sends_little(echo: Site) -> None:
         assert visitor.post("/api/sessions/k/messages", content=b"x" * 5000).status_code == 401
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security, "BODY_PATIENCE", 0.05)
+def test_a_body_that_does_not_come_is_not_waited_for(server: Serve) -> None:
+    site = server(provider=Echo(), limits=Limits(body_timeout=0.05))
     kind = "Content-Type: application/json"
     start = head("Host: localhost", kind, "Content-Length: 9", start="POST /api/sessions/k/messages HTTP/1.1")
-    assert raw(echo, start + b"{").startswith(b"HTTP/1.1 408")
+    assert raw(site, start + b"{").startswith(b"HTTP/1.1 408")
 
 
 def dribbled(site: Site, start: str) -> bytes:
@@ -363,14 +364,14 @@ def dribbled(site: Site, start: str) -> bytes:
 
 
 @pytest.mark.parametrize("path", ["/api/sessions/k/messages", "/healthz"])
-def test_a_body_that_nobody_reads_is_not_waited_for(echo: Site, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr(server, "_HEAD_PATIENCE", 0.1)
-    assert dribbled(echo, f"POST {path} HTTP/1.1")[9:12] in {b"401", b"405"}
+def test_a_body_that_nobody_reads_is_not_waited_for(server: Serve, path: str) -> None:
+    site = server(provider=Echo(), limits=Limits(head_timeout=0.1))
+    assert dribbled(site, f"POST {path} HTTP/1.1")[9:12] in {b"401", b"405"}
 
 
-def test_a_body_that_comes_byte_by_byte_is_not_waited_for(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security, "BODY_PATIENCE", 0.2)
-    assert dribbled(echo, "POST /login HTTP/1.1")[9:12] == b"408"
+def test_a_body_that_comes_byte_by_byte_is_not_waited_for(server: Serve) -> None:
+    site = server(provider=Echo(), limits=Limits(body_timeout=0.2))
+    assert dribbled(site, "POST /login HTTP/1.1")[9:12] == b"408"
 
 
 def test_what_follows_a_refused_body_is_no_failure_of_ours(echo: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -386,11 +387,9 @@ def test_what_follows_a_refused_body_is_no_failure_of_ours(echo: Site, caplog: p
 
 
 @pytest.mark.parametrize("requests", [0, 1])
-def test_a_head_that_does_not_come_is_not_waited_for(
-    echo: Site, monkeypatch: pytest.MonkeyPatch, requests: int
-) -> None:
-    monkeypatch.setattr(server, "_HEAD_PATIENCE", 0.1)
-    with socket.create_connection(("127.0.0.1", echo.port), timeout=20) as line:
+def test_a_head_that_does_not_come_is_not_waited_for(server: Serve, requests: int) -> None:
+    site = server(provider=Echo(), limits=Limits(head_timeout=0.1))
+    with socket.create_connection(("127.0.0.1", site.port), timeout=20) as line:
         for _ in range(requests):
             line.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert line.recv(65536).startswith(b"HTTP/1.1 401")
@@ -479,13 +478,10 @@ def test_neither_tokens_nor_words_are_in_the_logs(echo: Site, caplog: pytest.Log
 
 
 def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_client(
-    echo: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("inner workings")
-
-    monkeypatch.setattr("nacre.web.reading.listed", fail)
-    answer = echo.client.get("/api/sessions")
+    site = server(RuntimeError("inner workings"))
+    answer = site.client.post("/api/sessions/k/messages", json={"content": "hi"})
     assert (answer.status_code, "inner" in answer.text, answer.json()["code"]) == (500, False, "failed")
     assert answer.headers["x-frame-options"] == "DENY"
     assert "a request failed" in caplog.messages

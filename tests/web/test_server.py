@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from nacre.web import server as web
+from nacre.web.limits import Limits
 from nacre.web.server import listening
 from tests.web.conftest import TOKEN, Echo, Serve, Site
 
@@ -29,10 +29,9 @@ def connected(site: Site) -> socket.socket:
 
 
 @pytest.fixture
-def small(server: Serve, monkeypatch: pytest.MonkeyPatch) -> Site:
+def small(server: Serve) -> Site:
     """A server that has room for eight connections."""
-    monkeypatch.setattr(web, "MOST_CONNECTIONS", 8)
-    return server(provider=Echo())
+    return server(provider=Echo(), limits=Limits(connections=8))
 
 
 @pytest.mark.parametrize(
@@ -65,13 +64,13 @@ def test_who_is_being_answered_is_not_closed_for_another(small: Site, stack: Exi
         assert line.recv(100)
 
 
-def test_an_answer_that_its_client_does_not_read_is_not_kept(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "STALLED", 0.2)
+def test_an_answer_that_its_client_does_not_read_is_not_kept(server: Serve) -> None:
+    site = server(provider=Echo(), limits=Limits(stall_timeout=0.2))
     # More than the system itself holds for a connection.
-    echo.sessions.add_message("k", "user", "x" * 12_000_000)
+    site.sessions.add_message("k", "user", "x" * 12_000_000)
     with socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        line.connect(("127.0.0.1", echo.port))
+        line.connect(("127.0.0.1", site.port))
         line.sendall(REQUEST)
         gone = select.poll()
         gone.register(line, 0)
@@ -79,11 +78,10 @@ def test_an_answer_that_its_client_does_not_read_is_not_kept(echo: Site, monkeyp
         assert line.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
-def test_an_answer_that_is_read_slowly_is_read_to_its_end(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "STALLED", 0.2)
-    monkeypatch.setattr(web, "SLOWEST", 1)
-    echo.sessions.add_message("k", "user", "x" * 12_000_000)
-    with connected(echo) as line:
+def test_an_answer_that_is_read_slowly_is_read_to_its_end(server: Serve) -> None:
+    site = server(provider=Echo(), limits=Limits(stall_timeout=0.2, slowest_reader=1))
+    site.sessions.add_message("k", "user", "x" * 12_000_000)
+    with connected(site) as line:
         line.sendall(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         found = 0
         while piece := line.recv(65536):

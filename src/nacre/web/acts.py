@@ -144,7 +144,8 @@ def _streamed(app: App, stages: Stages, stage: Stage, key: str) -> Response:
     def is_stored(base: int) -> bool:
         return reading.end(app.sessions, key).n > base
 
-    return EventStream(stage.told(lambda: stages.questions.of(key), is_stored=is_stored), left=stage.audience.leave)
+    told = stage.told(lambda: stages.questions.of(key), is_stored=is_stored, heartbeat=stages.heartbeat)
+    return EventStream(told, left=stage.audience.leave)
 
 
 def _title(app: App, key: str, given: Mapping[str, str]) -> str:

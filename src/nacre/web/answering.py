@@ -32,14 +32,12 @@ from nacre.history.pairing import paired
 from nacre.history.text import text_of
 from nacre.history.window import Window, window
 from nacre.web import reading
-from nacre.web.api import answered, gone
+from nacre.web.api import answered, gone, limits
 from nacre.web.events import EventStream, stays
 from nacre.web.problems import Fault
 from nacre.web.retries import answer_known, answer_to, is_waiting
 from nacre.web.turns import Running, Turns
 
-HEAD_PATIENCE = 10.0
-"""Seconds that a stream waits for its first event: what fails before it has a status of its own."""
 RESPONSE = "response"
 """Where a message's `extra` keeps what a response repeats of its request."""
 _KEPT = (TERMS, RESPONSE)
@@ -98,7 +96,7 @@ async def respond(
 ) -> Response:
     """Wait for an answer, or stream it; one that is not kept is stopped when its client disconnects."""
     if stream is not None:
-        await stays(request.receive, lambda: running.wait(HEAD_PATIENCE))
+        await stays(request.receive, lambda: running.wait(limits(request).first_event_timeout))
         if running.has_failed:
             running.outcome()
         return EventStream(stream, left=lambda: running.leave(stop=not is_kept))

@@ -25,7 +25,8 @@ from nacre.keys import is_internal
 from nacre.sessions import Sessions
 from nacre.web import reading, shapes
 from nacre.web.access import agent, begin, check_key
-from nacre.web.events import BEAT, HEARTBEAT, EventStream, event, records, stays
+from nacre.web.events import BEAT, EventStream, event, records, stays
+from nacre.web.limits import Limits
 from nacre.web.openapi import OPERATIONS, document
 from nacre.web.problems import Fault, fault_of
 from nacre.web.retries import answer_to, checked_id, is_waiting
@@ -66,7 +67,8 @@ async def follow(request: Request) -> Response:
     if request.method == "HEAD":
         return Response(media_type=EventStream.media_type)
     changes = request.app.state.changes if query.wait == "yes" else None
-    return EventStream(records(sessions, key, after=after, changes=changes))
+    heartbeat = limits(request).heartbeat
+    return EventStream(records(sessions, key, after=after, changes=changes, heartbeat=heartbeat))
 
 
 async def describe(request: Request) -> Response:
@@ -85,10 +87,11 @@ async def send(request: Request) -> Response:
     inbound = Inbound(key=key, content=wanted.content, id=id, sender="api", meta=first_title(wanted.content))
     running = begin(request, _delivering(agent(request), _turns(request), inbound), key=key)
     if wanted.stream:
-        await stays(request.receive, lambda: running.wait(HEARTBEAT))
+        heartbeat = limits(request).heartbeat
+        await stays(request.receive, lambda: running.wait(heartbeat))
         if running.has_failed:
             running.outcome()
-        return EventStream(_told(running), left=lambda: running.leave(stop=False))
+        return EventStream(_told(running, heartbeat), left=lambda: running.leave(stop=False))
     try:
         is_there = await stays(request.receive, running.over)
     finally:
@@ -179,9 +182,9 @@ async def _answered(app: App, inbound: Inbound, emit: Emit) -> Message | None:
     return await app.kernel.deliver(inbound, emit=emit)
 
 
-async def _told(running: Running[shapes.Sent]) -> AsyncGenerator[bytes, None]:
+async def _told(running: Running[shapes.Sent], heartbeat: float) -> AsyncGenerator[bytes, None]:
     """A turn as events: what happens in it, and at last what came of it."""
-    async for happened in running.events(silence=HEARTBEAT):
+    async for happened in running.events(silence=heartbeat):
         yield BEAT if happened is None else _event(happened)
     try:
         yield event(running.outcome(), name="answer")
@@ -204,6 +207,11 @@ def _event(happened: Event) -> bytes:
 
 
 # ---- requests and responses
+
+
+def limits(request: Request) -> Limits:
+    found: Limits = request.app.state.limits
+    return found
 
 
 def _turns(request: Request) -> Turns:

@@ -13,9 +13,6 @@ from nacre.render.text import one_line
 from nacre.web import calls, links
 from nacre.web.problems import Fault
 
-PATIENCE = 60.0
-"""How long a question stays open when no page shows it."""
-
 ANSWERS: tuple[Answer, ...] = ("yes", "no", "always")
 
 
@@ -30,9 +27,13 @@ class Question(Notice, frozen=True, kw_only=True):
 
 
 class Questions:
-    """What people are being asked, in all sessions; whoever has a session's page may answer."""
+    """What people are being asked, in all sessions; whoever has a session's page may answer.
 
-    def __init__(self) -> None:
+    A question stays open for `patience` seconds when no page shows it.
+    """
+
+    def __init__(self, *, patience: float = 60.0) -> None:
+        self._patience = patience
         self._open: dict[str, _Open] = {}
 
     def of(self, key: str) -> list[Question]:
@@ -60,7 +61,7 @@ class Questions:
             asked = self._open[id] = _Open(question)
             emit(asked.question)
             try:
-                await asked.settled(audience)
+                await asked.settled(audience, self._patience)
             finally:
                 del self._open[id]
                 emit(Settled(""))
@@ -111,14 +112,14 @@ class _Open:
         self.answer: Answer = "no"
         self.is_answered = anyio.Event()
 
-    async def settled(self, audience: Audience) -> None:
+    async def settled(self, audience: Audience, patience: float) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._given_up, audience, tasks.cancel_scope)
+            tasks.start_soon(self._given_up, audience, patience, tasks.cancel_scope)
             await self.is_answered.wait()
             tasks.cancel_scope.cancel()
 
-    async def _given_up(self, audience: Audience, scope: anyio.CancelScope) -> None:
-        await audience.gone(PATIENCE)
+    async def _given_up(self, audience: Audience, patience: float, scope: anyio.CancelScope) -> None:
+        await audience.gone(patience)
         scope.cancel()
 
 

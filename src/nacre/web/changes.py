@@ -12,8 +12,8 @@ import anyio
 from nacre.log.names import log_stem, stem
 from nacre.log.watch import Watch
 
-_LOOK, _LOOK_AGAIN = 2.0, 0.2
-"""How often to look, in seconds: where changes are told, as those made on other machines are not; where none are."""
+_LOOK_AGAIN = 0.2
+"""How often to look, in seconds, where no changes are told."""
 
 
 class Bell:
@@ -48,9 +48,13 @@ async def _ending(event: anyio.Event, scope: anyio.CancelScope) -> None:
 
 
 class Changes:
-    """Reports changes in stores; each is watched while a caller waits, with one descriptor."""
+    """Reports changes in stores; each is watched while a caller waits, with one descriptor.
 
-    def __init__(self, closing: anyio.Event) -> None:
+    Where changes are told it looks every `look` seconds too: those made on other machines are not told.
+    """
+
+    def __init__(self, closing: anyio.Event, *, look: float = 2.0) -> None:
+        self._look = look
         self._closing = closing
         self._watched: dict[str, _Folder] = {}
 
@@ -58,7 +62,7 @@ class Changes:
     def of(self, location: str, key: str) -> Iterator[Bell]:
         """A bell for a session of the store at a place; what changes from now on rings it."""
         folder = self._watched.get(location) or self._watched.setdefault(location, _Folder(f"{location}/sessions"))
-        bell = Bell(self._closing, patience=_LOOK if folder.tells else _LOOK_AGAIN)
+        bell = Bell(self._closing, patience=self._look if folder.tells else _LOOK_AGAIN)
         name = f"{log_stem(stem(key))}.jsonl"
         bells = folder.bells.setdefault(name, set())
         bells.add(bell)

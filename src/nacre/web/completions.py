@@ -19,8 +19,8 @@ from nacre.agent.terms import Form, Terms, with_terms
 from nacre.app.forms import check_schema
 from nacre.web.access import Caller, agent, begin, check_user, session_for
 from nacre.web.answering import Answer, Asked, finish_of, respond, work
-from nacre.web.api import decoded, json_body
-from nacre.web.events import BEAT, HEARTBEAT, event
+from nacre.web.api import decoded, json_body, limits
+from nacre.web.events import BEAT, event
 from nacre.web.models import choose_agent
 from nacre.web.openai_messages import SYSTEM, calls_of, message_of, narrowed, specs_of, text_of
 from nacre.web.openai_shapes import Chat, ChosenTool, JsonObjectFormat, JsonSchemaFormat, OfferedTools
@@ -46,7 +46,7 @@ async def chat(request: Request) -> Response:
         await check_schema(asked.terms.form.schema)
     running = begin(request, work(app, request.app.state.turns, asked), key=key, who=who)
     frame = _Frame(wanted, app.provider.model)
-    stream = _streamed(running, frame) if wanted.stream else None
+    stream = _streamed(running, frame, limits(request).heartbeat) if wanted.stream else None
     response = await respond(request, running, stream=stream, whole=frame.whole, is_kept=bool(key))
     if key:
         response.headers["x-session-key"] = quote(key, safe=":")
@@ -177,11 +177,11 @@ class _Frame:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
 
 
-async def _streamed(running: Running[Answer], frame: _Frame) -> AsyncGenerator[bytes, None]:
+async def _streamed(running: Running[Answer], frame: _Frame, heartbeat: float) -> AsyncGenerator[bytes, None]:
     """The answer piece by piece; of what the agent does meanwhile, a client without its tools sees nothing."""
     said, is_apart = False, False
     yield frame.piece({"role": "assistant", "content": ""})
-    async for happened in running.events(silence=HEARTBEAT):
+    async for happened in running.events(silence=heartbeat):
         match happened:
             case None:
                 yield BEAT

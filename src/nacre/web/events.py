@@ -17,7 +17,6 @@ from nacre.sessions import Sessions
 from nacre.web import reading, shapes
 from nacre.web.changes import Bell, Changes
 
-HEARTBEAT = 15.0
 _STALLED = 60.0
 _PATIENCE = 10.0
 _AT_ONCE = 64
@@ -84,7 +83,9 @@ async def stays(receive: Receive, wait: Callable[[], Awaitable[object]]) -> bool
     return is_over
 
 
-async def records(sessions: Sessions, key: str, *, after: int, changes: Changes | None) -> AsyncGenerator[bytes, None]:
+async def records(
+    sessions: Sessions, key: str, *, after: int, changes: Changes | None, heartbeat: float
+) -> AsyncGenerator[bytes, None]:
     """The records of a session after a number, and new ones if `changes` reports them.
 
     A number that the session does not have yet is of an earlier one under its key, and everything comes. The
@@ -101,7 +102,7 @@ async def records(sessions: Sessions, key: str, *, after: int, changes: Changes 
                 if source.at == last:
                     if bell is None or bell.is_over:
                         return
-                    if not await _has_grown(sessions, key, last, bell):
+                    if not await _has_grown(sessions, key, last, bell, heartbeat):
                         yield BEAT
                 last = await _end(sessions, key)
             yield event({"key": key}, name="deleted")
@@ -146,9 +147,9 @@ async def _end(sessions: Sessions, key: str) -> reading.End:
     return await to_thread.run_sync(reading.end, sessions, key)
 
 
-async def _has_grown(sessions: Sessions, key: str, last: reading.End, bell: Bell) -> bool:
-    """Wait until there is something new, or the server closes; False if nothing has come for a while."""
-    until = anyio.current_time() + HEARTBEAT
+async def _has_grown(sessions: Sessions, key: str, last: reading.End, bell: Bell, seconds: float) -> bool:
+    """Wait until there is something new, or the server closes; False if nothing has come for so long."""
+    until = anyio.current_time() + seconds
     while anyio.current_time() < until:
         await bell.rung(until - anyio.current_time())
         if bell.is_over or await _end(sessions, key) != last:

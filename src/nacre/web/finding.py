@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import asdict
 
 from nacre.entries import Hit, Past
 from nacre.errors import StoreError
-from nacre.index.minilm import is_installed
+from nacre.index import minilm
 from nacre.render.html import escaped
 from nacre.render.text import one_line
 from nacre.sessions import Sessions
@@ -34,7 +34,7 @@ _CHOICES = (
 )
 
 
-def found(sessions: Sessions, query: str) -> list[Hit]:
+def found(sessions: Sessions, query: str, *, is_installed: Callable[[], bool] = minilm.is_installed) -> list[Hit]:
     """What a query finds.
 
     `has:error` leaves the calls that failed, among the best or newest that are looked at. `by:meaning` finds other
@@ -62,7 +62,13 @@ def titles(sessions: Sessions, hits: Sequence[Hit]) -> dict[str, str]:
     return {key: title for key, title in named.items() if isinstance(title, str) and title}
 
 
-def html(query: str, hits: Sequence[Hit], titles: Mapping[str, str]) -> str:
+def html(
+    query: str,
+    hits: Sequence[Hit],
+    titles: Mapping[str, str],
+    *,
+    is_installed: Callable[[], bool] = minilm.is_installed,
+) -> str:
     """What a query found."""
     groups = "".join(_group(key, many, query, titles.get(key, "")) for key, many in grouped(hits).items())
     choices = [choice for choice in _CHOICES if choice[0] != "by:meaning" or is_installed()]

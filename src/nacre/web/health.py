@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import anyio
@@ -23,8 +23,6 @@ from nacre.web.api import nothing_queried
 from nacre.web.metrics import Parts
 from nacre.web.shapes import Readiness
 
-_PATIENCE = 5.0
-_FRESH = 1.0
 _PAGE = b"\0" * 4096
 
 
@@ -64,13 +62,19 @@ routes = [Route("/healthz", lives), Route("/readyz", ready), Route("/metrics", m
 
 
 class Check:
-    """Checks whether all parts work; the result is cached for a second.
+    """Checks whether all parts work; the result is cached for `fresh` seconds.
 
     Everybody may ask, so asking must not keep the disk busy: there is one look at a time, in one thread.
+    It is waited for `timeout` seconds, and `refusal` says why nothing can be written to a store.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(
+        self, parts: Parts, *, fresh: float = 1.0, timeout: float = 5.0, refusal: Callable[[str], str] | None = None
+    ) -> None:
         self._parts = parts
+        self._fresh = fresh
+        self._timeout = timeout
+        self._refusal = refusal or _refusal
         self._lock = anyio.Lock()
         self._look: asyncio.Task[list[Trouble]] | None = None
         self._found: Sequence[Trouble] = ()
@@ -79,7 +83,7 @@ class Check:
     async def troubles(self) -> Sequence[Trouble]:
         """The problems; empty if new messages can be stored and answered."""
         async with self._lock:
-            if time.monotonic() - self._looked > _FRESH:
+            if time.monotonic() - self._looked > self._fresh:
                 self._found = [*await self._stores(), *self._channels(), *self._agents()]
                 self._looked = time.monotonic()
             return self._found
@@ -94,20 +98,20 @@ class Check:
     async def _stores(self) -> list[Trouble]:
         """Write to each store, in a thread that is not waited for long: a dead disk answers nothing at all."""
         look = self._look = self._look or asyncio.create_task(self._looking())
-        done, _ = await asyncio.wait((look,), timeout=_PATIENCE)
+        done, _ = await asyncio.wait((look,), timeout=self._timeout)
         if not done:
             # It goes on: another one would only wait beside it.
-            return [Trouble("store", f"the store did not answer within {_PATIENCE:g} seconds")]
+            return [Trouble("store", f"the store did not answer within {self._timeout:g} seconds")]
         self._look = None
         return look.result()
 
     async def _looking(self) -> list[Trouble]:
-        return await to_thread.run_sync(_written, self._parts, abandon_on_cancel=True)
+        return await to_thread.run_sync(_written, self._parts, self._refusal, abandon_on_cancel=True)
 
 
-def _written(parts: Parts) -> list[Trouble]:
+def _written(parts: Parts, refusal: Callable[[str], str]) -> list[Trouble]:
     found = [Trouble("store", app.trouble) for app in parts.agents.values() if app.trouble]
-    found += [Trouble("store", why) for why in map(_refusal, _places(parts.agents)) if why]
+    found += [Trouble("store", why) for why in map(refusal, _places(parts.agents)) if why]
     unsound = sum(load.unsound for load in parts.loads().values())
     return (
         [*found, Trouble("store", f"{unsound} logs could not be flushed or moved to a new file")] if unsound else found

@@ -34,9 +34,10 @@ STATES = {
     "idle": "idle",
 }
 _MOST_CHIPS = 12
-_MOST = 20_000
+_MAX_COUNTED = 20_000
 """How many sessions, the newest, are counted for what the list can be narrowed to."""
 _HURRY, _TIME = 0.06, 5.0
+"""Seconds to count what the sessions of a page hold: at first, and when all of it is asked for."""
 _FIELDS = ("channel", "prefix", "text", "state", "model", "tag", "folder")
 OTHER = "-"
 """The channel of keys that have none."""
@@ -114,13 +115,14 @@ class Listing(Struct, frozen=True, kw_only=True):
     aside: Mapping[str, Notice] = {}
 
 
-def listed(app: App, filters: Filters) -> Listing:
+def listed(app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED, hurry: float = _HURRY) -> Listing:
     """Read a page of the list from the catalogue; what its sessions hold is counted as far as there is time."""
-    found = _Found(app, filters)
+    found = _Found(app, filters, max_counted=max_counted)
     chosen = found.chosen()
     total = len(chosen) if found.is_narrowed else found.total
     filters = replace(filters, page=min(filters.page, max(-(-total // PER_PAGE), 1)))
-    rows = found.rows(chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE])
+    shown = chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE]
+    rows = found.rows(shown, seconds=_TIME if filters.is_full else hurry)
     is_pending = any(row.tally is None for row in rows if not row.info.archived)
     return Listing(
         filters=filters,
@@ -142,12 +144,13 @@ def beside(app: App, filters: Filters, key: str, step: int) -> str:
 class _Found:
     """The sessions of one state of archiving that have a text, newest first: as many as are counted or shown."""
 
-    def __init__(self, app: App, filters: Filters) -> None:
+    def __init__(self, app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED) -> None:
         self._kernel = app.kernel
         self._filters = filters
         self._tallies = tallies_of(app.sessions)
         which: Which = "archived" if filters.archived else "active"
-        ask = partial(app.sessions.page, which=which, text=filters.text, limit=max(_MOST, filters.page * PER_PAGE))
+        limit = max(max_counted, filters.page * PER_PAGE)
+        ask = partial(app.sessions.page, which=which, text=filters.text, limit=limit)
         newest = ask()
         self.total = newest.total
         self._infos = newest.items
@@ -165,9 +168,8 @@ class _Found:
         left = self._but("")
         return [*(info for info in left if info.pinned), *(info for info in left if not info.pinned)]
 
-    def rows(self, infos: Sequence[SessionInfo]) -> list[Row]:
-        until = time.monotonic() + (_TIME if self._filters.is_full else _HURRY)
-        tallies = {} if self._filters.archived else self._tallies.count(infos, until)
+    def rows(self, infos: Sequence[SessionInfo], *, seconds: float) -> list[Row]:
+        tallies = {} if self._filters.archived else self._tallies.count(infos, time.monotonic() + seconds)
         return [Row(info=info, state=self._state(info), tally=tallies.get(info.key)) for info in infos]
 
     def facets(self) -> Iterator[Facet]:

@@ -254,7 +254,7 @@ def _stages(request: Request) -> Stages:
     """The turns that this application's pages have begun."""
     state = request.app.state
     if not hasattr(state, "stages"):
-        state.stages = Stages()
+        state.stages = Stages(heartbeat=state.limits.heartbeat)
     found: Stages = state.stages
     return found
 

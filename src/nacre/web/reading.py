@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count, dropwhile, islice, takewhile
@@ -16,7 +16,7 @@ from nacre.entries import Describe, Hit, Losses, Message, Past, Record, SessionI
 from nacre.errors import Conflict, InvalidArgument, LogDamaged, SessionNotFound
 from nacre.history import live
 from nacre.history.paging import Order, parse_cursor
-from nacre.index.minilm import is_installed
+from nacre.index import minilm
 from nacre.log.ops import Ops
 from nacre.log.past import losses_of
 from nacre.log.place import Place, is_emptied
@@ -125,7 +125,9 @@ def listed(sessions: Sessions, query: shapes.ListQuery) -> shapes.SessionList:
     )
 
 
-def found(sessions: Sessions, query: shapes.SearchQuery) -> shapes.FoundList:
+def found(
+    sessions: Sessions, query: shapes.SearchQuery, *, is_installed: Callable[[], bool] = minilm.is_installed
+) -> shapes.FoundList:
     """What a search finds."""
     if sessions.location == ":memory:":
         raise Fault("unsupported", "these sessions are in memory and have no search index")

@@ -12,7 +12,7 @@ from nacre.agent.ports import Called, Event, Text, Thought, Usage
 from nacre.agent.terms import Form
 from nacre.entries import Message
 from nacre.web.answering import Answer, finish_of
-from nacre.web.events import BEAT, HEARTBEAT, event
+from nacre.web.events import BEAT, event
 from nacre.web.openai_messages import calls_of, text_of
 from nacre.web.openai_shapes import Respond, ResponseCost, ResponseDocument
 from nacre.web.problems import fault_of
@@ -118,12 +118,12 @@ class Frame:
         return replace(self.begun, status="failed", error={"code": code, "message": fault.detail})
 
 
-async def streamed(running: Running[Answer], frame: Frame) -> AsyncGenerator[bytes, None]:
+async def streamed(running: Running[Answer], frame: Frame, heartbeat: float) -> AsyncGenerator[bytes, None]:
     """The answer as it comes; words before a tool of the agent's are an item of their own."""
     stream = _Stream(frame.begun.id)
     yield stream.send("response.created", response=frame.begun)
     yield stream.send("response.in_progress", response=frame.begun)
-    async for happened in running.events(silence=HEARTBEAT):
+    async for happened in running.events(silence=heartbeat):
         if happened is None:
             yield BEAT
             continue

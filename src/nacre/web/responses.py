@@ -32,7 +32,7 @@ from nacre.sessions import Sessions
 from nacre.web import reading
 from nacre.web.access import Caller, agent, begin, check_user, session_for
 from nacre.web.answering import RESPONSE, Answer, Asked, respond, work
-from nacre.web.api import answered, at_rest, decoded, invalid, json_body
+from nacre.web.api import answered, at_rest, decoded, invalid, json_body, limits
 from nacre.web.models import choose_agent
 from nacre.web.openai_messages import SYSTEM, message_of, narrowed, specs_of, text_of
 from nacre.web.openai_shapes import (
@@ -102,7 +102,7 @@ async def create(request: Request) -> Response:
     app = agent(request, who)
     running = begin(request, work(app, request.app.state.turns, asked), key=asked.key, who=who)
     frame = Frame(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
-    stream = streamed(running, frame) if wanted.stream else None
+    stream = streamed(running, frame, limits(request).heartbeat) if wanted.stream else None
     return await respond(request, running, stream=stream, whole=frame.whole, is_kept=bool(asked.key))
 
 

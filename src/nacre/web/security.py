@@ -25,6 +25,7 @@ from nacre.app.tokens import Tokens
 from nacre.errors import ConfigError
 from nacre.web.access import Caller, caller_of, fault_for
 from nacre.web.frame import problem
+from nacre.web.limits import Limits
 from nacre.web.problems import Fault, response
 from nacre.web.revoking import Revocations
 from nacre.web.several import split
@@ -34,11 +35,9 @@ logger = logging.getLogger(__name__)
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 LONGEST_HEAD = 32 * 1024
-LARGEST_BODY = 16 * 1024 * 1024
 LARGEST_LOGIN = 4096
-BODY_PATIENCE = 30.0
 SLOWEST_BODY = 1000
-"""Bytes in a second that a body must have on the whole, when it has taken longer than that patience."""
+"""Bytes in a second that a body must have on the whole, when it takes longer than the timeout of bodies."""
 PUBLIC = frozenset(("/login", "/openapi.json", "/healthz", "/readyz"))
 PUBLIC_FOLDER = "/static/"
 TELLS_MORE = frozenset(("/readyz",))
@@ -161,10 +160,12 @@ class Gate:
         hosts: Sequence[str],
         proxies: Callable[[], Sequence[str]],
         revocations: Revocations,
-        prefix: str = "",
+        prefix: str,
+        limits: Limits,
     ) -> None:
         self._app = app
         self._prefix = prefix
+        self._limits = limits
         self._keys = keys
         self._proxies = proxies
         self._revocations = revocations
@@ -179,7 +180,7 @@ class Gate:
         sending = _Sending(send, nonce)
         try:
             self._check(scope)
-            await self._run(scope, _Receiving(receive, _most(scope)), sending)
+            await self._run(scope, _Receiving(receive, self._most(scope), self._limits.body_timeout), sending)
         except Exception as error:  # noqa: BLE001 - it is logged where it is answered
             # Whatever it is: one request's end, and the client learns no more of it than is meant for it.
             await _refuse(error, scope, receive, sending)
@@ -202,10 +203,9 @@ class Gate:
             )
         if scope["method"] not in _SAFE:
             _check_origin(headers)
-        if _length(headers) > _most(scope):
-            raise Fault(
-                "too_large", f"the maximum size of a request is {_most(scope)} bytes", headers={"connection": "close"}
-            )
+        most = self._most(scope)
+        if _length(headers) > most:
+            raise Fault("too_large", f"the maximum size of a request is {most} bytes", headers={"connection": "close"})
         if not _is_public(scope) or (scope["path"] in TELLS_MORE and self._is_introduced(headers)):
             scope["state"]["caller"] = found = self._caller(scope, headers)
             CALLER.set(found.account)
@@ -225,6 +225,9 @@ class Gate:
             await send.end()
             raise _unauthorized("the token was revoked")
         return None
+
+    def _most(self, scope: Scope) -> int:
+        return LARGEST_LOGIN if _is_public(scope) else self._limits.body_bytes
 
     def _is_introduced(self, headers: Headers) -> bool:
         """Tell whether somebody says who they are; a wrong token is a guess here as elsewhere."""
@@ -258,11 +261,12 @@ class Gate:
 class _Receiving:
     """What a client sends, as far as it is not too much and does not take too long."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, receive: Receive, most: int, timeout: float) -> None:
         self._receive = receive
         self._left = most
         self._is_complete = False
-        self._until = anyio.current_time() + BODY_PATIENCE
+        self._timeout = timeout
+        self._until = anyio.current_time() + timeout
 
     async def __call__(self) -> Message:
         if self._is_complete:
@@ -273,7 +277,7 @@ class _Receiving:
         except TimeoutError:
             raise Fault("timeout", "the request was not completed in time", headers={"connection": "close"}) from None
         size = len(message.get("body", b""))
-        self._until = min(self._until + size / SLOWEST_BODY, anyio.current_time() + BODY_PATIENCE)
+        self._until = min(self._until + size / SLOWEST_BODY, anyio.current_time() + self._timeout)
         self._left -= size
         if self._left < 0:
             raise Fault("too_large", "the request is too large", headers={"connection": "close"})
@@ -438,10 +442,6 @@ def _is_public(scope: Scope) -> bool:
     """Tell whether everybody may ask for it; below an agent's name nobody may, who need not know that there is one."""
     path = scope["root_path"] + scope["path"]
     return path in PUBLIC or (path.startswith(PUBLIC_FOLDER) and scope["method"] in _SAFE)
-
-
-def _most(scope: Scope) -> int:
-    return LARGEST_LOGIN if _is_public(scope) else LARGEST_BODY
 
 
 def _check_origin(headers: Headers) -> None:

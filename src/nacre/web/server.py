@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -33,6 +34,7 @@ from nacre.web import access, api, completions, embedding, health, models, respo
 from nacre.web.changes import Changes
 from nacre.web.compression import Compress
 from nacre.web.frame import problem
+from nacre.web.limits import DEFAULT, Limits
 from nacre.web.metrics import Parts
 from nacre.web.problems import fault_of, response
 from nacre.web.revoking import Revocations
@@ -41,11 +43,6 @@ from nacre.web.several import FOLDER, Several, Sites
 from nacre.web.turns import Turns
 
 _PAGES = "nacre.web.pages"
-MOST_CONNECTIONS = 4096
-STALLED = 60.0
-"""Seconds after which a connection is closed of which the client took less than SLOWEST bytes in each of them."""
-SLOWEST = 1000
-_HEAD_PATIENCE = 10.0
 _IDLE_PATIENCE = 15
 _GRACE = 8
 _BACKLOG = 1024
@@ -63,6 +60,7 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     prefix: str = "",
     tokens: Tokens | None = None,
     settings: Callable[[], Settings] | None = None,
+    limits: Limits = DEFAULT,
 ) -> Starlette:
     """Everything that the web has of an agent; `hosts` are the names, without ports, that it goes by.
 
@@ -71,9 +69,9 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     without it they are the agent's.
 
     `agents` and `gateways` are all that run, this one among them, and `missing` names the agents that are to run and
-    do not start; all of them may change. In its `state`, `agent` is the agent, `turns` what is under way, and
-    `closing` an event that ends streams; each further agent has a state of its own. Raises ConfigError if there is
-    no token.
+    do not start; all of them may change. In its `state`, `agent` is the agent, `turns` what is under way, `limits`
+    what its clients may do, and `closing` an event that ends streams; each further agent has a state of its own.
+    Raises ConfigError if there is no token.
     """
     agents = agents or {MAIN: app}
     keys, revocations = Keys(token, tokens), Revocations(tokens)
@@ -83,7 +81,9 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     def proxies() -> Sequence[str]:
         return settings().texts(PROXIES)
 
-    gate = Middleware(Gate, keys=keys, hosts=hosts, proxies=proxies, revocations=revocations, prefix=prefix)
+    gate = Middleware(
+        Gate, keys=keys, hosts=hosts, proxies=proxies, revocations=revocations, prefix=prefix, limits=limits
+    )
     made = Starlette(
         routes=access.guarded([*login_routes(keys), *_routes()]),
         middleware=[gate, Middleware(Compress), Middleware(Several)],
@@ -91,6 +91,7 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     )
     made.router.redirect_slashes = False
     made.state.agent = app
+    made.state.limits = limits
     made.state.turns = Turns()
     made.state.revocations = revocations
     made.state.settings = settings
@@ -123,9 +124,11 @@ async def serve(application: Starlette, *, host: str, port: int, ready: Callable
 
 
 def _config(application: Starlette) -> uvicorn.Config:
+    limits: Limits = application.state.limits
+    files = _most_files(limits.connections)
     return uvicorn.Config(
         application,
-        http=_Protocol,
+        http=partial(_Protocol, limits=limits),  # type: ignore[arg-type] # uvicorn only calls it
         ws="none",
         lifespan="off",
         log_config=None,
@@ -135,16 +138,16 @@ def _config(application: Starlette) -> uvicorn.Config:
         h11_max_incomplete_event_size=LONGEST_HEAD,
         timeout_keep_alive=_IDLE_PATIENCE,
         timeout_graceful_shutdown=_GRACE,
-        limit_concurrency=min(MOST_CONNECTIONS, _most_files() // 2),
+        limit_concurrency=min(limits.connections, files // 2),
         # So many are accepted at once, before the first of them can be closed again.
-        backlog=min(_BACKLOG, _most_files() // 8),
+        backlog=min(_BACKLOG, files // 8),
     )
 
 
-def _most_files() -> int:
+def _most_files(connections: int) -> int:
     """How many files may be open; connections may have half of them, for the store needs some too."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2 * MOST_CONNECTIONS if files == resource.RLIM_INFINITY else files
+    return 2 * connections if files == resource.RLIM_INFINITY else files
 
 
 def check_prefix(prefix: str) -> None:
@@ -245,12 +248,13 @@ class _Protocol(H11Protocol):
     _stalling: asyncio.TimerHandle | None = None
     _waits_since = 0.0
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, limits: Limits, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._limits = limits
         # Addresses hold what people search for, and whoever sets up logging would have them written down.
         self.access_log = False
         # uvicorn refuses requests once there are so many connections, and accepts more; here there are no more.
-        self._most, self.limit_concurrency = self.limit_concurrency or MOST_CONNECTIONS, None
+        self._most, self.limit_concurrency = self.limit_concurrency or limits.connections, None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
@@ -287,7 +291,7 @@ class _Protocol(H11Protocol):
 
     def _wait_for_head(self) -> None:
         self._waits_since = self.loop.time()
-        self._hurry = self.loop.call_later(_HEAD_PATIENCE, self.transport.close)
+        self._hurry = self.loop.call_later(self._limits.head_timeout, self.transport.close)
 
     def _is_awaited(self) -> bool:
         """Tell whether all that the line is kept for is a head, or the rest of a body that was answered already."""
@@ -320,11 +324,12 @@ class _Protocol(H11Protocol):
 
     def _watch_reader(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._stalling = self.loop.call_later(STALLED, self._check_reader, left)
+        self._stalling = self.loop.call_later(self._limits.stall_timeout, self._check_reader, left)
 
     def _check_reader(self, before: int) -> None:
         """Drop a client that took too little of what waits for it, which would be in memory for as long as it likes."""
-        if before - self.transport.get_write_buffer_size() >= SLOWEST * STALLED:
+        least = self._limits.slowest_reader * self._limits.stall_timeout
+        if before - self.transport.get_write_buffer_size() >= least:
             self._watch_reader()
             return
         # The system has a part of it too, and would keep that; so the connection is reset, not closed.

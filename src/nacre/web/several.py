@@ -16,7 +16,7 @@ from nacre.web.problems import Fault
 from nacre.web.turns import Turns
 
 FOLDER = "/agents/"
-_SHARED = ("closing", "changes", "began", "parts", "check", "sites", "revocations", "settings")
+_SHARED = ("closing", "changes", "began", "parts", "check", "sites", "revocations", "settings", "limits")
 
 
 class Sites:

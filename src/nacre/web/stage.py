@@ -17,7 +17,7 @@ from nacre.render.text import one_line
 from nacre.web import calls
 from nacre.web.asking import Audience, Question, Questions, Settled
 from nacre.web.asking import html as question_html
-from nacre.web.events import BEAT, HEARTBEAT, event
+from nacre.web.events import BEAT, event
 from nacre.web.problems import fault_of
 from nacre.web.turns import Running
 
@@ -86,7 +86,7 @@ class Stage:
         return self._version != version
 
     async def told(
-        self, questions: Callable[[], Sequence[Question]], *, is_stored: Callable[[int], bool]
+        self, questions: Callable[[], Sequence[Question]], *, is_stored: Callable[[int], bool], heartbeat: float
     ) -> AsyncGenerator[bytes, None]:
         """The turn as events for one page, from its beginning, and at last how it ended.
 
@@ -104,7 +104,7 @@ class Stage:
             if not is_there and await to_thread.run_sync(is_stored, self.base):
                 is_there = True
                 yield event({}, name="stored")
-            if await self.wait(version, HEARTBEAT if is_there else _PACE):
+            if await self.wait(version, heartbeat if is_there else _PACE):
                 await anyio.sleep(_PACE)
             elif is_there:
                 yield BEAT
@@ -154,7 +154,8 @@ class _Sent:
 class Stages:
     """The turns that pages have begun and that still run, by session, and the questions in them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, heartbeat: float) -> None:
+        self.heartbeat = heartbeat
         self.questions = Questions()
         self._running: dict[str, Stage] = {}
 
