@@ -247,9 +247,8 @@ class Keys:
 
 
 @pytest.fixture
-def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keys]:
-    """The file `old` is there; what does not start is tried again often."""
-    monkeypatch.setattr("nacre.app.agents._FIRST_WAIT", 0.01)
+def keys(tmp_path: Path) -> Iterator[Keys]:
+    """The file `old` is there."""
     made = Keys(tmp_path)
     made.put("old")
     logging.disable()
@@ -346,11 +345,7 @@ def test_a_turn_that_ends_in_time_is_answered_before_the_end(home: Path, wires: 
     assert said(home / "nacre_home" / "agents" / "clerk", OFFICE) == ["held", "clerk heard held"]
 
 
-def test_a_turn_that_is_cut_is_gone_on_with_at_the_next_start(
-    home: Path, wires: dict[str, Wire], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nacre.app.agents.PATIENCE", 0.2)
-
+def test_a_turn_that_is_cut_is_gone_on_with_at_the_next_start(home: Path, wires: dict[str, Wire]) -> None:
     async def cut(house: House) -> None:
         wires["office"].say("held")
         await house.clerk.asked.wait()
@@ -363,9 +358,9 @@ def test_a_turn_that_is_cut_is_gone_on_with_at_the_next_start(
         house.clerk.opened.set()
         await wires["office"].hears()
 
-    play(wires, cut)
+    play(wires, cut, grace=0.2)
     left = said(home / "nacre_home" / "agents" / "clerk", OFFICE)
-    play(wires, resumed)
+    play(wires, resumed, grace=0.2)
     assert left == ["held"]
     found = said(home / "nacre_home" / "agents" / "clerk", OFFICE)
     assert found[0] == "held"

@@ -16,8 +16,9 @@ import pytest
 
 import nacre
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Context, Emit, Reply
+from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.app import gateway
+from nacre.app.backoff import Backoff
 from nacre.app.gateway import SILENT, TOO_FAST, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox, Why, forget_answered, name_of
 from nacre.app.manners import Manners
@@ -30,6 +31,8 @@ from nacre.sessions import Sessions
 from nacre.store.files import Files
 from tests.agent.scene import agent
 from tests.agent.test_kills import Deadly
+
+AT_ONCE = Backoff(first=0)
 
 
 class Parrot:
@@ -99,18 +102,21 @@ async def serve(
     until_closed: bool = False,
     forgetting: float = 3600,
     until: Callable[[], bool] = lambda: True,
+    model: Provider | None = None,
+    inbox: type[Inbox] = Inbox,
     **commands: Any,
 ) -> None:
     """Run a gateway until the line has had enough, or until nothing is open either."""
-    async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
+    async with Kernel(sessions, lambda _: agent(model or Parrot())) as kernel:
         gateway = Gateway(
             [line],
-            inbox=Inbox(sessions),
+            inbox=inbox(sessions),
             room=lambda _: Room(sessions, kernel),
             manners=lambda _: manners or Manners(),
             commands={f"/{name}": command for name, command in commands.items()},
             turns=turns,
             forgetting=forgetting,
+            backoff=AT_ONCE,
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(gateway.run)
@@ -167,8 +173,7 @@ def test_what_a_crash_left_open_is_answered_at_the_next_start(root: Path) -> Non
     assert served(root, [], enough=0).sent == []
 
 
-def test_a_line_that_is_down_gets_the_answer_later(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.app.delivery._FIRST_WAIT", 0)
+def test_a_line_that_is_down_gets_the_answer_later(root: Path) -> None:
     logging.disable()
     line = served(root, [words("hi")], enough=1, broken=3)
     logging.disable(logging.NOTSET)
@@ -209,11 +214,9 @@ def test_a_command_is_carried_out(root: Path) -> None:
     assert line.sent == [("ann", "new after 0")]
 
 
-def test_the_inbox_does_not_grow_for_ever(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 8)
-
+def test_the_inbox_does_not_grow_for_ever(root: Path) -> None:
     async def work(sessions: Sessions) -> None:
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=8)
         await inbox.add(words("open"))
         await inbox.sending(words("open"))
         for number in range(100):
@@ -227,7 +230,7 @@ def test_the_inbox_does_not_grow_for_ever(root: Path, monkeypatch: pytest.Monkey
     with nacre.open(root) as sessions:
         anyio.run(work, sessions)
         assert all(len(sessions.records(key)) < 30 for key in KEYS)
-        kept = Inbox(sessions)
+        kept = Inbox(sessions, max_records=8)
         kept.read()
         assert {name_of(words(str(number))) for number in range(92, 100)} <= set(kept.answered)
         assert Inbox(sessions).read() == [words("open")]
@@ -284,12 +287,11 @@ def test_a_store_is_made_to_forget_unless_a_daemon_has_it(root: Path, is_served:
         assert copies(sessions) == ({"a secret"} if is_served else set())
 
 
-def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 3)
+def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path) -> None:
     arriving = [words(str(number)) for number in range(20)]
 
     async def work(sessions: Sessions, arrived: Arrived) -> list[Arrived]:
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=3)
         left = inbox.read()
         await inbox.add(arrived)
         return left
@@ -299,13 +301,15 @@ def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path, monkeyp
             assert anyio.run(work, sessions, arrived) == arriving[:number]
 
 
-def test_a_clock_that_goes_back_opens_nothing_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
+def test_a_clock_that_goes_back_opens_nothing_again(root: Path) -> None:
     seconds = itertools.count(2_000_000_000, -1)
-    monkeypatch.setattr(Ops, "now", lambda _: next(seconds))
+
+    class Backwards(Ops):
+        def now(self) -> float:
+            return next(seconds)
 
     async def work(sessions: Sessions, first: int) -> list[Arrived]:
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=4)
         left = inbox.read()
         for number in range(first, first + 3):
             await inbox.add(words(str(number)))
@@ -315,7 +319,7 @@ def test_a_clock_that_goes_back_opens_nothing_again(root: Path, monkeypatch: pyt
         return left
 
     for first in range(0, 60, 3):
-        with nacre.open(root) as sessions:
+        with Sessions(Files(str(root), rules=RULES, ops=Backwards())) as sessions:
             assert anyio.run(work, sessions, first) == []
 
 
@@ -326,13 +330,11 @@ async def _is_repeat(sessions: Sessions) -> bool:
 
 
 def test_killed_while_the_inbox_is_begun_anew_nothing_is_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 2)
-
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
     async def work(sessions: Sessions) -> None:
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=2)
         await inbox.add(words("0"))
         with monkeypatch.context() as patch:
             patch.setattr(Sessions, "delete", fail)

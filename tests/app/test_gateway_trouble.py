@@ -27,13 +27,11 @@ from nacre.entries import Message, ToolCall
 from nacre.errors import ChannelError, ProviderError, Refused, SessionBusy
 from nacre.sessions import Sessions
 from tests.agent.scene import agent
-from tests.app.test_gateway import Line, Parrot, serve, served, texts, words
+from tests.app.test_gateway import AT_ONCE, Line, Parrot, serve, served, texts, words
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("nacre.app.gateway._FIRST_WAIT", 0)
-    monkeypatch.setattr("nacre.app.delivery._FIRST_WAIT", 0)
+def quiet() -> Iterator[None]:
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
@@ -56,17 +54,12 @@ class Odd(Parrot):
         return await super().complete(context, emit=emit)
 
 
-@pytest.fixture
-def odd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.app.test_gateway.Parrot", Odd)
-
-
-@pytest.mark.usefixtures("odd")
 @pytest.mark.parametrize(
     ("said", "told"), [("nothing", NOTHING), ("bug", BROKEN), ("wordless", "I cannot answer now: ProviderError")]
 )
 def test_whatever_a_model_does_somebody_hears_of_it_once(root: Path, said: str, told: str) -> None:
-    assert served(root, [words(said)], enough=1, manners=Manners(owners=["ann"])).sent == [("ann", told)]
+    manners = Manners(owners=["ann"])
+    assert served(root, [words(said)], enough=1, manners=manners, model=Odd()).sent == [("ann", told)]
     assert left_open(root) == []
 
 
@@ -103,12 +96,10 @@ def test_words_after_others_that_joined_a_turn_are_answered_though_that_turn_fai
 
 
 def test_words_without_an_answer_stay_so_when_the_inbox_is_begun_anew(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path,
 ) -> None:
-    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 8)
-
     async def work(sessions: Sessions) -> None:
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=8)
         whys: dict[str, Why | None] = {"failed": "failed", "joined": "joined"}
         for text in ("failed", "joined", *map(str, range(8))):
             await inbox.add(words(text))
@@ -118,7 +109,7 @@ def test_words_without_an_answer_stay_so_when_the_inbox_is_begun_anew(
 
     with nacre.open(root) as sessions:
         anyio.run(work, sessions)
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=8)
         inbox.read()
         assert name_of(words("7")) in inbox.answered
         assert not {name_of(words(text)) for text in ("failed", "joined")} & set(inbox.answered)
@@ -212,6 +203,7 @@ def test_an_answer_that_a_server_fails_on_is_given_up_when_it_takes_others(root:
                 room=lambda _: Room(sessions, kernel),
                 manners=lambda _: Manners(per_minute=10**6),
                 commands={},
+                backoff=AT_ONCE,
             )
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(made.run)
@@ -262,7 +254,7 @@ def test_a_channel_counts_as_reached_when_an_answer_has_come_to_its_end_in_any_w
     async def run() -> None:
         with nacre.open(root) as sessions:
             inbox = Inbox(sessions)
-            delivery = Delivery({"line": Left([], enough=0)}, inbox, Traffic(), Exchanges())
+            delivery = Delivery({"line": Left([], enough=0)}, inbox, Traffic(), Exchanges(), backoff=AT_ONCE)
             await inbox.add(words("hi"))
             await delivery.tell(words("hi"), Answer("re"))
             assert (len(inbox), delivery.reaches("line")) == (0, True)
@@ -303,7 +295,7 @@ def test_who_is_absent_for_too_long_is_gone(root: Path) -> None:
         line = Empty([], enough=0)
         with nacre.open(root) as sessions:
             inbox = Inbox(sessions)
-            delivery = Delivery({"line": line}, inbox, Traffic(), Exchanges(), absence=0.01)
+            delivery = Delivery({"line": line}, inbox, Traffic(), Exchanges(), absence=0.01, backoff=AT_ONCE)
             for text in ("hi", "ho"):
                 await inbox.add(words(text))
             await delivery.tell(words("hi"), Answer("re"))
@@ -356,17 +348,16 @@ def test_a_channel_that_fails_is_run_again(root: Path) -> None:
     assert anyio.run(run).sent == [("ann", "re: hi")]
 
 
-def test_an_answer_waits_for_a_disk_that_is_full(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_waits_for_a_disk_that_is_full(root: Path) -> None:
     refusals = [Refused("disk full")] * 3
-    sending = Inbox.sending
 
-    async def full(inbox: Inbox, arrived: Arrived) -> bool:
-        if refusals:
-            raise refusals.pop()
-        return await sending(inbox, arrived)
+    class Full(Inbox):
+        async def sending(self, arrived: Arrived) -> bool:
+            if refusals:
+                raise refusals.pop()
+            return await super().sending(arrived)
 
-    monkeypatch.setattr(Inbox, "sending", full)
-    assert served(root, [words("hi")], enough=1).sent == [("ann", "re: hi")]
+    assert served(root, [words("hi")], enough=1, inbox=Full).sent == [("ann", "re: hi")]
 
 
 # ---- floods and clocks
@@ -399,11 +390,9 @@ def test_words_that_come_twice_are_answered_once_where_nothing_is_kept_too(root:
     assert left_open(root) == []
 
 
-def test_who_writes_where_nothing_is_kept_is_on_no_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
-
+def test_who_writes_where_nothing_is_kept_is_on_no_disk(root: Path) -> None:
     async def work(sessions: Sessions) -> None:
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=4)
         assert [inbox.is_new(words("hush", "eve")) for _ in range(2)] == [True, False]
         for number in range(3):
             await inbox.add(words(str(number)))
@@ -418,10 +407,9 @@ def test_who_writes_where_nothing_is_kept_is_on_no_disk(root: Path, monkeypatch:
         assert "hush" not in str([entry.data for key in KEYS for entry in sessions.records(key)])
 
 
-def test_only_the_last_words_of_which_nothing_is_kept_are_known(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
+def test_only_the_last_words_of_which_nothing_is_kept_are_known(root: Path) -> None:
     with nacre.open(root) as sessions:
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=4)
         assert all(inbox.is_new(words(str(number))) for number in range(20))
         assert [inbox.is_new(words(text)) for text in ("19", "0")] == [False, True]
 
@@ -472,12 +460,10 @@ def test_a_command_waits_for_whoever_is_at_work(root: Path) -> None:
 
 
 def test_what_a_command_led_to_is_kept_when_the_inbox_is_begun_anew(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path,
 ) -> None:
-    monkeypatch.setattr("nacre.app.inbox._MOST_RECORDS", 4)
-
     async def work(sessions: Sessions) -> None:
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=4)
         await inbox.add(words("/new"))
         await inbox.led_to(words("/new"), "anew")
         for number in range(20):
@@ -485,7 +471,7 @@ def test_what_a_command_led_to_is_kept_when_the_inbox_is_begun_anew(
 
     with nacre.open(root) as sessions:
         anyio.run(work, sessions)
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, max_records=4)
         inbox.read()
         assert (inbox.result(words("/new")), inbox.result(words("3"))) == ("anew", None)
 
@@ -523,6 +509,7 @@ def test_words_that_join_a_turn_are_answered_where_nobody_else_there_is(root: Pa
                 room=lambda _: Room(sessions, kernel),
                 manners=lambda _: Manners(),
                 commands={},
+                backoff=AT_ONCE,
             )
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(made.run)

@@ -17,7 +17,7 @@ import pytest
 import nacre
 from nacre.app import retention, running
 from nacre.app.agents import Agents
-from nacre.app.retention import RECEIPTS, Keeper, Left, Rules, due
+from nacre.app.retention import RECEIPTS, Clock, Keeper, Left, Rules, due
 from nacre.cli import discard
 from nacre.cli.discard import discard_archived
 from nacre.config import Settings
@@ -35,17 +35,19 @@ BOTH = Rules(archive_after=90 * DAY, delete_after=30 * DAY)
 class Calendar:
     """What day it is, for retention; the store has its own clock, which is right."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self._days = 0
-        monkeypatch.setattr(retention, "_clock", lambda: datetime.now(UTC) + self._days * DAY)
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self._days * DAY
 
     def turn(self, days: int) -> None:
         self._days += days
 
 
 @pytest.fixture
-def calendar(monkeypatch: pytest.MonkeyPatch) -> Calendar:
-    return Calendar(monkeypatch)
+def calendar() -> Calendar:
+    return Calendar()
 
 
 @pytest.fixture
@@ -59,13 +61,13 @@ def fill(sessions: Sessions, *keys: str) -> None:
         sessions.add_message(key, "user", f"hello from {key}")
 
 
-def names(sessions: Sessions, rules: Rules = BOTH) -> list[tuple[str, str]]:
-    return [(act.act, act.key) for act in due(sessions, rules)]
+def names(sessions: Sessions, calendar: Calendar, rules: Rules = BOTH) -> list[tuple[str, str]]:
+    return [(act.act, act.key) for act in due(sessions, rules, clock=calendar)]
 
 
-def keep(sessions: Sessions, rules: Rules = BOTH, thrown: Callable[[Any], None] = discard_archived) -> None:
-    with Keeper(sessions, thrown) as keeper:
-        for act in due(sessions, rules):
+def keep(sessions: Sessions, calendar: Calendar, rules: Rules = BOTH) -> None:
+    with Keeper(sessions, discard_archived) as keeper:
+        for act in due(sessions, rules, clock=calendar):
             keeper.do(act)
 
 
@@ -81,7 +83,7 @@ def test_nothing_is_set_and_so_nothing_is_due(sessions: Sessions, calendar: Cale
     fill(sessions, "k")
     calendar.turn(10_000)
     rules = Rules.of(Settings({}, {}))
-    assert (bool(rules), due(sessions, rules)) == (False, [])
+    assert (bool(rules), due(sessions, rules, clock=calendar)) == (False, [])
 
 
 @pytest.mark.parametrize("text", ["90", "0d", "d", "-1d", "90 days", "1.5d", "9999999d", "90D", "1001y", "99999w"])
@@ -109,22 +111,22 @@ def test_a_session_is_archived_when_nothing_was_written_for_long_and_then_thrown
 ) -> None:
     fill(sessions, "k")
     calendar.turn(89)
-    assert names(sessions) == []
+    assert names(sessions, calendar) == []
     calendar.turn(2)
-    assert names(sessions) == [("archive", "k")]
+    assert names(sessions, calendar) == [("archive", "k")]
     calendar.turn(-91)
     sessions.archive("k")
     calendar.turn(29)
-    assert names(sessions) == []
+    assert names(sessions, calendar) == []
     calendar.turn(2)
-    assert names(sessions) == [("delete", "k")]
+    assert names(sessions, calendar) == [("delete", "k")]
 
 
 def test_nothing_is_deleted_that_was_not_archived_first(sessions: Sessions, calendar: Calendar) -> None:
     fill(sessions, "k")
     calendar.turn(10_000)
-    assert names(sessions, Rules(delete_after=30 * DAY)) == []
-    assert names(sessions) == [("archive", "k")]
+    assert names(sessions, calendar, Rules(delete_after=30 * DAY)) == []
+    assert names(sessions, calendar) == [("archive", "k")]
 
 
 def test_what_was_archived_of_an_internal_session_is_removed_in_its_time(
@@ -133,7 +135,7 @@ def test_what_was_archived_of_an_internal_session_is_removed_in_its_time(
     fill(sessions.with_internal_keys(), "nacre:memory")
     sessions.archive("nacre:memory")
     calendar.turn(10_000)
-    assert names(sessions) == [("delete", "nacre:memory")]
+    assert names(sessions, calendar) == [("delete", "nacre:memory")]
 
 
 def test_what_is_pinned_and_what_is_our_own_is_left_alone(sessions: Sessions, calendar: Calendar) -> None:
@@ -143,7 +145,7 @@ def test_what_is_pinned_and_what_is_our_own_is_left_alone(sessions: Sessions, ca
     fill(sessions, "old")
     sessions.set_meta("old", pinned=True)
     calendar.turn(10_000)
-    assert names(sessions) == [("archive", "k")]
+    assert names(sessions, calendar) == [("archive", "k")]
 
 
 def test_of_a_session_that_goes_on_only_its_archived_lives_are_thrown_away(
@@ -153,7 +155,7 @@ def test_of_a_session_that_goes_on_only_its_archived_lives_are_thrown_away(
     sessions.archive("k")
     fill(sessions, "k")
     calendar.turn(31)
-    keep(sessions)
+    keep(sessions, calendar)
     assert [message.content for message in sessions.get_history("k")] == ["hello from k"]
     assert len(sessions.transcript("k")) == 1
     (item,) = discard.items(str(root))
@@ -168,7 +170,7 @@ def test_what_cannot_be_read_is_left_alone(sessions: Sessions, root: Path, calen
     (log,) = (root / "archive").iterdir()
     log.write_bytes(b'{"v":9}\n' * 3)
     calendar.turn(10_000)
-    assert names(sessions) == [("archive", "k")]
+    assert names(sessions, calendar) == [("archive", "k")]
     assert log.exists()
 
 
@@ -179,7 +181,7 @@ def test_what_is_done_has_receipts(sessions: Sessions, root: Path, calendar: Cal
     fill(sessions, "one", "two")
     sessions.archive("two")
     calendar.turn(91)
-    keep(sessions)
+    keep(sessions, calendar)
     assert [info.key for info in sessions.list(archived=True)] == ["one"]
     assert [item.key for item in discard.items(str(root))] == ["two"]
     assert receipts(root) == [
@@ -197,7 +199,7 @@ def test_a_session_that_is_at_work_is_left_alone(sessions: Sessions, root: Path,
     hold = sessions.hold("k")
     hold.take()
     with pytest.raises(Left, match="in use"):
-        keep(sessions)
+        keep(sessions, calendar)
     hold.close()
     assert receipts(root)[-1] == ("archive", "k", "left")
     assert [info.key for info in sessions.list()] == ["k"]
@@ -206,7 +208,7 @@ def test_a_session_that_is_at_work_is_left_alone(sessions: Sessions, root: Path,
 def test_a_session_that_was_written_since_is_left_alone(sessions: Sessions, root: Path, calendar: Calendar) -> None:
     fill(sessions, "k")
     calendar.turn(91)
-    (act,) = due(sessions, BOTH)
+    (act,) = due(sessions, BOTH, clock=calendar)
     fill(sessions, "k")
     with Keeper(sessions, discard_archived) as keeper, pytest.raises(Left, match="changed meanwhile"):
         keeper.do(act)
@@ -216,7 +218,7 @@ def test_a_session_that_was_written_since_is_left_alone(sessions: Sessions, root
 def test_a_session_that_was_begun_anew_since_is_left_alone(sessions: Sessions, calendar: Calendar) -> None:
     fill(sessions, "k")
     calendar.turn(91)
-    (act,) = due(sessions, BOTH)
+    (act,) = due(sessions, BOTH, clock=calendar)
     sessions.archive("k")
     fill(sessions, "k")
     with Keeper(sessions, discard_archived) as keeper, pytest.raises(Left, match="changed meanwhile"):
@@ -237,7 +239,7 @@ def test_one_that_is_written_at_the_last_moment_comes_back(
 
     monkeypatch.setattr(sessions, "archive", late)
     with pytest.raises(Left, match="changed meanwhile"):
-        keep(sessions)
+        keep(sessions, calendar)
     assert [(info.key, info.messages) for info in sessions.list()] == [("k", 2)]
     assert list(sessions.list(archived=True)) == []
 
@@ -246,7 +248,7 @@ def test_one_that_was_brought_back_since_is_not_thrown_away(sessions: Sessions, 
     fill(sessions, "k")
     sessions.archive("k")
     calendar.turn(31)
-    (act,) = due(sessions, BOTH)
+    (act,) = due(sessions, BOTH, clock=calendar)
     sessions.unarchive("k")
     with Keeper(sessions, discard_archived) as keeper, pytest.raises(Left, match="changed meanwhile"):
         keeper.do(act)
@@ -308,8 +310,8 @@ def test_killed_at_any_step_nothing_is_lost_and_the_next_run_goes_on(
         at += 1
         root = tmp_path / str(at)
         prepare(root, archived=act == "delete")
-        was_killed = killed(lambda root=root: run(root, rules), at=at)  # type: ignore[misc]
-        run(root, rules)
+        was_killed = killed(lambda root=root: run(root, calendar, rules), at=at)  # type: ignore[misc]
+        run(root, calendar, rules)
         assert contents(root, act) == ["hello from one", "hello from two"]
         assert {key for what, key, state in receipts(root) if (what, state) == (act, "done")} == {"one", "two"}
         assert receipts(root)[-1][2] == "done"
@@ -323,9 +325,9 @@ def prepare(root: Path, *, archived: bool) -> None:
             sessions.archive(key)
 
 
-def run(root: Path, rules: Rules) -> None:
+def run(root: Path, calendar: Calendar, rules: Rules) -> None:
     with nacre.open(root) as sessions:
-        keep(sessions, rules)
+        keep(sessions, calendar, rules)
 
 
 def contents(root: Path, act: str) -> list[Any]:
@@ -344,7 +346,7 @@ def test_a_receipt_that_was_torn_costs_only_itself(sessions: Sessions, root: Pat
     (root / RECEIPTS).parent.mkdir()
     (root / RECEIPTS).write_bytes(b'{"ts":"2026-01-01T00:0')
     calendar.turn(91)
-    keep(sessions)
+    keep(sessions, calendar)
     lines = (root / RECEIPTS).read_text().splitlines()
     assert [json.loads(line)["state"] for line in lines[1:]] == ["begun", "done"]
 
@@ -366,7 +368,7 @@ class Naps:
             await anyio.sleep_forever()
 
 
-def looked_after(**rules: str) -> tuple[list[str], list[float]]:
+def looked_after(clock: Clock, **rules: str) -> tuple[list[str], list[float]]:
     """What is in the archive after the daemon has looked once, and how long it slept."""
 
     async def main() -> tuple[list[str], list[float]]:
@@ -375,7 +377,7 @@ def looked_after(**rules: str) -> tuple[list[str], list[float]]:
             async with running(settings) as app, anyio.create_task_group() as tasks:
                 fill(app.sessions, "k")
                 naps = Naps()
-                tasks.start_soon(lambda: retention.keep({"main": app}, discard_archived, sleep=naps))
+                tasks.start_soon(lambda: retention.keep({"main": app}, discard_archived, sleep=naps, clock=clock))
                 with anyio.fail_after(20):
                     await naps.has_run.wait()
                 tasks.cancel_scope.cancel()
@@ -387,22 +389,21 @@ def looked_after(**rules: str) -> tuple[list[str], list[float]]:
 
 def test_the_daemon_does_it_some_minutes_after_its_start_and_every_day(home: Path, calendar: Calendar) -> None:
     calendar.turn(91)
-    assert looked_after(archive_after="90d") == (["k"], [300.0, 86_400.0])
+    assert looked_after(calendar, archive_after="90d") == (["k"], [300.0, 86_400.0])
 
 
 def test_the_daemon_does_nothing_if_nothing_is_set(home: Path, calendar: Calendar) -> None:
     calendar.turn(91)
-    assert looked_after()[0] == []
+    assert looked_after(calendar)[0] == []
 
 
 def test_the_daemon_goes_on_whatever_is_wrong_with_a_session(
-    home: Path, calendar: Calendar, monkeypatch: pytest.MonkeyPatch
+    home: Path,
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken() -> datetime:
         raise ValueError
 
-    monkeypatch.setattr(retention, "due", broken)
     logging.disable()
-    found = looked_after(archive_after="90d")
+    found = looked_after(broken, archive_after="90d")
     logging.disable(logging.NOTSET)
     assert found == ([], [300.0, 86_400.0])

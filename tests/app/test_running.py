@@ -18,9 +18,9 @@ from nacre.config import Settings
 from nacre.entries import ToolCall
 from nacre.errors import ToolError
 from nacre.providers.scripted import Call, Scripted, Step
-from nacre.sandbox.policy import SYSTEM
 from nacre.skills import Catalogue
 from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said, serving
+from tests.packages import only_installed
 from tests.paths import log_of
 from tests.sandbox.places import usable
 
@@ -142,21 +142,6 @@ def test_a_configuration_that_is_not_there_cannot_be_planted(home: Path) -> None
     assert not (home / "xdg_config_home" / "nacre" / "config.toml").exists()
 
 
-def test_a_store_among_the_programs_is_hidden_from_the_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usable("bwrap")
-    for module in ("policy", "bubblewrap"):
-        monkeypatch.setattr(f"nacre.sandbox.{module}.SYSTEM", (*SYSTEM, str(home / "opt")))
-    with nacre.open(home / "opt" / "store") as sessions:
-        sessions.add_message("diary", "user", "very private")
-
-    async def act(app: App) -> None:
-        found = await used(app, "shell", command=f"cat {log_of(home / 'opt' / 'store', 'diary')}; ls {home}/opt")
-        assert ("private" in found, "Permission denied" in found, "store" in found) == (False, True, True)
-
-    sections = {"agent": {"workspace": str(home / "room")}, "sandbox": {"kind": "bwrap"}}
-    play([], act, sections, store=str(home / "opt" / "store"))
-
-
 def test_writing_without_anybody_to_ask_is_refused(home: Path) -> None:
     async def act(app: App) -> None:
         await app.kernel.deliver(Inbound(key="k", content="write"))
@@ -234,7 +219,7 @@ def test_nothing_is_kept_of_an_incognito_session(home: Path) -> None:
 
 
 def test_without_a_model_it_says_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.providers.weights.is_installed", lambda: False)
+    only_installed(monkeypatch)
 
     async def run() -> None:
         async with running(settings()):

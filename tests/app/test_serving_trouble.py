@@ -44,7 +44,6 @@ def test_what_was_served_can_be_served_again(home: Path) -> None:
 def test_a_new_conversation_waits_for_the_turn_that_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The turn is somebody else's, on the web: its answer belongs to its question."""
     wires = wired(monkeypatch)
-    monkeypatch.setattr("nacre.app.gateway._FIRST_WAIT", 0.01)
 
     async def run() -> None:
         async with house(wires) as made, anyio.create_task_group() as tasks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import anyio
 import pytest
 
 from nacre.app.agents import Agents
+from nacre.app.backoff import Backoff
+from nacre.app.serving import GROUP
 from nacre.channels.channel import Accept, Arrived
 from nacre.config import Settings
 from nacre.errors import ConfigError
@@ -107,7 +110,12 @@ class Point(NamedTuple):
 def wired(monkeypatch: pytest.MonkeyPatch) -> dict[str, Wire]:
     """The wires that are made from now on, by their names."""
     point = Point({})
-    monkeypatch.setattr("nacre.app.serving.entry_points", lambda group, name: [point] if name == "wire" else [])
+    found = importlib.metadata.entry_points
+
+    def entry_points(**wanted: str) -> Any:
+        return [point] if wanted == {"group": GROUP, "name": "wire"} else found(**wanted)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     return point.wires
 
 
@@ -132,12 +140,14 @@ class House(NamedTuple):
 
 
 @asynccontextmanager
-async def house(wires: Mapping[str, Wire], *, start: bool = True, **sections: Any) -> AsyncIterator[House]:
-    """Both agents, until the block ends; they end in order."""
+async def house(
+    wires: Mapping[str, Wire], *, start: bool = True, grace: float = 8.0, **sections: Any
+) -> AsyncIterator[House]:
+    """Both agents, until the block ends; they end in order. What does not start is tried again often."""
     async with AsyncExitStack() as stack:
         main = await stack.enter_async_context(serving(Voice("main")))
         clerk = await stack.enter_async_context(serving(Voice("clerk")))
-        agents = await stack.enter_async_context(Agents())
+        agents = await stack.enter_async_context(Agents(grace=grace, backoff=Backoff(first=0.01)))
         made = House(agents, main, clerk, wires)  # type: ignore[arg-type] # serving gives back what it is given
         if start:
             await agents.start(made.settings(**sections))

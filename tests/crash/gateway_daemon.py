@@ -7,7 +7,6 @@ Run as a program, with the number of a socket, it takes one order at a time: JSO
 from __future__ import annotations
 
 import ctypes
-import importlib
 import inspect
 import json
 import os
@@ -16,27 +15,45 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from msgspec import Struct, to_builtins
+from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+
+import nacre.cli.serve
+import nacre.index
+import nacre.web.server  # noqa: F401 - these too are loaded before the first fork, with all that they bring
+from nacre.app import serving
+from nacre.app.gateway import Gateway
+from nacre.app.inbox import Inbox
+from nacre.channels.http import Api
+from nacre.channels.irc import Irc
+from nacre.channels.irc_link import Link
+from nacre.channels.matrix import Matrix
+from nacre.channels.position import Position
+from nacre.channels.waiting import Waiting
+from nacre.cli import main
+from nacre.log.ops import Ops
+from nacre.providers.ollama import Ollama
+from nacre.store import files
 
 PROJECT = Path(__file__).resolve().parents[2]
 STORE = "a call of the store"
-ACTS = (
-    "nacre.app.gateway:Gateway.accept",
-    "nacre.channels.http:Api.call",
-    "nacre.channels.irc:Irc.send",
-    "nacre.channels.irc_link:Link._write",
-    "nacre.channels.matrix:Matrix.send",
-    "nacre.channels.position:Position.write",
-    "nacre.channels.waiting:Waiting.done",
-    "nacre.channels.waiting:Waiting.put",
-    "nacre.providers.ollama:Ollama.complete",
-    "uvicorn.protocols.http.h11_impl:RequestResponseCycle.send",
+ACTS: tuple[tuple[Any, str], ...] = (
+    (Gateway, "accept"),
+    (Api, "call"),
+    (Irc, "send"),
+    (Link, "_write"),
+    (Matrix, "send"),
+    (Position, "write"),
+    (Waiting, "done"),
+    (Waiting, "put"),
+    (Ollama, "complete"),
+    (RequestResponseCycle, "send"),
 )
-STEPS = (STORE, *(f"{moment} {act.partition(':')[2]}" for act in ACTS for moment in ("before", "after")))
-_WARM = ("nacre.app.serving", "nacre.cli.serve", "nacre.index", "nacre.store.files", "nacre.web.server")
+STEPS = (STORE, *(f"{moment} {kind.__name__}.{act}" for kind, act in ACTS for moment in ("before", "after")))
 _DIES_WITH_ITS_PARENT = 1
 
 
@@ -105,8 +122,6 @@ class Steps:
 
 def _arm(steps: Steps) -> None:
     """Let every step of the daemon be counted."""
-    from nacre.log.ops import Ops  # noqa: PLC0415 - loaded before the first fork, with all else
-    from nacre.store import files  # noqa: PLC0415
 
     class Counted(Ops):
         def __getattribute__(self, name: str) -> Any:
@@ -119,11 +134,8 @@ def _arm(steps: Steps) -> None:
             super().__init__(*args, **{"ops": Counted(), **options})
 
     files.Files = Files  # type: ignore[misc] # so that `nacre.open` makes these
-    for act in ACTS:
-        module, _, path = act.partition(":")
-        kind, _, method = path.partition(".")
-        owner = getattr(importlib.import_module(module), kind)
-        setattr(owner, method, _counted(getattr(owner, method), path, steps))
+    for kind, act in ACTS:
+        setattr(kind, act, _counted(getattr(kind, act), f"{kind.__name__}.{act}", steps))
 
 
 def _counted(act: Callable[..., Any], name: str, steps: Steps) -> Callable[..., Any]:
@@ -143,9 +155,6 @@ def _counted(act: Callable[..., Any], name: str, steps: Steps) -> Callable[..., 
 
 
 def _live(order: dict[str, Any], output: int) -> NoReturn:
-    from nacre.app import inbox  # noqa: PLC0415
-    from nacre.cli import main  # noqa: PLC0415
-
     code = 1
     try:
         ctypes.CDLL(None).prctl(_DIES_WITH_ITS_PARENT, signal.SIGKILL)
@@ -159,7 +168,7 @@ def _live(order: dict[str, Any], output: int) -> NoReturn:
         os.environ.update(order["environment"])
         steps = Steps(Death(**order["death"]))
         _arm(steps)
-        inbox._MOST_RECORDS = order["inbox"]
+        serving.Inbox = partial(Inbox, max_records=order["inbox"])  # type: ignore[attr-defined,assignment] # so that a gateway gets these
         code = main(["serve", "--port", "0", "--json"])
         os.write(1, json.dumps({"steps": steps.count}).encode() + b"\n")
     finally:
@@ -167,8 +176,6 @@ def _live(order: dict[str, Any], output: int) -> NoReturn:
 
 
 def _serve(orders: socket.socket) -> None:
-    for module in (*_WARM, *(act.partition(":")[0] for act in ACTS)):
-        importlib.import_module(module)
     # Whoever ends is gone at once: the pipe tells the test, and nobody asks for the exit code.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:

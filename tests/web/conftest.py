@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import ssl
 import threading
@@ -199,15 +198,6 @@ def server(root: Path, stack: ExitStack) -> Serve:
 def echo(server: Serve) -> Site:
     """A server with a model that says what it hears."""
     return server(provider=Echo())
-
-
-def uninstall_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no package be found, those that embeddings need among them."""
-
-    def missing(name: str) -> Any:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "files", missing)
 
 
 def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

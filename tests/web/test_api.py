@@ -24,8 +24,9 @@ from nacre.providers.scripted import Call, Pause, Scripted
 from nacre.web import changes, reading
 from nacre.web.limits import Limits
 from nacre.web.shapes import SearchQuery
+from tests.packages import only_installed
 from tests.paths import log_of
-from tests.web.conftest import Echo, Serve, Site, events, uninstall_packages
+from tests.web.conftest import Echo, Serve, Site, events
 
 
 def fill(site: Site, key: str, *texts: str) -> None:
@@ -136,7 +137,7 @@ def test_a_query_that_means_nothing_is_refused(echo: Site, query: str, status: i
 
 
 def test_a_search_by_meaning_needs_embeddings(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    uninstall_packages(monkeypatch)
+    only_installed(monkeypatch)
     answer = echo.client.get("/api/search?q=x&meaning=true")
     assert answer.status_code == 501
     assert "nacre setup embeddings" in answer.text

@@ -9,7 +9,8 @@ import openai
 import pytest
 
 from nacre.index import minilm
-from tests.web.conftest import Site, uninstall_packages
+from tests.packages import only_installed
+from tests.web.conftest import Site
 from tests.web.test_completions import client
 
 needs_weights = pytest.mark.skipif(not minilm.is_installed(), reason="the weights of MiniLM are not installed")
@@ -72,7 +73,7 @@ def test_another_model_is_not_found(ask: openai.OpenAI) -> None:
 
 
 def test_where_they_are_not_installed_the_command_is_named(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    uninstall_packages(monkeypatch)
+    only_installed(monkeypatch)
     answer = echo.client.post("/v1/embeddings", json={"model": "nacre", "input": "a"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (501, "unsupported")
     assert "nacre setup embeddings" in answer.json()["error"]["message"]

@@ -13,6 +13,7 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from nacre.app.backoff import Backoff
 from nacre.app.furnishing import workspace_of
 from nacre.app.gateway import Gateway
 from nacre.app.options import Options
@@ -25,10 +26,9 @@ from nacre.opening import default_place
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 8.0
-"""Seconds that turns have to come to their end when an agent ends."""
+_GRACE = 8.0
 _TICK = 0.05
-_FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
+_BACKOFF = Backoff(first=1.0)
 
 
 class Agents:
@@ -37,6 +37,7 @@ class Agents:
     `apps` and `gateways` are always those that run now; `missing` are the agents that are to run and do not start, by
     their names. `settings` is the configuration that was applied last. `told` gets what a person should know of an
     agent that has started. `store` is the main agent's, in which the others' are, and `model` is who answers for it.
+    Turns have `grace` seconds to come to their end when an agent ends.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class Agents:
         store: str | None = None,
         model: str | None = None,
         told: Callable[[App], None] = lambda _: None,
+        grace: float = _GRACE,
+        backoff: Backoff = _BACKOFF,
     ) -> None:
         self.apps: dict[str, App] = {}
         self.gateways: list[Gateway] = []
@@ -53,6 +56,8 @@ class Agents:
         self._root = str(Path(store or default_place()).expanduser().absolute())
         self._model = model
         self._told = told
+        self._grace = grace
+        self._backoff = backoff
         self._units: dict[str, _Unit] = {}
         self._ran: dict[str, Settings] = {}
         self._tasks: TaskGroup | None = None
@@ -133,11 +138,10 @@ class Agents:
 
     async def _insist(self, name: str, wanted: Sequence[Settings], trying: anyio.CancelScope) -> None:
         """Try to start an agent until it runs, unless a change or the end comes before."""
-        wait = _FIRST_WAIT
+        waits = self._backoff.waits()
         with trying:
             while name in self.missing:
-                await anyio.sleep(wait)
-                wait = min(2 * wait, _LONGEST_WAIT)
+                await anyio.sleep(next(waits))
                 async with self._changing:
                     if await self._starts(name, wanted):
                         del self.missing[name]
@@ -166,7 +170,7 @@ class Agents:
 
     async def _end(self, name: str) -> None:
         unit = self._units[name]
-        await unit.end()
+        await unit.end(grace=self._grace)
         self._units.pop(name, None)
         self.gateways[:] = [gateway for gateway in self.gateways if gateway is not unit.gateway]
         logger.info("an agent stopped", extra={"agent": name})
@@ -195,12 +199,12 @@ class _Unit:
         finally:
             self._over.set()
 
-    async def end(self) -> None:
+    async def end(self, *, grace: float) -> None:
         """Accept no more messages; turns get some time to finish, then they are left for the next start to resume."""
         if self._app is not None and self.gateway is not None:
             self._app.is_ending = True
             self.gateway.end()
-        with anyio.move_on_after(PATIENCE):
+        with anyio.move_on_after(grace):
             await self._over.wait()
         self._scope.cancel()
         with anyio.CancelScope(shield=True):

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import anyio
 
+from nacre.app.backoff import USUAL, Backoff
 from nacre.app.counts import Traffic
 from nacre.app.exchanges import Exchanges
 from nacre.app.inbox import Inbox, Why, name_of
@@ -23,7 +24,6 @@ T = TypeVar("T")
 
 CLOCK = "schedule"
 """The channel that is a clock."""
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _MOST_BUGS, _MOST_DOUBTS = 5, 3
 _ABSENCE = 60.0
 _REMEMBERED = 10_000
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 class Delivery:
     """Sends answers, and closes their messages in the inbox."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it needs, and what it waits for
         self,
         channels: Mapping[str, Channel],
         inbox: Inbox,
@@ -50,8 +50,10 @@ class Delivery:
         exchanges: Exchanges,
         *,
         absence: float = _ABSENCE,
+        backoff: Backoff = USUAL,
     ) -> None:
         self._absence = absence
+        self._backoff = backoff
         self._channels, self._inbox, self._traffic, self._exchanges = channels, inbox, traffic, exchanges
         self._sending: dict[tuple[str, str], anyio.Lock] = {}
         self._away: set[str] = set()
@@ -88,7 +90,7 @@ class Delivery:
 
         A recipient who cannot be reached now keeps only the answers of the same chat waiting.
         """
-        text, case = "", _Case()
+        text, case = "", _Case(self._backoff)
         while True:
             async with self._in_turn(arrived.channel, arrived.chat):
                 outcome: Outcome = "later"
@@ -174,7 +176,9 @@ class Delivery:
 
     async def _marked(self, arrived: Arrived, text: str) -> str:
         """An answer as it is sent: where a repeat would be seen, one that an earlier run began to send says so."""
-        is_repeat = not self._is_exact(arrived) and await patiently(lambda: self._inbox.sending(arrived), StoreError)
+        if self._is_exact(arrived):
+            return text
+        is_repeat = await patiently(lambda: self._inbox.sending(arrived), StoreError, backoff=self._backoff)
         return again(text) if is_repeat else text
 
     async def _close(self, arrived: Arrived, without: Why | None) -> None:
@@ -197,10 +201,10 @@ class Delivery:
 class _Case:
     """What befell one answer so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, backoff: Backoff) -> None:
         self.bugs = self.doubts = 0
         self.least = 0.0
-        self._wait = _FIRST_WAIT
+        self._waits = backoff.waits()
         self._taken = self._passed_over = 0
 
     def is_hopeless(self, taken: int) -> bool:
@@ -211,21 +215,19 @@ class _Case:
 
     async def pause(self) -> None:
         """Wait before the next attempt, each time longer, and as long as its server asks."""
-        await anyio.sleep(max(self._wait, self.least))
+        await anyio.sleep(max(next(self._waits), self.least))
         self.least = 0.0
-        self._wait = min(2 * self._wait, _LONGEST_WAIT)
 
 
-async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError]) -> T:
+async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError], *, backoff: Backoff) -> T:
     """Do something, again and again while there is trouble that passes."""
-    wait = _FIRST_WAIT
+    waits = backoff.waits()
     while True:
         try:
             return await act()
         except trouble as error:
             logger.warning("an operation has to wait; retrying", extra={"error": describe_error(error)})
-            await anyio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
+            await anyio.sleep(next(waits))
 
 
 def id_of(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ from msgspec import Struct
 from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Event
+from nacre.app.backoff import USUAL, Backoff
 from nacre.app.counts import Refusal, Traffic
 from nacre.app.delivery import CLOCK, Answer, Delivery, id_of, patiently
 from nacre.app.exchanges import Exchanges
@@ -42,7 +44,6 @@ from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _AT_ONCE = ("/help", "/start", "/status", "/stop")
 _MOST_WAITING = 64
 _FORGETTING = 3600.0
@@ -85,6 +86,7 @@ class Gateway:
         turnstile: Turnstile | None = None,
         exchanges: Exchanges | None = None,
         forgetting: float = _FORGETTING,
+        backoff: Backoff = USUAL,
     ) -> None:
         self._channels = {channel.name: channel for channel in channels}
         self._inbox = inbox
@@ -98,13 +100,14 @@ class Gateway:
         self._ours: dict[str, str] = {}
         self._idle = turns
         self._forgetting = forgetting
+        self._backoff = backoff
         self._turnstile = turnstile or Turnstile()
         self._tasks: TaskGroup | None = None
         self._over = anyio.Event()
         self._running: set[str] = set()
         self.traffic = Traffic()
         self._exchanges = exchanges or Exchanges()
-        self._delivery = Delivery(self._channels, inbox, self.traffic, self._exchanges)
+        self._delivery = Delivery(self._channels, inbox, self.traffic, self._exchanges, backoff=backoff)
         self._typing = Typing(self._channels)
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
@@ -143,7 +146,7 @@ class Gateway:
 
     async def _run(self, channel: Channel) -> None:
         """Run a channel to its end; one channel's trouble is not that of the others."""
-        wait = _FIRST_WAIT
+        waits = self._backoff.waits()
         while True:
             self._running.add(channel.name)
             try:
@@ -157,8 +160,7 @@ class Gateway:
                 logger.exception("a channel failed and is restarted", extra={"channel": channel.name})
             finally:
                 self._running.discard(channel.name)
-            await anyio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
+            await anyio.sleep(next(waits))
 
     async def _forget(self) -> None:
         """Erase the copies of answered messages now and then: their sessions have them, or were erased."""
@@ -275,7 +277,7 @@ class Gateway:
         """What a command led to; once that is noted, it is not carried out again after a restart."""
         text = self._inbox.result(arrived)
         if text is None:
-            text = await patiently(command, SessionBusy)
+            text = await patiently(command, SessionBusy, backoff=self._backoff)
             await self._inbox.led_to(arrived, text)
         return text
 
@@ -291,7 +293,8 @@ class Gateway:
 
         try:
             while True:
-                answer = await patiently(lambda: kernel.deliver(inbound, emit=speaks), SessionBusy)
+                deliver = partial(kernel.deliver, inbound, emit=speaks)
+                answer = await patiently(deliver, SessionBusy, backoff=self._backoff)
                 if answer is not None or key in self._ours:
                     return answer
         finally:

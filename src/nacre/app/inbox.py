@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 KEYS = ("nacre:inbox", "nacre:inbox:2")
 _ARRIVED, _DONE, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.done", "x.sending", "x.answered", "x.anew"
-_MOST_RECORDS = 5_000
-_MOST_CARRIED = 2_500
+_MAX_RECORDS = 5_000
+_MAX_CARRIED = 2_500
 
 Why = Literal["failed", "joined"]
 """Why words are closed without an answer of their own: there is none, or whoever began their turn gets it."""
@@ -32,11 +32,13 @@ class Inbox:
 
     When the one that is written is full, what is still open in the older one is written to it again, and the older one
     is begun anew. So whatever is in the older one and was answered is answered in the younger one, or in itself.
-    `forget` does so twice, and then the text of no message is there that was answered.
+    A log with `max_records` is full. `forget` does so twice, and then the text of no message is there that was
+    answered.
     """
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, *, max_records: int = _MAX_RECORDS) -> None:
         self._sessions = sessions.with_internal_keys()
+        self._max_records = max_records
         self._open: dict[str, Arrived] = {}
         self._known: dict[str, None] = {}
         self._unkept: dict[str, None] = {}
@@ -74,7 +76,7 @@ class Inbox:
         """Tell whether a message is new, and remember its name; the message itself is not stored."""
         name = name_of(arrived)
         is_new = name not in self._known and name not in self._unkept
-        _remembered(self._unkept, name)
+        _remembered(self._unkept, name, 2 * self._max_records)
         return is_new
 
     async def add(self, arrived: Arrived) -> bool:
@@ -91,7 +93,7 @@ class Inbox:
             self._known.pop(name, None)
             self._open.pop(name, None)
             raise
-        if self._count >= _MOST_RECORDS:
+        if self._count >= self._max_records:
             await self._turn()
         return True
 
@@ -162,7 +164,7 @@ class Inbox:
 
     def _remember(self, name: str) -> None:
         """Know words again."""
-        self._unanswered -= _remembered(self._known, name)
+        self._unanswered -= _remembered(self._known, name, 2 * self._max_records)
 
     async def _turn(self) -> bool:
         """Write everything that is open to the younger log again, and begin the older one anew as the younger.
@@ -177,7 +179,8 @@ class Inbox:
             carried = [Note(_ARRIVED, msgspec.to_builtins(arrived)) for arrived in self._open.values()]
             carried += [Note(_DONE, {"of": name, "text": text}) for name, text in self._results.items()]
             carried += [Note(_SENDING, {"of": name}) for name in self._begun]
-            closed = [name for name in self._known if name not in self._open][-min(_MOST_RECORDS, _MOST_CARRIED) :]
+            most = min(self._max_records, _MAX_CARRIED)
+            closed = [name for name in self._known if name not in self._open][-most:]
             carried += [
                 Note(_ANSWERED, _closing(name, "failed" if name in self._unanswered else None)) for name in closed
             ]
@@ -215,14 +218,14 @@ def _closing(name: str, without: Why | None) -> dict[str, Any]:
     return {"of": name, **({without: True} if without is not None else {})}
 
 
-def _remembered(names: dict[str, None], name: str) -> set[str]:
+def _remembered(names: dict[str, None], name: str, most: int) -> set[str]:
     """Put a name behind all others, and return those that are too many.
 
     What a channel may still repeat is only the last of it, which its own position tells.
     """
     names.pop(name, None)
     names[name] = None
-    oldest = set(islice(names, max(0, len(names) - 2 * _MOST_RECORDS)))
+    oldest = set(islice(names, max(0, len(names) - most)))
     for one in oldest:
         del names[one]
     return oldest

@@ -41,6 +41,11 @@ _FIRST, _EVERY = 300.0, 86_400.0
 Discard = Callable[[Place], None]
 """Move an archived generation to the trash, durably."""
 Sleep = Callable[[float], Awaitable[None]]
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -92,12 +97,12 @@ class Left(NacreError):
 # ---- what is due
 
 
-def due(sessions: Sessions, rules: Rules) -> list[Act]:
+def due(sessions: Sessions, rules: Rules, *, clock: Clock = utc_now) -> list[Act]:
     """What would be done now, the oldest first; sessions with `pinned` in their meta are never due.
 
     Internal sessions are not archived, since that would make the agent forget; what was archived of one is removed.
     """
-    moment = _clock()
+    moment = clock()
     found: list[Act] = []
     if rules.archive_after is not None:
         found += _to_archive(sessions, before=moment - rules.archive_after)
@@ -123,22 +128,18 @@ def _to_delete(root: str, *, before: datetime) -> Iterator[Act]:
     for file in files:
         name, _, uid = file.removesuffix(".jsonl").partition(".")
         place = Place(root, "", name, uid)
-        if file.endswith(".jsonl") and _touched(place) < before:
+        if file.endswith(".jsonl") and (touched := _touched(place)) < before:
             act = _seen(place)
             if act is not None and not _is_pinned(Place.of(root, act.key)):
-                yield msgspec.structs.replace(act, act="delete", since=max(_touched(place), act.since))
+                yield msgspec.structs.replace(act, act="delete", since=max(touched, act.since))
 
 
 def _touched(place: Place) -> datetime:
-    """When a log was last written, renamed or linked; now if it is gone."""
+    """When a log was last written, renamed or linked; later than anything if it is gone."""
     try:
         return datetime.fromtimestamp(os.lstat(place.log).st_ctime, UTC)
     except FileNotFoundError:
-        return _clock()
-
-
-def _clock() -> datetime:
-    return datetime.now(UTC)
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def _is_pinned(place: Place) -> bool:
@@ -308,7 +309,7 @@ def _receipt(act: Act) -> Receipt:
 
 
 def _now(receipt: Receipt, state: Literal["begun", "done", "left"], why: str = "") -> Receipt:
-    ts = f"{_clock().isoformat(timespec='milliseconds')[:-6]}Z"
+    ts = f"{utc_now().isoformat(timespec='milliseconds')[:-6]}Z"
     return msgspec.structs.replace(receipt, ts=ts, state=state, why=why or receipt.why)
 
 
@@ -320,21 +321,23 @@ def _is_done(root: str, receipt: Receipt) -> bool:
 # ---- the daemon's
 
 
-async def keep(agents: Mapping[str, App], discard: Discard, *, sleep: Sleep = anyio.sleep) -> None:
+async def keep(
+    agents: Mapping[str, App], discard: Discard, *, sleep: Sleep = anyio.sleep, clock: Clock = utc_now
+) -> None:
     """Look after the old sessions of every agent, some minutes after the start and then once a day."""
     await sleep(_FIRST)
     while True:
         for name, app in list(agents.items()):
             if os.path.isabs(app.sessions.location) and not app.is_ending:  # noqa: PTH117 - the same
-                await to_thread.run_sync(_look_after, name, app, discard)
+                await to_thread.run_sync(_look_after, name, app, discard, clock)
         await sleep(_EVERY)
 
 
-def _look_after(name: str, app: App, discard: Discard) -> None:
+def _look_after(name: str, app: App, discard: Discard, clock: Clock) -> None:
     """Do what is due in an agent's store; what cannot be done is logged and left for tomorrow."""
     done = {"archive": 0, "delete": 0}
     try:
-        acts = due(app.sessions, rules) if (rules := Rules.of(app.settings)) else []
+        acts = due(app.sessions, rules, clock=clock) if (rules := Rules.of(app.settings)) else []
         if not acts:
             return
         with Keeper(app.sessions, discard) as keeper:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +155,7 @@ def _made(name: str, table: Mapping[str, Any], folder: Path, manners: Callable[[
     state = folder / f"{name}.json"
     if kind in _OWN:
         return _own(kind, name, own, state, manners)
-    for point in entry_points(group=GROUP, name=str(kind)):
+    for point in importlib.metadata.entry_points(group=GROUP, name=str(kind)):
         brought: Channel = point.load()(own, name=name, state=state)
         return brought
     raise ConfigError(f"[channels.{name}]: there is no such channel; there are {', '.join(_OWN)}")
