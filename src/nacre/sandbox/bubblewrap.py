@@ -7,7 +7,7 @@ import platform
 from collections.abc import Iterator, Sequence
 
 from nacre.sandbox import filters
-from nacre.sandbox.policy import SETTINGS, SYSTEM, Limits, Policy, environment, inside
+from nacre.sandbox.policy import SETTINGS, Limits, Policy, environment, inside
 from nacre.sandbox.process import Plan, memory_file
 
 _ROOM = "/tmp"  # noqa: S108 - the sandbox's own, seen from inside
@@ -59,7 +59,7 @@ def _settings() -> tuple[list[str], list[int]]:
 
 
 def _view(policy: Policy, scratch: str) -> Iterator[str]:
-    for place in SYSTEM:
+    for place in policy.system:
         if os.path.islink(place):
             yield from ("--symlink", os.readlink(place), place)
         else:

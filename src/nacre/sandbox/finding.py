@@ -17,7 +17,7 @@ from nacre.sandbox import bubblewrap, landlock, scratch
 from nacre.sandbox.confined import Confined
 from nacre.sandbox.filters import MACHINES
 from nacre.sandbox.guarding import Guarded, guarded_paths
-from nacre.sandbox.policy import ELSEWHERE, PROGRAMS, Limits, Policy, inside, linked_folders, settle
+from nacre.sandbox.policy import ELSEWHERE, PROGRAMS, SYSTEM, Limits, Policy, inside, linked_folders, settle
 from nacre.sandbox.unconfined import Unconfined
 
 Kind = Literal["auto", "bwrap", "landlock", "off"]
@@ -44,6 +44,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     frozen: Sequence[str] = (),
     readable: Sequence[str] = (),
     skills: Sequence[str] = (),
+    system: tuple[str, ...] = SYSTEM,
     network: bool = False,
     limits: Limits | None = None,
     aside: Path | None = None,
@@ -53,8 +54,8 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     `hidden` paths can be neither read nor written from inside; those in the workspace must exist. A hidden folder
     stays hidden; a hidden file only until someone puts another in its place, so hide folders. `frozen` paths in the
     workspace that exist when a command begins can be read and not written; so can `readable` paths anywhere, and the
-    folders of `skills`, those in something hidden too. With `aside`, files that tell agents or
-    git what to do are protected (see `guarding`), and what a command makes of them is moved there.
+    folders of `skills`, those in something hidden too, and of programs in `system`. With `aside`, files that tell
+    agents or git what to do are protected (see `guarding`), and what a command makes of them is moved there.
     """
 
     def guard(sandbox: Sandbox) -> Sandbox:
@@ -77,6 +78,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
             frozen=kept,
             readable=[*readable, *linked],
             skills=skills,
+            system=system,
             network=network,
             limits=limits or Limits(),
         )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nacre.sandbox import filters
-from nacre.sandbox.policy import SETTINGS, SYSTEM, Policy, environment
+from nacre.sandbox.policy import SETTINGS, Policy, environment
 from nacre.sandbox.process import Plan, memory_file
 
 _PROGRAM = str(Path(__file__).with_name("confine.py"))
@@ -30,7 +30,7 @@ def plan(policy: Policy, scratch: str) -> Plan:
         "frozen": policy.frozen,
         "readable": policy.readable,
         "bared": policy.bared,
-        "system": (*SYSTEM, *SETTINGS),
+        "system": (*policy.system, *SETTINGS),
         "network": policy.network,
         # To git, a file that it may not look for is an error.
         "environment": {**environment("/tmp"), "GIT_CONFIG_NOSYSTEM": "1"},  # noqa: S108 - seen from inside

@@ -58,7 +58,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Real paths only: `covered` are the hidden ones that would be visible otherwise, `frozen` those that may be read.
 
     The folders of both, as far as they are in the workspace, are in `held`. `bared` are folders in covered ones that
-    may be read all the same.
+    may be read all the same, and `system` are those of programs and libraries.
     """
 
     workspace: str
@@ -67,6 +67,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     held: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     bared: tuple[str, ...] = ()
+    system: tuple[str, ...] = SYSTEM
     network: bool = False
     limits: Limits
 
@@ -78,6 +79,7 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
     frozen: Sequence[str] = (),
     readable: Sequence[str],
     skills: Sequence[str] = (),
+    system: tuple[str, ...] = SYSTEM,
     network: bool,
     limits: Limits,
 ) -> Policy:
@@ -86,10 +88,10 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
     The folders in `skills` may be read as far as they exist, even in something hidden.
     """
     room = os.path.realpath(workspace)
-    _check_workspace(workspace, room)
+    _check_workspace(workspace, room, system)
     open_to_all = tuple(map(_existing, readable))
     shown = tuple(dict.fromkeys(os.path.realpath(path) for path in skills if os.path.isdir(path)))
-    visible = (room, *SYSTEM, *SETTINGS, *open_to_all, *shown)
+    visible = (room, *system, *SETTINGS, *open_to_all, *shown)
     real = {_real(path, room) for path in hidden}
     covered = sorted(path for path in real if _seen(path, visible) and os.path.lexists(path))
     for path in (room, *open_to_all):
@@ -102,6 +104,7 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
         held=tuple(sorted({folder for path in (*covered, *kept) for folder in _between(room, path)})),
         readable=(*open_to_all, *(path for path in shown if not _seen(path, (room, *covered)))),
         bared=tuple(path for path in shown if _seen(path, covered)),
+        system=system,
         network=network,
         limits=limits,
     )
@@ -152,10 +155,10 @@ def _identity(path: str) -> tuple[int, int]:
     return (found.st_dev, found.st_ino)
 
 
-def _check_workspace(given: str, room: str) -> None:
+def _check_workspace(given: str, room: str, system: Sequence[str]) -> None:
     if not os.path.isdir(room):
         raise ConfigError(f"the workspace {given!r} is not a folder; create it")
-    if room == "/" or any(inside(room, place) for place in (*SYSTEM, "/etc", "/proc", "/sys", "/dev", "/boot")):
+    if room == "/" or any(inside(room, place) for place in (*system, "/etc", "/proc", "/sys", "/dev", "/boot")):
         raise ConfigError(f"the workspace {given!r} belongs to the system; choose a folder of your own")
 
 
