@@ -278,12 +278,11 @@ def test_where_every_nick_is_taken_few_are_tried(tmp_path: Path, nick: str) -> N
     assert len(tried) == 10
 
 
-def test_a_nick_is_taken_back_soon(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nick_is_taken_back_soon(server: Server, tmp_path: Path) -> None:
     """After a restart the server may still have the connection of before."""
-    monkeypatch.setattr("nacre.channels.irc_link._SOON", 0.05)
 
     async def run() -> None:
-        channel = bot(server.port, tmp_path, "fourteen", pace=Pace(every=0.0, quiet=3600))
+        channel = bot(server.port, tmp_path, "fourteen", pace=Pace(every=0.0, quiet=3600, retake=0.05))
         async with person("mike", server.port) as mike, AsyncExitStack() as stack:
             async with person("fourteen", server.port):
                 await stack.enter_async_context(running(channel, Heard()))

@@ -16,7 +16,6 @@ import anyio
 import httpx2
 import pytest
 
-from nacre.channels import matrix
 from nacre.channels.channel import Arrived
 from nacre.channels.lost import Gone, Patience
 from nacre.channels.matrix import Config, Matrix
@@ -131,11 +130,11 @@ class Made:
         (room / "password").write_text(name)
         self.state = room / "matrix"
 
-    def channel(self, patience: Patience = HASTY, **more: Any) -> Matrix:
+    def channel(self, patience: Patience = HASTY, kind: type[Matrix] = Matrix, **more: Any) -> Matrix:
         address = f"http://127.0.0.1:{self._server.port}"
         config = Config(homeserver=address, user=self.user, password_file=str(self._room / "password"))
         welcome = more.pop("welcome", lambda _: True)
-        return Matrix(config, state=self.state, welcome=welcome, patience=patience, **more)
+        return kind(config, state=self.state, welcome=welcome, patience=patience, **more)
 
 
 async def bot(server: Server, room: Path) -> Made:
@@ -236,49 +235,41 @@ def test_what_was_not_accepted_comes_again_under_the_same_id_after_a_restart(sce
 
 
 @pytest.mark.parametrize("has_entered", [True, False])
-def test_what_is_said_to_a_bot_that_was_killed_as_it_came_is_heard(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, has_entered: bool
-) -> None:
-    enter = Matrix._invited
-
+def test_what_is_said_to_a_bot_that_was_killed_as_it_came_is_heard(scene: Scene, has_entered: bool) -> None:
     async def run(alice: Person, made: Made) -> None:
         killed = anyio.Event()
 
-        async def half(self: Matrix, room: str, sender: str) -> None:
-            if has_entered:
-                await enter(self, room, sender)
-            killed.set()
-            await anyio.sleep_forever()
+        class Killed(Matrix):
+            async def _invited(self, room: str, sender: str) -> None:
+                if has_entered:
+                    await super()._invited(room, sender)
+                killed.set()
+                await anyio.sleep_forever()
 
         room = await alice.room(made.user)
-        with monkeypatch.context() as patch:
-            patch.setattr(Matrix, "_invited", half)
-            async with running(made.channel(), Heard()):
-                await killed.wait()
+        async with running(made.channel(kind=Killed), Heard()):
+            await killed.wait()
         await alice.say(room, "are you there?")
         # Synapse answers the same question for some minutes as it did the first time.
-        monkeypatch.setattr(matrix, "_PAGE", 99)
         heard = Heard()
-        async with running(made.channel(), heard):
+        async with running(made.channel(page=99), heard):
             await heard.until(1)
 
     scene(run)
 
 
 def test_what_was_said_while_the_bot_was_away_comes_in_order_however_much_it_is(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: Scene,
 ) -> None:
-    monkeypatch.setattr(matrix, "_PAGE", 10)
-
     async def run(alice: Person, made: Made) -> None:
         heard = Heard()
         room = await alice.room(made.user)
-        async with running(made.channel(), heard):
+        async with running(made.channel(page=10), heard):
             await alice.say(room, "0")
             await heard.until(1)
         for number in range(1, 36):
             await alice.say(room, str(number))
-        async with running(made.channel(), heard):
+        async with running(made.channel(page=10), heard):
             words = await heard.until(36)
         assert heard.texts == [str(number) for number in range(36)]
         assert len({arrived.id for arrived in words}) == 36

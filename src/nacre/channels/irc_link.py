@@ -32,7 +32,6 @@ REAL_NAME = "AI agent (nacre)"
 """Shows everybody that this is a program, and other agents of ours that it is one of them."""
 _NICKS = 9
 _CHUNK = 400
-_SOON = 10.0
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,12 +49,16 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """How fast to write: some lines at once, then one in so many seconds; and how long a silence is a question."""
+    """How fast to write: some lines at once, then one in so many seconds; and how long a silence is a question.
+
+    A nick that somebody else has is asked for again after `retake` seconds.
+    """
 
     burst: int = 4
     every: float = 1.0
     quiet: float = 90.0
     answer: float = 60.0
+    retake: float = 10.0
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
@@ -110,7 +113,9 @@ class Link:
         while self.registered.is_set():
             self._spoke = False
             # Whoever has our nick may be what is left of the connection before this one, and soon gone.
-            await anyio.sleep(min(self._pace.quiet, _SOON) if self._has_another_nick() else self._pace.quiet)
+            await anyio.sleep(
+                min(self._pace.quiet, self._pace.retake) if self._has_another_nick() else self._pace.quiet
+            )
             with anyio.move_on_after(self._pace.answer):
                 await self._tend()
             if not self._spoke:

@@ -31,7 +31,7 @@ _DEVICE = "nacre"
 _LONGEST_TEXT = 20_000
 _POLL = 30.0
 _TYPING, _RENEWED, _BRIEFLY = 30_000, 20.0, 5.0
-_PAGE, _PAGES = 100, 50
+_PAGES = 50
 _TYPES = ["m.room.message", "m.room.encrypted", "m.room.member"]
 _NONE: dict[str, Any] = {"types": []}
 _UNREADABLE = "This room is encrypted, and I cannot read its messages. Please write to me in an unencrypted room."
@@ -66,8 +66,10 @@ class Matrix:
         welcome: Callable[[str], bool] = lambda _: False,
         html: Callable[[str], str] | None = None,
         patience: Patience | None = None,
+        page: int = 100,
     ) -> None:
         self.name = name
+        self._page = page
         self._config, self._welcome, self._html = config, welcome, html
         self._patience = patience or Patience()
         self._position = Position(state)
@@ -188,7 +190,7 @@ class Matrix:
 
     async def _sync(self, since: str) -> dict[str, Any]:
         # The first answer only says where we are: what was said before the bot came is not for it.
-        query = {"filter": _filter(), "timeout": str(int(_POLL * 1000) if since else 0)}
+        query = {"filter": _filter(self._page), "timeout": str(int(_POLL * 1000) if since else 0)}
         return await self._ask("GET", "/sync", query=query | ({"since": since} if since else {}), patience=2 * _POLL)
 
     async def _take(self, rooms: Mapping[str, Room], since: str, accept: Accept) -> bool:
@@ -233,7 +235,7 @@ class Matrix:
         found: list[Event] = []
         shape = json.dumps({"types": _TYPES})
         for _ in range(_PAGES):
-            query = {"dir": "b", "from": before, "to": since, "limit": str(_PAGE), "filter": shape}
+            query = {"dir": "b", "from": before, "to": since, "limit": str(self._page), "filter": shape}
             page = await self._told_of(room, "messages", query)
             found += events(page.get("chunk"))
             before = str(page.get("end") or "")
@@ -348,9 +350,9 @@ class Matrix:
         return await self._api.call(method, _API + path, body=body, query=query, patience=patience)
 
 
-def _filter() -> str:
+def _filter(page: int) -> str:
     """All that is asked of the server: what is said, and who comes and goes."""
-    timeline = {"types": _TYPES, "limit": _PAGE}
+    timeline = {"types": _TYPES, "limit": page}
     room = {"account_data": _NONE, "ephemeral": _NONE, "state": _NONE, "timeline": timeline}
     return json.dumps({"presence": _NONE, "account_data": _NONE, "room": room})
 
