@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 import nacre
+from nacre.agent import conversation
 from nacre.agent.actor import Agent, Inbound
 from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
@@ -143,12 +144,10 @@ def test_calls_that_were_not_started_when_the_turn_was_stopped_are_shown_as_not_
     ]
 
 
-def test_a_full_mailbox_says_so(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.agent.actor._MOST_WAITING", 1)
-
+def test_a_full_mailbox_says_so(sessions: Sessions) -> None:
     async def play() -> None:
         gate = Gate()
-        kernel = Kernel(sessions, lambda _: agent(Scripted([["a", gate.pause()], "b"])))
+        kernel = Kernel(sessions, lambda _: agent(Scripted([["a", gate.pause()], "b"])), max_waiting=1)
         async with kernel, anyio.create_task_group() as tasks:
             tasks.start_soon(kernel.deliver, words("1"))
             await gate.reached.wait()
@@ -467,7 +466,7 @@ def test_words_of_a_turn_that_grew_long_are_answered_when_they_come_again(sessio
 
 
 def test_no_turn_reads_further_back_than_it_must(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("nacre.agent.conversation.answer_before")
+    monkeypatch.delattr(conversation, "answer_before")
     answering = agent(Scripted(["one", "two"]), system=lambda: "Be kind.")
     assert said_again(sessions, answering, "a", "b", "a") == ["one", "two", "one"]
 

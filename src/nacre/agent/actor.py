@@ -37,7 +37,6 @@ from nacre.history.earlier import Taken
 from nacre.history.pairing import RECALLED
 
 NOT_RUN = "not run: stopped by the user"
-_MOST_WAITING = 64
 
 
 async def _no_room(_: str) -> None:
@@ -103,7 +102,8 @@ class Letter:
 class Actor:
     """The only one in this process that writes to its session."""
 
-    def __init__(self, sessions: KernelSessions, key: str, agent: Agent, *, pace: Pace) -> None:
+    def __init__(self, sessions: KernelSessions, key: str, agent: Agent, *, pace: Pace, max_waiting: int) -> None:
+        self._max_waiting = max_waiting
         self._conversation = Conversation(sessions, key, pace, most=agent.most)
         self._hold = sessions.hold(key)
         self._agent, self._is_read = agent, False
@@ -121,8 +121,8 @@ class Actor:
 
     def post(self, letter: Letter) -> None:
         """Put a letter into the mailbox; raises Busy if that is full."""
-        if len(self._mailbox) >= _MOST_WAITING:
-            raise Busy(f"session {self._conversation.key!r} has {_MOST_WAITING} messages waiting; try again later")
+        if len(self._mailbox) >= self._max_waiting:
+            raise Busy(f"session {self._conversation.key!r} has {self._max_waiting} messages waiting; try again later")
         self._mailbox.append(letter)
         self._woken.set()
 

@@ -31,17 +31,19 @@ class Kernel:
     `agent_for` says who answers in a session; at most so many are kept for those who may write again.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a limit of its own, by name
         self,
         sessions: KernelSessions,
         agent_for: Callable[[str], Agent],
         *,
         idle: float = 300,
         most: int = 1000,
+        max_waiting: int = 64,
         pace: Pace = at_once,
     ) -> None:
         self._sessions, self._agent_for = sessions, agent_for
         self._idle, self._most, self._pace = idle, most, pace
+        self._max_waiting = max_waiting
         self._actors: dict[str, Actor] = {}
         self._tasks: TaskGroup | None = None
 
@@ -99,7 +101,8 @@ class Kernel:
             raise NacreError("the kernel is not running")
         actor = self._actors.pop(key, None)
         if actor is None:
-            actor = Actor(self._sessions, key, self._agent_for(key), pace=self._pace)
+            agent = self._agent_for(key)
+            actor = Actor(self._sessions, key, agent, pace=self._pace, max_waiting=self._max_waiting)
             if len(self._actors) >= self._most:
                 # Whoever has had nothing to do for longest makes way; its session is read again when it is needed.
                 next((other for other in self._actors.values() if not other.is_at_work), actor).end()
