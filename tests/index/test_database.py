@@ -22,7 +22,10 @@ import nacre
 from nacre import Sessions
 from nacre.errors import StoreError
 from nacre.index import Index
-from nacre.index.location import VERSION
+from nacre.index.database import Database
+from nacre.index.location import VERSION, folder_of
+from nacre.index.query import Query
+from nacre.index.searching import hits
 from nacre.log.ops import Ops
 from tests.index.conftest import infos
 
@@ -185,12 +188,13 @@ def test_no_limit_breaks_it(index: Index, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_what_sqlite_refuses_is_refused_and_no_fault_of_the_index(
-    index: Index, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    root: Path, cache: Path, index: Index, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("nacre.index.query._MOST", 2000)
     assert found(index) == [2]
+    database, query = Database(folder_of(str(root), str(cache))), Query(tools=tuple(f"w{i}" for i in range(2000)))
     with pytest.raises(StoreError, match="Expression tree is too large"):
-        index.search(" ".join(f"tool:w{i}" for i in range(2000)))
+        database.run(lambda connection: hits(connection, query, limit=50))
+    database.close()
     assert caplog.records == []
     assert found(index) == [2]
 
@@ -348,10 +352,7 @@ def test_in_a_forked_child_it_is_opened_anew(index: Index) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_forked_while_a_thread_searches_the_child_can_still_ask(
-    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nacre.index.index._PATIENCE", 0.01)
+def test_forked_while_a_thread_searches_the_child_can_still_ask(root: Path, cache: Path) -> None:
     searching, go_on = Event(), Event()
 
     class Waits(Ops):
@@ -361,7 +362,7 @@ def test_forked_while_a_thread_searches_the_child_can_still_ask(
                 go_on.wait()
             return super().open(path, flags, mode)
 
-    index = Index(str(root), cache=str(cache), ops=Waits())
+    index = Index(str(root), cache=str(cache), ops=Waits(), fork_timeout=0.01)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(found, index)
         searching.wait()

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 SLICE = 1000
 """How many logs are compared with what is known of them, whether they are marked or not."""
 # How many seconds a fork waits for a search: most children never ask.
-_PATIENCE = 2.0
 
 
 def _usual_embedder() -> Embedder:
@@ -35,11 +34,11 @@ class Index:
     """An index of the store at `root`, kept in the user's cache directory or in `cache`.
 
     It catches up with the logs whenever it is asked: with those that their writers have marked, and `slice_size`
-    others. No writer waits for it. Its files may be deleted, damaged or locked at any moment: they are made anew, or
-    done without.
+    others. No writer waits for it; a fork waits `fork_timeout` seconds for what is being asked. Its files may be
+    deleted, damaged or locked at any moment: they are made anew, or done without.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each may be another
         self,
         root: str,
         *,
@@ -47,12 +46,14 @@ class Index:
         ops: Ops | None = None,
         slice_size: int = SLICE,
         embedder: Callable[[], Embedder] = _usual_embedder,
+        fork_timeout: float = 2.0,
     ) -> None:
         from nacre.index.catchup import CatchUp  # noqa: PLC0415 - SQLite is loaded when an index is wanted
         from nacre.index.database import Database  # noqa: PLC0415
 
         self._ops = ops or Ops()
         self._embedder = embedder
+        self._fork_timeout = fork_timeout
         self._database = Database(folder_of(root, cache))
         self._catch_up = CatchUp(self._ops, root, slice_size=slice_size)
         self._lock = Lock()
@@ -140,7 +141,7 @@ class Index:
 
     def hold(self) -> bool:
         """Before a fork: let what is being asked come to its end; False if that takes too long."""
-        return self._lock.acquire(timeout=_PATIENCE)
+        return self._lock.acquire(timeout=self._fork_timeout)
 
     def let_go(self) -> None:
         """After a fork, in the parent, of what was held."""
