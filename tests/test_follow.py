@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def test_a_log_that_is_not_there_is_waited_for(root: Path, monkeypatch: pytest.M
 
 
 def test_where_changes_cannot_be_watched_they_are_looked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nacre.log.watch._inotify", lambda folder: -1)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
     with nacre.open(root) as sessions:
         sessions.add_message("k", "user", "a")
         entries = sessions.follow("k")

@@ -12,7 +12,7 @@ import pytest
 
 import nacre
 from nacre.entries import Record, Rules, State
-from nacre.log import blobs, cold, erase, file, format, ids, successor, tail, writer
+from nacre.log import blobs, cold, erase, file, format, ids, reader, successor, tail, writer
 from nacre.log.batch import Batch
 from nacre.log.file import LogFile
 from nacre.log.ops import Ops
@@ -168,7 +168,7 @@ def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
 
 def header_alone_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogFile, "_holds_session", property(lambda self: self.n > 0))
-    patch.setattr("nacre.log.reader.glance", _without_openings)
+    patch.setattr(reader, "glance", _without_openings)
 
 
 def _without_openings(lines: Any, *, key: str) -> Tail:

@@ -106,28 +106,47 @@ def later() -> Later:
     return Later()
 
 
-@pytest.fixture
-def queue(log: Log, later: Later) -> Committer:
-    return Committer(log.commit, later)
+class Stand(Semaphore):
+    """Released by whoever stands in the queue of a log."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def gate(self) -> Gate:
+        stand = self
+
+        class Seen(Gate):
+            def result(self) -> int:
+                stand.release()
+                return super().result()
+
+        return Seen()
 
 
 @pytest.fixture
-def come(queue: Committer, monkeypatch: pytest.MonkeyPatch) -> Come:
+def stand() -> Stand:
+    return Stand()
+
+
+@pytest.fixture
+def queue(log: Log, later: Later, stand: Stand) -> Committer:
+    return Committer(log.commit, later, gate=stand.gate)
+
+
+def coming(queue: Committer, stand: Stand) -> Come:
     """Asks for a unit on another thread while the log is busy, and comes back once it stands in the queue."""
-    stands = Semaphore(0)
-
-    class Seen(Gate):
-        def result(self) -> int:
-            stands.release()
-            return super().result()
 
     def ask(pool: ThreadPoolExecutor, text: str) -> Future[int]:
         future = pool.submit(queue.run, unit(text))
-        assert stands.acquire(timeout=WAIT)
+        assert stand.acquire(timeout=WAIT)
         return future
 
-    monkeypatch.setattr(commit, "Gate", Seen)
     return ask
+
+
+@pytest.fixture
+def come(queue: Committer, stand: Stand) -> Come:
+    return coming(queue, stand)
 
 
 # Alone
@@ -199,18 +218,15 @@ def test_a_thread_that_waited_gets_the_error_of_its_own_unit(
         assert stored.result(WAIT) == 2
 
 
-def test_who_comes_just_as_the_writer_leaves_is_not_forgotten(
-    log: Log, later: Later, queue: Committer, come: Come, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Late(commit.Gate):
+def test_who_comes_just_as_the_writer_leaves_is_not_forgotten(log: Log, later: Later, stand: Stand) -> None:
+    def late() -> Gate:
         """Made by a thread that found the writer at work, when the writer has gone."""
+        log.free.set()
+        assert writer.result(WAIT) == 1
+        return stand.gate()
 
-        def __init__(self) -> None:
-            log.free.set()
-            assert writer.result(WAIT) == 1
-            super().__init__()
-
-    monkeypatch.setattr(commit, "Gate", Late)
+    queue = Committer(log.commit, later, gate=late)
+    come = coming(queue, stand)
     log.free.clear()
     with ThreadPoolExecutor(2) as pool:
         writer = pool.submit(queue.run, unit("a"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Condition
+
 import pytest
 
 import nacre
@@ -51,7 +53,7 @@ def test_what_cannot_be_stored_is_told_through_the_future(store: Transient) -> N
 def test_following_a_session_that_is_not_there_waits_for_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Transient(rules=RULES)
     sessions = nacre.Sessions(store)
-    monkeypatch.setattr(store._written, "wait", lambda: sessions.add_message("k", "user", "a"))
+    monkeypatch.setattr(Condition, "wait", lambda _: sessions.add_message("k", "user", "a"))
     assert next(sessions.follow("k")).kind == "open"
     assert sessions.exists("k")
 

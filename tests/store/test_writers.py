@@ -343,17 +343,15 @@ def test_there_are_no_more_threads_than_there_is_work() -> None:
     assert active_count() == before
 
 
-class Unstartable(Thread):
-    """What there is when the machine has no more threads."""
-
-    def start(self) -> None:
-        raise RuntimeError("can't start new thread")
+def unstartable(_: Thread) -> None:
+    """Start a thread on a machine that has no more."""
+    raise RuntimeError("can't start new thread")
 
 
 def test_what_is_submitted_when_no_thread_can_be_started_is_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found = writers(Disk(), max_open=2)
     with monkeypatch.context() as patch:
-        patch.setattr(store.writers, "Thread", Unstartable)
+        patch.setattr(Thread, "start", unstartable)
         assert found.of("a").queue.submit(HELLO).result(0) == 2
     assert found.of("a").queue.submit(HELLO).result(WAIT) == 3
     found.close()
@@ -365,7 +363,7 @@ def test_what_goes_wrong_when_no_thread_can_be_started_is_no_concern_of_who_aske
     def fail() -> None:
         raise ValueError
 
-    monkeypatch.setattr(store.writers, "Thread", Unstartable)
+    monkeypatch.setattr(Thread, "start", unstartable)
     pool = Pool()
     pool.run(fail)
     pool.finish()
@@ -380,7 +378,7 @@ def test_when_no_more_threads_can_be_started_those_that_run_do_the_work(monkeypa
         served_by.append(current_thread())
 
     pool.run(serve)
-    monkeypatch.setattr(store.writers, "Thread", Unstartable)
+    monkeypatch.setattr(Thread, "start", unstartable)
     pool.run(serve)
     free.set()
     pool.finish()
@@ -389,19 +387,20 @@ def test_when_no_more_threads_can_be_started_those_that_run_do_the_work(monkeypa
 
 def test_a_thread_whose_start_was_interrupted_ends_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Thread] = []
+    start = Thread.start
 
-    class Interrupted(Thread):
-        def start(self) -> None:
-            super().start()
-            started.append(self)
-            if len(started) == 1:
-                raise KeyboardInterrupt
+    def interrupted(thread: Thread) -> None:
+        start(thread)
+        started.append(thread)
+        if len(started) == 1:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(store.writers, "Thread", Interrupted)
     pool, done = Pool(), Event()
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.run(done.set)
         pool.run(done.set)
-    pool.run(done.set)
     assert done.wait(WAIT)
     on_a_thread(pool.finish)
     for thread in started:

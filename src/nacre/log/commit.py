@@ -187,12 +187,18 @@ class Committer:
     """
 
     def __init__(
-        self, commit: Callable[[Sequence[Ticket]], None], later: Later, free: Callable[[], None] = lambda: None
+        self,
+        commit: Callable[[Sequence[Ticket]], None],
+        later: Later,
+        free: Callable[[], None] = lambda: None,
+        *,
+        gate: Callable[[], Gate] = Gate,
     ) -> None:
         self._commit = commit
         self._later = later
         # Unlocks the log for others; called if anything was raised, since a signal may strike whoever unlocks it.
         self._free = free
+        self._gate = gate
         # Re-entrant only for the sake of knowing its owner; the lock of `threading.Condition` is asked in the same way.
         self._turn = RLock()
         self._is_called = False
@@ -280,7 +286,7 @@ class Committer:
 
     def _queue(self, ticket: Ticket) -> Gate:
         """Leave a unit to the pool: at once if the log is idle, else whoever is at it calls the pool afterwards."""
-        gate = Gate()
+        gate = self._gate()
         self._waiting.append((ticket, gate))
         if self._turn.acquire(blocking=False):
             self._turn.release()
