@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import nacre as library
-from nacre.cli import command
+from nacre.cli import main
 from nacre.cli.failures import failure_of
 from nacre.cli.notices import tell_warnings
 from tests.cli.conftest import Nacre
@@ -108,26 +109,24 @@ def test_ambiguity_in_json_has_the_candidates(nacre: Nacre) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_errors_have_their_exit_codes(
-    nacre: Nacre, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, kind: str
+    capsys: pytest.CaptureFixture[str], error: Exception, code: int, kind: str
 ) -> None:
     def fails(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(command, "_dispatch", fails)
-    result = nacre("s", "list", "--json")
-    assert (result.code, result.json["error"]["type"]) == (code, kind)
+    assert main(["s", "list", "--json"], dispatch=fails) == code
+    assert json.loads(capsys.readouterr().out)["error"]["type"] == kind
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (BrokenPipeError(), 141)])
 def test_who_interrupts_it_or_stops_reading_hears_nothing(
-    nacre: Nacre, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int
 ) -> None:
     def fails(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(command, "_dispatch", fails)
-    monkeypatch.setattr(command, "_drop_stdout", lambda: None)
-    assert nacre("s", "list") == (code, "", "")
+    assert main(["s", "list"], dispatch=fails) == code
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

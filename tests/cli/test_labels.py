@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nacre.app import retention
 from tests.cli.conftest import Nacre
 from tests.paths import log_of
 
@@ -141,6 +140,7 @@ def test_tags_that_are_in_use_are_completed(labelled: Nacre) -> None:
 
 
 def test_retention_leaves_what_is_pinned_alone(labelled: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_clock", lambda: datetime.now(UTC) + timedelta(days=100))
+    then = (datetime.now(UTC) + timedelta(days=100)).timestamp()
+    monkeypatch.setattr("time.time", lambda: then)
     due = labelled("s", "retain", "--archive-after", "90d", "--dry-run", "--json").json["results"]
     assert sorted(one["key"] for one in due) == ["three", "two"]

@@ -12,6 +12,7 @@ import pytest
 from nacre import opening
 from nacre.cli import flags
 from nacre.cli.text import width
+from nacre.index import warm
 from tests.cli.conftest import Nacre
 
 HOSTILE = "evil\x1b]0;title\x07\n\u202edrawkcab\x9b2J"
@@ -171,7 +172,7 @@ def test_a_warm_list_is_the_same_as_a_cold_one(nacre: Nacre, tmp_path: Path) -> 
 
 def test_a_list_without_sqlite_reads_the_logs(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
     nacre.fill("one")
-    monkeypatch.setitem(sys.modules, "nacre.index.warm", None)
+    monkeypatch.setitem(sys.modules, warm.__name__, None)
     assert [item["key"] for item in nacre("s", "list", "--json").json["items"]] == ["one"]
 
 

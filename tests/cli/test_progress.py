@@ -27,7 +27,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, seconds: float,
     stderr = Terminal(is_terminal=is_terminal)
     monkeypatch.setattr(sys, "stderr", stderr)
     now = 0.0
-    monkeypatch.setattr("nacre.cli.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: now)
     with Progress("verifying", total=2_000_000, unit="bytes", shown=shown) as step:
         now = seconds
         step(1_000_000)

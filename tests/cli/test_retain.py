@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nacre.app import retention
 from nacre.legacy.signs import is_due
 from nacre.log.ops import Ops
 from tests.cli.conftest import Nacre
@@ -17,7 +16,8 @@ def later(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> Nacre:
     """A store with an active session and an archived one, a hundred days later."""
     nacre.fill("one", "two")
     assert nacre("sessions", "archive", "two").code == 0
-    monkeypatch.setattr(retention, "_clock", lambda: datetime.now(UTC) + timedelta(days=100))
+    then = (datetime.now(UTC) + timedelta(days=100)).timestamp()
+    monkeypatch.setattr("time.time", lambda: then)
     return nacre
 
 

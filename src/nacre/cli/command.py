@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nacre.cli import verbs
 from nacre.cli.failures import FAILED, INTERRUPTED, OK, PIPE_CLOSED, Failure, failure_of, internal_failure
 from nacre.cli.flags import NAMES, Flags
 
+Dispatch = Callable[[Flags, list[str]], int]
+"""Run a command line without its global options; returns the exit code."""
 
-def main(words: Sequence[str] | None = None) -> int:
+
+def main(words: Sequence[str] | None = None, *, dispatch: Dispatch | None = None) -> int:
     """Run a command line; returns its exit code."""
     try:
-        code = _guarded(sys.argv[1:] if words is None else words)
+        code = _guarded(sys.argv[1:] if words is None else words, dispatch or _dispatch)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -36,7 +39,7 @@ def _report_lost_output(reason: str) -> int:
     return FAILED
 
 
-def _guarded(words: Sequence[str]) -> int:
+def _guarded(words: Sequence[str], dispatch: Dispatch) -> int:
     """Run a command line; an error is printed as a sentence, or as JSON."""
     flags = Flags()
     try:
@@ -44,7 +47,7 @@ def _guarded(words: Sequence[str]) -> int:
         rest = _taken(flags, words)
         if flags.verbose:
             _log_to_stderr(flags.verbose)
-        return _dispatch(flags, rest)
+        return dispatch(flags, rest)
     except BrokenPipeError:
         raise
     except Exception as error:  # the edge: what nobody foresaw is told like any other failure

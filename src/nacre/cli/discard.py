@@ -28,6 +28,7 @@ from nacre.log.reader import reading
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
+OPS = Ops()
 _NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.(\d{1,18})(\.archived)?\.jsonl\Z")
 
 
@@ -55,9 +56,9 @@ class _Trashed(Place):
         return f"{self.root}/trash"
 
 
-def discard(sessions: Sessions, key: str, *, is_active: bool) -> None:
+def discard(sessions: Sessions, key: str, *, is_active: bool, ops: Ops = OPS) -> None:
     """Move every generation of a session to the trash, durably."""
-    ops, place = Ops(), Place.of(sessions.location, key)
+    place = Place.of(sessions.location, key)
     stamp = str(int(ops.now() * 1_000_000))
     before = set(uids_in(ops, f"{place.root}/archive", place.name))
     if is_active:
@@ -70,10 +71,9 @@ def discard(sessions: Sessions, key: str, *, is_active: bool) -> None:
 
 def discard_archived(place: Place) -> None:
     """Move one archived generation to the trash, durably; others of its session stay where they are."""
-    ops = Ops()
-    make_folder(ops, f"{place.root}/trash")
-    with KeyLock(ops, place):
-        _discard(ops, place, str(int(ops.now() * 1_000_000)), was_archived=True)
+    make_folder(OPS, f"{place.root}/trash")
+    with KeyLock(OPS, place):
+        _discard(OPS, place, str(int(OPS.now() * 1_000_000)), was_archived=True)
 
 
 def items(root: str) -> list[Item]:
@@ -102,16 +102,15 @@ def title_of(root: str, item: Item) -> str:
     """The title of a session in the trash; "" if it has none, or if its log cannot be read."""
     name, _, rest = item.logs[-1].removesuffix(".jsonl").partition(".")
     try:
-        with reading(Ops(), _Trashed(root, item.key, name, rest)) as found:
+        with reading(OPS, _Trashed(root, item.key, name, rest)) as found:
             title = live.meta(found.past, found.past.state).get("title") if found.past is not None else ""
     except (OSError, StoreError):
         return ""
     return title if isinstance(title, str) else ""
 
 
-def restore(root: str, item: Item) -> None:
+def restore(root: str, item: Item, *, ops: Ops = OPS) -> None:
     """Bring a session back to where it was; raises Failure if its key has an active session by now."""
-    ops = Ops()
     with KeyLock(ops, _home(root, item, item.logs[0])):
         for log in item.logs:
             _refuse_taken(f"{root}/trash/{log}", _home(root, item, log))
@@ -123,9 +122,8 @@ def restore(root: str, item: Item) -> None:
             _come_back(ops, path, place)
 
 
-def empty(root: str, item: Item) -> None:
+def empty(root: str, item: Item, *, ops: Ops = OPS) -> None:
     """Erase a session in the trash for good; another one of the same key stays as it is."""
-    ops = Ops()
     with KeyLock(ops, _home(root, item, item.logs[0])):
         for log in item.logs:
             place, path = _home(root, item, log), f"{root}/trash/{log}"
@@ -207,7 +205,7 @@ def _move(ops: Ops, old: str, new: str) -> None:
 
 
 def _refuse_taken(path: str, place: Place) -> None:
-    taken = path_now(Ops(), place)
+    taken = path_now(OPS, place)
     if taken and not _is_same(path, taken):
         hint = "archive or remove that one first"
         raise Failure("conflict", f"there is now an active session {place.key!r}", hint=hint)
