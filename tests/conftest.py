@@ -24,6 +24,7 @@ settings.load_profile("nacre")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="run the fault tests for hours, not for seconds")
+    parser.addoption("--write-golden", action="store_true", help="write the files of tests/golden/files anew")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,96 @@
+"""What is written and exported, byte for byte, and what the library reads of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nacre
+from nacre.cli import main
+from tests.golden.conftest import FILES, STORE, Golden, Room
+
+BUILDER = Path(__file__).with_name("make_store.py")
+KEYS = (
+    "chat-20240501-0900-a1b2",
+    "chat-20240505-2010-c3d4",
+    "cli:fork",
+    "closed",
+    "damaged",
+    "open",
+    "telegram:42",
+    "telegram:43",
+    "weekly",
+)
+EXPORTS = {
+    "tools": ("chat-20240501-0900-a1b2", "md", "html", "json", "jsonl"),
+    "summary": ("telegram:42", "md", "html", "json", "jsonl"),
+    "branch": ("telegram:43", "md", "html", "json", "jsonl"),
+    "generations": ("weekly", "md", "html", "json", "jsonl"),
+    "interrupted": ("chat-20240505-2010-c3d4", "md", "html"),
+    "odd": ("irc:#boats & <b>/ü", "md"),
+}
+CASES = [(name, key, format) for name, (key, *formats) in EXPORTS.items() for format in formats]
+
+
+def test_the_same_store_is_written_byte_for_byte(golden: Golden, tmp_path: Path, at_home: Room) -> None:
+    subprocess.run([sys.executable, BUILDER, tmp_path / "store"], check=True, capture_output=True, timeout=60)
+    written = _files(tmp_path / "store")
+    for name, data in written.items():
+        # How zstd packs what was moved out, and so how long that is, depends on its version.
+        if golden.is_writing or "compacted" not in name:
+            golden.check(f"store/{name}", data)
+    if golden.is_writing:
+        for name in set(_files(STORE)) - set(written):
+            (STORE / name).unlink()
+    assert sorted(written) == sorted(_files(STORE))
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    """Every file of a store but locks, and marks, which only help others to look less."""
+    found = (path for path in root.rglob("*") if path.is_file() and path.suffix != ".lock" and path.name != "marks")
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize(("name", "key", "format"), CASES, ids=[f"{name}.{format}" for name, _, format in CASES])
+def test_an_export_has_the_same_bytes(at_home: Room, golden: Golden, name: str, key: str, format: str) -> None:
+    assert main(["sessions", "export", key, "--format", format, "-o", "exported"]) == 0
+    golden.check(f"exports/{name}.{format}", Path("exported").read_bytes())
+    if format in {"md", "html"}:
+        assert main(["sessions", "export", key, "--format", format, "--all", "-o", "whole"]) == 0
+        golden.check(f"exports/{name}-all.{format}", Path("whole").read_bytes())
+
+
+def test_an_export_for_picoclaw_has_the_same_bytes(at_home: Room, golden: Golden) -> None:
+    assert main(["sessions", "export", "telegram:42", "--format", "picoclaw", "-o", "exported"]) == 0
+    found = {str(path.relative_to("exported")): path for path in Path("exported").rglob("*") if path.is_file()}
+    lines = [line for name in sorted(found) for line in (f"--- {name}", found[name].read_text())]
+    golden.check("exports/summary.picoclaw", "\n".join(lines))
+
+
+def test_the_library_reads_what_it_did(at_home: Room, golden: Golden) -> None:
+    with nacre.open(at_home.store) as sessions:
+        found = {key: _read(sessions, key) for key in KEYS}
+    golden.check("library.json", json.dumps(found, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def _read(sessions: nacre.Sessions, key: str) -> dict[str, Any]:
+    return {
+        "history": [message.to_mapping() for message in sessions.get_history(key)],
+        "summary": sessions.get_summary(key),
+        "meta": sessions.get_meta(key),
+        "aliases": list(sessions.aliases(key)),
+        "transcript": [[one.generation, one.n, one.ts, one.message.to_mapping()] for one in sessions.transcript(key)],
+        "records": [[one.generation, one.n, one.ts, one.kind, one.data] for one in sessions.records(key)],
+    }
+
+
+def test_every_golden_file_of_an_export_is_compared(golden: Golden) -> None:
+    names = [f"{name}{end}.{format}" for name, _, format in CASES for end in ("", "-all")]
+    names = [name for name in names if "-all" not in name or name.endswith((".md", ".html"))]
+    golden.check_names("exports", [*names, "summary.picoclaw"])
+    assert sorted(path.name for path in FILES.iterdir()) == ["cli", "exports", "help", "library.json", "store", "web"]
