@@ -6,6 +6,8 @@ import difflib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -69,8 +71,28 @@ def _readable(data: bytes) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def golden(request: pytest.FixtureRequest) -> Golden:
-    return Golden(is_writing=bool(request.config.getoption("--write-golden")))
+def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    """The golden files; the store comes first if they are written anew, since all others tell of it."""
+    found = Golden(is_writing=bool(request.config.getoption("--write-golden")))
+    if found.is_writing:
+        shutil.rmtree(STORE, ignore_errors=True)
+        for name, data in make_store(tmp_path_factory.mktemp("golden") / "store").items():
+            found.check(f"store/{name}", data)
+    return found
+
+
+def make_store(root: Path) -> dict[str, bytes]:
+    """Make the store of these tests; gives its files."""
+    variables = {**os.environ, "XDG_CACHE_HOME": str(root.parent)}
+    command = [sys.executable, FILES.with_name("make_store.py"), root]
+    subprocess.run(command, env=variables, check=True, capture_output=True, timeout=60)
+    return files_of(root)
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Every file of a store but locks, and marks, which only help others to look less."""
+    found = (path for path in root.rglob("*") if path.is_file() and path.suffix != ".lock" and path.name != "marks")
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
 
 
 class Room:
@@ -119,13 +141,13 @@ class Room:
 
 
 @pytest.fixture(scope="module")
-def module_room() -> Iterator[Room]:
+def module_room(golden: Golden) -> Iterator[Room]:
     """A room for all tests of a module."""
     yield from _make_room()
 
 
 @pytest.fixture
-def room() -> Iterator[Room]:
+def room(golden: Golden) -> Iterator[Room]:
     """A room for one test."""
     yield from _make_room()
 
