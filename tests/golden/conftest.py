@@ -140,9 +140,9 @@ class Room:
         return text.replace(str(self.path), NAME)
 
 
-@pytest.fixture(scope="module")
-def module_room(golden: Golden) -> Iterator[Room]:
-    """A room for all tests of a module."""
+@pytest.fixture(scope="session")
+def shared_room(golden: Golden) -> Iterator[Room]:
+    """A room that several tests share, which only read."""
     yield from _make_room()
 
 

@@ -107,13 +107,13 @@ _CHANGING = (
 """What each request, release or installation has of its own."""
 
 
-@pytest.fixture(scope="module")
-def site(module_room: Room) -> Iterator[httpx.Client]:
+@pytest.fixture(scope="session")
+def site(shared_room: Room) -> Iterator[httpx.Client]:
     """A daemon on the golden store."""
     command = [sys.executable, "-m", "nacre", "serve", "--port", "0", "--json"]
-    variables = {**module_room.variables, "NACRE_SERVE_TOKEN": TOKEN}
+    variables = {**shared_room.variables, "NACRE_SERVE_TOKEN": TOKEN}
     pipes: Mapping[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen(command, env=variables, cwd=module_room.path / "work", **pipes) as process:
+    with subprocess.Popen(command, env=variables, cwd=shared_room.path / "work", **pipes) as process:
         try:
             assert process.stdout is not None
             url = json.loads(process.stdout.readline())["url"]
@@ -141,45 +141,45 @@ def _told(room: Room, response: httpx.Response, *, body: str | None = None) -> s
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_what_it_was(site: httpx.Client, module_room: Room, golden: Golden, name: str) -> None:
-    golden.check(f"web/page-{name}.txt", _told(module_room, site.get(PAGES[name], headers=_who(TOKEN))))
+def test_a_page_is_what_it_was(site: httpx.Client, shared_room: Room, golden: Golden, name: str) -> None:
+    golden.check(f"web/page-{name}.txt", _told(shared_room, site.get(PAGES[name], headers=_who(TOKEN))))
 
 
 @pytest.mark.parametrize("name", API)
-def test_the_api_answers_as_it_did(site: httpx.Client, module_room: Room, golden: Golden, name: str) -> None:
+def test_the_api_answers_as_it_did(site: httpx.Client, shared_room: Room, golden: Golden, name: str) -> None:
     response = site.get(API[name], headers=_who(TOKEN, "application/json"))
-    golden.check(f"web/api-{name}.txt", _told(module_room, response))
+    golden.check(f"web/api-{name}.txt", _told(shared_room, response))
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_a_file_is_served_as_it_was(site: httpx.Client, module_room: Room, golden: Golden, name: str) -> None:
+def test_a_file_is_served_as_it_was(site: httpx.Client, shared_room: Room, golden: Golden, name: str) -> None:
     response = site.get(STATIC[name], headers=_who(TOKEN))
-    golden.check(f"web/{name}.txt", _told(module_room, response, body="some text" if response.text else ""))
+    golden.check(f"web/{name}.txt", _told(shared_room, response, body="some text" if response.text else ""))
 
 
-def test_a_picture_is_served_as_it_was(site: httpx.Client, module_room: Room, golden: Golden) -> None:
+def test_a_picture_is_served_as_it_was(site: httpx.Client, shared_room: Room, golden: Golden) -> None:
     response = site.get(f"/blob/{ODD}?n=3&part=1", headers=_who(TOKEN))
-    golden.check("web/picture.txt", _told(module_room, response, body=f"{len(response.content)} bytes"))
+    golden.check("web/picture.txt", _told(shared_room, response, body=f"{len(response.content)} bytes"))
 
 
-def test_a_login_leads_where_it_did(site: httpx.Client, module_room: Room, golden: Golden) -> None:
+def test_a_login_leads_where_it_did(site: httpx.Client, shared_room: Room, golden: Golden) -> None:
     for name, token in {"login-right": TOKEN, "login-wrong": "wrong"}.items():
         response = site.post("/login", data={"token": token}, headers={"accept": "text/html"})
-        golden.check(f"web/{name}.txt", _told(module_room, response))
+        golden.check(f"web/{name}.txt", _told(shared_room, response))
     site.cookies.clear()
 
 
 @pytest.mark.parametrize("path", ["/", "/api/sessions"])
-def test_a_stranger_is_sent_away_as_before(site: httpx.Client, module_room: Room, golden: Golden, path: str) -> None:
+def test_a_stranger_is_sent_away_as_before(site: httpx.Client, shared_room: Room, golden: Golden, path: str) -> None:
     for who, headers in {"stranger": {"accept": "text/html"}, "impostor": _who("wrong")}.items():
         name = "api" if path != "/" else "page"
-        golden.check(f"web/{who}-{name}.txt", _told(module_room, site.get(path, headers=headers)))
+        golden.check(f"web/{who}-{name}.txt", _told(shared_room, site.get(path, headers=headers)))
 
 
-def test_the_metrics_have_the_same_names(site: httpx.Client, module_room: Room, golden: Golden) -> None:
+def test_the_metrics_have_the_same_names(site: httpx.Client, shared_room: Room, golden: Golden) -> None:
     response = site.get("/metrics", headers=_who(TOKEN))
     names = "\n".join(line for line in response.text.splitlines() if line.startswith("#"))
-    golden.check("web/metrics.txt", _told(module_room, response, body=names))
+    golden.check("web/metrics.txt", _told(shared_room, response, body=names))
 
 
 def test_every_golden_file_of_the_web_is_compared(golden: Golden) -> None:
