@@ -84,7 +84,7 @@ def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def make_store(root: Path) -> dict[str, bytes]:
     """Make the store of these tests; gives its files."""
     variables = {**os.environ, "XDG_CACHE_HOME": str(root.parent)}
-    command = [sys.executable, FILES.with_name("make_store.py"), root]
+    command = [sys.executable, str(FILES.with_name("make_store.py")), str(root)]
     subprocess.run(command, env=variables, check=True, capture_output=True, timeout=60)
     return files_of(root)
 
