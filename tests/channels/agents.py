@@ -61,6 +61,7 @@ class App:
         self.kernel = Kernel(sessions, lambda _: agent)
         self.compactor = Compactor(sessions, lambda _: self.provider)
         self.file_history = FileHistory(sessions, lambda key: key)
+        self.learner = None
 
     def _guard(self, key: str, ask: Ask | None) -> Guard:
         before = self._guards.get(key)

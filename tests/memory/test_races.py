@@ -191,6 +191,80 @@ def test_what_was_said_before_memory_began_is_left_alone(sessions: Sessions, fol
     assert "now" in days(folder)[0]
 
 
+def test_what_was_said_after_the_start_is_learned_though_its_process_was_killed(
+    sessions: Sessions, folder: Path
+) -> None:
+    memory(sessions, folder).start()
+    turn(sessions, "k", "before any worker came to it")
+
+    async def run() -> None:
+        later = memory(sessions, folder)
+        later.start()
+        async with Consolidator(later) as worker:
+            await worker.rest()
+
+    anyio.run(run)
+    assert len(days(folder)) == 1
+
+
+class Slow:
+    """A memory that an earlier process left behind, and whose model answers only when it may."""
+
+    def __init__(self, *behind: str, learns: int = 1) -> None:
+        self.behind = list(behind)
+        self.learns = learns
+        self.begun: list[str] = []
+        self.may_learn = {key: anyio.Event() for key in ("a", "b", "own")}
+
+    def begin(self) -> list[str]:
+        return self.behind
+
+    async def consolidate(self, key: str) -> int:
+        self.begun.append(key)
+        await self.may_learn[key].wait()
+        return self.learns
+
+    def warm(self) -> bool:
+        return False
+
+
+def test_whoever_ends_soon_learns_at_least_from_one_session_that_was_left() -> None:
+    async def run() -> None:
+        slow = Slow("a", "b")
+        async with Consolidator(slow) as worker, anyio.create_task_group() as tasks:
+            worker.post("own")
+            tasks.start_soon(worker.learn_earlier)
+            await anyio.wait_all_tasks_blocked()
+            slow.may_learn["own"].set()
+            slow.may_learn["a"].set()
+        assert slow.begun[:2] == ["own", "a"]
+
+    anyio.run(run)
+
+
+def test_what_cannot_be_learned_does_not_count_as_learned() -> None:
+    async def run() -> None:
+        slow = Slow("a", "b", learns=0)
+        async with Consolidator(slow) as worker, anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.learn_earlier)
+            slow.may_learn["a"].set()
+            slow.may_learn["b"].set()
+        assert slow.begun == ["a", "b"]
+
+    anyio.run(run)
+
+
+def test_nobody_waits_for_what_was_left_where_nothing_was() -> None:
+    async def run() -> None:
+        slow = Slow()
+        async with Consolidator(slow) as worker:
+            await worker.learn_earlier()
+            worker.post("own")
+            await worker.learn_earlier()
+
+    anyio.run(run)
+
+
 class Troubled:
     """A memory in which everything goes wrong at first."""
 

@@ -109,6 +109,7 @@ class App:
         self.folder: Folder | None = None
         self.is_guest: Callable[[str], bool] = lambda _: False
         self.memory: Memory | None = None
+        self.learner: Consolidator | None = None
         self.compactor = Compactor(
             sessions,
             lambda key: self.budget.watch(self.provider_of(key)),
@@ -484,10 +485,7 @@ async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = 
         app.is_guest = lambda key: guests(app.children.outermost(key))
         home, notes = open_home(root, configured=mine.text("agent.workspace"))
         if not incognito and not opened.trouble and mine.flag("memory.enabled"):
-            embedding = usual_embedding if mine.text("memory.embeddings") == "auto" else lambda: None
-            reader = await _reader(app, closing)
-            app.memory = Memory(sessions, home, provider=reader, embedding=embedding, skips=app.skips_memory)
-            closing.add("memory", _later(app.memory.close))
+            app.memory = await _open_memory(app, home, closing)
         makings = Makings(
             settings=mine,
             sessions=sessions,
@@ -565,9 +563,23 @@ async def _beside(app: App) -> AsyncIterator[None]:
                 vectors = await stack.enter_async_context(VectorMaker(app.sessions.make_vectors))
                 app.after.append(vectors.post)
             if app.memory is not None:
-                consolidator = await stack.enter_async_context(Consolidator(app.memory))
-                app.after.append(lambda key: None if app.is_guest(key) else consolidator.post(key))
+                app.learner = learner = await stack.enter_async_context(Consolidator(app.memory))
+                app.after.append(lambda key: None if app.is_guest(key) else learner.post(key))
             yield
+
+
+async def _open_memory(app: App, home: Path, closing: Closing) -> Memory:
+    """Memory, begun: what is said from now on is learned, if not by this process then by a later one."""
+    embedding = usual_embedding if app.settings.text("memory.embeddings") == "auto" else lambda: None
+    reader = await _reader(app, closing)
+    memory = Memory(app.sessions, home, provider=reader, embedding=embedding, skips=app.skips_memory)
+    closing.add("memory", _later(memory.close))
+    try:
+        await anyio.to_thread.run_sync(memory.start)
+    except NacreError:
+        # Conversations go on without it; its worker tries again.
+        logger.exception("memory could not start")
+    return memory
 
 
 async def _reader(app: App, closing: Closing) -> Callable[[], Provider]:

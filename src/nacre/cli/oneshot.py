@@ -12,7 +12,7 @@ from typing import Any
 from nacre.agent.actor import Inbound
 from nacre.agent.ports import Ask, Called, Event, Notice, Returned, Text, Thought
 from nacre.channels.terminal.asking import asked
-from nacre.channels.terminal.once import Once, Outcome, finish_summary
+from nacre.channels.terminal.once import Once, Outcome, finish_learning, finish_summary
 from nacre.channels.terminal.plain import asker
 from nacre.channels.terminal.ports import App
 from nacre.channels.terminal.ticker import Ticker
@@ -68,10 +68,11 @@ async def answer(app: App, args: Namespace, out: Out, inbound: Inbound) -> int:
     # The summary comes after the answer; the last line of --jsonl comes after both.
     if out.jsonl:
         await _summarise(app, key, view, out)
-        return _finish(out, turn, outcome)
     code = _finish(out, turn, outcome)
     out.flush()
-    return await _summarise(app, key, view, out) or code
+    if not out.jsonl and (caught := await _summarise(app, key, view, out)):
+        return caught
+    return await _learn(app, out) or code
 
 
 async def _summarise(app: App, key: str, view: View, out: Out) -> int:
@@ -79,6 +80,15 @@ async def _summarise(app: App, key: str, view: View, out: Out) -> int:
     app.compactor.listeners.append(lambda _, draft: view.take(Notice(draft.sentence)))
     ticker = Ticker(lambda: "" if out.quiet else "summarising earlier messages; Ctrl-C skips it")
     caught = await finish_summary(app.compactor, key, ticker=ticker)
+    return SIGNALLED + caught if caught else 0
+
+
+async def _learn(app: App, out: Out) -> int:
+    """Let memory learn from the turn, if that is soon done; the exit code of a signal, else 0."""
+    if app.learner is None:
+        return 0
+    ticker = Ticker(lambda: "" if out.quiet else "remembering; Ctrl-C skips it")
+    caught = await finish_learning(app.learner, ticker=ticker)
     return SIGNALLED + caught if caught else 0
 
 

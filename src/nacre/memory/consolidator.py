@@ -33,10 +33,11 @@ class Consolidator:
         self._most = most
         self._queue: dict[str, None] = {}
         self._of_others: set[str] = set()
+        self._left_earlier: set[str] | None = None
         self._is_behind = True
         self._is_at_work = False
         self._woken = anyio.Event()
-        self._rested = anyio.Event()
+        self._stepped = anyio.Event()
         self._tasks = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
@@ -63,13 +64,20 @@ class Consolidator:
     async def rest(self) -> None:
         """Wait until everything that was posted has been gone through."""
         while self._queue or self._is_behind or self._is_at_work:
-            await self._rested.wait()
+            await self._stepped.wait()
+
+    async def learn_earlier(self) -> None:
+        """Wait until something was learned from what an earlier process left, or nothing can be.
+
+        Processes that all end soon would else never learn from a slow model: each begins anew where the last one was.
+        """
+        while self._left_earlier is None or self._left_earlier:
+            await self._stepped.wait()
 
     async def _run(self) -> None:
         while True:
             await self._work()
-            self._rested.set()
-            self._rested = anyio.Event()
+            self._tell()
             await self._better()
             if not self._queue and not self._is_behind:
                 self._woken = anyio.Event()
@@ -83,29 +91,42 @@ class Consolidator:
                 if not self._queue:
                     self._is_behind = False
                     await self._catch_up()
+                    self._tell()
                     continue
                 key = next(iter(self._queue))
                 del self._queue[key]
-                await self._tried(key)
+                learned = await self._tried(key)
+                if self._left_earlier:
+                    self._left_earlier = set() if learned else self._left_earlier - {key}
+                self._tell()
         finally:
             self._is_at_work = False
 
+    def _tell(self) -> None:
+        """Wake up whoever waits."""
+        self._stepped.set()
+        self._stepped = anyio.Event()
+
     async def _catch_up(self) -> None:
+        found: list[str] = []
         try:
             found = await to_thread.run_sync(self._memory.begin)
         except Exception:  # the worker must outlive whatever went wrong once
             logger.exception("memory could not start")
-            return
+        if self._left_earlier is None:
+            self._left_earlier = set(found)
         self._of_others |= set(found).difference(self._queue)
         self._queue |= dict.fromkeys(found)
 
-    async def _tried(self, key: str) -> None:
+    async def _tried(self, key: str) -> int:
+        """Go through a session; returns how many turns were learned from."""
         try:
-            await self._memory.consolidate(key)
+            return await self._memory.consolidate(key)
         except Exception:  # the same
             # Whoever runs another session now cannot do anything about this one.
             level = logging.INFO if key in self._of_others else logging.ERROR
             logger.log(level, "memory could not read a session", exc_info=True, extra={"key": key})
+            return 0
 
     async def _better(self) -> None:
         try:

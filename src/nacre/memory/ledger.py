@@ -43,6 +43,11 @@ class Ledger:
     def epoch(self) -> str:
         return self._known[0]
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever written; cheaper to tell than to read what was."""
+        return not self._seen()[1]
+
     def has_been(self, epoch: str) -> bool:
         """Tell whether an epoch is this one, or one before it."""
         return epoch == self.epoch or epoch in self._epochs

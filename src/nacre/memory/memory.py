@@ -134,16 +134,25 @@ class Memory:
             done += await to_thread.run_sync(self._learn, turn, learned)
         return done
 
+    def start(self) -> None:
+        """Note when memory began, if its log is new: what is said from then on is learned from, sooner or later."""
+        if self._ledger.is_new:
+            self._note_beginning()
+
     def begin(self) -> builtins.list[str]:
         """Note when memory began, take in what people edited, and name the sessions that may be behind.
 
         What was said before memory began is not learned from.
         """
+        with self._ledger.held():
+            self._note_beginning()
+            self._desk.settle()
+        return self._behind(self._ledger.state)
+
+    def _note_beginning(self) -> None:
         with self._ledger.held() as state:
             if not state.begun:
                 self._ledger.write([Cursor(begun=moment(datetime.now(UTC)))])
-            self._desk.settle()
-        return self._behind(self._ledger.state)
 
     def settle(self) -> None:
         """Take in what people edited, and write the pages."""

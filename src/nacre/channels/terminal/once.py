@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Awaitable, Callable
 
 import anyio
 from anyio.abc import TaskGroup
@@ -11,13 +12,14 @@ from msgspec import Struct
 from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Emit
-from nacre.channels.terminal.ports import Compactor
+from nacre.channels.terminal.ports import Compactor, Learner
 from nacre.channels.terminal.ticker import Ticker
 from nacre.entries import Message
 from nacre.errors import Stopped
 
 _AGAIN = 0.03
 _SUMMARY_SECONDS = 60.0
+_LEARNING_SECONDS, _EARLIER_SECONDS = 3.0, 60.0
 
 
 async def finish_summary(compactor: Compactor, key: str, *, ticker: Ticker) -> int:
@@ -25,6 +27,32 @@ async def finish_summary(compactor: Compactor, key: str, *, ticker: Ticker) -> i
 
     Nothing is lost if it does not get done: it is due after the next turn as well.
     """
+
+    async def finish() -> None:
+        with anyio.move_on_after(_SUMMARY_SECONDS):
+            await compactor.finish(key)
+
+    return await _wait_for(finish, ticker=ticker)
+
+
+async def finish_learning(learner: Learner, *, ticker: Ticker) -> int:
+    """Let memory learn for a limited time; returns the signal that ended it, else 0.
+
+    Nothing is lost if it does not get done: the next process learns it. That one waits longer for what this one left,
+    so that commands in a row learn from every turn, one by one, however slow the model is.
+    """
+
+    async def finish() -> None:
+        with anyio.move_on_after(_LEARNING_SECONDS):
+            await learner.rest()
+        with anyio.move_on_after(_EARLIER_SECONDS):
+            await learner.learn_earlier()
+
+    return await _wait_for(finish, ticker=ticker)
+
+
+async def _wait_for(work: Callable[[], Awaitable[None]], *, ticker: Ticker) -> int:
+    """Wait for work that is done after a turn; returns the signal that ended it, else 0."""
     caught = 0
     async with anyio.create_task_group() as tasks:
 
@@ -37,8 +65,7 @@ async def finish_summary(compactor: Compactor, key: str, *, ticker: Ticker) -> i
 
         tasks.start_soon(end_at_signal)
         tasks.start_soon(ticker.run)
-        with anyio.move_on_after(_SUMMARY_SECONDS):
-            await compactor.finish(key)
+        await work()
         tasks.cancel_scope.cancel()
     ticker.clear()
     return caught

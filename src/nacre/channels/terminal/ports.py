@@ -66,6 +66,16 @@ class Compactor(Protocol):
         """Take the last summary back; gives how many messages are live again."""
 
 
+class Learner(Protocol):
+    """Who goes through turns for memory, after they ended."""
+
+    async def rest(self) -> None:
+        """Wait until it has gone through every turn."""
+
+    async def learn_earlier(self) -> None:
+        """Wait until it has learned something from what an earlier process left, if that left something."""
+
+
 class FileHistory(Protocol):
     """What turns did to files, and how to take it back; a turn is named by the number of the message that began it."""
 
@@ -141,6 +151,10 @@ class App(Protocol):
     @property
     def compactor(self) -> Compactor:
         """Who makes summaries."""
+
+    @property
+    def learner(self) -> Learner | None:
+        """Who goes through turns for memory; None if there is no memory."""
 
     @property
     def file_history(self) -> FileHistory:
