@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -201,6 +202,17 @@ def test_undo_is_one_unit_and_keeps_what_was_said_since(sessions: Sessions) -> N
     assert sessions.get_summary(KEY) == "The summary before."
     head, *said = sessions.records(KEY)[count:]
     assert (head.kind, len(said)) == ("head", 2)
+
+
+def test_what_was_said_since_an_undone_summary_is_found_once(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        fill(sessions)
+        made = compactor(sessions)
+        done(lambda: made.compact(KEY))
+        sessions.add_message(KEY, "user", "where is the okapi?")
+        assert len(sessions.search("okapi")) == 1
+        done(lambda: made.undo(KEY))
+        assert [hit.n for hit in sessions.search("okapi")] == sessions.snapshot(KEY, last=1).numbers
 
 
 def test_undo_goes_back_through_several_summaries(sessions: Sessions) -> None:

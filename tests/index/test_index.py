@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zlib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,29 @@ def test_a_log_under_two_names_is_found_once(root: Path, sessions: Sessions, ind
     assert found(index, "word") == [("k", 2)]
     log_of(root, "k").unlink()
     assert found(index, "word") == [("k", 2)]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_messages_that_are_stored_again_are_found_once_where_they_are_now(
+    sessions: Sessions, index: Index, *, is_known: bool
+) -> None:
+    sessions.add_messages("k", [Message(role="user", content=f"word {i} " + "and more " * 9) for i in range(2)])
+    for _ in range(2):
+        if is_known:
+            index.search("word")
+        sessions.set_history("k", sessions.get_history("k"))
+    now = sessions.snapshot("k").numbers
+    assert found(index, "word") == [("k", n) for n in now]
+    assert [hit.ts for hit in index.search("word 0")] == [sessions.get_history("k")[0].created]
+
+
+def test_words_that_are_said_again_are_found_each_time(sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "word")
+    sessions.add_full_message("k", Message(role="user", content="word", created=datetime(2026, 11, 15, tzinfo=UTC)))
+    sessions.add_full_message(
+        "k", Message(role="assistant", content="word", created=datetime(2026, 11, 15, tzinfo=UTC))
+    )
+    assert found(index, "word") == [("k", 2), ("k", 3), ("k", 4)]
 
 
 def test_a_fork_is_found_with_the_past_it_shares(sessions: Sessions, index: Index) -> None:

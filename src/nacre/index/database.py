@@ -27,6 +27,7 @@ _PATIENCE = 1000
 _IMPATIENCE = 50
 # `counts` is 0 for what a list does not show: an empty log, one of several names of a log, what is being deleted.
 # `waiting` has the messages that have no vector yet, once vectors are wanted.
+# `shared` is the origin of what a fork shares; -1 for a message that was stored again later in the same log.
 # `behind` is 1 while a log may have messages that cannot be searched yet.
 _SCHEMA = f"""
 CREATE TABLE log (

@@ -10,7 +10,7 @@ import msgspec
 
 from nacre.entries import Message, Record
 from nacre.index.listing import check, let_go
-from nacre.index.packing import pack_time
+from nacre.index.packing import pack_moment, pack_time
 from nacre.index.text import body_of
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
@@ -44,7 +44,11 @@ class Progress(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A message on its way into the index; `origin` is the uid of the session in whose log a fork has it from."""
+    """A message on its way into the index.
+
+    `ts` is when it was said; `origin` is the uid of the session in whose log a fork has it from; `may_repeat` says
+    that it was stored with that time, as a message is that was stored before.
+    """
 
     n: int
     ts: int
@@ -52,6 +56,7 @@ class Found(NamedTuple):
     tool: str
     body: str
     origin: str = ""
+    may_repeat: bool = False
 
 
 class Gone(Exception):
@@ -195,7 +200,9 @@ class Intake:
         check((record.n,))
         if record.blobs is not None:
             message = self._past.whole(record).m or message
-        return Found(record.n, pack_time(record.ts), message.role, self._tools(message), body_of(message))
+        said = pack_moment(message.created) if message.created is not None else pack_time(record.ts)
+        tools, body = self._tools(message), body_of(message)
+        return Found(record.n, said, message.role, tools, body, may_repeat=message.created is not None)
 
     def _tools(self, message: Message) -> str:
         """The tools that a message calls or that it is the result of, each on a line of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from nacre.entries import EPOCH, is_time, parse_time
 
@@ -40,6 +40,11 @@ def unpack_head(kept: str | bytes, most: int) -> str:
 def pack_time(text: str) -> int:
     """The time of a record in milliseconds since 1970; 0 for one that is none."""
     return (parse_time(text) - EPOCH) // _MILLISECOND if is_time(text) else 0
+
+
+def pack_moment(moment: datetime) -> int:
+    """A time in milliseconds since 1970; one without a zone counts as UTC."""
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH) // _MILLISECOND
 
 
 def unpack_time(kept: int) -> datetime:

@@ -378,6 +378,7 @@ class _Search:
     # ---- filters
 
     def _filter(self, query: Query) -> None:
+        self._where.append("message.shared >= 0")
         if query.roles:
             self._add(f"message.role COLLATE NOCASE IN ({', '.join('?' * len(query.roles))})", *query.roles)
         if query.tools:

@@ -22,6 +22,11 @@ _FIELDS = ", ".join(Progress._fields)
 _LOAD = f"SELECT {_FIELDS} FROM progress WHERE log = ?"  # noqa: S608 - our own names
 _SAVE = f"INSERT OR REPLACE INTO progress (log, {_FIELDS}) VALUES (?{', ?' * len(Progress._fields)})"  # noqa: S608
 
+# A message that was stored again, as when a summary is undone, is found once: where it was stored last.
+_HIDE_REPEATED = """
+UPDATE message SET shared = -1 FROM message AS new WHERE new.id = ? AND message.ts = new.ts AND message.log = new.log
+AND message.n < new.n AND message.role = new.role AND message.body = new.body"""
+
 
 class Chunk:
     """Messages of any number of logs that go into the index together."""
@@ -30,6 +35,7 @@ class Chunk:
         self._connection = connection
         self._rows: list[tuple[int, int, int, int, str, str, str | bytes, int]] = []
         self._bodies: list[tuple[int, str]] = []
+        self._repeating: list[tuple[int]] = []
         self._size = 0
         self._next = 0
 
@@ -44,6 +50,8 @@ class Chunk:
         number = self._next + len(self._rows)
         self._rows.append((number, log, *found[:4], pack(found.body), shared))
         self._bodies.append((number, found.body))
+        if found.may_repeat:
+            self._repeating.append((number,))
         self._size += len(found.body)
 
     def write(self) -> None:
@@ -53,10 +61,11 @@ class Chunk:
         for table, layout in (("words", words_of), ("grams", grams_of)):
             insert = f"INSERT INTO {table} (rowid, body) VALUES (?, ?)"  # noqa: S608 - our own names
             run(insert, ((number, layout(body)) for number, body in self._bodies))
+        run(_HIDE_REPEATED, self._repeating)
         if wants_vectors(self._connection):
             spoken = ((row[0],) for row in self._rows if row[4] in SPOKEN)
             run("INSERT OR REPLACE INTO waiting VALUES (?)", spoken)
-        self._rows, self._bodies, self._size, self._next = [], [], 0, 0
+        self._rows, self._bodies, self._repeating, self._size, self._next = [], [], [], 0, 0
 
 
 def origin_of(connection: sqlite3.Connection, uid: str) -> int:
