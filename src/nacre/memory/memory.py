@@ -446,8 +446,9 @@ class Memory:
     # ---- erasing
 
     def learned_from(self, key: str) -> builtins.list[Line]:
-        """Everything that was learned from a session, in use or not."""
-        return [line for line in self._view().lines.values() if line.source is not None and line.source.key == key]
+        """Everything that was learned from a session, in use or not; facts first."""
+        lines = self._view().lines.values()
+        return _facts_first(line for line in lines if line.source is not None and line.source.key == key)
 
     def forget_session(self, key: str) -> int:
         """Erase all that was learned from a session, for good; returns how many lines that were.
@@ -462,10 +463,11 @@ class Memory:
         return self._erase(lambda line: line.id in wanted, with_all=True)
 
     def belonging(self, ids: Iterable[str]) -> builtins.list[Line]:
-        """What is erased with some lines: their earlier versions, and the notes of days that say the same."""
+        """What is erased with some lines: their earlier versions, then the daily lines that say the same."""
         wanted = set(ids)
         state = self._view()
-        return [state.lines[id] for id in _with_all(state, wanted) if id not in wanted]
+        found = _with_all(state, wanted) - wanted
+        return _facts_first(line for line in state.lines.values() if line.id in found)
 
     def _erase(self, is_meant: Callable[[Line], bool], *, with_all: bool = False) -> int:
         with self._ledger.held():
@@ -526,6 +528,10 @@ def _tells(note: Line, fact: Line) -> bool:
     rarest = max(wanted, key=len, default="")
     # The stems of a note are made only if it may have them all.
     return bool(wanted) and rarest[:4] in note.text.casefold() and wanted <= stems(note.text)
+
+
+def _facts_first(lines: Iterable[Line]) -> list[Line]:
+    return sorted(lines, key=lambda line: line.page != MEMORY_PAGE)
 
 
 def _changed(old: Line, text: str, *, id: str) -> Line:
