@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -35,6 +36,7 @@ from nacre.entries import Describe, Message, Note, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
 from nacre.history.earlier import Taken
 from nacre.history.pairing import RECALLED
+from nacre.history.text import text_of
 
 NOT_RUN = "not run: stopped by the user"
 
@@ -50,9 +52,9 @@ class Agent(Struct, frozen=True, kw_only=True):
     decides about calls, given the session and someone to ask. `tokens` is how many estimated tokens a request should
     have, `capacity` how many the model can take, None if that is not known. `make_room` is asked for a summary of a
     session that does not fit, and gives a notice about it, None if it made none. `recall` gives what is remembered of
-    use to words that came, but for the facts that are in view, and `after` is told when a turn is over; neither may
-    take long. `asked` names the local model that a message is meant for, "" if it is remote: stored with the message,
-    before the model is asked.
+    use to words that came, and can ask which texts will be in view, so as not to repeat them; `after` is told when a
+    turn is over. Neither may take long. `asked` names the local model that a message is meant for, "" if it is remote:
+    stored with the message, before the model is asked.
     """
 
     provider: Callable[[], Provider]
@@ -65,7 +67,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     most: int = 50
     steps: int = 50
     make_room: Callable[[str], Awaitable[str | None]] = _no_room
-    recall: Callable[[str, Sequence[str]], str] = lambda *_: ""
+    recall: Callable[[str, Callable[[], Sequence[str]]], str] = lambda *_: ""
     asked: Callable[[], str] = str
     after: Callable[[str], None] = lambda _: None
 
@@ -173,6 +175,8 @@ class Actor:
         if not self._is_read or letter.inbound is None:
             self._conversation.read()
             self._is_read = True
+        else:
+            self._conversation.refresh()
         system = self._agent.system()
         answered = await self._heard(letter.inbound, system)
         if answered is not None:
@@ -212,20 +216,34 @@ class Actor:
             fields["system"] = system or None
         prompt = [Describe(fields)] if fields else []
         if inbound is not None and conversation.place(inbound.id) is None:
-            return await conversation.hear(self._message(inbound), *prompt, id=inbound.id)
+            return await conversation.hear(self._message(inbound, system), *prompt, id=inbound.id)
         if inbound is not None:
             return conversation.answer(inbound.id, inbound.content)
         if prompt:
             await conversation.commit(prompt)
         return conversation.answer()
 
-    def _message(self, inbound: Inbound) -> Message:
+    def _message(self, inbound: Inbound, system: str) -> Message:
         """What was said, with the facts that are recalled for it."""
         origin = {name: value for name, value in (("id", inbound.id), ("sender", inbound.sender)) if value}
-        text, seen = inbound.content, self._conversation.facts_in_view()
-        recalled = self._agent.recall(text, seen) if isinstance(text, str) else ""
+        text = inbound.content
+        recalled = self._agent.recall(text, partial(self._in_view, text, system)) if isinstance(text, str) else ""
         extra = {"origin": origin, RECALLED: recalled, "asked": self._agent.asked(), **inbound.extra}
         return Message(role="user", content=text, extra={name: value for name, value in extra.items() if value})
+
+    def _in_view(self, text: str, system: str) -> list[str]:
+        """What users said that the model will still be shown when it answers a text, with what was recalled for it."""
+        show = partial(self._conversation.window, coming=[Message(role="user", content=text)])
+        request = self._request(Material(show=show, system=system, skills=self._agent.skills()))
+        return [text_of(message) for message in request.context.messages if message.role == "user"]
+
+    def _request(self, material: Material, *, below: int | None = None) -> Request:
+        """A request to the model that fits; `below` is the size of one that did not."""
+        agent, conversation = self._agent, self._conversation
+        # Tools may change during a turn: a server of theirs may have others.
+        specs = [tool.spec for tool in agent.tools.values()]
+        now = structs.replace(material, tools=specs, terms=conversation.terms, cache_key=conversation.cache_key)
+        return fit(now, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
 
     def _prepared(self, letter: Letter, system: str) -> Turn:
         agent, conversation = self._agent, self._conversation
@@ -239,18 +257,12 @@ class Actor:
                 self._spoken.clear()
             letter.emit(event)
 
-        def make_request(below: int | None) -> Request:
-            # Tools may change during a turn: a server of theirs may have others.
-            specs = [tool.spec for tool in agent.tools.values()]
-            now = structs.replace(material, tools=specs, terms=conversation.terms, cache_key=conversation.cache_key)
-            return fit(now, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
-
         async def look(below: int | None) -> Context:
-            request = make_request(below)
+            request = self._request(material, below=below)
             summarised = await agent.make_room(conversation.key) if request.is_cut else None
             if summarised is not None:
                 conversation.read()
-                request = make_request(below)
+                request = self._request(material, below=below)
             if summarised:
                 letter.emit(Notice(summarised))
             left_out = f"{request.left_out} earlier messages are not shown to the model"

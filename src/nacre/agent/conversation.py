@@ -15,7 +15,7 @@ from nacre.agent.terms import Terms, terms_of
 from nacre.entries import Describe, Message, Past, Snapshot
 from nacre.errors import Conflict
 from nacre.history.earlier import Taken, answer_before, id_of, is_final, last_words
-from nacre.history.pairing import RECALLED, without_facts
+from nacre.history.pairing import without_facts
 from nacre.history.text import cut_middle
 from nacre.history.window import Costs, Window, recent
 
@@ -36,7 +36,6 @@ class Conversation:
         self._now = Snapshot()
         self._messages: list[Message] = []
         self._costs = Costs(most=4 * self._at_hand)
-        self._left_out = 0
         self._words: Message | None = None
         self._cache_key = ""
 
@@ -47,6 +46,11 @@ class Conversation:
         self._words = next((message for message in reversed(self._messages) if message.role == "user"), None)
         if self._words is None and self._messages:
             self._words = self._sessions.read(self.key, last_words)
+
+    def refresh(self) -> None:
+        """Read the session again if somebody else has written to it, as whoever summarises it does."""
+        if self._sessions.snapshot(self.key, last=0).n != self._now.n:
+            self.read()
 
     def has_meta(self, name: str) -> bool:
         """Tell whether the session has a value for a field of its meta."""
@@ -81,19 +85,13 @@ class Conversation:
         """Where among the messages at hand the words are that came with an id."""
         return next((at for at, message in enumerate(self._messages) if id and id_of(message) == id), None)
 
-    def window(self, tokens: int, *, summary: int, has_facts: bool = True) -> Window:
-        """What fits into a number of tokens, with the summary in at most `summary` tokens."""
-        now, count = self._now, max(self._now.live, len(self._messages))
-        newest = reversed(self._messages) if has_facts else map(without_facts, reversed(self._messages))
+    def window(self, tokens: int, *, summary: int, has_facts: bool = True, coming: Sequence[Message] = ()) -> Window:
+        """What fits into a number of tokens, with the summary in at most `summary` tokens, once messages have come."""
+        now, messages = self._now, [*self._messages, *coming]
+        count = max(now.live, len(self._messages)) + len(coming)
+        newest = reversed(messages) if has_facts else map(without_facts, reversed(messages))
         text = cut_middle(now.summary, summary)
-        found = recent(newest, count=count, summary=text, tokens=tokens, most=self._most, estimate=self._costs)
-        self._left_out = found.left_out
-        return found
-
-    def facts_in_view(self) -> list[str]:
-        """What was recalled for the messages that the model is still shown."""
-        first = max(self._left_out - (self._now.live - len(self._messages)), 0)
-        return [str(message.extra[RECALLED]) for message in self._messages[first:] if RECALLED in message.extra]
+        return recent(newest, count=count, summary=text, tokens=tokens, most=self._most, estimate=self._costs)
 
     async def hear(self, words: Message, *prompt: Describe, id: str) -> Message | None:
         """Commit a message, unless it is a repeat; returns its earlier answer, None if it has none yet."""

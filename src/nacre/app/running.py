@@ -308,13 +308,13 @@ class App:
             after=self._over,
         )
 
-    def _recalled(self, key: str, text: str, seen: Sequence[str]) -> str:
-        """What memory has to say to words, but for the facts that were `seen`; its trouble is never theirs."""
+    def _recalled(self, key: str, text: str, in_view: Callable[[], Sequence[str]]) -> str:
+        """What memory has to say to words, but for the facts that are in view; its trouble is never theirs."""
         if self.memory is None:
             return ""
         share = self.budget.limit(self.provider_of(key)) // _MEMORY_SHARE
         try:
-            return self.memory.recall(text, tokens=min(self.settings.number("memory.tokens"), share), shown=seen)
+            return self.memory.recall(text, tokens=min(self.settings.number("memory.tokens"), share), shown=in_view())
         except NacreError:
             logger.exception("facts could not be recalled from memory")
             return ""
