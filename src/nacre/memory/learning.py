@@ -14,7 +14,7 @@ from nacre.entries import Message
 from nacre.memory import replacing
 from nacre.memory.lines import MEMORY_PAGE, Line, Part, Source, Strike
 from nacre.memory.turns import Turn, moment
-from nacre.memory.words import flat, is_grounded, is_same, is_wish, normal, salient, stems
+from nacre.memory.words import flat, in_first_person, is_grounded, is_same, is_wish, normal, salient, stems
 
 _LONGEST_LINE, _LONGEST_FACT, _LONGEST_SUBJECT = 240, 300, 60
 _MOST_FACTS = 5
@@ -151,14 +151,15 @@ Verdict = Literal["keep", "ask", "no"]
 def judge(text: str, turn: Turn) -> Verdict:
     """Whether a fact may be believed: who said it decides.
 
-    The user's own words are believed. The assistant's are too while nothing else has been in the conversation that it
-    may be repeating, but never for what the user wishes. What the user pasted is asked about.
+    The user's own words are believed, but not what they tell of wishes of "the user", which was copied from somewhere.
+    The assistant's are too while nothing else has been in the conversation that it may be repeating, but never for
+    what the user wishes. What the user pasted is asked about.
     """
-    if is_grounded(text, turn.own):
+    if is_grounded(text, in_first_person(turn.own) if is_wish(text) else turn.own):
         return "keep"
     if not turn.outside and not is_wish(text) and is_grounded(text, turn.said):
         return "keep"
-    return "ask" if turn.pasted and is_grounded(text, turn.asked) else "no"
+    return "ask" if is_grounded(text, turn.asked) else "no"
 
 
 def replaced_by(new: Line, known: Sequence[Line], named: Collection[str] = ()) -> list[Line]:

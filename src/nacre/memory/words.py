@@ -59,6 +59,12 @@ _WISH = re.compile(
     r"|pide|debe|autoriza)\b",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(r"[\n!?\u3002\uff01\uff1f]+|\.(?=\s|$)")
+_THIRD_PERSON = re.compile(
+    r"\b(?:the user|(?:der|die|dem|den) (?:be)?nutzer(?:in)?|l['’]utilisat(?:eur|rice)|(?:el|o) usu[aá]rio|la usuaria"
+    r"|l['’]utente|de gebruiker|användaren|пользователь)\b|用户|使用者|ユーザー|사용자",
+    re.IGNORECASE,
+)
 _CONTRACTED = re.compile(r"\b(\w+)n['’]t\b", re.IGNORECASE)
 _PLAIN_UNSPACED = re.compile(
     "用户|使用者|喜欢|住在|在|是|的|了|名字|叫|使用|用|我|他|她|ユーザー|です|ます|は|が|を|に|の|사용자|는|은|이|가"
@@ -229,6 +235,12 @@ def is_standing(text: str) -> bool:
 def is_wish(text: str) -> bool:
     """Tell whether a fact is about what somebody wants done."""
     return is_standing(text) or _WISH.search(text) is not None
+
+
+def in_first_person(text: str) -> str:
+    """A text without the sentences that speak of "the user" among others, as no user does of themselves."""
+    sentences = [sentence for sentence in _SENTENCE.split(text) if sentence.strip()]
+    return "\n".join(sentence for sentence in sentences if not _THIRD_PERSON.search(sentence)) or text
 
 
 def flat(text: str, most: int) -> str:
