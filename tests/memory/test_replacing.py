@@ -67,6 +67,14 @@ def test_a_model_that_calls_the_subject_by_another_name_updates_too(
     assert facts(kept)[-1] == new[1]
 
 
+def test_with_replaces_without_where_all_else_is_the_same() -> None:
+    old = ("deploys", "The team deploys with a review.")
+    assert replaces(("deploys", "The team deploys without a review."), old)
+    assert replaces(("Tee", "Der Nutzer trinkt Tee mit Zucker."), ("Tee", "Der Nutzer trinkt Tee ohne Zucker."))
+    assert not replaces(("deploys", "The team deploys without a freeze."), old)
+    assert not replaces(("tests", "The team deploys without a review."), old)
+
+
 def test_what_a_model_says_is_replaced_is_replaced_if_it_is_related(sessions: Sessions, folder: Path) -> None:
     kept = memory(sessions, folder)
     kept.remember("The user sings in a choir.", subject="choir")

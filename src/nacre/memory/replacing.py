@@ -136,6 +136,9 @@ def _is_other_value(subject: str, one: Claim, other: Claim) -> bool:
     is_single = not known.SINGLE.isdisjoint(subject.split())
     if one.has_switched and (is_single or one.core & other.core):
         return True
+    # "with milk" and "without milk", and all else is the same
+    if {*mine, *theirs} in known.WITH_OR_WITHOUT:
+        return True
     if not mine or not theirs or not _is_alike(mine, theirs):
         return False
     return _says_one_thing(subject, owner=one.owner & other.owner, head=head, tail=tail, mine=mine, theirs=theirs)

@@ -48,6 +48,7 @@ ONE = _words(
 NAMED = _words("named called heißt heisst appelle llama")
 USE = _words("use be write verwende benutze schreibe utilise utilisez écris usa escribe")
 WITHOUT = re.compile(r"\b(?:without|ohne|sans|sin)\b", re.IGNORECASE)
+WITH_OR_WITHOUT = [{"with", "without"}, {"mit", "ohne"}, {"avec", "sans"}, {"con", "sin"}]
 IS = _words("is are was be became becomes ist sind war wird wurde est sont était es está era fue")
 PREFER = _words("prefers prefer preferred bevorzugt préfère prefiere")
 SAY = _words(
