@@ -441,8 +441,9 @@ class Sessions:
     def make_vectors(self, most: int = 16) -> int:
         """Prepare some messages, the newest first, for a search by meaning; returns how many are left.
 
-        It takes about 20 ms for each; searches do not wait for it. The newest 200,000 messages of users and models are
-        prepared, in 388 bytes each. Raises ConfigError if the extra `embeddings` is not installed.
+        It takes about 20 ms for each; searches do not wait for it. The newest messages of users and models are
+        prepared: of each its sentences, at most 16, in 388 bytes each; together at most 400,000. Raises ConfigError if
+        the extra `embeddings` is not installed.
         """
         return self._searched().make_vectors(check_count(most, "most"))
 

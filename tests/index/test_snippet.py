@@ -35,6 +35,33 @@ def test_the_hit_is_shown_wherever_it_is() -> None:
     assert len(found) < 180
 
 
+def near(body: str, part: str, query: str, *, is_around_words: bool = False) -> str:
+    start = body.index(part)
+    terms = parse(query, now=0).wanted
+    return snippet(body, terms, near=(start, start + len(part)), is_around_words=is_around_words)
+
+
+def test_what_is_near_is_shown_whole_with_a_little_before_it() -> None:
+    body = f"The place is far. {'x' * 300} before it. The key is under the third flowerpot. {'y' * 300}"
+    line = near(body, "The key is under the third flowerpot.", "place key")
+    assert line.startswith("…")
+    assert "before it. The **key** is under the third flowerpot." in line
+    assert near(body, "The key is", "place", is_around_words=True).startswith("The **place** is far.")
+    assert "The key is" in near(body, "The key is", "nowhere", is_around_words=True)
+
+
+def test_of_what_is_near_and_long_the_best_match_is_shown() -> None:
+    part = f"{'word ' * 60}with the right one {'word ' * 60}"
+    body = f"right at first. {part}at last"
+    assert "with the **right** one" in near(body, part, "right")
+    assert near(body, part, "nowhere").startswith("…word word")
+
+
+def test_bold_before_what_is_near_does_not_move_it() -> None:
+    part = "a" * 160
+    assert near(f"{'**bold** ' * 50}{part}{'b' * 99}", part, "x") == f"…{part}…"
+
+
 def test_a_word_is_marked_only_as_a_word() -> None:
     assert shown("concatenate a cat", "cat") == "concatenate a **cat**"
 

@@ -26,7 +26,8 @@ T = TypeVar("T")
 _PATIENCE = 1000
 _IMPATIENCE = 50
 # `counts` is 0 for what a list does not show: an empty log, one of several names of a log, what is being deleted.
-# `waiting` has the messages that have no vector yet, once vectors are wanted.
+# `vector` has a row for each piece of a message; `waiting` has the messages without any, once vectors are wanted.
+# `tally` has how many rows these two have: to count them takes the longer the more there are.
 # `shared` is the origin of what a fork shares; -1 for a message that was stored again later in the same log.
 # `behind` is 1 while a log may have messages that cannot be searched yet.
 _SCHEMA = f"""
@@ -70,10 +71,17 @@ CREATE TABLE progress (
 CREATE TABLE message (
     id INTEGER PRIMARY KEY, log INTEGER NOT NULL, n INTEGER NOT NULL, ts INTEGER NOT NULL, role TEXT NOT NULL,
     tool TEXT NOT NULL, body NOT NULL, shared INTEGER NOT NULL);
-CREATE TABLE vector (id INTEGER PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE vector (
+    message INTEGER NOT NULL, piece INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (message, piece)) WITHOUT ROWID;
 CREATE TABLE waiting (id INTEGER PRIMARY KEY);
+CREATE TABLE tally (name TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO tally VALUES ('vector', 0), ('waiting', 0);
+CREATE TRIGGER vector_in AFTER INSERT ON vector BEGIN UPDATE tally SET n = n + 1 WHERE name = 'vector'; END;
+CREATE TRIGGER vector_out AFTER DELETE ON vector BEGIN UPDATE tally SET n = n - 1 WHERE name = 'vector'; END;
+CREATE TRIGGER waiting_in AFTER INSERT ON waiting BEGIN UPDATE tally SET n = n + 1 WHERE name = 'waiting'; END;
+CREATE TRIGGER waiting_out AFTER DELETE ON waiting BEGIN UPDATE tally SET n = n - 1 WHERE name = 'waiting'; END;
 CREATE TRIGGER message_out AFTER DELETE ON message BEGIN
-    DELETE FROM vector WHERE id = old.id;
+    DELETE FROM vector WHERE message = old.id;
     DELETE FROM waiting WHERE id = old.id; END;
 CREATE TABLE origin (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE);
 CREATE INDEX message_log ON message (log);

@@ -100,9 +100,10 @@ class Index:
     def make_vectors(self, most: int = 16) -> int:
         """Make vectors for some of the messages that have none, the newest first; returns how many still have none.
 
-        The index can be asked meanwhile. Raises ConfigError if nothing for it is installed.
+        Of long messages it takes fewer than `most`. The index can be asked meanwhile. Raises ConfigError if nothing for
+        it is installed.
         """
-        from nacre.index.meaning import save, take  # noqa: PLC0415 - a listing can do without
+        from nacre.index.meaning import embedded, save, take  # noqa: PLC0415 - a listing can do without
 
         embedder = self._embedder()
 
@@ -112,9 +113,7 @@ class Index:
 
         with self._lock:
             rows = self._database.run(begin)
-        # Of a like length: what is shorter is padded.
-        rows.sort(key=lambda row: len(row[1]))
-        vectors = embedder.embed([text for _, text in rows]) if rows else ()
+        vectors = embedded(embedder, rows)
         with self._lock:
             return self._database.run(lambda connection: save(connection, rows, vectors))
 

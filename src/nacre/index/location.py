@@ -8,7 +8,7 @@ import os
 import stat as modes
 
 FILE = "index.sqlite"
-VERSION = 10
+VERSION = 11
 
 
 def folder_of(root: str, cache: str | None) -> str:

@@ -1,17 +1,18 @@
-"""Search by meaning: a vector for each message, made a few at a time, whose nearness is mixed with the score of words.
+"""Search by meaning: vectors for the pieces of each message, made a few at a time, whose nearness is mixed with words.
 
-Vectors are kept beside the text, a byte for each number, and go with it. Only what people and models said has one: the
-newest `MOST` messages.
+Vectors are kept beside the text, a byte for each number, and go with it. Only what people and models said has some: the
+newest messages, as many as have `MOST` vectors together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nacre.index.minilm import WIDTH
+from nacre.index.pieces import LONGEST, Span, pieces
 from nacre.index.tables import SPOKEN, transaction, wants_vectors
 
 if TYPE_CHECKING:
@@ -19,24 +20,28 @@ if TYPE_CHECKING:
 
 FAR = 0.2
 """What is nearer than this may have to do with a question."""
-MOST = 200_000
-"""How many messages have a vector, of 388 bytes each."""
-# The model reads no more than about 500 characters of a text.
-_LONGEST = 1000
-_STEP = 4096
+MOST = 400_000
+"""How many vectors there are, of 388 bytes each."""
+# How long a message may be so that as many are read in one step as are asked for: nobody is kept waiting by long ones.
+_USUAL = 500
+# How many texts the model gets at once, of a like length: what is shorter is padded.
+_TOGETHER = 16
+# How many vectors are compared at once: as numbers of four bytes, more of them leave the processor's cache.
+_STEP = 1024
 _LARGEST = 127
+_SIZE = 4 + WIDTH
 
 _WAITING = f"""
-SELECT waiting.id, unpack_head(body, {_LONGEST}), internal FROM waiting
+SELECT waiting.id, unpack_head(body, {LONGEST}), internal FROM waiting
 JOIN message ON message.id = waiting.id JOIN log ON log.id = message.log ORDER BY waiting.id DESC LIMIT ?
 """  # noqa: S608 - our own names
-# A message may have been erased, and another have come under its number, while the vector was made.
-_SAVE = f"""
-INSERT OR REPLACE INTO vector SELECT id, ? FROM message WHERE id = ? AND unpack_head(body, {_LONGEST}) = ?
+# Meanwhile a message may have been erased, and another have come under its number; or another process was quicker.
+_STILL = f"""
+SELECT 1 FROM waiting JOIN message ON message.id = waiting.id
+WHERE waiting.id = ? AND unpack_head(body, {LONGEST}) = ?
 """  # noqa: S608 - the same
-_OLDEST = (
-    "DELETE FROM vector WHERE id IN (SELECT id FROM vector ORDER BY id LIMIT max(0, (SELECT count(*) FROM vector) - ?))"
-)
+# The first message that keeps all its vectors if so many of the oldest have to go.
+_FIRST = "SELECT message + (piece > 0) FROM vector ORDER BY message, piece LIMIT 1 OFFSET ?"
 
 
 class Embedder(Protocol):
@@ -46,8 +51,11 @@ class Embedder(Protocol):
         """A row for each text."""
 
 
+# ---- made
+
+
 def take(connection: Connection, most: int) -> list[tuple[int, str]]:
-    """The newest messages that have no vector yet."""
+    """The newest messages that have no vectors yet; the fewer the longer they are, but for the first."""
     if not wants_vectors(connection):
         with transaction(connection):
             connection.execute("INSERT OR IGNORE INTO known VALUES ('vectors', '')")
@@ -59,53 +67,116 @@ def take(connection: Connection, most: int) -> list[tuple[int, str]]:
     if hidden:
         with transaction(connection):
             connection.executemany("DELETE FROM waiting WHERE id = ?", hidden)
-    return [(message, text) for message, text, internal in rows if not internal and text.strip()]
+    spoken = [(message, text) for message, text, internal in rows if not internal and text.strip()]
+    sizes = accumulate(len(text) for _, text in spoken)
+    return [row for at, (row, size) in enumerate(zip(spoken, sizes, strict=True)) if not at or size <= most * _USUAL]
 
 
-def save(connection: Connection, rows: Sequence[tuple[int, str]], vectors: Iterable[Any], *, most: int = MOST) -> int:
+def embedded(embedder: Embedder, rows: Sequence[tuple[int, str]]) -> list[list[Any]]:
+    """The vectors of each message, one for each of its pieces."""
+    made: list[list[Any]] = [[None for _ in pieces(text)] for _, text in rows]
+    places = [(at, piece) for at, row in enumerate(made) for piece in range(len(row))]
+    texts = [text[start:end] for _, text in rows for start, end in pieces(text)]
+    todo = sorted(zip(texts, places, strict=True), key=lambda piece: len(piece[0]))
+    for first in range(0, len(todo), _TOGETHER):
+        some = todo[first : first + _TOGETHER]
+        for vector, (_, (at, piece)) in zip(embedder.embed([text for text, _ in some]), some, strict=True):
+            made[at][piece] = vector
+    return made
+
+
+def save(
+    connection: Connection, rows: Sequence[tuple[int, str]], vectors: Sequence[Iterable[Any]], *, most: int = MOST
+) -> int:
     """Keep the vectors of messages that are still there; returns how many messages have none yet."""
     if rows:
-        _save(connection, rows, vectors, most)
-    return int(connection.execute("SELECT count(*) FROM waiting").fetchone()[0])
+        with transaction(connection):
+            for (message, text), made in zip(rows, vectors, strict=True):
+                if connection.execute(_STILL, (message, text)).fetchone() is not None:
+                    packed = ((message, piece, _packed(vector)) for piece, vector in enumerate(made))
+                    connection.executemany("INSERT INTO vector VALUES (?, ?, ?)", packed)
+                    connection.execute("DELETE FROM waiting WHERE id = ?", (message,))
+            _drop_oldest(connection, most)
+    return _count(connection, "waiting")
 
 
-def _save(connection: Connection, rows: Sequence[tuple[int, str]], vectors: Iterable[Any], most: int) -> None:
-    with transaction(connection):
-        packed = zip(_packed(vectors), rows, strict=True)
-        connection.executemany(_SAVE, ((value, *row) for value, row in packed))
-        made = "DELETE FROM waiting WHERE id = ? AND id IN (SELECT id FROM vector)"
-        connection.executemany(made, ((message,) for message, _ in rows))
-        connection.execute(_OLDEST, (most,))
-        oldest = connection.execute("SELECT min(id), count(*) >= ? FROM vector", (most,)).fetchone()
-        if oldest[1]:
-            # What is older than all that is kept would be the first to go.
-            connection.execute("DELETE FROM waiting WHERE id < ?", (oldest[0],))
+def _drop_oldest(connection: Connection, most: int) -> None:
+    """Keep so many vectors; what is older than all that are kept would be the first to go, and waits no more."""
+    too_many = _count(connection, "vector") - most
+    if too_many >= 0:
+        (first,) = connection.execute(_FIRST, (too_many,)).fetchone()
+        connection.execute("DELETE FROM vector WHERE message < ?", (first,))
+        connection.execute("DELETE FROM waiting WHERE id < ?", (first,))
 
 
-def nearest(connection: Connection, wanted: Floats, *, logs: str = "") -> list[tuple[int, float]]:
-    """Every message that has a vector with how near it is to another vector, from 0 to 1, nearest first.
+def _count(connection: Connection, table: str) -> int:
+    """How many rows a table has, without counting them."""
+    return int(connection.execute("SELECT n FROM tally WHERE name = ?", (table,)).fetchone()[0])
+
+
+def _packed(vector: Any) -> bytes:
+    """A vector as bytes: what the largest number stands for, then each number in a byte."""
+    import numpy as np  # noqa: PLC0415 - whoever has a vector has it loaded
+
+    scale = np.float32(max(abs(vector).max(), 1e-12) / _LARGEST)
+    return bytes(scale.astype("<f4").tobytes() + np.rint(vector / scale).astype(np.int8).tobytes())
+
+
+# ---- compared
+
+
+class Near:
+    """How near each message that has vectors is to another vector, from 0 to 1: as near as the nearest of its own.
 
     `logs` are the numbers of those whose messages are taken, as SQL has them; "" for all.
     """
-    import numpy as np  # noqa: PLC0415 - whoever has a vector has it loaded
 
-    every = "SELECT id, value FROM vector"
-    some = f"{every} WHERE id IN (SELECT id FROM message WHERE log IN ({logs}))"  # noqa: S608 - our own numbers
-    kind = np.dtype([("scale", "<f4"), ("values", "i1", (WIDTH,))])
-    found: list[tuple[int, float]] = []
-    cursor = connection.execute(some if logs else every)
-    # Some at a time: as numbers of four bytes, all of them would take hundreds of megabytes.
-    while rows := cursor.fetchmany(_STEP):
-        packed = np.frombuffer(b"".join(value for _, value in rows), dtype=kind)
-        scores = packed["values"].astype(np.float32) @ wanted * packed["scale"]
-        found += zip((message for message, _ in rows), scores.clip(min=0.0).tolist(), strict=True)
-    return sorted(found, key=itemgetter(1), reverse=True)
+    def __init__(self, connection: Connection, wanted: Floats, *, logs: str = "") -> None:
+        import numpy as np  # noqa: PLC0415 - the same
+
+        every = "SELECT message, value FROM vector"
+        some = f"{every} WHERE message IN (SELECT id FROM message WHERE log IN ({logs}))"  # noqa: S608 - our own numbers
+        messages, scores = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+        # Some at a time: as numbers of four bytes, all of them would take hundreds of megabytes.
+        cursor = connection.execute(f"{some if logs else every} ORDER BY message, piece")
+        while rows := cursor.fetchmany(_STEP):
+            messages.append(np.fromiter((message for message, _ in rows), np.int64, len(rows)))
+            scores.append(_scores([value for _, value in rows], wanted))
+        of_pieces = np.concatenate(messages)
+        self._messages, starts = np.unique(of_pieces, return_index=True)
+        self._scores = np.maximum.reduceat(np.concatenate(scores), starts) if starts.size else scores[0]
+
+    def of(self, messages: Iterable[int]) -> dict[int, float]:
+        """How near some messages are; those that have no vectors are left out."""
+        import numpy as np  # noqa: PLC0415 - the same
+
+        asked = np.fromiter(messages, np.int64)
+        at = np.searchsorted(self._messages, asked)
+        at[at == self._messages.size] = 0
+        known = self._messages[at] == asked if self._messages.size else np.zeros(asked.size, bool)
+        return dict(zip(asked[known].tolist(), self._scores[at[known]].tolist(), strict=True))
+
+    def close(self) -> list[int]:
+        """The messages that are not far, nearest first."""
+        close = (self._scores >= FAR).nonzero()[0]
+        return self._messages[close[(-self._scores[close]).argsort(kind="stable")]].tolist()  # type: ignore[no-any-return]
 
 
-def _packed(vectors: Iterable[Any]) -> Iterator[bytes]:
-    """Vectors as bytes: what the largest number stands for, then each number in a byte."""
+def nearest_piece(connection: Connection, message: int, text: str, wanted: Floats) -> Span | None:
+    """Where in a message the piece is that is nearest; None if the message has no vectors."""
+    rows = connection.execute("SELECT value FROM vector WHERE message = ? ORDER BY piece", (message,)).fetchall()
+    return pieces(text)[int(_scores([value for (value,) in rows], wanted).argmax())] if rows else None
+
+
+def _scores(values: Sequence[bytes], wanted: Floats) -> Floats:
+    """How near vectors are, from 0 to 1; raises ValueError if one of them is damaged."""
     import numpy as np  # noqa: PLC0415 - the same
 
-    for row in vectors:
-        scale = np.float32(max(abs(row).max(), 1e-12) / _LARGEST)
-        yield scale.astype("<f4").tobytes() + np.rint(row / scale).astype(np.int8).tobytes()
+    kind = np.dtype([("scale", "<f4"), ("values", "i1", (WIDTH,))])
+    if any(len(value) != _SIZE for value in values):
+        raise ValueError("a vector has not the length that it should have")
+    packed = np.frombuffer(b"".join(values), dtype=kind)
+    scores: Floats = packed["values"].astype(np.float32) @ wanted * packed["scale"]
+    if not np.isfinite(scores).all():
+        raise ValueError("a vector has numbers that are none")
+    return scores.clip(0.0, None)

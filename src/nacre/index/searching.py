@@ -6,6 +6,7 @@ import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from heapq import nlargest
 from itertools import islice
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from nacre.entries import Hit
 from nacre.errors import StoreError
 from nacre.index.database import in_memory, is_away
 from nacre.index.matching import described, trigrams
-from nacre.index.meaning import FAR, nearest
+from nacre.index.meaning import Near, nearest_piece
 from nacre.index.packing import pack_time, unpack_head, unpack_time
 from nacre.index.query import Query, Term
 from nacre.index.snippet import snippet
@@ -34,6 +35,8 @@ _MIXED, _BATCH = 200, 500
 _PART, _SATURATION = 100, 0.6
 # How much what is said around a message counts, where its own words count one.
 _AROUND = 1.3
+# Words count in full, beside a meaning, where a message has so much of the question.
+_ENOUGH = 0.4
 _NOWHERE = "\ue000\ue001\ue002"
 _MOST_SHOWN = 256 * 1024
 # More than any index holds, and no more than SQLite takes for a number.
@@ -81,13 +84,19 @@ def _found(connection: Connection, query: Query, limit: int, vector: Floats | No
     if len(found) < limit:
         found |= {message: by for message, by in _by_words(connection, query, limit).items() if message not in found}
     shown = {by: _rarest_first(connection, by) for by in dict.fromkeys(found.values())}
-    return [_hit(connection, message, shown[by]) for message, by in islice(found.items(), limit)]
+    first = islice(found.items(), limit)
+    return [_hit(connection, message, shown[by], vector, is_question=query.is_question) for message, by in first]
 
 
-def _hit(connection: Connection, message: int, terms: Sequence[Term]) -> Hit:
+def _hit(
+    connection: Connection, message: int, terms: Sequence[Term], vector: Floats | None, *, is_question: bool
+) -> Hit:
     key, n, ts, role, kept, generation = connection.execute(_SHOW, (message,)).fetchone()
     body = unpack_head(kept, _MOST_SHOWN)
-    return Hit(key=key, n=n, ts=unpack_time(ts), role=role, snippet=snippet(body, terms), generation=generation)
+    near = nearest_piece(connection, message, body, vector) if vector is not None else None
+    # Who asks for a few words wants to see them; a question is answered by what is nearest to it.
+    line = snippet(body, terms, near=near, is_around_words=not is_question)
+    return Hit(key=key, n=n, ts=unpack_time(ts), role=role, snippet=line, generation=generation)
 
 
 def _rarest_first(connection: Connection, query: Query) -> list[Term]:
@@ -121,13 +130,13 @@ def _matching(connection: Connection, query: Query, limit: int) -> dict[int, Que
 
 def _ranked(connection: Connection, query: Query) -> dict[int, Query]:
     """The messages that have any of the words, best first, and the query that found them."""
-    eased = _eased(connection, query)
+    eased = _eased(query, _counted(connection, query))
     words = _scores(connection, eased)
-    return dict.fromkeys(_mixed(words, around=_surroundings(connection, eased, words)), eased)
+    return dict.fromkeys(_mixed((words, 1.0), (_surroundings(connection, eased, words), _AROUND)), eased)
 
 
-def _eased(connection: Connection, query: Query) -> Query:
-    """The query for any of its words, the rarest first, as many as do not match more than can be ranked."""
+def _counted(connection: Connection, query: Query) -> list[tuple[int, Term]]:
+    """The words of a query, without typos, and how many messages have each, as far as can be ranked; rarest first."""
     bare = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_POOL + 1})"  # noqa: S608 - our own names
     counted: list[tuple[int, Term]] = []
     for term in tolerant(_Words(connection, query), query._replace(wanted=query.words)).wanted:
@@ -136,9 +145,14 @@ def _eased(connection: Connection, query: Query) -> Query:
         else:
             (matches,) = connection.execute(bare, (_words_match(term),)).fetchone()
         counted.append((matches, term._replace(is_exact=False)))
+    return sorted(counted, key=lambda found: (found[0], -len(found[1].text)))
+
+
+def _eased(query: Query, counted: Iterable[tuple[int, Term]]) -> Query:
+    """The query for any of its words, the rarest first, as many as do not match more than can be ranked."""
     wanted: list[Term] = []
     total = 0
-    for matches, term in sorted(counted, key=lambda found: (found[0], -len(found[1].text))):
+    for matches, term in counted:
         total += matches
         if matches and total <= _POOL:
             wanted.append(term)
@@ -211,10 +225,10 @@ def _weight(total: int, matches: int) -> float:
     return math.log(1 + max(0, total - matches + 0.5) / (matches + 0.5))
 
 
-def _mixed(*kinds: Mapping[int, float], around: Mapping[int, float]) -> list[int]:
-    """The messages best first: each score is a share of the best of its kind; what is around counts a little more."""
+def _mixed(*kinds: tuple[Mapping[int, float], float]) -> list[int]:
+    """The messages best first: each score is a share of the best of its kind, and each kind has its weight."""
     total: dict[int, float] = {}
-    for scores, weight in (*((scores, 1.0) for scores in kinds), (around, _AROUND)):
+    for scores, weight in kinds:
         best = max(scores.values(), default=0.0) or 1.0
         for message, score in scores.items():
             total[message] = total.get(message, 0.0) + weight * score / best
@@ -230,24 +244,41 @@ def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats
     Filters, exclusions, phrases in quotes, beginnings of words, and signs without words beside them hold. Of languages
     without spaces, whose words are not ranked, what has all of the words comes first.
     """
-    eased = _eased(connection, query._replace(fill=True))
+    counted = _counted(connection, query._replace(fill=True))
+    eased = _eased(query._replace(fill=True), counted)
     literal, unspaced = query.literal, query.unspaced
     allowed = _Search(connection, query._replace(wanted=literal))
     words = _scores(connection, eased)
-    near = nearest(connection, vector, logs=allowed.logs)
-    closeness, close = dict(near), [message for message, score in near if score >= FAR]
+    near = Near(connection, vector, logs=allowed.logs)
     found = dict.fromkeys(words if not literal else _among(allowed, list(words), len(words)))
-    found |= dict.fromkeys(_among(allowed, close, max(limit, _MIXED)))
+    found |= dict.fromkeys(_among(allowed, near.close(), max(limit, _MIXED)))
     scores = {message: words.get(message, 0.0) for message in found}
-    # What has no vector, or none yet, is taken to be as near as others that have the words.
-    known = [closeness[message] for message in words if message in closeness]
-    usual = sum(known) / len(known) if known else 0.0
-    closest = {message: closeness.get(message, usual) for message in found}
-    best = _mixed(scores, closest, around=_surroundings(connection, eased, found))
+    # What has no vectors, or none yet, is taken to be as near as others that have the words.
+    known = near.of(words)
+    closest = dict.fromkeys(found, sum(known.values()) / len(known) if known else 0.0) | near.of(found)
+    trust = min(1.0, _covered(connection, eased, counted, words) / _ENOUGH) ** 2
+    around = _surroundings(connection, eased, found)
+    best = _mixed((scores, trust), (closest, 1.0), (around, trust * _AROUND))
     first = _matching(connection, unspaced, limit) if unspaced.wanted else {}
     inside = tuple(term for term in (*literal, *unspaced.wanted) if term.is_inside)
     marked = eased._replace(wanted=tuple(dict.fromkeys((*eased.wanted, *inside))))
     return first | dict.fromkeys((one for one in best if one not in first), marked)
+
+
+def _covered(
+    connection: Connection, query: Query, counted: Sequence[tuple[int, Term]], words: Mapping[int, float]
+) -> float:
+    """How much of a question a message has, of those that have the most of it; each word counts by how rare it is.
+
+    Where no message has much of it, words mislead: what is asked for was said in others.
+    """
+    total = _total(connection, query)
+    weights = {term: _weight(total, matches) for matches, term in counted}
+    had = dict.fromkeys(nlargest(_BATCH, words, key=words.__getitem__), 0.0)
+    for term in query.wanted:
+        for message in _Search(connection, query._replace(wanted=(term,))).among(had):
+            had[message] += weights[term]
+    return max(had.values(), default=0.0) / (sum(weights.values()) or 1.0)
 
 
 def _among(allowed: _Search, messages: Sequence[int], most: int) -> list[int]:

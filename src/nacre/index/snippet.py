@@ -46,14 +46,19 @@ class _Token(NamedTuple):
     stem: str
 
 
-def snippet(body: str, terms: Sequence[Term]) -> str:
+def snippet(
+    body: str, terms: Sequence[Term], *, near: tuple[int, int] | None = None, is_around_words: bool = True
+) -> str:
     """About 160 characters around the best match, matches between `**`, without control characters and other bold.
 
     Terms come rarest first: what is shown is around the rarest that the body has, and there where most others are.
+    What is `near` is between two places: it is shown if there is no match, or if it is not to be around words.
     """
+    begin, end = (len(_BOLD.sub(r"\1", body[:place])) for place in near or (0, 0))
     body = _BOLD.sub(r"\1", body)
     spans = sorted(_spans(body, terms))
-    start = max(0, _best(spans) - _BEFORE)
+    is_by_words = near is None or (is_around_words and spans)
+    start = max(0, _best(spans) - _BEFORE) if is_by_words else _start_in(begin, end, spans)
     end = min(len(body), start + _WIDTH)
     parts = ["…"] if start else []
     at = start
@@ -77,6 +82,15 @@ def _best(spans: Sequence[_Span]) -> int:
 
     found = [span for span in spans if span.term == rarest][:_WIDTH]
     return max(found, key=terms_near).start if found else 0
+
+
+def _start_in(begin: int, end: int, spans: Sequence[_Span]) -> int:
+    """Where to begin so that a part of a body is seen: all of it, and a little before it, if there is room."""
+    room = _WIDTH - (end - begin)
+    if room >= 0:
+        return max(0, begin - min(_BEFORE, room))
+    inside = [span for span in spans if begin <= span.start < end]
+    return max(begin, min(_best(inside) - _BEFORE, end - _WIDTH))
 
 
 def _joined(spans: Sequence[_Span], start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -64,7 +64,7 @@ class Chunk:
         run(_HIDE_REPEATED, self._repeating)
         if wants_vectors(self._connection):
             spoken = ((row[0],) for row in self._rows if row[4] in SPOKEN)
-            run("INSERT OR REPLACE INTO waiting VALUES (?)", spoken)
+            run("INSERT INTO waiting VALUES (?)", spoken)
         self._rows, self._bodies, self._repeating, self._size, self._next = [], [], [], 0, 0
 
 
