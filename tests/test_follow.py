@@ -14,6 +14,7 @@ from threading import Thread
 import pytest
 
 import nacre
+from nacre.entries import Load
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
 from nacre.log.watch import Watch
@@ -199,3 +200,27 @@ def test_a_log_that_is_gone_once_its_writer_has_finished_is_waited_for(
     ops.before_lock = lambda: log.rename(elsewhere)
     monkeypatch.setattr(Watch, "wait", lambda _: elsewhere.rename(log))
     assert contents(sessions.follow("k"), 1) == ["a"]
+
+
+def test_a_watch_tells_which_sessions_have_changed(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        watch = sessions.watch()
+        sessions.add_message("a:b", "user", "x")
+        names = watch.changed()
+        watch.close()
+        assert (watch.name("a:b") in names, watch.name("a:c") in names) == (True, False)
+
+
+def test_sessions_in_memory_cannot_be_watched() -> None:
+    with nacre.open(":memory:") as sessions:
+        watch = sessions.watch()
+        watch.close()
+        assert watch.fd == -1
+
+
+def test_what_a_store_has_to_write_is_told(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions, nacre.open(":memory:") as memory:
+        sessions.add_message("k", "user", "x")
+        assert (sessions.load(), memory.load()) == (Load(open=1, batches=1, unsound=0), None)
+        assert sessions.within("k").load() == sessions.load()
+        sessions.within("k").watch().close()

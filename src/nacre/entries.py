@@ -371,6 +371,14 @@ class Envelope(Struct, frozen=True, kw_only=True):
     br: int | None = None
 
 
+class Load(Struct, frozen=True):
+    """What the writers of a store have at hand: logs that are open, batches written, logs whose flush failed."""
+
+    open: int
+    batches: int
+    unsound: int
+
+
 class Losses(Struct, frozen=True):
     """What a read has met and could not find: records and large payloads; `is_more` if there may be more records."""
 
@@ -399,8 +407,8 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}" if number else ""
 
 
-class Past(Protocol):
-    """What may be read of one generation of a session."""
+class Records(Protocol):
+    """The records of one generation of a session, by number."""
 
     @property
     def uid(self) -> str:
@@ -428,11 +436,31 @@ class Past(Protocol):
         """Every record by number, moved-out ones too."""
 
     def whole(self, record: Record) -> Record:
-        """A record of this past that says where its large payloads are, with them in it."""
+        """A record of these that says where its large payloads are, with them in it."""
+
+
+class Past(Records, Protocol):
+    """One generation of a session at one moment."""
+
+    @property
+    def created(self) -> str:
+        """When it began, as records have it; "" if that is lost."""
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether it can only be read."""
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether the session has no later generation."""
+
+    @property
+    def losses(self) -> Losses:
+        """What the reads so far have not found."""
 
 
 class Recalled:
-    """A past of records that are all in memory."""
+    """Records that are all in memory."""
 
     uid = ""
     has_holes = False
@@ -548,11 +576,11 @@ class Stamp(Struct, frozen=True):
     id: str | None = None
 
 
-Advance = Callable[[Wish, Stamp, State, Past], Record | None]
+Advance = Callable[[Wish, Stamp, State, Records], Record | None]
 """(wish, stamp, state, past) -> the record to write; None when there is nothing to change; may refuse."""
 
 
-Redo = Callable[[Record, State, Past], tuple[int | None, State]]
+Redo = Callable[[Record, State, Records], tuple[int | None, State]]
 """(record, state, past) -> the link and state a written record has when it follows another state."""
 
 
@@ -576,7 +604,7 @@ class Unit(Struct, frozen=True):
     print: str = ""
     creates: bool = True
     reach: int | None = None
-    needs: Callable[[Past], set[int]] | None = None
+    needs: Callable[[Records], set[int]] | None = None
 
 
 # ---- the codec
@@ -640,7 +668,7 @@ def plain(value: Any, what: str) -> Any:
     return _mapped(value, lambda leaf: _without_surrogates(_exact(leaf)))
 
 
-def message_of(record: Record, past: Past) -> Message:
+def message_of(record: Record, past: Records) -> Message:
     """Return the whole message of a record, with the time it was stored where its writer gave none."""
     message = record.m if record.blobs is None else past.whole(record).m
     if message is None:

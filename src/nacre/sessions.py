@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, get_args, runtime_checkable
 
@@ -28,6 +29,7 @@ from nacre.entries import (
     Describe,
     Entry,
     Hit,
+    Load,
     Message,
     Note,
     Page,
@@ -60,16 +62,19 @@ from nacre.history.overview import overview, when_updated
 from nacre.history.paging import Order, Wanted, Which, page_of, parse_cursor
 from nacre.keys import is_internal
 from nacre.log.ids import fingerprint, note
-from nacre.store.base import Backend, Generation
+from nacre.store.base import Backend
+from nacre.store.prefixed import Prefixed
 
 if TYPE_CHECKING:
     from nacre.log.commit import Pending
+    from nacre.log.watch import Watch
     from nacre.store.base import Hold
 
 T = TypeVar("T")
 D = TypeVar("D")
 AnyMessage = Message | Mapping[str, Any]
 AnyEntry = AnyMessage | Note | Describe
+AnyOperation = AnyEntry | Summarise | Truncate | Rewind | Pop
 _NOTES = ("use", "tool")
 _LONGEST_ID = 256
 _MOST_OWN = 4096
@@ -179,6 +184,13 @@ class Sessions:
         own._makes_internal = True
         return own
 
+    def within(self, prefix: str) -> Sessions:
+        """The sessions whose keys begin with a prefix; any other key has no session there, and cannot begin one.
+
+        Other names of sessions are unknown there, since they could lead outside.
+        """
+        return _Within(self, prefix)
+
     # ---- the nine
 
     def add_message(self, key: str, role: str, content: str) -> int:
@@ -194,8 +206,8 @@ class Sessions:
 
     def get_history(self, key: str, *, last: int | None = None) -> builtins.list[Message]:
         """The live messages, oldest first; all, or only the last few."""
-        count = check_optional_count(last, "last")
-        return self._read(key, lambda past: live.history(past, count), [])
+        most = check_optional_count(last, "last")
+        return self._read(key, lambda past: live.history(past, most), [])
 
     def get_summary(self, key: str) -> str:
         """The summary in force, "" if none."""
@@ -219,7 +231,7 @@ class Sessions:
 
     def truncate_history(self, key: str, keep_last: int) -> None:
         """Keep only the last messages live, none for 0 or less; they stay in the transcript."""
-        self._run(key, Unit(wishes=(Truncate(check_count(keep_last, "keep_last")),), creates=False))
+        self.update(key, [Truncate(check_count(keep_last, "keep_last"))])
 
     def save(self, key: str) -> None:
         """Move what is no longer live out of the log, when most of the log is that; usually nothing to do."""
@@ -259,11 +271,11 @@ class Sessions:
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
-        count = check_optional_count(last, "last")
+        most = check_optional_count(last, "last")
 
         def get(past: Past) -> Snapshot:
             state = past.state
-            records = list(live.newest(past, count))[::-1]
+            records = list(live.newest(past, most))[::-1]
             return Snapshot(
                 n=past.n,
                 live=live.count(past),
@@ -276,9 +288,39 @@ class Sessions:
 
         return self._read(key, get, Snapshot())
 
-    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
-        """What a function makes of the records of a session; None if there is none. It may be called more than once."""
-        return self._read(key, get, None)
+    def read(self, key: str, get: Callable[[Past], T], *, generation: str = "") -> T | None:
+        """What a function makes of a session at one moment; None if there is none. It may be called more than once.
+
+        It is given the newest generation, or the one that is named.
+        """
+        if not generation:
+            return self._read(key, get, None)
+        found = self.read_generations(key, lambda past: get(past) if past.uid == generation else None)
+        return found[-1] if found else None
+
+    def read_generations(self, key: str, get: Callable[[Past], T | None]) -> builtins.list[T]:
+        """What a function makes of every generation of a session, oldest first, without those of which it makes None.
+
+        It may be called more than once for each.
+        """
+        key = _key(key)
+        found = self._store.generations(key, lambda generation: get(generation.past))
+        if not found and (target := self._target(key)) is not None:
+            found = self._store.generations(target, lambda generation: get(generation.past))
+        return [value for value in found if value is not None]
+
+    def update(self, key: str, operations: Iterable[AnyOperation], *, expect: int | None = None) -> int:
+        """Apply operations to the active session as one step; returns the last number, 0 if nothing is changed.
+
+        Unlike `submit` it never begins a session. Raises Conflict if one of them does not fit the session, or if the
+        history has changed since record `expect`.
+        """
+        given = check_items(operations, "operations")
+        wishes = [one if isinstance(one, Summarise | Truncate | Rewind | Pop) else _wish(one) for one in given]
+        to = next((wish.to for wish in wishes if isinstance(wish, Rewind) and wish.to), None)
+        needs = None if to is None else lambda past: live.needed(past, to)
+        expect = check_optional_int(expect, "expect")
+        return self._run(key, Unit(wishes, expect, creates=False, reach=to, needs=needs))
 
     def hold(self, key: str) -> Hold:
         """An advisory lock for a turn of a session; it does not block writes. All names of a session share it."""
@@ -288,15 +330,24 @@ class Sessions:
         """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
         return self._records(key, _stored)
 
-    def rewind(self, key: str, to: int) -> None:
-        """Make history and summary what they were after record `to`; undone by another rewind.
+    def rewind(self, key: str, to: int | None = None, *, before: int | None = None) -> None:
+        """Make history and summary what they were after record `to`, or before message `before`.
 
-        Raises SessionNotFound for an unknown key, Conflict if there is no such record or if it is inside a group.
+        Another rewind undoes it. Raises SessionNotFound for an unknown key, Conflict if there is no such record or if
+        another message was stored together with it, on the side that is left.
         """
-        n = check_int(to, "to")
-        unit = Unit(wishes=(Rewind(n),), creates=False, reach=n, needs=lambda past: live.needed(past, n))
-        if not self._run(key, unit) and n:
+        if before is None:
+            goal = self._end_of_step(key, check_int(to, "to"))
+        elif to is not None:
+            raise InvalidArgument("a rewind goes to a record, by `to`, or before a message, by `before`, not both")
+        else:
+            n = check_int(before, "before")
+            goal = self._read(key, lambda past: live.before(past, n), n)
+        if not self.update(key, [Rewind(goal)]) and goal:
             raise SessionNotFound(f"there is no active session {key!r} to rewind")
+
+    def _end_of_step(self, key: str, n: int) -> int:
+        return self._read(key, lambda past: live.behind(past, n), n)
 
     def pop(self, key: str) -> Message | None:
         """Take the last live message off and return it; None if there is none. Undone by a rewind."""
@@ -307,25 +358,25 @@ class Sessions:
                 return None
             expect, message = found
             try:
-                unit = Unit(wishes=(Pop(),), expect=expect, creates=False)
-                return message if self._run(key, unit) else None
+                return message if self.update(key, [Pop()], expect=expect) else None
             except Conflict:
                 # Somebody wrote meanwhile; what is last now is another message.
                 continue
 
     def clear(self, key: str) -> None:
         """Begin with an empty history and no summary; undone by a rewind."""
-        self._run(key, Unit(wishes=(Rewind(0),), creates=False))
+        self.update(key, [Rewind(0)])
 
     def fork(self, key: str, new_key: str, *, at: int | None = None) -> None:
         """Begin a session that shares the past of another, up to record `at` or all of it.
 
         What either of them does later does not touch the other. Raises SessionNotFound if there is nothing
-        to fork, Conflict if the new key is taken or if there is no such record or it is inside a group.
+        to fork, Conflict if the new key is taken, if there is no such record or if another message was stored
+        together with it.
         """
-        n = check_optional_int(at, "at")
+        key, new_key, n = _key(key), _key(new_key), check_optional_int(at, "at")
+        n = None if n is None else self._end_of_step(key, n)
         unit = Unit(wishes=(), reach=n, needs=None if n is None else lambda past: live.needed(past, n))
-        key, new_key = _key(key), _key(new_key)
         self._check_new(new_key, unit)
         self._store.fork(key, new_key, unit)
 
@@ -480,6 +531,11 @@ class Sessions:
         """Tell whether the key has a session, active or archived, or is the other name of one."""
         return self._read(key, lambda _: True, default=False)
 
+    def free_key(self, key: str) -> str:
+        """The first key without a session that is made of another and a number, as `key-2`."""
+        key = check_key(key)
+        return next(free for number in count(2) if not self.exists(free := f"{key}-{number}"))
+
     def resolve(self, name: str) -> str:
         """The key of the session that a name stands for: its own, or that of the one session that has it as an alias.
 
@@ -563,6 +619,14 @@ class Sessions:
     def _entries(self, key: str, after: int) -> Generator[Entry, None, None]:
         yield from (_entry(uid, record) for uid, record in self._store.follow(key, after))
 
+    def watch(self) -> Watch:
+        """Watch for changes: its `fd` is readable when `changed` has something to tell; close it in the end."""
+        return self._store.watch()
+
+    def load(self) -> Load | None:
+        """What the store has to write; None for one in memory."""
+        return self._store.load
+
     def verify(self, key: str | None = None) -> Report:
         """Read a session, or all of them, from end to end and report what is wrong; changes nothing."""
         return self._store.verify(None if key is None else _key(key))
@@ -637,15 +701,11 @@ class Sessions:
     def _records(self, key: str, make: Callable[[str, Record, Past], T | None]) -> builtins.list[T]:
         """What is made of the records of all generations, without those of which nothing is made."""
 
-        def read(generation: Generation) -> builtins.list[T]:
-            made = (make(generation.uid, record, generation.past) for record in generation.past.all())
+        def read(past: Past) -> builtins.list[T]:
+            made = (make(past.uid, record, past) for record in past.all())
             return [item for item in made if item is not None]
 
-        key = _key(key)
-        lives = self._store.generations(key, read)
-        if not lives and (target := self._target(key)) is not None:
-            lives = self._store.generations(target, read)
-        return [item for found in lives for item in found]
+        return [item for found in self.read_generations(key, read) for item in found]
 
     # ---- other names
 
@@ -721,6 +781,65 @@ class Sessions:
             self._store.run(other, Unit(wishes=(), creates=False))
             self.save(other)
             self._store.delete(table)
+
+
+class _Within(Sessions):
+    """The sessions of a store whose keys begin with a prefix."""
+
+    def __init__(self, whole: Sessions, prefix: str) -> None:
+        super().__init__(Prefixed(whole._store, prefix))  # noqa: SLF001 - this module's own
+        self._index = whole._index  # noqa: SLF001
+        self._whole = whole
+        self._prefix = prefix
+
+    def search(  # noqa: PLR0913 - as in Sessions
+        self,
+        query: str,
+        *,
+        limit: int = 50,
+        internal: bool = False,
+        fill: bool = False,
+        skip: tuple[str, int] | None = None,
+        prefix: str = "",
+        only: str = "",
+        meaning: bool = False,
+    ) -> list[Hit]:
+        """Search their messages alone."""
+        within = _narrower(self._prefix, prefix)
+        if within is None:
+            return []
+        return self._whole.search(
+            query,
+            limit=limit,
+            internal=internal,
+            fill=fill,
+            skip=skip,
+            prefix=within,
+            only=only,
+            meaning=meaning,
+        )
+
+    def make_vectors(self, most: int = 16) -> int:  # noqa: ARG002 - as in Sessions
+        """Do nothing: how many messages others have is not to be told here, and whoever has all makes them."""
+        return 0
+
+    def delete(self, key: str) -> None:
+        """Erase one of them for good."""
+        if self.exists(key):
+            self._whole.delete(key)
+
+    def close(self) -> None:
+        """Do nothing: whoever has all of them closes the store."""
+
+    def _page(self, wanted: Wanted) -> Page:
+        prefix = _narrower(self._prefix, wanted.prefix)
+        return Page(items=[], total=0) if prefix is None else super()._page(wanted._replace(prefix=prefix))
+
+
+def _narrower(one: str, other: str) -> str | None:
+    """The longer of two beginnings of a key, if both can be one's; None otherwise."""
+    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    return longer if longer.startswith(shorter) else None
 
 
 class Forgiving:

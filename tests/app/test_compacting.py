@@ -436,7 +436,7 @@ MEDDLES: dict[str, Callable[[Sessions], object]] = {
     "fork": lambda sessions: sessions.fork(KEY, "fork"),
     "describe": lambda sessions: sessions.set_meta(KEY, title="a title"),
 }
-STEPS = 6
+STEPS = 8
 
 
 @pytest.mark.parametrize("at", range(1, STEPS + 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nacre.agent.ports import Context, Spec
-from nacre.entries import Message, Past, message_of
+from nacre.entries import Message, Records, message_of
 from nacre.history import live
 from nacre.history.window import Window, recent
 from nacre.providers import anthropic, ollama, openai
@@ -25,7 +25,7 @@ def check(messages: Sequence[Message]) -> None:
     provider_rules.ollama(ollama.body(context, ollama.Settings(model="m", num_ctx=4096)))
 
 
-def at(past: Past, tokens: int = 32_000, most: int = 50) -> Window:
+def at(past: Records, tokens: int = 32_000, most: int = 50) -> Window:
     """What a model would be shown of a session."""
     state = past.state
     newest_first = (message_of(record, past) for record in live.chain(past, state))
@@ -33,6 +33,6 @@ def at(past: Past, tokens: int = 32_000, most: int = 50) -> Window:
     return recent(newest_first, count=state.live, summary=summary, tokens=tokens, most=most)
 
 
-def check_past(past: Past) -> None:
+def check_past(past: Records) -> None:
     """Check a session at one moment, by turns with much, little and no room."""
     check(at(past, *LIMITS[past.n % len(LIMITS)]).messages)

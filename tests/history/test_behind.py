@@ -16,4 +16,4 @@ def test_it_is_behind_what_was_stored_along_and_no_other_message(n: int, to: int
     sessions.add_full_message("k", said)
     sessions.submit("k", [said, Note("use", {})]).result()
     sessions.submit("k", [said, said]).result()
-    assert sessions._store.read("k", lambda past: behind(past, n)) == to
+    assert sessions.read("k", lambda past: behind(past, n)) == to

@@ -10,7 +10,7 @@ from typing import Any, Never
 import pytest
 
 import nacre
-from nacre.entries import Past, Record, Rewind, Rules, Stamp, State, Unit, Wish, say_plainly
+from nacre.entries import Record, Records, Rewind, Rules, Stamp, State, Unit, Wish, say_plainly
 from nacre.history import live
 from nacre.log import writer
 from nacre.log.batch import Ticket
@@ -447,7 +447,7 @@ def test_what_was_refused_half_way_is_not_seen_behind_what_others_store(disk: Di
 def test_rules_may_read_every_record_before_the_one_they_make(disk: Disk) -> None:
     seen: list[list[str]] = []
 
-    def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:
+    def advance(wish: Wish, stamp: Stamp, state: State, past: Records) -> Record | None:
         seen.append([record.t for record in past.all()])
         return live.advance(wish, stamp, state, past)
 

@@ -15,7 +15,7 @@ from zlib import crc32
 import pytest
 
 import nacre
-from nacre.entries import Note, Past, Record, Restore, Rules, Stamp, State, Wish, describe_quarantine
+from nacre.entries import Note, Record, Records, Restore, Rules, Stamp, State, Wish, describe_quarantine
 from nacre.history.live import RULES
 from nacre.log.file import LogFile
 from nacre.log.keylock import KeyLock
@@ -555,7 +555,7 @@ def test_records_of_a_later_format_and_bytes_that_are_no_text_stay_as_they_are()
 def test_what_the_rules_refuse_is_not_restored_and_stays_reported() -> None:
     disk = damaged_twice()
 
-    def refuse(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:
+    def refuse(wish: Wish, stamp: Stamp, state: State, past: Records) -> Record | None:
         if isinstance(wish, Restore):
             raise nacre.InvalidMessage("not today")
         return RULES.advance(wish, stamp, state, past)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import nacre
-from nacre.entries import Describe, Note, Past, Rewind, Summarise, Truncate, Unit, say_plainly
+from nacre.entries import Describe, Note, Records, Rewind, Summarise, Truncate, Unit, say_plainly
 from nacre.history.live import RULES
 from nacre.store.files import Files
 from nacre.store.transient import Transient
@@ -28,7 +28,7 @@ def nested(depth: int) -> list[Any]:
     return value
 
 
-def fail(_: Past) -> set[int]:
+def fail(_: Records) -> set[int]:
     raise MemoryError
 
 

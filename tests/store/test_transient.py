@@ -7,7 +7,7 @@ from threading import Condition
 import pytest
 
 import nacre
-from nacre.entries import Past, Record, Rules, Stamp, State, Unit, Wish, say_plainly
+from nacre.entries import Record, Records, Rules, Stamp, State, Unit, Wish, say_plainly
 from nacre.history import live
 from nacre.history.live import RULES
 from nacre.store.transient import Transient
@@ -70,7 +70,7 @@ def test_ram_has_nothing_in_quarantine() -> None:
 
 @pytest.mark.parametrize("way", ["run", "submit"])
 def test_a_write_in_the_middle_of_a_write_is_refused(way: str) -> None:
-    def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:
+    def advance(wish: Wish, stamp: Stamp, state: State, past: Records) -> Record | None:
         with pytest.raises(nacre.Refused, match="in the middle of another write"):
             getattr(store, way)("other", Unit((say_plainly("user", "b"),)))
         return live.advance(wish, stamp, state, past)

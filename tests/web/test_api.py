@@ -153,7 +153,7 @@ def test_a_search_by_meaning_where_embeddings_are_installed(root: Path) -> None:
 
     with nacre.open(root) as sessions:
         wanted = SearchQuery(q="x", meaning=True)
-        assert reading.found(Searched(reading.backend(sessions)), wanted, is_installed=lambda: True).items == []
+        assert reading.found(Searched(sessions._store), wanted, is_installed=lambda: True).items == []
     assert asked == [("x", True)]
 
 
@@ -528,10 +528,10 @@ def test_a_store_is_watched_for_as_long_as_somebody_waits(root: Path) -> None:
     async def main() -> list[int]:
         watched = changes.Changes(anyio.Event())
         with nacre.open(root) as sessions:
-            with watched.of(sessions.location, "k") as bell, watched.of(sessions.location, "k"):
+            with watched.of(sessions, "k") as bell, watched.of(sessions, "k"):
                 counts = [len(watched._watched)]
-                watched._watched[sessions.location]._watch.changed = lambda: {""}  # type: ignore[method-assign]
-                watched._watched[sessions.location]._told()
+                watched._watched[sessions.location].watch.changed = lambda: {""}  # type: ignore[method-assign]
+                watched._watched[sessions.location].ring()
                 await bell.rung(3600)
             return [*counts, len(watched._watched)]
 

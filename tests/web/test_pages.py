@@ -14,14 +14,14 @@ import httpx
 import pytest
 
 import nacre
-from nacre.entries import Hit, Message, Note, Past, Record
-from nacre.history import live
+from nacre.entries import Hit, Message, Note, Record
+from nacre.history.transcript import CHUNK, Transcript, Wanted, part
 from nacre.log.past import LogPast
+from nacre.log.reader import Reading, reading
 from nacre.sessions import Sessions
-from nacre.web import articles, branch, finding, links
+from nacre.web import articles, finding, links
 from nacre.web.highlight import marker, snippet
-from nacre.web.reading import backend
-from nacre.web.transcript import CHUNK, Wanted, opened, part
+from nacre.web.reading import transcript
 from tests.web.browser.site import asked, called, fill, got, posted, returned, said
 
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(1)) \u202e\x1b[31m \"' <img src=x onerror=alert(1)>"
@@ -37,6 +37,12 @@ def sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sessio
 def ids(html: str) -> list[int]:
     """The numbers of all messages on a page, results too, in their order."""
     return [int(n) for n in re.findall(r'<(?:article|details) id="(\d+)"', html)]
+
+
+def chunk(sessions: Sessions, number: int, wanted: Wanted) -> Transcript:
+    found = sessions.read("k", lambda past: part("k", past, wanted, number=number))
+    assert found is not None
+    return found
 
 
 # ---- the list
@@ -92,7 +98,7 @@ def test_other_words_are_searched_for_where_embeddings_are_installed(sessions: S
             searched.append((query, given["meaning"]))
             return []
 
-    query, stored = "where did I park by:meaning", Searched(backend(sessions))
+    query, stored = "where did I park by:meaning", Searched(sessions._store)
     assert finding.found(stored, query, is_installed=lambda: is_there) == []
     assert searched == [("where did I park", is_there)]
     html = finding.html(query, [], {}, is_installed=lambda: is_there)
@@ -199,10 +205,10 @@ def test_a_deep_link_finds_what_was_summarised_and_moved_out(sessions: Sessions)
     fill(sessions, "k", 4000)
     sessions.set_summary("k", "short", upto=3997)
     sessions.save("k")
-    assert backend(sessions).read("k", lambda past: next(past.back(3000)).n) == 1, "nothing was moved out"
+    assert sessions.read("k", lambda past: next(past.back(3000)).n) == 1, "nothing was moved out"
     assert 6 in ids(got(sessions, "/s/k?at=6"))
-    chunks = (part(sessions, "k", number, Wanted(is_all=True)).chunks[0] for number in range(4000 // CHUNK))
-    assert [one.n for chunk in chunks for one in chunk.stored] == list(range(2, 4002))
+    chunks = (chunk(sessions, number, Wanted(is_all=True)).chunks[0] for number in range(4000 // CHUNK))
+    assert [one.n for found in chunks for one in found.stored] == list(range(2, 4002))
     where = json.loads(got(sessions, "/part/k?at=6"))
     assert where["page"] == "/s/k?at=6&all=1"
 
@@ -262,41 +268,15 @@ def test_chunks_hold_every_message_once(sessions: Sessions, count: int) -> None:
     messages = [said(random_.choice(("user", "tool", "assistant")), str(at)) for at in range(count)]
     sessions.add_messages("k", messages or [said("user", "only")])
     total = len(messages) or 1
-    chunks = [part(sessions, "k", number, Wanted()).chunks for number in range(total // CHUNK + 2)]
-    assert [one.n for many in chunks for chunk in many for one in chunk.stored] == list(range(2, total + 2))
+    chunks = [chunk(sessions, number, Wanted()).chunks for number in range(total // CHUNK + 2)]
+    assert [one.n for many in chunks for found in many for one in found.stored] == list(range(2, total + 2))
 
 
 def test_a_result_is_never_in_another_chunk_than_its_call(sessions: Sessions) -> None:
     fill(sessions, "k", 400)
     for number in range(8):
-        [chunk] = part(sessions, "k", number, Wanted()).chunks
-        assert chunk.stored[0].message.role != "tool"
-
-
-def test_messages_are_found_by_place_on_every_branch(sessions: Sessions) -> None:
-    random_ = random.Random(7)
-    sessions.add_message("k", "user", "first")
-    for _ in range(60):
-        match random_.randrange(5):
-            case 0:
-                sessions.rewind("k", random_.randrange(1, sessions.snapshot("k").n))
-            case 1:
-                sessions.append("k", "use", {"prompt": 1})
-            case _:
-                sessions.add_message("k", "user", str(random_.random()))
-
-    def check(past: Past) -> bool:
-        for n in range(1, past.n + 1):
-            record = past.find(n)
-            assert record is not None
-            whole = record.st.__class__(hd=record.st.hd, i=record.st.i, live=record.st.i, br=record.st.br)
-            chain = [one.n for one in live.chain(past, whole)][::-1]
-            for place, number in enumerate(chain, 1):
-                assert [one.n for one in branch.between(past, whole, place, place)] == [number]
-                assert branch.place_of(past, whole, number) == place
-        return True
-
-    assert backend(sessions).read("k", check)
+        [found] = chunk(sessions, number, Wanted()).chunks
+        assert found.stored[0].message.role != "tool"
 
 
 def test_opening_a_long_session_reads_a_few_records_of_it(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,8 +296,24 @@ def test_opening_a_long_session_reads_a_few_records_of_it(sessions: Sessions, mo
     monkeypatch.setattr(LogPast, "all", never)
     for wanted in (Wanted(), Wanted(at=4000), Wanted(place=17)):
         read.clear()
-        assert opened(sessions, "long", wanted).high == 8000
+        assert transcript(sessions, "long", wanted).high == 8000
         assert len(read) < 1200
+
+
+def test_a_page_opens_the_log_of_its_session_once(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions.add_message("k", "user", "hi")
+    got(sessions, "/s/k")
+    opened: list[str] = []
+    enter = reading.__enter__
+
+    def counted(self: reading) -> Reading:
+        found = enter(self)
+        opened.append(self._place.key)
+        return found
+
+    monkeypatch.setattr(reading, "__enter__", counted)
+    got(sessions, "/s/k")
+    assert opened.count("k") == 1
 
 
 # ---- what forms do
@@ -449,7 +445,7 @@ def test_what_is_done_on_the_page_of_an_earlier_life_is_not_done_to_the_newest(s
     sessions.set_meta("k", title="First")
     sessions.archive("k")
     sessions.add_message("k", "user", "second life")
-    first, _ = backend(sessions).generations("k", lambda life: life.uid)
+    first, _ = sessions.read_generations("k", lambda past: past.uid)
     html = got(sessions, f"/s/k?g={first}")
     assert "first life" in html
     assert '"/do/' not in html

@@ -14,7 +14,7 @@ from msgspec import Struct, to_builtins
 
 from nacre.agent.kernel import ignored
 from nacre.agent.ports import Context, Provider, Usage
-from nacre.entries import Message, Note, Past, Rewind, Snapshot, Summarise, Unit, message_of, say
+from nacre.entries import Message, Note, Past, Rewind, Snapshot, Summarise, message_of
 from nacre.errors import Conflict, ContextOverflow, NacreError, ProviderError, SessionNotFound, describe_error
 from nacre.history import live
 from nacre.history.compaction import Limits, Plan, is_due, join_request, plan
@@ -24,7 +24,6 @@ from nacre.history.summarising import instructions, pieces, question, shortened,
 from nacre.history.text import cut_middle
 from nacre.history.tokens import count, estimate
 from nacre.sessions import Sessions
-from nacre.store.base import Backend
 
 logger = logging.getLogger(__name__)
 
@@ -272,7 +271,7 @@ class Compactor:
         raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
     async def _seen(self, key: str) -> _Seen:
-        found = await anyio.to_thread.run_sync(lambda: _store(self._sessions).read(key, _read))
+        found = await anyio.to_thread.run_sync(lambda: self._sessions.read(key, _read))
         if found is None:
             raise SessionNotFound(f"there is no session {key!r}")
         return found
@@ -360,10 +359,6 @@ def _waits(now: Snapshot) -> bool:
 # ---- reading and writing, in a thread
 
 
-def _store(sessions: Sessions) -> Backend:
-    return sessions._store  # noqa: SLF001 - units that check what a summary is built on have no other way down
-
-
 def _read(past: Past) -> _Seen:
     records = list(live.newest(past))[::-1]
     return _Seen(
@@ -381,33 +376,29 @@ def _stored(sessions: Sessions, key: str, seen: _Seen, draft: Draft, usages: lis
 
     Raises Conflict if the covered messages or the summary before are not what they were.
     """
-    store, upto = _store(sessions), draft.plan.upto
+    summary = Summarise(draft.text, draft.plan.upto)
     built_on = (seen.uid, seen.floor, seen.sp)
 
     def now(past: Past) -> tuple[tuple[str, int, int], int]:
         return (past.uid, past.state.i - past.state.live, past.state.sp), past.state.h
 
     for _ in range(_WRITES):
-        found = store.read(key, now)
+        found = sessions.read(key, now)
         if found is None or found[0] != built_on:
             raise Conflict(f"session {key!r} was changed while it was summarised")
         try:
             # Whatever comes between that look and this write makes it look again.
-            number = store.run(key, Unit(wishes=(Summarise(draft.text, upto),), expect=found[1], creates=False))
+            number = sessions.update(key, [summary], expect=found[1])
         except Conflict:
             continue
         if not number:
             raise Conflict(f"session {key!r} is no longer active")
-        _noted(store, key, usages)
+        # What the summary cost.
+        notes = [Note("use", {"model": model, "for": "summary", **to_builtins(usage)}) for model, usage in usages]
+        if notes:
+            sessions.update(key, notes)
         return
     raise Conflict(f"session {key!r} is being written to constantly; try again later")
-
-
-def _noted(store: Backend, key: str, usages: list[tuple[str, Usage]]) -> None:
-    """Say what the summary cost."""
-    notes = [Note("use", {"model": model, "for": "summary", **to_builtins(usage)}) for model, usage in usages]
-    if notes:
-        store.run(key, Unit(wishes=notes, creates=False))
 
 
 class _Back(Struct, frozen=True, kw_only=True):
@@ -418,26 +409,17 @@ class _Back(Struct, frozen=True, kw_only=True):
 
 
 def _undone(sessions: Sessions, key: str) -> int:
-    store = _store(sessions)
     for _ in range(_WRITES):
-        found = store.read(key, _back)
+        found = sessions.read(key, _back)
         if found is None:
             raise SessionNotFound(f"there is no session {key!r}")
-        to = found.to
-        unit = Unit(
-            wishes=(Rewind(to), *map(say, found.later)),
-            expect=found.expect,
-            creates=False,
-            reach=to,
-            needs=lambda past, to=to: live.needed(past, to),  # type: ignore[misc] # bound now, not when it is called
-        )
         try:
-            number = store.run(key, unit)
+            number = sessions.update(key, [Rewind(found.to), *found.later], expect=found.expect)
         except Conflict:
             continue
         if not number:
             raise SessionNotFound(f"there is no active session {key!r}")
-        return (store.read(key, lambda past: past.state.live) or 0) - found.live
+        return (sessions.read(key, lambda past: past.state.live) or 0) - found.live
     raise Conflict(f"session {key!r} is being written to constantly; try again later")
 
 

@@ -31,7 +31,6 @@ from nacre.app.folder import Folder, open_folder, shell_word, sources
 from nacre.app.folder_config import apply
 from nacre.app.forms import Formed
 from nacre.app.furnishing import Furniture, Makings, furnish, searches_by_meaning, servers_for, workspace
-from nacre.app.guest_sessions import GuestSessions
 from nacre.app.listing import find_model, list_all
 from nacre.app.manners import Guests
 from nacre.app.models import make_named, provider_for
@@ -168,7 +167,10 @@ class App:
 
         Raises ModelUnavailable if the chosen one is not known: it is never replaced.
         """
-        ref = self.sessions.get_meta(key).get(CHOSEN) if key else None
+        return self.provider_named(self.sessions.get_meta(key).get(CHOSEN) if key else None)
+
+    def provider_named(self, ref: object) -> ModelChain:
+        """A model that was chosen, by what a session's meta says of it; the agent's if none was."""
         if not isinstance(ref, str) or ref in {"", self.model}:
             return self.provider
         if ref not in self._chosen:
@@ -286,7 +288,7 @@ class App:
 
     def for_guest(self, prefix: str) -> App:
         """The same agent with the sessions alone whose keys begin with a prefix; its turns run in the same kernel."""
-        return GuestApp(self, GuestSessions(self.sessions, prefix))
+        return GuestApp(self, self.sessions.within(prefix))
 
     def agent_for(self, key: str) -> Agent:
         """Who answers in a session; a turn keeps the model that it began with, and its limits."""
@@ -422,7 +424,7 @@ class GuestApp(App):
     Whatever changes in the agent, as its model or its tools, changes here too.
     """
 
-    def __init__(self, agent: App, sessions: GuestSessions) -> None:
+    def __init__(self, agent: App, sessions: Sessions) -> None:
         self._agent = agent
         self.sessions = sessions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from nacre.entries import Message, Past, Record, message_of
+from nacre.entries import Message, Record, Records, message_of
 from nacre.errors import Conflict
 
 
@@ -13,7 +13,7 @@ class Taken(Conflict):
     """An id under which other words were stored, or words that were taken back before they were answered."""
 
 
-def answer_before(past: Past, words: Message, *, id: str, ends: Callable[[Message], bool]) -> Message | None:
+def answer_before(past: Records, words: Message, *, id: str, ends: Callable[[Message], bool]) -> Message | None:
     """What words that were stored before under their id were answered with; None if they wait for it.
 
     `ends` tells an answer from what leads to it. Every record is read. Raises Taken if other words were stored
@@ -30,7 +30,7 @@ def answer_before(past: Past, words: Message, *, id: str, ends: Callable[[Messag
     return answer
 
 
-def last_words(past: Past) -> Message | None:
+def last_words(past: Records) -> Message | None:
     """The user's newest message, also where a summary covers it; None if there is none."""
     record = past.find(past.state.hd)
     while record is not None and (record.m is None or record.m.role != "user"):
@@ -49,7 +49,7 @@ def id_of(message: Message) -> str | None:
     return origin.get("id") if isinstance(origin, dict) else None
 
 
-def _since(past: Past, id: str) -> dict[int, Record]:
+def _since(past: Records, id: str) -> dict[int, Record]:
     """The last message that was stored under an id, and all that was ever said behind it, by number."""
     found: dict[int, Record] = {}
     unit = range(0)

@@ -19,10 +19,10 @@ from nacre.entries import (
     End,
     Message,
     Note,
-    Past,
     Pop,
     Recalled,
     Record,
+    Records,
     Restore,
     Rewind,
     Rules,
@@ -40,7 +40,7 @@ _FAR = 32
 _BEFORE_ALL = Record(v=FORMAT, n=0, t="", ts="", st=State())
 
 
-def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None:  # noqa: C901, PLR0911 - one per kind
+def advance(wish: Wish, stamp: Stamp, state: State, past: Records) -> Record | None:  # noqa: C901, PLR0911 - one per kind
     """Return the record that a wish becomes on top of a state; None if it would change nothing.
 
     Raises Conflict if the wish does not fit the state.
@@ -71,7 +71,7 @@ def advance(wish: Wish, stamp: Stamp, state: State, past: Past) -> Record | None
             assert_never(wish)
 
 
-def redo(record: Record, state: State, past: Past) -> tuple[int | None, State]:
+def redo(record: Record, state: State, past: Records) -> tuple[int | None, State]:
     """Return the link and state of a written record when it follows another state than it did."""
     wish = _wish(record)
     if wish is None or (record.restored_from is not None and record.t != "msg"):
@@ -87,7 +87,7 @@ def redo(record: Record, state: State, past: Past) -> tuple[int | None, State]:
 RULES = Rules(advance=advance, redo=redo)
 
 
-def chain(past: Past, state: State) -> Iterator[Record]:
+def chain(past: Records, state: State) -> Iterator[Record]:
     """The live messages of a state, newest first.
 
     One that is not at hand is looked for where it was moved to: a fork may go back to what had been moved out of
@@ -118,25 +118,25 @@ def chain(past: Past, state: State) -> Iterator[Record]:
         want, ordinal = record.p or 0, record.st.i - 1
 
 
-def _moved_out(past: Past, n: int, at_hand: int) -> Iterator[Record]:
+def _moved_out(past: Records, n: int, at_hand: int) -> Iterator[Record]:
     """The messages from `n` back along their branch that were moved out, as far as the record that is at hand."""
     while n > at_hand and (record := past.find(n)) is not None:
         yield record
         n = record.p or 0
 
 
-def newest(past: Past, count: int | None = None) -> Iterator[Record]:
+def newest(past: Records, count: int | None = None) -> Iterator[Record]:
     """The records of the live messages, newest first; all, or the last few."""
     newest_first = chain(past, past.state)
     return newest_first if count is None else islice(newest_first, max(count, 0))
 
 
-def count(past: Past) -> int:
+def count(past: Records) -> int:
     """How many messages are live: as the state says, or counted where some of those were lost."""
     return sum(1 for _ in chain(past, past.state)) if past.has_holes else past.state.live
 
 
-def history(past: Past, count: int | None = None) -> list[Message]:
+def history(past: Records, count: int | None = None) -> list[Message]:
     """The live messages, oldest first; all, or the last few."""
     # One by one: thousands of records that are kept for a moment longer make the garbage collector look at them all.
     found = [message_of(record, past) for record in newest(past, count)]
@@ -144,32 +144,32 @@ def history(past: Past, count: int | None = None) -> list[Message]:
     return found
 
 
-def last(past: Past) -> tuple[int, Message] | None:
+def last(past: Records) -> tuple[int, Message] | None:
     """The last history-changing record and the last live message; None if there is no such message."""
     record = next(chain(past, past.state), None)
     return (past.state.h, message_of(record, past)) if record is not None else None
 
 
-def summary(past: Past, state: State) -> str:
+def summary(past: Records, state: State) -> str:
     """The summary in force, "" if none; where its record is lost, the one before it."""
     record = _summary_record(past, state)
     return record.text or "" if record is not None else ""
 
 
-def meta(past: Past, state: State) -> dict[str, Any]:
+def meta(past: Records, state: State) -> dict[str, Any]:
     """The session's meta as last described; where that record is lost, as described before."""
     record = _meta_record(past, state)
     return record.meta or {} if record is not None else {}
 
 
-def keep(past: Past) -> set[int]:
+def keep(past: Records) -> set[int]:
     """The records that compaction must leave at hand: what is live or in force, and where its branches began."""
     live = {n for record in chain(past, past.state) for n in (record.n, record.st.br)}
     in_force = (_summary_record(past, past.state), _meta_record(past, past.state))
     return (live | {record.n for record in in_force if record is not None} | {past.state.br}) - {0}
 
 
-def behind(past: Past, n: int) -> int:
+def behind(past: Records, n: int) -> int:
     """The record to go back to for what was said up to record `n`: the last that was stored with it.
 
     An answer is stored together with what it cost, and only what is behind both can be gone on from. Where another
@@ -180,7 +180,22 @@ def behind(past: Past, n: int) -> int:
     return last.n if record is not None and last is not None and last.st.hd == record.st.hd else n
 
 
-def needed(past: Past, to: int) -> set[int]:
+def before(past: Records, n: int) -> int:
+    """The record to go back to so that message `n` is the next to be said.
+
+    Raises Conflict if there is no such message, or if it was stored together with one before it.
+    """
+    record = past.find(n)
+    if record is None or record.t != "msg":
+        raise Conflict(f"there is no message {n} to go back to")
+    first = record.tx[0] if record.tx is not None else n
+    earlier = past.find(first - 1) or next(past.back(first - 1), None)
+    if earlier is None or earlier.st.i != record.st.i - 1:
+        raise Conflict(f"message {n} was stored together with others and cannot be taken back alone")
+    return earlier.n
+
+
+def needed(past: Records, to: int) -> set[int]:
     """The records that must be at hand to go back to the state after record `to`, or to fork there."""
     whole = Recalled(past.all())
     target = whole.find(to)
@@ -211,7 +226,7 @@ def _after_saying(n: int, state: State) -> State:
     return State(n, state.i + 1, state.live + 1, state.sp, state.mp, n, state.br)
 
 
-def _after(wish: Wish, n: int, state: State, past: Past) -> State | None:  # noqa: PLR0911 - one per kind
+def _after(wish: Wish, n: int, state: State, past: Records) -> State | None:  # noqa: PLR0911 - one per kind
     """The state after a wish that becomes record `n`; None if it would change nothing."""
     hd, i, live, sp, mp, br = state.hd, state.i, state.live, state.sp, state.mp, state.br
     match wish:
@@ -238,7 +253,7 @@ def _after(wish: Wish, n: int, state: State, past: Past) -> State | None:  # noq
             assert_never(wish)
 
 
-def _rewound(to: int, n: int, state: State, past: Past, *, keeps_summary: bool) -> State | None:
+def _rewound(to: int, n: int, state: State, past: Records, *, keeps_summary: bool) -> State | None:
     if to == 0:
         sp = state.sp if keeps_summary else 0
         is_empty = not (state.hd or state.sp or keeps_summary)
@@ -252,7 +267,7 @@ def _rewound(to: int, n: int, state: State, past: Past, *, keeps_summary: bool) 
     return State(st.hd, st.i, st.live, st.sp, state.mp, n, n)
 
 
-def _ordinal(upto: int, state: State, past: Past) -> int:
+def _ordinal(upto: int, state: State, past: Records) -> int:
     """The ordinal of a live message."""
     record = past.find(upto)
     if record is None or record.t != "msg" or record.st.i <= state.i - state.live or not _is_on(upto, state, past):
@@ -260,7 +275,7 @@ def _ordinal(upto: int, state: State, past: Past) -> int:
     return record.st.i
 
 
-def _is_on(n: int, state: State, past: Past) -> bool:
+def _is_on(n: int, state: State, past: Records) -> bool:
     """Tell whether a message is on the chain of a state, in as many steps as the chain has branches.
 
     Behind a record that went back, every message follows the one before it. So those between the
@@ -278,15 +293,15 @@ def _is_on(n: int, state: State, past: Past) -> bool:
     return False
 
 
-def _summary_record(past: Past, state: State) -> Record | None:
+def _summary_record(past: Records, state: State) -> Record | None:
     return _latest(past, state.sp, "sum", lambda before: before.sp)
 
 
-def _meta_record(past: Past, state: State) -> Record | None:
+def _meta_record(past: Records, state: State) -> Record | None:
     return _latest(past, state.mp, "meta", lambda before: before.mp)
 
 
-def _latest(past: Past, n: int, kind: str, before: Callable[[State], int]) -> Record | None:
+def _latest(past: Records, n: int, kind: str, before: Callable[[State], int]) -> Record | None:
     """Record `n`, or where it is lost the one that was in force before it."""
     while n:
         record = past.find(n)

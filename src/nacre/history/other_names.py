@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from nacre.entries import Note, Past
+from nacre.entries import Note, Records
 
 KEY = "nacre:aliases"
 """The session that has them. It is derived: the meta of each session lists its own under `aliases`."""
@@ -22,7 +22,7 @@ class Names(NamedTuple):
     aliases: dict[str, tuple[str, ...]]
 
 
-def read(past: Past, known: Names | None = None, *, after: int = 0) -> Names:
+def read(past: Records, known: Names | None = None, *, after: int = 0) -> Names:
     """Every name that was given to a session; one that was given to several stands for none of them.
 
     With those that are `known` from the records up to `after`, only later ones are read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from nacre.entries import Message, Past
+from nacre.entries import Message, Records
 from nacre.errors import StoreError
 from nacre.history import live
 from nacre.history.labels import labels
@@ -29,7 +29,7 @@ class Overview(NamedTuple):
     state: str = "idle"
 
 
-def overview(past: Past) -> Overview:
+def overview(past: Records) -> Overview:
     """Read what a list tells of a session; one whose last message cannot be read is damaged, and still listed."""
     meta = live.meta(past, past.state) if past.state.mp else {}
     title, cwd = meta.get("title"), meta.get("cwd")
@@ -51,7 +51,7 @@ def overview(past: Past) -> Overview:
     return found._replace(role=last.role, model=last.model or "", last=_words(last), state=_state(last))
 
 
-def when_updated(past: Past, last: str) -> str:
+def when_updated(past: Records, last: str) -> str:
     """When something was last said or done in a session; `last` is the time of its last record, whatever that is.
 
     To tag, pin, rename or repair a session does not make it the one that a person was last in.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from nacre.entries import Message, Past
+from nacre.entries import Message, Records
 from nacre.history import live
 
 UNANSWERED = "call-without-result"
@@ -27,7 +27,7 @@ class Snag(Struct, frozen=True, kw_only=True):
     detail: str
 
 
-def snags(past: Past) -> list[Snag]:
+def snags(past: Records) -> list[Snag]:
     """What is in the way of going on from the live history of one generation of a session."""
     records = list(live.chain(past, past.state))
     records.reverse()
@@ -38,7 +38,7 @@ def snags(past: Past) -> list[Snag]:
     ]
 
 
-def _head(past: Past) -> Iterator[Snag]:
+def _head(past: Records) -> Iterator[Snag]:
     """The history must end with the message that was written last, unless it was taken back."""
     newest = 0
     for record in past.all():
@@ -51,7 +51,7 @@ def _head(past: Past) -> Iterator[Snag]:
         yield Snag(kind=STALE, n=past.n, detail=detail)
 
 
-def _hole(past: Past, found: int) -> Iterator[Snag]:
+def _hole(past: Records, found: int) -> Iterator[Snag]:
     if found < past.state.live:
         detail = f"the history has {past.state.live} messages, but only {found} were found"
         yield Snag(kind=HOLE, n=past.state.hd, detail=detail)

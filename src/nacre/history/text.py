@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nacre.entries import Message, Past, message_of
+from nacre.entries import Message, Records, message_of
 from nacre.history.tokens import count
 
 _NEAR_THE_START = 6
@@ -17,7 +17,7 @@ def text_of(message: Message) -> str:
     return message.content or ""
 
 
-def first_text(past: Past) -> str:
+def first_text(past: Records) -> str:
     """The first text of a user in a session, without attached files; reads only the first few records."""
     said = [record for record in past.back(_NEAR_THE_START) if record.m is not None and record.m.role == "user"]
     if not said:

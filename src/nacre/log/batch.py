@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from nacre.entries import FORMAT, Past, Record, Rules, Stamp, State, Unit, timestamp
+from nacre.entries import FORMAT, Record, Records, Rules, Stamp, State, Unit, timestamp
 from nacre.errors import Conflict
 from nacre.log import blobs
 from nacre.log.format import seal, short_enough
@@ -13,7 +13,7 @@ from nacre.log.ids import WINDOW, Seen, original
 from nacre.log.tail import Header
 
 
-class Growing(Past, Protocol):
+class Growing(Records, Protocol):
     """A past that records are being added to: it shows those which are numbered but not yet written."""
 
     staged: Sequence[Record]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from nacre.entries import Past, Record, Unit
+from nacre.entries import Record, Records, Unit
 from nacre.errors import Conflict
 
 WINDOW = 4096
@@ -34,7 +34,7 @@ class Ids:
         """Whether it may be kept for a log that is not open."""
         return len(self._seen) <= _LIGHT
 
-    def window(self, past: Past, earlier: Callable[[], Mapping[str, Seen]] = dict) -> dict[str, Seen]:
+    def window(self, past: Records, earlier: Callable[[], Mapping[str, Seen]] = dict) -> dict[str, Seen]:
         """The ids that still count; `earlier` gives those of the generation before."""
         if not self._has_earlier and past.n < WINDOW:
             self._seen = {**earlier(), **self._seen}
@@ -52,7 +52,7 @@ class Ids:
             self._seen.update(ids)
             self._upto = upto
 
-    def _read(self, past: Past) -> None:
+    def _read(self, past: Records) -> None:
         """Take in the ids of units whose last record is in the window, however long they are."""
         found: dict[str, Seen] = {}
         behind: dict[int, Record] = {}
@@ -94,6 +94,6 @@ def note(kind: str, data: Any) -> bytes:
     return kind.encode() + msgspec.json.encode(data)
 
 
-def _content(record: Record, past: Past) -> bytes:
+def _content(record: Record, past: Records) -> bytes:
     record = record if record.blobs is None else past.whole(record)
     return msgspec.json.encode(record.m) if record.m is not None else note(record.t, record.data)

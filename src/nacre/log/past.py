@@ -39,6 +39,7 @@ class LogPast:
         self.n = n
         self.state = state
         self.staged = staged
+        self.is_newest = True
         self.moved_lost = 0
         """How many of the records that were moved out the last read of them did not find."""
         self._is_cold_damaged = False
@@ -53,6 +54,14 @@ class LogPast:
     @property
     def uid(self) -> str:
         return self.header.uid
+
+    @property
+    def created(self) -> str:
+        return self.header.created
+
+    @property
+    def is_archived(self) -> bool:
+        return bool(self._place.archived)
 
     @property
     def has_holes(self) -> bool:

@@ -10,13 +10,18 @@ import time
 from types import TracebackType
 from typing import Self
 
+from nacre.log.names import log_stem, stem
+
 _MODIFY, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x80, 0x100, 0x200
 _PATIENCE = 0.2
 _EVENT = struct.Struct("iIII")
 
 
 class Watch:
-    """A directory that is watched from the moment this is made, so that no change is missed before `wait`."""
+    """A directory that is watched from the moment this is made, so that no change is missed before `wait`.
+
+    One that cannot be watched, as one without a name, tells nothing.
+    """
 
     def __init__(self, folder: str) -> None:
         self._fd = _inotify(folder)
@@ -27,6 +32,10 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Watch no longer."""
         if self._fd >= 0:
             os.close(self._fd)
 
@@ -34,6 +43,10 @@ class Watch:
     def fd(self) -> int:
         """What becomes readable when something has changed; -1 where nothing tells."""
         return self._fd
+
+    def name(self, key: str) -> str:
+        """What `changed` calls a session."""
+        return f"{log_stem(stem(key))}.jsonl"
 
     def wait(self) -> None:
         """Return when something has changed since the last call; at times also when nothing has."""

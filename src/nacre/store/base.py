@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from nacre.entries import Past, QuarantineEntry, Receipt, Record, Report, Settlement, Unit
+from nacre.entries import Load, Past, QuarantineEntry, Receipt, Record, Report, Settlement, Unit
 
 if TYPE_CHECKING:
     from nacre.log.commit import Pending
+    from nacre.log.watch import Watch
 
 T = TypeVar("T")
 
@@ -48,6 +49,10 @@ class Store(Protocol):
     def location(self) -> str:
         """Where the store is, for people."""
 
+    @property
+    def load(self) -> Load | None:
+        """How much there is to write, and whether it can be; None where nothing is flushed."""
+
     def run(self, key: str, unit: Unit) -> int:
         """Store a unit; returns the last record's number once it is durable."""
 
@@ -65,6 +70,9 @@ class Store(Protocol):
 
     def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
         """The records of a session behind number `after`, and then those that are written, without an end."""
+
+    def watch(self) -> Watch:
+        """Tells which sessions have changed since it was made."""
 
     def close(self) -> None:
         """Release everything; twice is harmless."""

@@ -14,11 +14,12 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import groupby, takewhile
 from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from nacre.entries import (
     Finding,
     Founding,
+    Load,
     Losses,
     Past,
     QuarantineEntry,
@@ -57,7 +58,10 @@ from nacre.log.verify import findings
 from nacre.state import standby_documents
 from nacre.store.base import Generation, Hold, Listed
 from nacre.store.quarantine import Quarantine
-from nacre.store.writers import Load, Writer, Writers
+from nacre.store.writers import Writer, Writers
+
+if TYPE_CHECKING:
+    from nacre.log.watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -310,6 +314,11 @@ class Files:
         from nacre.log.hold import FileHold  # noqa: PLC0415 - for agents, which most programs are not
 
         return FileHold(self._ops, Place.of(self._root, key))
+
+    def watch(self) -> Watch:
+        from nacre.log.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
+
+        return Watch(f"{self._root}/sessions")
 
     def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
         from nacre.log.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
@@ -640,9 +649,21 @@ class Files:
 
     def _of_each(self, key: str, get: Callable[[LogPast], T]) -> list[T]:
         """What is read of every generation of a session, oldest first, without those that have nothing of it."""
+        active = Place.of(self._root, key)
+        while not self._archived(active):
+            # Most sessions have one generation, and its log is opened once.
+            value = self._read(active, get)[1]
+            if not self._archived(active):
+                return [value] if value is not None else []
+
+        def get_earlier(past: LogPast) -> T:
+            past.is_newest = False
+            return get(past)
+
         places = self._places(key)
         while True:
-            values = [self._read(place, get)[1] for place in places.values()]
+            newest = next(reversed(places), None)
+            values = [self._read(place, get if uid == newest else get_earlier)[1] for uid, place in places.items()]
             now = self._places(key)
             if now == places:
                 return [value for value in values if value is not None]

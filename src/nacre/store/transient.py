@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib  # noqa: F401 - for names and payloads; loaded here for the reason given in nacre.store.files
 from collections.abc import Callable, Iterator, Sequence
 from threading import Condition, RLock
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nacre.entries import (
+    Load,
+    Losses,
     Past,
     QuarantineEntry,
     Receipt,
@@ -32,6 +34,9 @@ from nacre.log.place import new_uid
 from nacre.log.tail import Header
 from nacre.store.base import Generation, Hold, Listed
 
+if TYPE_CHECKING:
+    from nacre.log.watch import Watch
+
 T = TypeVar("T")
 
 
@@ -40,6 +45,11 @@ class _Life:
 
     `earlier` is the generation before it, if that is archived.
     """
+
+    has_holes = False
+    losses = Losses()
+    is_archived = False
+    is_newest = True
 
     def __init__(self, key: str, ops: Ops, earlier: _Life | None) -> None:
         self.key = key
@@ -59,7 +69,9 @@ class _Life:
     def uid(self) -> str:
         return self.header.uid
 
-    has_holes = False
+    @property
+    def created(self) -> str:
+        return self.header.created
 
     def find(self, n: int) -> Record | None:
         return next(self.back(n), None) if 0 < n <= self.n + len(self.staged) else None
@@ -129,6 +141,7 @@ class Transient:
     """Every session of one process, in RAM."""
 
     location = ":memory:"
+    load: Load | None = None
 
     def __init__(self, *, rules: Rules) -> None:
         self._rules = rules
@@ -165,8 +178,13 @@ class Transient:
             life.staged = ()
         if batch.lines:
             life.take(batch)
-            self._active[key] = life
+            self._begin(key, life)
         return number
+
+    def _begin(self, key: str, life: _Life) -> None:
+        for earlier in self._archived.get(key, ()):
+            earlier.is_newest = False
+        self._active[key] = life
 
     def submit(self, key: str, unit: Unit) -> Pending:
         pending = Pending()
@@ -201,6 +219,11 @@ class Transient:
                 after = record.n
                 yield uid, record
 
+    def watch(self) -> Watch:
+        from nacre.log.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
+
+        return Watch("")
+
     def hold(self, key: str) -> Hold:
         stem(key)
         return _NoHold()
@@ -233,8 +256,10 @@ class Transient:
                 raise Conflict(f"session {key!r} is active; archive or delete it before unarchiving the other one")
             if active is not None:
                 archived.append(self._active.pop(key))
+                active.is_archived = True
             else:
-                self._active[key] = archived.pop()
+                life = self._active[key] = archived.pop()
+                life.is_archived = False
 
     def fork(self, key: str, new_key: str, unit: Unit) -> None:
         stem(key)
@@ -246,7 +271,7 @@ class Transient:
             if new_key in self._active:
                 raise Conflict(f"session {new_key!r} exists already; fork under another key")
             at = life.n if unit.reach is None else unit.reach
-            self._active[new_key] = life.fork(new_key, at, self._newest_archived(new_key))
+            self._begin(new_key, life.fork(new_key, at, self._newest_archived(new_key)))
 
     def delete(self, key: str) -> None:
         stem(key)

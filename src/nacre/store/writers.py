@@ -11,9 +11,10 @@ from heapq import nsmallest
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import RLock, Thread
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from nacre.entries import Load
 from nacre.errors import StoreError
 from nacre.log.batch import Ticket
 from nacre.log.commit import Committer, Nested
@@ -25,14 +26,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _FLUSHERS = 16
 _MOST_IDLE = 1024
-
-
-class Load(NamedTuple):
-    """What the writers of a store have at hand: logs that are open, batches written, logs whose flush failed."""
-
-    open: int
-    batches: int
-    unsound: int
 
 
 class Writer:

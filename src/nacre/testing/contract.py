@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from nacre.entries import Describe, Message, Note, Page, Snapshot, ToolCall
-from nacre.errors import Conflict, InvalidKey, InvalidMessage, SessionNotFound, StoreError
+from nacre.entries import Describe, Losses, Message, Note, Page, Past, Rewind, Snapshot, Summarise, ToolCall
+from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.sessions import Forgiving, Sessions, SessionStore
 
 Open: TypeAlias = Callable[[], Sessions]
@@ -677,6 +677,86 @@ def rewind_to_an_unknown_record_is_a_conflict(open_store: Open) -> None:
         with _raises(StoreError):
             sessions.rewind("unknown", 2)
         _holds(not sessions.exists("unknown"))
+
+
+def rewind_goes_back_to_before_a_message(open_store: Open) -> None:
+    """What is stored with it, and is no message, goes too; a message that is stored with others stays."""
+    with open_store() as sessions:
+        sessions.add_message("k", "user", "a")
+        sessions.submit("k", [Describe({"title": "T"}), _user("b"), Note("use", {})]).result()
+        sessions.add_messages("k", [_user("c"), _user("d")])
+        a, b, c, d = [stored.n for stored in sessions.transcript("k")]
+        with _raises(Conflict):
+            sessions.rewind("k", before=d)
+        for number in (b - 1, d + 1000):
+            with _raises(Conflict):
+                sessions.rewind("k", before=number)
+        sessions.rewind("k", before=c)
+        _same(_live(sessions), ["a", "b"])
+        sessions.rewind("k", before=b)
+        _same(_live(sessions), ["a"])
+        sessions.rewind("k", d)
+        sessions.rewind("k", before=a)
+        _same(_live(sessions), [])
+        for arguments in ({}, {"to": a, "before": a}):
+            with _raises(InvalidArgument):
+                sessions.rewind("k", **arguments)
+        with _raises(SessionNotFound):
+            sessions.rewind("unknown", before=2)
+
+
+def what_is_stored_with_a_message_is_no_step_of_its_own(open_store: Open) -> None:
+    """Going back to a message, or forking there, takes along what it cost, if that was stored with it."""
+    with open_store() as sessions:
+        last = sessions.submit("k", [_user("a"), Note("use", {})]).result()
+        sessions.add_message("k", "user", "b")
+        sessions.rewind("k", last - 1)
+        sessions.fork("k", "other", at=last - 1)
+        _same((_live(sessions), _live(sessions, "other")), (["a"], ["a"]))
+
+
+def an_update_begins_no_session(open_store: Open) -> None:
+    """Operations are one step, on an active session alone, and may say what they are built on."""
+    with open_store() as sessions:
+        _same(sessions.update("k", [Describe({"title": "T"})]), 0)
+        _holds(not sessions.exists("k"))
+        a, b = _add(sessions, "ab")
+        last = sessions.update("k", [Rewind(a), _user("c"), Note("use", {})], expect=b)
+        _same((last, _live(sessions)), (b + 3, ["a", "c"]))
+        with _raises(Conflict):
+            sessions.update("k", [Summarise("So far.", a)], expect=b)
+        sessions.update("k", [Summarise("So far.", a)], expect=b + 2)
+        _same((_live(sessions), sessions.get_summary("k")), (["c"], "So far."))
+        sessions.archive("k")
+        _same(sessions.update("k", [Describe({"title": "T"})]), 0)
+
+
+def a_read_is_of_one_generation(open_store: Open) -> None:
+    """The newest, or one that is named, or each of them; it says which it is."""
+
+    def get(past: Past) -> tuple[object, ...]:
+        records = list(past.all())
+        _same([record.n for record in past.back(past.n)], [record.n for record in reversed(records)])
+        _same((past.losses, past.created), (Losses(), records[0].ts))
+        return past.uid, past.is_newest, past.is_archived, [record.m.content for record in records if record.m]
+
+    with open_store() as sessions:
+        _same((sessions.read("k", get), sessions.read_generations("k", get)), (None, []))
+        _add(sessions, "a")
+        first = sessions.read("k", get) or ()
+        _same(first[1:], (True, False, ["a"]))
+        sessions.archive("k")
+        archived = (first[0], True, True, ["a"])
+        _same((sessions.read("k", get), sessions.read_generations("k", get)), (archived, [archived]))
+        _add(sessions, "b")
+        second = sessions.read("k", get) or ()
+        _same(second[1:], (True, False, ["b"]))
+        _same(sessions.read_generations("k", get), [(first[0], False, True, ["a"]), second])
+        _same(sessions.read_generations("k", lambda past: past.uid if past.is_archived else None), [first[0]])
+        _same(sessions.read("k", get, generation=str(first[0])), (first[0], False, True, ["a"]))
+        _same(sessions.read("k", get, generation="none"), None)
+        sessions.add_alias("k", "other")
+        _same((sessions.read("other", get), len(sessions.read_generations("other", get))), (second, 2))
 
 
 def pop_takes_the_last_message_back(open_store: Open) -> None:
@@ -1602,6 +1682,10 @@ STORE_CONTRACT: tuple[Check, ...] = (
     rewind_brings_back_what_compaction_moved,
     rewind_into_a_group_is_refused,
     rewind_to_an_unknown_record_is_a_conflict,
+    rewind_goes_back_to_before_a_message,
+    what_is_stored_with_a_message_is_no_step_of_its_own,
+    an_update_begins_no_session,
+    a_read_is_of_one_generation,
     pop_takes_the_last_message_back,
     pop_leaves_truncation_and_summary_alone,
     pop_takes_one_message_of_a_group,

@@ -180,7 +180,7 @@ def _unarchive(app: App, key: str, _: Mapping[str, str]) -> str:
 
 
 def _rewind(app: App, key: str, given: Mapping[str, str]) -> str:
-    app.sessions.rewind(key, reading.behind(app.sessions, key, _record(given.get("to", ""))))
+    app.sessions.rewind(key, _record(given.get("to", "")))
     return links.to("s", key)
 
 

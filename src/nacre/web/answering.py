@@ -164,7 +164,7 @@ async def _by_agent_in_session(app: App, asked: Asked, stand: reading.Stand, emi
         raise Fault(
             "conflict", "the message was added to a turn that another client started; its answer is in the session"
         )
-    usage = await to_thread.run_sync(reading.used_since, app.sessions, asked.key, stand.n)
+    usage = await to_thread.run_sync(reading.used_between, app.sessions, asked.key, stand.n)
     return Answer(message=answer, usage=usage)
 
 
@@ -304,7 +304,7 @@ async def _hear(app: App, asked: Asked, stand: reading.Stand, new: Sequence[Mess
         if not asked.id or number > stand.n:
             return None
     known = partial(answer_before, words=new[-1], id=asked.id, ends=lambda one: one.role == "assistant")
-    return await to_thread.run_sync(reading.backend(app.sessions).read, asked.key, known)
+    return await to_thread.run_sync(app.sessions.read, asked.key, known)
 
 
 async def _store(app: App, key: str, entries: Sequence[Entry], *, id: str = "") -> int:

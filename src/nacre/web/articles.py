@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from nacre.entries import Message, Stored
+from nacre.history.branches import Bar
+from nacre.history.transcript import Chunk, Fork, Transcript
 from nacre.render.conversation import Call, Cut, Said, parts, text_in
 from nacre.render.html import escaped, html
 from nacre.render.text import one_line
 from nacre.web import attachments, calls, links
-from nacre.web.branch import Bar
 from nacre.web.calls import FEWEST_IN_RUN, Made, cut
 from nacre.web.highlight import Marker
-from nacre.web.transcript import Chunk, Fork, Transcript
 
 _ROLES = frozenset(("user", "assistant", "tool", "system"))
 

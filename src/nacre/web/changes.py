@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 import anyio
 
-from nacre.log.names import log_stem, stem
-from nacre.log.watch import Watch
+from nacre.sessions import Sessions
 
 _LOOK_AGAIN = 0.2
 """How often to look, in seconds, where no changes are told."""
@@ -56,48 +55,49 @@ class Changes:
     def __init__(self, closing: anyio.Event, *, look: float = 2.0) -> None:
         self._look = look
         self._closing = closing
-        self._watched: dict[str, _Folder] = {}
+        self._watched: dict[str, _Store] = {}
 
     @contextmanager
-    def of(self, location: str, key: str) -> Iterator[Bell]:
-        """A bell for a session of the store at a place; what changes from now on rings it."""
-        folder = self._watched.get(location) or self._watched.setdefault(location, _Folder(f"{location}/sessions"))
-        bell = Bell(self._closing, patience=self._look if folder.tells else _LOOK_AGAIN)
-        name = f"{log_stem(stem(key))}.jsonl"
-        bells = folder.bells.setdefault(name, set())
+    def of(self, sessions: Sessions, key: str) -> Iterator[Bell]:
+        """A bell for a session; what changes from now on rings it."""
+        location = sessions.location
+        store = self._watched.get(location) or self._watched.setdefault(location, _Store(sessions))
+        bell = Bell(self._closing, patience=self._look if store.tells else _LOOK_AGAIN)
+        name = store.watch.name(key)
+        bells = store.bells.setdefault(name, set())
         bells.add(bell)
         try:
             yield bell
         finally:
             bells.discard(bell)
             if not bells:
-                folder.bells.pop(name, None)
-            if not folder.bells and self._watched.pop(location, None) is not None:
-                folder.close()
+                store.bells.pop(name, None)
+            if not store.bells and self._watched.pop(location, None) is not None:
+                store.close()
 
 
-class _Folder:
-    """A directory of logs, and those who wait for changes in it, by the name of the log."""
+class _Store:
+    """A store, and those who wait for changes in it, by what its watch calls their session."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, sessions: Sessions) -> None:
         self.bells: dict[str, set[Bell]] = {}
-        self._watch = Watch(path)
+        self.watch = sessions.watch()
         self._loop = asyncio.get_running_loop()
         if self.tells:
-            os.set_blocking(self._watch.fd, False)
-            self._loop.add_reader(self._watch.fd, self._told)
+            os.set_blocking(self.watch.fd, False)
+            self._loop.add_reader(self.watch.fd, self.ring)
 
     @property
     def tells(self) -> bool:
-        return self._watch.fd >= 0
+        return self.watch.fd >= 0
 
     def close(self) -> None:
         if self.tells:
-            self._loop.remove_reader(self._watch.fd)
-        self._watch.__exit__(None, None, None)
+            self._loop.remove_reader(self.watch.fd)
+        self.watch.close()
 
-    def _told(self) -> None:
-        names = self._watch.changed()
+    def ring(self) -> None:
+        names = self.watch.changed()
         # An empty name: too much has changed to be told, and it may be anything.
         chosen = self.bells if "" in names else names & self.bells.keys()
         for name in chosen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nacre.app import App
 from nacre.app.listing import Listed, list_all
@@ -13,13 +13,13 @@ from nacre.render.text import one_line
 from nacre.web import links, reading
 
 
-def model_of(app: App, key: str) -> str:
+def model_of(app: App, meta: Mapping[str, object]) -> str:
     """The name of the model that answers in a session; of a chosen one that cannot answer any more, too."""
     try:
-        return app.provider_of(key).ref
+        return app.provider_named(meta.get(CHOSEN)).ref
     except (ModelUnavailable, ConfigError):
         # The session can be read all the same, and another model chosen.
-        return str(app.sessions.get_meta(key).get(CHOSEN, ""))
+        return str(meta.get(CHOSEN, ""))
 
 
 async def html(app: App, key: str, current: str) -> str:

@@ -91,7 +91,7 @@ async def records(
     A number that the session does not have yet is of an earlier one under its key, and everything comes. The
     stream ends when the session is deleted, or the server closes.
     """
-    with changes.of(sessions.location, key) if changes is not None else nullcontext() as bell:
+    with changes.of(sessions, key) if changes is not None else nullcontext() as bell:
         last = await _end(sessions, key)
         source = _Source(sessions, key, last.generation, after if after <= last.n else 0)
         try:

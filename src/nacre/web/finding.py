@@ -13,10 +13,9 @@ from nacre.index import minilm
 from nacre.render.html import escaped
 from nacre.render.text import one_line
 from nacre.sessions import Sessions
-from nacre.web import branch, links
+from nacre.web import links
 from nacre.web.articles import time
 from nacre.web.highlight import snippet
-from nacre.web.reading import backend
 
 MOST = 200
 _LOOKED_AT = 2_000
@@ -106,18 +105,16 @@ def grouped(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
 def _failed(sessions: Sessions, key: str, hits: Sequence[Hit]) -> set[tuple[str, int]]:
     """Which of these messages of a session, by generation and number, are results of calls that failed."""
 
-    def get(past: Past, generation: str) -> set[tuple[str, int]]:
-        records = (branch.found(past, hit.n) for hit in hits if hit.generation == generation)
-        found = (one.n for one in records if one and one.m is not None and one.m.extra.get("failed") is True)
-        return {(generation, n) for n in found}
+    def get(past: Past) -> set[tuple[str, int]]:
+        # Hits of what is active do not name their generation.
+        here = [hit for hit in hits if hit.generation == past.uid or (past.is_newest and not hit.generation)]
+        found = ((hit, past.find(hit.n)) for hit in here)
+        return {(hit.generation, hit.n) for hit, one in found if one and one.m and one.m.extra.get("failed") is True}
 
     try:
-        failed = backend(sessions).read(key, lambda past: get(past, "")) or set()
-        if any(hit.generation for hit in hits):
-            failed = failed.union(*backend(sessions).generations(key, lambda life: get(life.past, life.uid)))
+        return set().union(*sessions.read_generations(key, get))
     except StoreError:
         return set()
-    return failed
 
 
 def _told(query: str, hits: Sequence[Hit]) -> str:

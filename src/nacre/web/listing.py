@@ -147,7 +147,7 @@ class _Found:
     def __init__(self, app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED) -> None:
         self._kernel = app.kernel
         self._filters = filters
-        self._tallies = tallies_of(app.sessions)
+        self._sessions = app.sessions
         which: Which = "archived" if filters.archived else "active"
         limit = max(max_counted, filters.page * PER_PAGE)
         ask = partial(app.sessions.page, which=which, text=filters.text, limit=limit)
@@ -169,7 +169,8 @@ class _Found:
         return [*(info for info in left if info.pinned), *(info for info in left if not info.pinned)]
 
     def rows(self, infos: Sequence[SessionInfo], *, seconds: float) -> list[Row]:
-        tallies = {} if self._filters.archived else self._tallies.count(infos, time.monotonic() + seconds)
+        until = time.monotonic() + seconds
+        tallies = {} if self._filters.archived else tallies_of(self._sessions).count(self._sessions, infos, until)
         return [Row(info=info, state=self._state(info), tally=tallies.get(info.key)) for info in infos]
 
     def facets(self) -> Iterator[Facet]:

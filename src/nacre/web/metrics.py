@@ -13,8 +13,7 @@ import nacre
 from nacre.app import App
 from nacre.app.counts import SHORT, Spread, Traffic
 from nacre.app.gateway import Gateway
-from nacre.store.files import Files
-from nacre.store.writers import Load
+from nacre.entries import Load
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,9 +35,9 @@ class Parts(Struct, frozen=True, kw_only=True):
     began: float
 
     def loads(self) -> Mapping[str, Load]:
-        """What each agent's store has to write; one in RAM has nothing to say."""
-        found = {name: app.sessions._store for name, app in self.agents.items()}  # noqa: SLF001 - there is no other way up
-        return {name: store.load for name, store in found.items() if isinstance(store, Files)}
+        """What each agent's store has to write; one in memory has nothing to say."""
+        found = {name: app.sessions.load() for name, app in self.agents.items()}
+        return {name: load for name, load in found.items() if load is not None}
 
 
 def rendered(parts: Parts) -> str:

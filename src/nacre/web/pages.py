@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any
 
 from anyio import to_thread
@@ -13,8 +12,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from nacre.app import App
+from nacre.entries import Past
 from nacre.errors import NacreError, SessionNotFound
+from nacre.history.transcript import Transcript, Wanted, message
+from nacre.history.transcript import part as transcript_part
 from nacre.render.html import escaped
+from nacre.render.quarantine import notices
 from nacre.web import (
     access,
     acts,
@@ -28,15 +31,13 @@ from nacre.web import (
     listing,
     plot,
     reader,
+    reading,
     side,
-    transcript,
     twins,
 )
 from nacre.web.highlight import marker
 from nacre.web.problems import Fault
-from nacre.web.reading import existing
 from nacre.web.stage import Stages
-from nacre.web.transcript import Wanted
 
 _TWINS = ("json", "md")
 _OWNERS_VERBS = ("answer", "model")
@@ -85,17 +86,29 @@ async def session(request: Request) -> Response:
         return await _twin(stem, suffix, request)
     stages, query = _stages(request), request.query_params.get("q", "")
     try:
-        shown = await to_thread.run_sync(transcript.opened, app.sessions, key, wanted)
+        shown = await to_thread.run_sync(reading.transcript, app.sessions, key, wanted)
     except SessionNotFound:
         if stages.of(key) is None:
             raise
         # A page that was reloaded before its first message was stored.
-        shown = transcript.Transcript(key=key)
+        shown = Transcript(key=key)
     is_guest = access.caller(request).is_guest
     asked = [] if is_guest else stages.questions.of(key)
-    draw = partial(reader.html, shown, query=query, limit=app.tokens, questions=asked, may_choose=not is_guest)
+
+    def draw() -> str:
+        return reader.html(
+            shown,
+            model=choosing.model_of(app, shown.meta),
+            query=query,
+            limit=app.tokens,
+            is_busy=stages.of(key) is not None,
+            aside=notices(app.sessions.quarantine(key)).get(key),
+            questions=asked,
+            may_choose=not is_guest,
+        )
+
     # Long messages take long to draw, and nobody else is to wait for it.
-    body = await to_thread.run_sync(lambda: draw(model=choosing.model_of(app, key), is_busy=stages.of(key) is not None))
+    body = await to_thread.run_sync(draw)
     beside = await _side(request, here=key)
     return frame.framed(request, shown.title or key, body, side=beside, twins=links.to("s", key), kind="reader")
 
@@ -104,20 +117,31 @@ async def part(request: Request) -> Response:
     """One chunk of a transcript, or where a message is."""
     stored, key, wanted = _agent(request).sessions, _key(request), _wanted(request)
     if wanted.at:
-        return twins.json(_where(await to_thread.run_sync(transcript.opened, stored, key, wanted)), [])
-    number = _number(request.query_params, "chunk")
-    shown = await to_thread.run_sync(transcript.part, stored, key, number, wanted)
-    mark = marker(request.query_params.get("q", ""))
-    return frame.fragment(await to_thread.run_sync(lambda: articles.sections(shown, mark)))
+        return twins.json(_where(await to_thread.run_sync(reading.transcript, stored, key, wanted)), [])
+    number, mark = _number(request.query_params, "chunk"), marker(request.query_params.get("q", ""))
+
+    def get(past: Past) -> Transcript:
+        return transcript_part(key, past, wanted, number=number)
+
+    def draw() -> str:
+        shown = stored.read(key, get, generation=wanted.generation)
+        return articles.sections(reading.existing(shown, key), mark)
+
+    return frame.fragment(await to_thread.run_sync(draw))
 
 
 async def blob(request: Request) -> Response:
     """A picture or a file of a message."""
-    stored, n = _agent(request).sessions, _number(request.query_params, "n")
-    _, found = await to_thread.run_sync(lambda: transcript.whole(stored, _key(request), _wanted(request), only=n))
-    if not (n and found):
-        raise Fault("not_found", f"there is no message {n}")
-    return await to_thread.run_sync(attachments.sent, found[0].message, _number(request.query_params, "part"))
+    stored, key, n = _agent(request).sessions, _key(request), _number(request.query_params, "n")
+
+    def send() -> Response:
+        found = stored.read(key, lambda past: (message(past, n),), generation=_wanted(request).generation)
+        (one,) = reading.existing(found, key)
+        if one is None:
+            raise Fault("not_found", f"there is no message {n}")
+        return attachments.sent(one.message, _number(request.query_params, "part"))
+
+    return await to_thread.run_sync(send)
 
 
 async def beside(request: Request) -> Response:
@@ -131,9 +155,9 @@ async def beside(request: Request) -> Response:
 async def use(request: Request) -> Response:
     """What a whole session used."""
     app, key = _agent(request), _key(request)
-    is_there: bool = await to_thread.run_sync(app.sessions.exists, key)
-    existing(is_there or None, key)
-    found = await to_thread.run_sync(transcript.uses, app.sessions, key)
+    entries = await to_thread.run_sync(app.sessions.records, key)
+    reading.existing(entries or None, key)
+    found = [entry for entry in entries if entry.kind in {"use", "sum"}]
     drawn = plot.drawing(found, limit=app.tokens, base=links.to("s", key))
     words = plot.legend(found, limit=app.tokens)
     back = f'<a href="{escaped(links.to("s", key))}">{escaped(key)}</a>'
@@ -145,7 +169,7 @@ async def use(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """Which model answers in a session, to choose from; for the script without what is around it."""
     app, key = _agent(request), _key(request)
-    current = await to_thread.run_sync(choosing.model_of, app, key)
+    current = await to_thread.run_sync(lambda: choosing.model_of(app, app.sessions.get_meta(key)))
     choice = await choosing.html(app, key, current)
     if request.query_params.get("part") == "1":
         return frame.fragment(choice)
@@ -162,7 +186,7 @@ async def sidebar(request: Request) -> Response:
 
 async def new(request: Request) -> Response:
     """A page for a new session, which is created by the first message."""
-    shown = transcript.Transcript(key=access.new_key(request))
+    shown = Transcript(key=access.new_key(request))
     may_choose = not access.caller(request).is_guest
     body = reader.html(shown, is_new=True, model=_agent(request).model, may_choose=may_choose)
     return frame.framed(request, "New session", body, side=await _side(request), kind="reader")
@@ -259,7 +283,7 @@ def _stages(request: Request) -> Stages:
     return found
 
 
-def _where(shown: transcript.Transcript) -> dict[str, Any]:
+def _where(shown: Transcript) -> dict[str, Any]:
     query = {"tip": shown.tip, "all": int(shown.is_all)}
     return {"n": shown.anchor, "place": shown.place, "page": links.to("s", shown.key, at=shown.anchor, **query)}
 

@@ -6,18 +6,18 @@ import secrets
 from collections.abc import Sequence
 
 from nacre.channels.attachments import MOST_IMAGE, MOST_TEXT
+from nacre.history.branches import Bar
+from nacre.history.transcript import CHUNK, Transcript
 from nacre.keys import is_internal
 from nacre.render.html import escaped
-from nacre.render.quarantine import unreadable
+from nacre.render.quarantine import Notice, unreadable
 from nacre.render.text import clip, one_line
 from nacre.web import articles, asking, links, plot
 from nacre.web.asking import Question
-from nacre.web.branch import Bar
 from nacre.web.frame import top
 from nacre.web.highlight import marker
 from nacre.web.saying import MOST_FILES
 from nacre.web.side import icon
-from nacre.web.transcript import CHUNK, Transcript
 
 _LONGEST_NAME = 60
 
@@ -30,19 +30,20 @@ def html(  # noqa: PLR0913 - what a page is made of
     limit: int = 0,
     is_new: bool = False,
     is_busy: bool = False,
+    aside: Notice | None = None,
     may_choose: bool = True,
     questions: Sequence[Question] = (),
 ) -> str:
     """The page's body; `model` answers, with `limit` tokens, `questions` wait for a person, `is_busy` in a turn.
 
-    `may_choose` offers to choose another model.
+    `may_choose` offers to choose another model, `aside` says what is in quarantine.
     """
     is_open = not (shown.tip or shown.is_archived or _is_fixed(shown))
     empty = "" if shown.high else _EMPTY if is_open else '<p class="none">There are no messages.</p>'
     return (
         f"{_head(shown, is_new=is_new)}"
         f'<main id="transcript" tabindex="-1" {_facts(shown, query)}><span id="main" tabindex="-1"></span>'
-        f"{_about(shown, is_new=is_new, limit=limit)}"
+        f"{_about(shown, is_new=is_new, limit=limit, aside=aside)}"
         f"{_notice(shown)}{_covered(shown)}{_gap(shown, 'before')}"
         f"{articles.sections(shown, marker(query))}"
         f"{_gap(shown, 'after')}{empty}"
@@ -103,7 +104,7 @@ def _head(shown: Transcript, *, is_new: bool) -> str:
     return top(title, more=f'<span id="status" role="status"></span>{more}')
 
 
-def _about(shown: Transcript, *, is_new: bool, limit: int) -> str:
+def _about(shown: Transcript, *, is_new: bool, limit: int, aside: Notice | None) -> str:
     """What is known of the session, above its messages."""
     key = f'<span class="key">{escaped(one_line(shown.key))}</span>'
     counted = f'<span id="count">{shown.live:,} message{"s" * (shown.live != 1)}</span>'
@@ -112,13 +113,13 @@ def _about(shown: Transcript, *, is_new: bool, limit: int) -> str:
     facts = " · ".join((key, counted, *archived, *beside))
     return (
         f'<div class="about"{" hidden" if is_new else ""}><p>{facts}{_tags(shown)}</p>'
-        f"{_aside(shown)}{_lives(shown)}{_use(shown, limit)}</div>"
+        f"{_aside(shown, aside)}{_lives(shown)}{_use(shown, limit)}</div>"
     )
 
 
-def _aside(shown: Transcript) -> str:
+def _aside(shown: Transcript, aside: Notice | None) -> str:
     """What of the session is in quarantine, until it is settled, and what of this page cannot be read."""
-    found = (notice for notice in (shown.aside, unreadable(shown.key, shown.losses)) if notice is not None)
+    found = (notice for notice in (aside, unreadable(shown.key, shown.losses)) if notice is not None)
     return "".join(
         f'<p class="wrong" role="status">{escaped(one_line(notice.text))} '
         f"<code>{escaped(one_line(notice.command))}</code></p>"

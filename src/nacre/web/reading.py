@@ -5,33 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import count, dropwhile, islice, takewhile
+from itertools import dropwhile, islice, takewhile
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from nacre.agent.ports import Usage
-from nacre.entries import Describe, Hit, Losses, Message, Past, Record, SessionInfo, Unit, message_of, time_of
+from nacre.entries import (
+    Describe,
+    Hit,
+    Losses,
+    Message,
+    Past,
+    Record,
+    SessionInfo,
+    message_of,
+    parse_time,
+    time_of,
+)
 from nacre.errors import Conflict, InvalidArgument, LogDamaged, SessionNotFound
 from nacre.history import live
 from nacre.history.paging import Order, parse_cursor
+from nacre.history.transcript import Transcript, Wanted, open_at
 from nacre.index import minilm
-from nacre.log.ops import Ops
-from nacre.log.past import losses_of
-from nacre.log.place import Place, is_emptied
-from nacre.log.tail import Header
 from nacre.render.quarantine import Notice, notices, unreadable
 from nacre.render.usage import summed
 from nacre.sessions import Sessions
-from nacre.store.base import Backend
 from nacre.web import shapes
 from nacre.web.problems import Fault
 
 T = TypeVar("T")
 AT_HAND = 256
-FAILED = "x.failed"
-"""The record that says why the message before it has no answer."""
 
 _SORTS: dict[str, Order] = {
     "updated": "updated",
@@ -64,26 +69,17 @@ class End(NamedTuple):
 
 def end(sessions: Sessions, key: str) -> End:
     """Where a session ends; number 0 if there is none."""
-    return backend(sessions).read(key, lambda past: End(past.uid, past.n)) or End()
+    return sessions.read(key, lambda past: End(past.uid, past.n)) or End()
 
 
-def used_since(sessions: Sessions, key: str, after: int) -> Usage:
-    """What the records behind a number say of tokens."""
-
-    def get(past: Past) -> list[Record]:
-        return [record for record in takewhile(lambda one: one.n > after, past.back(past.n)) if record.t == "use"]
-
-    return added(record.data for record in backend(sessions).read(key, get) or ())
-
-
-def used_between(sessions: Sessions, key: str, after: int, until: int) -> Usage:
+def used_between(sessions: Sessions, key: str, after: int, until: int | None = None) -> Usage:
     """What was used for an answer: by the records behind a message, up to the one that is stored with the answer."""
 
     def get(past: Past) -> list[Record]:
         newest_first = takewhile(lambda one: one.n > after, past.back(past.n))
-        return [record for record in newest_first if record.t == "use" and record.n <= until + 1]
+        return [one for one in newest_first if one.t == "use" and (until is None or one.n <= until + 1)]
 
-    return added(record.data for record in backend(sessions).read(key, get) or ())
+    return added(record.data for record in sessions.read(key, get) or ())
 
 
 def added(notes: Iterator[object] | Sequence[object]) -> Usage:
@@ -173,66 +169,76 @@ def _found(hit: Hit) -> shapes.Found:
 # ---- one session
 
 
+def transcript(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
+    """The part of a session around what is wanted; raises SessionNotFound if there is none."""
+
+    def get(past: Past) -> tuple[str, Transcript | None]:
+        is_wanted = past.uid == wanted.generation if wanted.generation else past.is_newest
+        return past.uid, open_at(key, past, wanted) if is_wanted else None
+
+    found = sessions.read_generations(key, get)
+    shown = next((shown for _, shown in found if shown is not None), None)
+    return replace(existing_in(sessions, shown, key), generations=[uid for uid, _ in found])
+
+
 def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conversation:
     """A page of a session; raises SessionNotFound, and Fault for a cursor that leads nowhere."""
-    page = _live_page if query.scope == "live" else _whole_page
-    items, total, has_more, losses = page(sessions, key, query)
-    aside = _aside(notices(sessions.quarantine(key)).get(key))
-
-    def get(past: Past) -> shapes.Conversation:
-        title = live.meta(past, past.state).get("title", "")
-        first = past.find(_header(past).n)
-        return shapes.Conversation(
-            key=key,
-            title=title if isinstance(title, str) else "",
-            created=rfc3339(time_of(first)) if first is not None else None,
-            summary=live.summary(past, past.state),
-            tokens=_tokens(past) if query.tokens == "yes" else None,
-            quarantine=aside,
-            unreadable=_unreadable(key, losses),
-            count=len(items),
-            total=total,
-            has_more=has_more,
-            next_cursor=f"{items[0].generation}/{items[0].n}" if has_more else None,
-            items=items,
-        )
-
-    return existing_in(sessions, backend(sessions).read(key, get), key)
+    if query.scope == "live":
+        found = sessions.read(key, lambda past: (_head(key, past, query), *_live_page(past, query)))
+        head, items, total, has_more, losses = existing_in(sessions, found, key)
+    else:
+        lives = sessions.read_generations(key, lambda past: (_head(key, past, query), *_said(past)))
+        head, *_ = existing_in(sessions, lives[-1] if lives else None, key)
+        said = [item for _, items, _ in lives for item in items]
+        end = _end(said, query.cursor)
+        start = max(0, end - query.limit)
+        items, total, has_more = said[start:end], len(said), start > 0
+        losses = sum((losses for *_, losses in lives), Losses())
+    return replace(
+        head,
+        quarantine=_aside(notices(sessions.quarantine(key)).get(key)),
+        unreadable=_unreadable(key, losses),
+        count=len(items),
+        total=total,
+        has_more=has_more,
+        next_cursor=f"{items[0].generation}/{items[0].n}" if has_more else None,
+        items=items,
+    )
 
 
-_Page = tuple[list[shapes.Item], int, bool, Losses]
+def _head(key: str, past: Past, query: shapes.ReadQuery) -> shapes.Conversation:
+    """What is said of a session before its messages; of an earlier generation nothing."""
+    title = live.meta(past, past.state).get("title", "")
+    return shapes.Conversation(
+        key=key,
+        title=title if isinstance(title, str) else "",
+        created=rfc3339(parse_time(past.created)) if past.created else None,
+        summary=live.summary(past, past.state),
+        tokens=_tokens(past) if query.tokens == "yes" and past.is_newest else None,
+        count=0,
+        total=0,
+        has_more=False,
+        next_cursor=None,
+        items=[],
+    )
 
 
-def _live_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
+def _live_page(past: Past, query: shapes.ReadQuery) -> tuple[list[shapes.Item], int, bool, Losses]:
     """The newest messages of the history, or those before a cursor."""
-
-    def get(past: Past) -> _Page:
-        uid, before = _place(query.cursor)
-        if query.cursor and uid != past.uid:
-            raise _lost(query.cursor)
-        older = dropwhile(lambda record: bool(before) and record.n >= before, live.chain(past, past.state))
-        records = list(islice(older, query.limit + 1))
-        items = [_item(past, record, is_live=True) for record in reversed(records[: query.limit])]
-        return items, live.count(past), len(records) > query.limit, losses_of(past)
-
-    return existing_in(sessions, backend(sessions).read(key, get), key)
+    uid, before = _place(query.cursor)
+    if query.cursor and uid != past.uid:
+        raise _lost(query.cursor)
+    older = dropwhile(lambda record: bool(before) and record.n >= before, live.chain(past, past.state))
+    records = list(islice(older, query.limit + 1))
+    items = [_item(past, record, is_live=True) for record in reversed(records[: query.limit])]
+    return items, live.count(past), len(records) > query.limit, past.losses
 
 
-def _whole_page(sessions: Sessions, key: str, query: shapes.ReadQuery) -> _Page:
-    """The newest messages that were ever said, or those before a cursor, through all generations."""
-
-    def get(past: Past) -> tuple[list[shapes.Item], Losses]:
-        numbers = frozenset(record.n for record in live.chain(past, past.state))
-        said = (record for record in past.all() if record.t == "msg")
-        return [_item(past, record, is_live=record.n in numbers) for record in said], losses_of(past)
-
-    found = backend(sessions).generations(key, lambda generation: get(generation.past))
-    existing_in(sessions, found[-1] if found else None, key)
-    lives = [items for items, _ in found]
-    items = [*(_past(item) for life in lives[:-1] for item in life), *lives[-1]]
-    end = _end(items, query.cursor)
-    start = max(0, end - query.limit)
-    return items[start:end], len(items), start > 0, sum((losses for _, losses in found), Losses())
+def _said(past: Past) -> tuple[list[shapes.Item], Losses]:
+    """All messages of a generation; of an earlier one nothing is live."""
+    numbers = {record.n for record in live.chain(past, past.state)} if past.is_newest else set()
+    items = [_item(past, record, is_live=record.n in numbers) for record in past.all() if record.t == "msg"]
+    return items, past.losses
 
 
 def _end(items: Sequence[shapes.Item], cursor: str) -> int:
@@ -251,11 +257,6 @@ def _place(cursor: str) -> tuple[str, int]:
     if cursor and not (number.isascii() and number.isdecimal() and len(number) < 20):  # noqa: PLR2004 - digits of 64 bits
         raise _lost(cursor)
     return uid, int(number or 0)
-
-
-def _past(item: shapes.Item) -> shapes.Item:
-    """A message of an earlier generation, of which nothing is live."""
-    return shapes.Item(generation=item.generation, n=item.n, ts=item.ts, live=False, message=item.message)
 
 
 def _item(past: Past, record: Record, *, is_live: bool) -> shapes.Item:
@@ -295,7 +296,7 @@ def rename(sessions: Sessions, key: str, title: str) -> shapes.Renamed:
 def describe(sessions: Sessions, key: str, fields: dict[str, object]) -> None:
     """Change what is said of a session; raises SessionNotFound, and Conflict if it is archived."""
     # What is archived must not begin anew for the sake of its title.
-    if not backend(sessions).run(key, Unit((Describe(fields),), creates=False)):
+    if not sessions.update(key, [Describe(fields)]):
         existing(sessions.exists(key) or None, key)
         raise Conflict(f"session {key!r} is archived and cannot be changed; unarchive it first")
 
@@ -303,16 +304,11 @@ def describe(sessions: Sessions, key: str, fields: dict[str, object]) -> None:
 def fork(sessions: Sessions, key: str, wanted: shapes.Fork) -> shapes.Forked:
     """Begin a session that shares a past; raises SessionNotFound and Conflict."""
     existing(sessions.exists(key) or None, key)
-    new = wanted.key or next(free for i in count(2) if not sessions.exists(free := f"{key}-{i}"))
-    sessions.fork(key, new, at=None if wanted.at is None else behind(sessions, key, wanted.at))
+    new = wanted.key or sessions.free_key(key)
+    sessions.fork(key, new, at=wanted.at)
     if wanted.title:
         sessions.set_meta(new, title=wanted.title)
     return shapes.Forked(source=key, at=wanted.at, key=new)
-
-
-def behind(sessions: Sessions, key: str, n: int) -> int:
-    """The record to go back to for what was said up to record `n`: the last that was stored with it."""
-    return backend(sessions).read(key, lambda past: live.behind(past, n)) or n
 
 
 def archived(sessions: Sessions, key: str) -> bool:
@@ -340,14 +336,9 @@ def rfc3339(moment: datetime) -> str:
     return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
-def backend(sessions: Sessions) -> Backend:
-    """The store below: pages, numbers and what was used are finer than what agent loops ask for."""
-    return sessions._store  # noqa: SLF001 - there is no other way up
-
-
 def existing_in(sessions: Sessions, value: T | None, key: str) -> T:
     """The same for what was read of a session; raises LogDamaged if its log has lost everything."""
-    if value is None and is_emptied(Ops(), Place.of(sessions.location, key)):
+    if value is None and any(finding.kind == "emptied" for finding in sessions.verify(key).findings):
         raise LogDamaged(f"the log of session {key!r} is empty (0 bytes); what was in it is gone")
     return existing(value, key)
 
@@ -356,12 +347,6 @@ def existing(value: T | None, key: str) -> T:
     if value is None:
         raise SessionNotFound(f"there is no session {key!r}")
     return value
-
-
-def _header(past: Past) -> Header:
-    """What the first record says; every backend's pasts have it."""
-    found = getattr(past, "header", None)
-    return found if isinstance(found, Header) else Header()
 
 
 def _lost(cursor: str) -> Fault:

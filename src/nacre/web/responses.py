@@ -352,7 +352,7 @@ def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _
     session = _derived(given, "fork") or secrets.token_hex(12)
     _, branch = session_for(request, session=session, user=before.user)
     if not sessions.exists(branch):
-        sessions.fork(key, branch, at=reading.behind(sessions, key, found.answer.n))
+        sessions.fork(key, branch, at=found.answer.n)
     return _Place(name._replace(session=session), who, branch)
 
 
@@ -393,7 +393,7 @@ def _no_such(name: Name) -> Fault:
 def _found(sessions: Sessions, key: str, name: Name) -> Found:
     """The message of a response and its answer; raises Fault if there is none."""
     # Most often it is among the newest; one that compaction moved out, or that was archived, is looked for everywhere.
-    found = reading.backend(sessions).read(key, lambda past: _since(_newest_first(past), name))
+    found = sessions.read(key, lambda past: _since(_newest_first(past), name))
     found = found or _since(reversed(sessions.transcript(key)), name)
     if found is None:
         raise _no_such(name)

@@ -18,12 +18,13 @@ from nacre.app import App
 from nacre.app.running import CHOSEN
 from nacre.app.titles import first_title
 from nacre.channels.attachments import content, file_part
-from nacre.entries import Message, Past, Record
+from nacre.entries import Message, Past
 from nacre.errors import Busy, Conflict, NacreError, SessionBusy, Stopped, StoreError
 from nacre.history import live
 from nacre.history.earlier import is_final
+from nacre.history.transcript import FAILED
 from nacre.render.text import one_line
-from nacre.web import branch, reading
+from nacre.web import reading
 from nacre.web.problems import Fault
 from nacre.web.retries import answer_to, is_waiting
 
@@ -32,8 +33,6 @@ Work = Callable[[Emit], Awaitable[Message | None]]
 
 MOST_FILES = 20
 _DIGITS = 18
-_HERE = -1
-"""Nowhere to go back to: the history ends there already."""
 _LONGEST_ID = 64
 
 
@@ -132,7 +131,7 @@ def keeping_failures(app: App, key: str, work: Work, explain: Callable[[BaseExce
         now = app.sessions.snapshot(key, last=1)
         if now.messages and not is_final(now.messages[-1]):
             said = {"after": now.numbers[-1], "code": fault.kind, "reason": fault.detail}
-            app.sessions.append(key, reading.FAILED, said)
+            app.sessions.append(key, FAILED, said)
 
     async def kept(emit: Emit) -> Message | None:
         try:
@@ -156,43 +155,30 @@ async def _go_back(app: App, key: str, number: str, *, is_edit: bool) -> None:
     if app.kernel.is_at_work(key):
         raise Fault("conflict", f"session {key!r} has a running turn; stop it first")
 
+    n = int(number or 0)
+
+    def find(past: Past) -> tuple[int, int]:
+        """The message itself, or the person's message that it answers; and the newest of the history."""
+        record = past.find(n) if n else None
+        if n and (record is None or record.t != "msg"):
+            raise Fault("not_found", f"there is no message {n}")
+        if is_edit:
+            return n, past.state.hd
+        state = past.state if record is None else record.st
+        asked = next((one.n for one in live.chain(past, state) if one.m is not None and one.m.role == "user"), 0)
+        if not asked:
+            raise Fault("conflict", "there is no message to answer")
+        return asked, past.state.hd
+
     def go() -> None:
         with reading.held(app.sessions, key):
-            find = _before if is_edit else _asked
-            to = reading.backend(app.sessions).read(key, lambda past: find(past, int(number or 0)))
-            if reading.existing(to, key) > _HERE:
-                app.sessions.rewind(key, reading.existing(to, key))
+            goal, newest = reading.existing(app.sessions.read(key, find), key)
+            if is_edit:
+                app.sessions.rewind(key, before=goal)
+            elif goal != newest:
+                app.sessions.rewind(key, goal)
 
     await to_thread.run_sync(go)
-
-
-def _before(past: Past, n: int) -> int:
-    """The record to go back to so that message `n` is the next to be said."""
-    record = _message_at(past, n)
-    first = record.tx[0] if record.tx is not None else n
-    earlier = next(past.back(first - 1), None)
-    if earlier is None or earlier.st.i != record.st.i - 1:
-        raise Conflict(f"message {n} was stored together with others and cannot be edited; fork the session instead")
-    return earlier.n
-
-
-def _asked(past: Past, n: int) -> int:
-    """The record to go back to so that the person's message before `n`, or the last one, is the newest.
-
-    _HERE if it is the newest already.
-    """
-    state = _message_at(past, n).st if n else past.state
-    found = next((one for one in live.chain(past, state) if one.m is not None and one.m.role == "user"), None)
-    if found is None:
-        raise Fault("conflict", "there is no message to answer")
-    return _HERE if past.state.hd == found.n else live.behind(past, found.n)
-
-
-def _message_at(past: Past, n: int) -> Record:
-    record = branch.found(past, n)
-    if record is None or record.t != "msg":
-        raise Fault("not_found", f"there is no message {n}")
-    return record
 
 
 def _part(file: File) -> dict[str, Any]:

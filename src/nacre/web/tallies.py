@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import takewhile
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -12,10 +13,9 @@ from msgspec import Struct
 
 from nacre.entries import Past, Record, SessionInfo
 from nacre.errors import StoreError
+from nacre.history import branches
 from nacre.render.usage import usage_of
 from nacre.sessions import Sessions
-from nacre.web import branch
-from nacre.web.reading import backend
 
 _SMALL = 256 * 1024
 
@@ -35,13 +35,12 @@ class Tally(Struct, frozen=True, kw_only=True):
 class Tallies:
     """What the sessions of one store hold; asking again costs nothing as long as they are as they were."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._read = backend(sessions).read
+    def __init__(self) -> None:
         # How large each was and when it was written, and what was found then. Two threads that read the same session
         # at once find the same, so nobody waits for another.
         self._kept: dict[str, tuple[int, datetime, Tally]] = {}
 
-    def count(self, infos: Iterable[SessionInfo], until: float) -> dict[str, Tally]:
+    def count(self, sessions: Sessions, infos: Iterable[SessionInfo], until: float) -> dict[str, Tally]:
         """What sessions hold; a large one is read from end to end the first time, and only if there is time."""
         is_hurried = until - time.monotonic() < 1
         found: dict[str, Tally] = {}
@@ -50,14 +49,14 @@ class Tallies:
             if known is None or known[:2] != (info.bytes, info.updated):
                 if time.monotonic() > until or (is_hurried and info.bytes > _SMALL):
                     continue
-                known = self._kept[info.key] = (info.bytes, info.updated, self._tally(info))
+                known = self._kept[info.key] = (info.bytes, info.updated, self._tally(sessions, info))
             found[info.key] = known[2]
         return found
 
-    def _tally(self, info: SessionInfo) -> Tally:
+    def _tally(self, sessions: Sessions, info: SessionInfo) -> Tally:
         known = self._kept.get(info.key)
         try:
-            return self._read(info.key, lambda past: _tally(past, known[2] if known else Tally())) or Tally()
+            return sessions.read(info.key, lambda past: _tally(past, known[2] if known else Tally())) or Tally()
         except StoreError:
             return Tally()
 
@@ -65,24 +64,18 @@ class Tallies:
 def tallies_of(sessions: Sessions) -> Tallies:
     """What is known of a store in this process."""
     with _lock:
-        return _by_store.setdefault(sessions, Tallies(sessions))
+        return _by_store.setdefault(sessions, Tallies())
 
 
 def _tally(past: Past, before: Tally) -> Tally:
     goes_on = before.n and before.uid == past.uid
     counts = [before.calls, before.failed, before.given, before.made] if goes_on else [0, 0, 0, 0]
-    for record in _behind(past, before.n) if goes_on else past.all():
+    new = takewhile(lambda record: record.n > before.n, past.back(past.n)) if goes_on else past.all()
+    for record in new:
         counts = [count + more for count, more in zip(counts, _counted(record), strict=True)]
-    branches = sum(one.end.hd != one.parent for one in branch.segments(past)) if past.state.br else 1
+    ways = sum(one.end.hd != one.parent for one in branches.segments(past)) if past.state.br else 1
     calls, failed, given, made = counts
-    return Tally(uid=past.uid, n=past.n, calls=calls, failed=failed, given=given, made=made, branches=max(branches, 1))
-
-
-def _behind(past: Past, n: int) -> Iterable[Record]:
-    for record in past.back(past.n):
-        if record.n <= n:
-            return
-        yield record
+    return Tally(uid=past.uid, n=past.n, calls=calls, failed=failed, given=given, made=made, branches=max(ways, 1))
 
 
 def _counted(record: Record) -> tuple[int, int, int, int]:

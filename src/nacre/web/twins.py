@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from nacre.entries import Stored
+from nacre.entries import Past, Stored
+from nacre.history import live
+from nacre.history.transcript import Transcript, Wanted, message, whole
 from nacre.render.conversation import Cover, Cut, parts
 from nacre.render.document import document
 from nacre.sessions import Sessions
-from nacre.web.reading import rfc3339
-from nacre.web.transcript import Transcript, Wanted, whole
+from nacre.web.reading import existing, rfc3339
 
 _encode = msgspec.json.Encoder().encode
 
@@ -29,7 +30,8 @@ def markdown(pieces: Iterable[str]) -> Response:
 
 def of_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> Response:
     """A whole branch of a session; it is sent as it is made."""
-    shown, stored = whole(sessions, key, wanted)
+    found = sessions.read(key, lambda past: whole(key, past, wanted), generation=wanted.generation)
+    shown, stored = existing(found, key)
     if suffix == "json":
         return StreamingResponse(_json(shown, stored), media_type="application/json")
     cover = Cover(key=key, title=shown.title, messages=len(stored))
@@ -40,8 +42,13 @@ def of_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> Res
 
 def of_message(sessions: Sessions, key: str, n: int, wanted: Wanted) -> Response:
     """One message as it is stored."""
-    shown, stored = whole(sessions, key, wanted, only=n)
-    return json({"schema_version": 1, "key": key, "title": shown.title}, [_item(one) for one in stored])
+
+    def get(past: Past) -> tuple[object, Stored | None]:
+        return live.meta(past, past.state).get("title", ""), message(past, n)
+
+    title, found = existing(sessions.read(key, get, generation=wanted.generation), key)
+    head = {"schema_version": 1, "key": key, "title": title if isinstance(title, str) else ""}
+    return json(head, [_item(found)] if found is not None else [])
 
 
 def _json(shown: Transcript, stored: Sequence[Stored]) -> Iterator[bytes]:

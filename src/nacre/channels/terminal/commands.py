@@ -11,7 +11,7 @@ from msgspec import Struct
 from nacre.channels.terminal.attachments import attached, split
 from nacre.channels.terminal.talk import Talk, free_key, new_key
 from nacre.entries import Stored
-from nacre.errors import Conflict, NacreError
+from nacre.errors import NacreError
 from nacre.history.earlier import turn_starts
 
 _MOST_LISTED = 20
@@ -301,14 +301,7 @@ def _turns(talk: Talk) -> list[Stored]:
 def _go_back(talk: Talk, to: Stored) -> None:
     """Go back to before a message; its words are there to be changed."""
     now = talk.app.sessions.snapshot(talk.key, last=0)
-    # The message may be the second of a group, behind the system prompt, and a group is whole.
-    for n in (to.n - 1, to.n - 2):
-        try:
-            talk.app.sessions.rewind(talk.key, n)
-            break
-        except Conflict:
-            if n != to.n - 1:
-                raise
+    talk.app.sessions.rewind(talk.key, before=to.n)
     # What was attached stays attached: the text alone would not attach it again.
     text, parts = split(to.message.content)
     talk.draft, talk.parts = text, [*parts, *talk.parts]

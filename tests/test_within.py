@@ -1,4 +1,4 @@
-"""A guest's view of the store: their own keys, and nothing behind any other."""
+"""The sessions within a prefix, as a guest has them: their own keys, and nothing behind any other."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.app.guest_sessions import GuestSessions, _GuestStore
 from nacre.entries import Unit
 from nacre.errors import InvalidArgument, InvalidKey, NacreError
 from nacre.store.base import Backend
+from nacre.store.prefixed import Prefixed
 
 OWN, OTHER = "api:bob:x::", "cli:1"
 
@@ -27,11 +27,11 @@ def whole(root: Path) -> Iterator[nacre.Sessions]:
 
 
 @pytest.fixture
-def guests(whole: nacre.Sessions) -> GuestSessions:
-    return GuestSessions(whole, "api:bob:")
+def guests(whole: nacre.Sessions) -> nacre.Sessions:
+    return whole.within("api:bob:")
 
 
-def test_a_guest_finds_and_lists_their_own(guests: GuestSessions) -> None:
+def test_a_guest_finds_and_lists_their_own(guests: nacre.Sessions) -> None:
     assert [hit.key for hit in guests.search("pearl")] == [OWN]
     for prefix in ("", "api:", "api:bob:", "api:bob:x"):
         assert [info.key for info in guests.list(prefix=prefix)] == [OWN]
@@ -45,11 +45,11 @@ def test_a_guest_finds_and_lists_their_own(guests: GuestSessions) -> None:
 @pytest.mark.parametrize(
     "query", ['pearl session:"cli:1"', "pearl session:cli", "session:api", 'session:"nacre:memory"']
 )
-def test_a_query_does_not_lead_outside(guests: GuestSessions, query: str) -> None:
+def test_a_query_does_not_lead_outside(guests: nacre.Sessions, query: str) -> None:
     assert {hit.key for hit in guests.search(query, internal=True)} <= {OWN}
 
 
-def test_which_words_others_use_is_not_told_by_an_easier_search(whole: nacre.Sessions, guests: GuestSessions) -> None:
+def test_which_words_others_use_is_not_told_by_an_easier_search(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
     whole.add_message(OWN, "user", "which colour has the boat")
     whole.add_message(OWN, "user", "a harbour in the evening")
     question = "what is the colour of the boat that we saw yesterday in the harbour"
@@ -61,18 +61,18 @@ def test_which_words_others_use_is_not_told_by_an_easier_search(whole: nacre.Ses
     assert guests.search(question, only="cli:owner") == []
 
 
-def test_a_guest_makes_no_vectors_and_learns_not_how_many_are_to_be_made(guests: GuestSessions) -> None:
+def test_a_guest_makes_no_vectors_and_learns_not_how_many_are_to_be_made(guests: nacre.Sessions) -> None:
     assert guests.make_vectors() == 0
 
 
-def test_whether_others_use_a_word_is_not_told_by_typos(whole: nacre.Sessions, guests: GuestSessions) -> None:
+def test_whether_others_use_a_word_is_not_told_by_typos(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
     whole.add_message(OWN, "user", "the harbour is full of kajaks")
     before = guests.search("harbout")
     whole.add_message(OTHER, "user", "a harbout")
     assert guests.search("harbout") == before
 
 
-def test_which_words_are_rare_elsewhere_does_not_move_a_snippet(whole: nacre.Sessions, guests: GuestSessions) -> None:
+def test_which_words_are_rare_elsewhere_does_not_move_a_snippet(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
     whole.add_message(OWN, "user", f"lantern {'and more ' * 100} anchor")
     before = guests.search("lantern anchor")
     for _ in range(3):
@@ -80,7 +80,7 @@ def test_which_words_are_rare_elsewhere_does_not_move_a_snippet(whole: nacre.Ses
     assert [hit.snippet for hit in guests.search("lantern anchor")] == [hit.snippet for hit in before]
 
 
-def test_a_guest_writes_reads_forks_and_erases_their_own(whole: nacre.Sessions, guests: GuestSessions) -> None:
+def test_a_guest_writes_reads_forks_and_erases_their_own(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
     guests.add_message(OWN, "user", "more")
     guests.fork(OWN, "api:bob:y::")
     assert [len(guests.get_history(key)) for key in (OWN, "api:bob:y::")] == [2, 2]
@@ -111,16 +111,16 @@ def arguments(name: str) -> list[Any]:
         "archived": False,
         "n": None,
     }
-    names = list(inspect.signature(getattr(_GuestStore, name)).parameters)[1:]
+    names = list(inspect.signature(getattr(Prefixed, name)).parameters)[1:]
     return [given.get(one, lambda *_: set()) for one in names]
 
 
 METHODS = [name for name, _ in inspect.getmembers(Backend, inspect.isfunction) if not name.startswith("_")]
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in {"close", "each"}])
-def test_no_method_of_a_store_reaches_another_key(whole: nacre.Sessions, guests: GuestSessions, name: str) -> None:
-    method: Callable[..., Any] = getattr(_GuestStore(whole._store, "api:bob:"), name)
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in {"close", "each", "watch"}])
+def test_no_method_of_a_store_reaches_another_key(whole: nacre.Sessions, guests: nacre.Sessions, name: str) -> None:
+    method: Callable[..., Any] = getattr(Prefixed(whole._store, "api:bob:"), name)
     before = whole.records(OTHER)
     keyword = {"archive": True} if name == "move" else {}
     given = [value for value in arguments(name) if value is not True]
@@ -138,7 +138,7 @@ def test_another_name_of_anothers_session_leads_nowhere(tmp_path: Path, kind: st
     with nacre.open(":memory:" if kind == "memory" else tmp_path / "s") as sessions:
         sessions.add_message(OTHER, "user", "a pearl")
         sessions.add_alias(OTHER, "api:bob:alias::")
-        guests = GuestSessions(sessions, "api:bob:")
+        guests = sessions.within("api:bob:")
         assert guests.get_history("api:bob:alias::") == []
         assert not guests.exists("api:bob:alias::")
         assert list(guests.list()) == []
@@ -146,7 +146,7 @@ def test_another_name_of_anothers_session_leads_nowhere(tmp_path: Path, kind: st
         assert sessions.exists(OTHER)
 
 
-def test_only_one_session_is_verified(guests: GuestSessions) -> None:
+def test_only_one_session_is_verified(guests: nacre.Sessions) -> None:
     with pytest.raises(InvalidArgument, match="name one of your sessions"):
         guests.verify()
     with pytest.raises(NacreError):

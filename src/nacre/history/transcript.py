@@ -1,25 +1,21 @@
-"""What a transcript's page shows: a few messages around one place of a branch, and where the others are."""
+"""A transcript as a page shows it: a few messages around one place of a branch, and where the others are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.entries import Entry, Losses, Past, Record, State, Stored, message_of, time_of
-from nacre.history import live
-from nacre.log.past import losses_of
-from nacre.render.quarantine import Notice, notices
-from nacre.sessions import Sessions
-from nacre.web import branch
-from nacre.web.branch import Bar
-from nacre.web.reading import FAILED, backend, existing, existing_in
+from nacre.history import branches, live
+from nacre.history.branches import Bar
 
-T = TypeVar("T")
 CHUNK = 40
+FAILED = "x.failed"
+"""The record that says why the message before it has no answer."""
 _AROUND = 1
 _LONGEST_RUN = 64
 _FOR_PLOT = 600
@@ -77,7 +73,6 @@ class Transcript(Struct, frozen=True, kw_only=True):
     chunks: Sequence[Chunk] = ()
     uses: Sequence[Entry] = ()
     is_archived: bool = False
-    aside: Notice | None = None
     losses: Losses = Losses()
     failure: str = ""
 
@@ -87,62 +82,43 @@ class Transcript(Struct, frozen=True, kw_only=True):
         return title if isinstance(title, str) else ""
 
 
-def opened(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
-    """The part of a session around what is wanted; raises SessionNotFound if there is none."""
-    lives = backend(sessions).generations(key, lambda life: life.uid)
-    found = _read(sessions, key, lambda past: _opened(key, past, wanted), wanted.generation)
-    aside = notices(sessions.quarantine(key)).get(key)
-    return replace(existing_in(sessions, found, key), generations=lives, aside=aside)
-
-
-def part(sessions: Sessions, key: str, number: int, wanted: Wanted) -> Transcript:
-    """One chunk of a branch, with as much as is needed to show it."""
-
-    def get(past: Past) -> Transcript:
-        state, tip = _state(past, wanted)
-        return _transcript(key, past, state, tip=tip, wanted=wanted, numbers=[number])
-
-    return existing(_read(sessions, key, get, wanted.generation), key)
-
-
-def whole(sessions: Sessions, key: str, wanted: Wanted, *, only: int = 0) -> tuple[Transcript, Sequence[Stored]]:
-    """All that a branch shows, or one message of it."""
-
-    def get(past: Past) -> tuple[Transcript, Sequence[Stored]]:
-        state, tip = _state(past, wanted)
-        shown = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=())
-        if only:
-            record = branch.found(past, only)
-            records = [record] if record is not None and record.t == "msg" else []
-        else:
-            records = branch.between(past, state, shown.low, state.i)
-        return shown, [_stored(past, record) for record in records]
-
-    return existing(_read(sessions, key, get, wanted.generation), key)
-
-
-def uses(sessions: Sessions, key: str) -> list[Entry]:
-    """Every record of what was used, and of what was summarised; reads the whole session."""
-    return [entry for entry in sessions.records(key) if entry.kind in {"use", "sum"}]
-
-
-def _opened(key: str, past: Past, wanted: Wanted) -> Transcript:
+def open_at(key: str, past: Past, wanted: Wanted) -> Transcript:
+    """The part of a session around what is wanted."""
     if wanted.at:
         wanted = _toward(past, wanted.at, wanted)
     state, tip = _state(past, wanted)
     centre = wanted.place or state.i
     middle = max(min(centre, state.i) - 1, 0) // CHUNK
     numbers = range(middle - _AROUND, middle + _AROUND + 1)
-    found = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=numbers)
-    anchor = wanted.at or (_number_at(found, wanted.place) if wanted.place else 0)
+    shown = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=numbers)
+    placed = {place: one.n for chunk in shown.chunks for place, one in zip(chunk.places, chunk.stored, strict=True)}
     return replace(
-        found,
-        anchor=anchor,
+        shown,
+        anchor=wanted.at or placed.get(wanted.place, 0),
         place=wanted.place,
         uses=_recent_uses(past),
         failure="" if tip else _failure(past),
-        losses=losses_of(past),
+        losses=past.losses,
     )
+
+
+def part(key: str, past: Past, wanted: Wanted, *, number: int) -> Transcript:
+    """One chunk of a branch, with as much as is needed to show it."""
+    state, tip = _state(past, wanted)
+    return _transcript(key, past, state, tip=tip, wanted=wanted, numbers=[number])
+
+
+def whole(key: str, past: Past, wanted: Wanted) -> tuple[Transcript, Sequence[Stored]]:
+    """All that a branch shows."""
+    state, tip = _state(past, wanted)
+    shown = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=())
+    return shown, [_stored(past, record) for record in branches.between(past, state, shown.low, state.i)]
+
+
+def message(past: Past, n: int) -> Stored | None:
+    """Message `n`, on whichever branch it is; None if there is none."""
+    record = past.find(n)
+    return _stored(past, record) if record is not None and record.t == "msg" else None
 
 
 def _failure(past: Past) -> str:
@@ -154,28 +130,22 @@ def _failure(past: Past) -> str:
     return ""
 
 
-def _number_at(shown: Transcript, place: int) -> int:
-    """The number of the message at a place of what is shown; 0 if it is not."""
-    placed = (pair for chunk in shown.chunks for pair in zip(chunk.places, chunk.stored, strict=True))
-    return next((one.n for at, one in placed if at == place), 0)
-
-
 def _toward(past: Past, n: int, wanted: Wanted) -> Wanted:
-    record = branch.found(past, n)
+    record = past.find(n)
     if record is None:
         return wanted
     head, state = record.st.hd, _state(past, wanted)[0]
-    place = branch.place_of(past, state, head)
+    place = branches.place_of(past, state, head)
     if place:
         return replace(wanted, at=head, place=place, is_all=wanted.is_all or place <= state.i - state.live)
-    ends = (one.end.hd for one in branch.segments(past) if one.since < head <= one.end.hd)
+    ends = (one.end.hd for one in branches.segments(past) if one.since < head <= one.end.hd)
     return replace(wanted, at=head, place=record.st.i, tip=next(ends, head), is_all=True)
 
 
 def _state(past: Past, wanted: Wanted) -> tuple[State, int]:
     """The branch that is wanted; 0 with the current one."""
-    found = branch.state_at(past, wanted.tip) if wanted.tip and wanted.tip != past.state.hd else None
-    return (past.state, 0) if found is None else (found, wanted.tip)
+    found = past.find(wanted.tip) if wanted.tip and wanted.tip != past.state.hd else None
+    return (past.state, 0) if found is None else (found.st, wanted.tip)
 
 
 def _transcript(  # noqa: PLR0913 - what a part of a branch is made of
@@ -195,19 +165,14 @@ def _transcript(  # noqa: PLR0913 - what a part of a branch is made of
         hidden=hidden,
         tip=tip,
         is_all=low == 1 and hidden > 0,
-        bars=branch.bars(past, state),
-        forks=_forks(past, state),
-        is_archived=_is_archived(past),
+        bars=branches.bars(past, state),
+        forks=[
+            Fork(parent=parent, tips=tips, chosen=branches.chosen(past, state, parent, tips))
+            for parent, tips in branches.alternatives(past, state).items()
+        ],
+        is_archived=past.is_archived,
         chunks=_chunks(past, state, shown, low=low),
     )
-
-
-def _forks(past: Past, state: State) -> list[Fork]:
-    found = branch.alternatives(past, state)
-    return [
-        Fork(parent=parent, tips=tips, chosen=branch.chosen(past, state, parent, tips))
-        for parent, tips in found.items()
-    ]
 
 
 def _chunks(past: Past, state: State, numbers: Sequence[int], *, low: int) -> list[Chunk]:
@@ -215,7 +180,7 @@ def _chunks(past: Past, state: State, numbers: Sequence[int], *, low: int) -> li
     if not numbers:
         return []
     first, last = numbers[0] * CHUNK + 1 - _LONGEST_RUN, (numbers[-1] + 1) * CHUNK + _LONGEST_RUN
-    records = branch.between(past, state, max(first, low), last)
+    records = branches.between(past, state, max(first, low), last)
     return [_chunk(past, records, number, low=low) for number in numbers]
 
 
@@ -253,17 +218,3 @@ def _recent_uses(past: Past) -> list[Entry]:
 
 def _stored(past: Past, record: Record) -> Stored:
     return Stored(generation=past.uid, n=record.n, ts=time_of(record), message=message_of(record, past))
-
-
-def _read(sessions: Sessions, key: str, get: Callable[[Past], T], generation: str) -> T | None:
-    """What is made of a generation of a session, the newest unless another is named."""
-    if not generation:
-        return backend(sessions).read(key, get)
-    lives = backend(sessions).generations(key, lambda life: get(life.past) if life.uid == generation else None)
-    found = [one for one in lives if one is not None]
-    return found[-1] if found else None
-
-
-def _is_archived(past: Past) -> bool:
-    place = getattr(past, "_place", None)  # a log's own; a session in RAM is not asked
-    return bool(place is not None and place.archived)

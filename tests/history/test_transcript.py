@@ -1,0 +1,123 @@
+"""A part of a branch around one place, and what stands around it."""
+
+from __future__ import annotations
+
+import pytest
+
+import nacre
+from nacre.entries import Message, Past
+from nacre.history.transcript import CHUNK, FAILED, Transcript, Wanted, message, open_at, part, whole
+from nacre.sessions import Sessions
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return nacre.open(":memory:")
+
+
+def add(sessions: Sessions, *texts: str) -> None:
+    for text in texts:
+        sessions.add_message("k", "user", text)
+
+
+def opened(sessions: Sessions, **wanted: object) -> Transcript:
+    found = sessions.read("k", lambda past: open_at("k", past, Wanted(**wanted)))  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def numbers(shown: Transcript) -> list[int]:
+    return [one.n for chunk in shown.chunks for one in chunk.stored]
+
+
+def test_the_end_is_shown_if_nothing_else_is_wanted(sessions: Sessions) -> None:
+    sessions.add_messages("k", [Message(role="user", content="x")] * (3 * CHUNK))
+    sessions.set_meta("k", title="T")
+    shown = opened(sessions)
+    assert (shown.title, shown.high, shown.live, shown.tip, shown.anchor) == ("T", 120, 120, 0, 0)
+    assert numbers(shown) == list(range(CHUNK + 2, 3 * CHUNK + 2))
+
+
+def test_a_place_or_a_message_is_shown_with_what_is_around_it(sessions: Sessions) -> None:
+    sessions.add_messages("k", [Message(role="user", content="x")] * (5 * CHUNK))
+    for shown in (opened(sessions, place=1), opened(sessions, at=2)):
+        assert (shown.anchor, shown.place, numbers(shown)) == (2, 1, list(range(2, 2 * CHUNK + 2)))
+    assert opened(sessions, at=9999).anchor == 9999
+    assert opened(sessions, place=9999).anchor == 0
+
+
+def test_a_title_that_is_no_text_is_none(sessions: Sessions) -> None:
+    add(sessions, "a")
+    sessions.set_meta("k", title=["T"])
+    assert opened(sessions).title == ""
+
+
+def test_a_message_that_was_summarised_is_shown_with_all_others(sessions: Sessions) -> None:
+    add(sessions, "a", "b", "c")
+    sessions.set_summary("k", "so far", upto=3)
+    assert (opened(sessions).hidden, numbers(opened(sessions))) == (2, [4])
+    shown = opened(sessions, at=2)
+    assert (shown.is_all, numbers(shown), [bar.covers for bar in shown.bars]) == (True, [2, 3, 4], [2])
+
+
+def test_a_message_of_another_branch_is_shown_on_that(sessions: Sessions) -> None:
+    add(sessions, "a", "b", "c")
+    sessions.rewind("k", 2)
+    add(sessions, "d")
+    shown = opened(sessions, at=3)
+    assert (shown.tip, shown.anchor, numbers(shown)) == (4, 3, [2, 3, 4])
+    assert [(fork.parent, fork.tips, fork.chosen) for fork in shown.forks] == [(2, [4, 6], 0)]
+    assert numbers(opened(sessions, tip=4)) == [2, 3, 4]
+    assert opened(sessions, tip=6).tip == 0
+    assert numbers(opened(sessions, tip=9999)) == [2, 6]
+
+
+def test_no_result_is_apart_from_its_call(sessions: Sessions) -> None:
+    calls = [Message(role="assistant", content="x")] * (CHUNK - 2)
+    results = [Message(role="tool", content="x", tool_call_id="1")] * 4
+    sessions.add_messages("k", [*calls, *results, *calls])
+
+    def chunk(number: int) -> Transcript | None:
+        return sessions.read("k", lambda past: part("k", past, Wanted(), number=number))
+
+    chunks = [found for number in range(4) if (found := chunk(number)) is not None]
+    assert [[place for one in found.chunks for place in one.places] for found in chunks] == [
+        list(range(1, 43)),
+        list(range(43, 81)),
+        [],
+        [],
+    ]
+
+
+def test_a_run_of_results_that_is_too_long_is_cut(sessions: Sessions) -> None:
+    sessions.add_messages("k", [Message(role="tool", content="x", tool_call_id="1")] * (5 * CHUNK))
+    shown = sessions.read("k", lambda past: part("k", past, Wanted(), number=2))
+    assert shown is not None
+    assert [(one.places[0], one.places[-1]) for one in shown.chunks] == [(81, 120)]
+
+
+def test_what_was_used_lately_is_told_and_why_the_last_message_has_no_answer(sessions: Sessions) -> None:
+    add(sessions, "a")
+    sessions.append("k", "use", {"prompt": 1})
+    sessions.append("k", FAILED, {"after": 1, "reason": "of another"})
+    sessions.append("k", FAILED, {"after": 2, "reason": "no model"})
+    sessions.append("k", "use", {"prompt": 2})
+    shown = opened(sessions)
+    assert ([entry.data for entry in shown.uses], shown.failure) == ([{"prompt": 1}, {"prompt": 2}], "no model")
+    add(sessions, "b")
+    assert opened(sessions).failure == ""
+    for _ in range(600):
+        sessions.append("k", "x.other", {})
+    assert opened(sessions).uses == []
+
+
+def test_a_whole_branch_and_one_message(sessions: Sessions) -> None:
+    add(sessions, "a", "b")
+    sessions.truncate_history("k", 1)
+
+    def get(past: Past) -> list[list[int]]:
+        found = [whole("k", past, Wanted(is_all=is_all))[1] for is_all in (False, True)]
+        alone = [one.n for n in (1, 2, 9) if (one := message(past, n)) is not None]
+        return [*([one.n for one in stored] for stored in found), alone]
+
+    assert sessions.read("k", get) == [[3], [2, 3], [2]]
