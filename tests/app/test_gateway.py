@@ -18,10 +18,10 @@ import nacre
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.app import gateway
-from nacre.app.backoff import Backoff
 from nacre.app.gateway import SILENT, TOO_FAST, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox, Why, forget_answered, name_of
 from nacre.app.manners import Manners
+from nacre.backoff import Backoff
 from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
 from nacre.entries import Message
 from nacre.errors import ChannelError, ProviderError

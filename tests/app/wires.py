@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 from nacre.app.agents import Agents
-from nacre.app.backoff import Backoff
 from nacre.app.serving import GROUP
+from nacre.backoff import Backoff
 from nacre.channels.channel import Accept, Arrived
 from nacre.config import Settings
 from nacre.errors import ConfigError

@@ -13,13 +13,13 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from nacre.app.backoff import Backoff
 from nacre.app.furnishing import workspace_of
 from nacre.app.gateway import Gateway
 from nacre.app.options import Options
 from nacre.app.retention import Rules
 from nacre.app.running import App, running, store_of
 from nacre.app.serving import FOLDER, channels_of, serving
+from nacre.backoff import Backoff
 from nacre.config import MAIN, Settings
 from nacre.errors import ConfigError, NacreError
 from nacre.opening import default_place

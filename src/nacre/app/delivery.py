@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple, TypeVar
 
 import anyio
 
-from nacre.app.backoff import USUAL, Backoff
 from nacre.app.counts import Traffic
 from nacre.app.exchanges import Exchanges
 from nacre.app.inbox import Inbox, Why, name_of
+from nacre.backoff import USUAL, Backoff
 from nacre.channels.channel import Arrived, Channel, again
 from nacre.channels.lost import Absent, Doubtful, Gone, Later
 from nacre.errors import ChannelError, NacreError, StoreError, describe_error

@@ -15,7 +15,6 @@ from msgspec import Struct
 from nacre.agent.actor import Inbound
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Event
-from nacre.app.backoff import USUAL, Backoff
 from nacre.app.counts import Refusal, Traffic
 from nacre.app.delivery import CLOCK, Answer, Delivery, id_of, patiently
 from nacre.app.exchanges import Exchanges
@@ -26,6 +25,7 @@ from nacre.app.manners import Manners
 from nacre.app.rates import Rates
 from nacre.app.turnstile import Turnstile
 from nacre.app.typing import Typing
+from nacre.backoff import USUAL, Backoff
 from nacre.channels.channel import Arrived, Channel, key_of
 from nacre.entries import Message
 from nacre.errors import (

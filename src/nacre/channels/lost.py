@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
 from msgspec import Struct
 
+from nacre.backoff import Backoff
 from nacre.errors import ChannelError
 
 _REMEMBERED = 1000
@@ -84,16 +84,14 @@ class Patience(Struct, frozen=True, kw_only=True):
 
 
 class Attempts:
-    """Waits that double with each failure, less a random part, so that many clients do not come back at once."""
+    """Waits between attempts, which begin anew when one succeeds."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._failures = 0
+        self.succeeded()
 
     def succeeded(self) -> None:
-        self._failures = 0
+        self._waits = Backoff(first=self._patience.first, longest=self._patience.most).waits()
 
     async def wait(self) -> None:
-        longest = min(self._patience.first * 2**self._failures, self._patience.most)
-        self._failures = min(self._failures + 1, 30)
-        await self._patience.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - it hides nothing
+        await self._patience.sleep(next(self._waits))

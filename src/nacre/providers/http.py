@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import json
-import random
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -19,6 +18,7 @@ import httpx2
 from msgspec import Struct, ValidationError
 
 from nacre.agent.ports import Emit, Event, Notice, Text, Thought
+from nacre.backoff import Backoff
 from nacre.errors import ConfigError, ContextOverflow, ProviderError
 from nacre.providers.failures import Failure, not_json, refused
 from nacre.providers.frames import lines, parse_piece
@@ -153,13 +153,14 @@ class Wire:
     # ---- asking until there is an answer
 
     async def _insist(self, send: Callable[[Emit], Awaitable[T]], *, emit: Emit, attempts: int) -> T:
+        waits = Backoff(first=0.5, longest=8.0).waits()
         for attempt in itertools.count(1):
             heard = Heard(emit)
             try:
                 return await send(heard)
             except Failure as failure:
                 final = self._final(failure)
-                wait = _backoff(attempt) if failure.wait is None else failure.wait
+                wait = next(waits) if failure.wait is None else failure.wait
                 again = failure.again and not heard.anything and attempt < attempts
                 if final is not None or not again or wait > self._patience.longest_wait:
                     kind = ProviderError if heard.anything else failure.error
@@ -337,11 +338,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         moment = parsedate_to_datetime(text)
         return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
     return None
-
-
-def _backoff(attempt: int) -> float:
-    """Twice as long each time, and never the same for two that were turned away together."""
-    return float(min(8.0, 0.5 * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
 
 def _why(error: BaseException) -> str:
