@@ -6,7 +6,7 @@ nowhere. With tools the model answers alone, and the client runs what it calls.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -14,8 +14,6 @@ import anyio
 from anyio import to_thread
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
-from starlette.requests import Request
-from starlette.responses import Response
 
 from nacre.agent.actor import Inbound
 from nacre.agent.fitting import Material, fit
@@ -32,11 +30,9 @@ from nacre.history.pairing import paired
 from nacre.history.text import text_of
 from nacre.history.window import Window, window
 from nacre.web import reading
-from nacre.web.api import answered, gone, limits
-from nacre.web.events import EventStream, stays
 from nacre.web.problems import Fault
 from nacre.web.retries import answer_known, answer_to, is_waiting
-from nacre.web.turns import Running, Turns
+from nacre.web.turns import Turns
 
 RESPONSE = "response"
 """Where a message's `extra` keeps what a response repeats of its request."""
@@ -84,27 +80,6 @@ def finish_of(message: Message) -> Finish:
     if "stopped" in message.extra:
         return "length"
     return "calls" if message.tool_calls else "stop"
-
-
-async def respond(
-    request: Request,
-    running: Running[Answer],
-    *,
-    stream: AsyncGenerator[bytes, None] | None,
-    whole: Callable[[Answer], Any],
-    is_kept: bool,
-) -> Response:
-    """Wait for an answer, or stream it; one that is not kept is stopped when its client disconnects."""
-    if stream is not None:
-        await stays(request.receive, lambda: running.wait(limits(request).first_event_timeout))
-        if running.has_failed:
-            running.outcome()
-        return EventStream(stream, left=lambda: running.leave(stop=not is_kept))
-    try:
-        is_there = await stays(request.receive, running.over)
-    finally:
-        running.leave(stop=not is_kept)
-    return answered(whole(running.outcome())) if is_there else gone()
 
 
 def work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[Answer]]:

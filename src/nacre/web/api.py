@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nacre.agent.actor import Inbound
-from nacre.agent.ports import Called, Emit, Event, Notice, Returned, Text, Thought
+from nacre.agent.ports import Ask, Called, Emit, Event, Notice, Returned, Text, Thought
 from nacre.app import App
 from nacre.app.titles import first_title
 from nacre.entries import Message
@@ -86,17 +86,8 @@ async def send(request: Request) -> Response:
     key, id = writable_key(request), checked_id(request.headers)
     inbound = Inbound(key=key, content=wanted.content, id=id, sender="api", meta=first_title(wanted.content))
     running = begin(request, _delivering(agent(request), _turns(request), inbound), key=key)
-    if wanted.stream:
-        heartbeat = limits(request).heartbeat
-        await stays(request.receive, lambda: running.wait(heartbeat))
-        if running.has_failed:
-            running.outcome()
-        return EventStream(_told(running, heartbeat), left=lambda: running.leave(stop=False))
-    try:
-        is_there = await stays(request.receive, running.over)
-    finally:
-        running.leave(stop=False)
-    return answered(running.outcome()) if is_there else gone()
+    stream = _told(running, limits(request).heartbeat) if wanted.stream else None
+    return await respond(request, running, stream=stream, whole=lambda sent: sent)
 
 
 async def rename(request: Request) -> Response:
@@ -164,22 +155,55 @@ def _delivering(app: App, turns: Turns, inbound: Inbound) -> Callable[[Emit], Aw
     async def work(emit: Emit) -> shapes.Sent:
         # The same words under the same id wait for each other, so that whoever repeats them gets their answer.
         async with turns.alone(f"{inbound.key}\n{inbound.id}") if inbound.id else nullcontext():
-            answer = await _answered(app, inbound, emit)
+            stand = await to_thread.run_sync(reading.stand, app.sessions, inbound.key)
+            answer = await deliver_once(app, inbound, stand, emit=emit)
         return shapes.Sent(key=inbound.key, joined=answer is None, answer=None if answer is None else mapping(answer))
 
     return work
 
 
-async def _answered(app: App, inbound: Inbound, emit: Emit) -> Message | None:
-    """The answer that was given to these words, or is given now."""
-    stand = await to_thread.run_sync(reading.stand, app.sessions, inbound.key)
+async def deliver_once(  # noqa: PLR0913 - who asks, and whom to tell
+    app: App,
+    inbound: Inbound,
+    stand: reading.Stand,
+    *,
+    emit: Emit,
+    ask: Ask | None = None,
+    prepare: Callable[[], Awaitable[None]] | None = None,
+) -> Message | None:
+    """Deliver a message and give its answer; one that came before under its id is not stored again.
+
+    `stand` is where the session stood before, `prepare` is done before a new message is delivered.
+    """
     answer = answer_to(stand, id=inbound.id, content=inbound.content)
     if answer is not None:
         return answer
-    words = Message(role="user", content=inbound.content)
-    if inbound.id and is_waiting(stand, id=inbound.id, words=words):
-        return await app.kernel.resume(inbound.key, emit=emit)
-    return await app.kernel.deliver(inbound, emit=emit)
+    if inbound.id and is_waiting(stand, id=inbound.id, words=Message(role="user", content=inbound.content)):
+        return await app.kernel.resume(inbound.key, emit=emit, ask=ask)
+    if prepare is not None:
+        await prepare()
+    return await app.kernel.deliver(inbound, emit=emit, ask=ask)
+
+
+async def respond(
+    request: Request,
+    running: Running[P],
+    *,
+    stream: AsyncGenerator[bytes, None] | None,
+    whole: Callable[[P], Any],
+    is_kept: bool = True,
+) -> Response:
+    """Wait for an answer, or stream it; one that is not kept is stopped when its client disconnects."""
+    if stream is not None:
+        await stays(request.receive, lambda: running.wait(limits(request).first_event_timeout))
+        if running.has_failed:
+            running.outcome()
+        return EventStream(stream, left=lambda: running.leave(stop=not is_kept))
+    try:
+        is_there = await stays(request.receive, running.over)
+    finally:
+        running.leave(stop=not is_kept)
+    return answered(whole(running.outcome())) if is_there else gone()
 
 
 async def _told(running: Running[shapes.Sent], heartbeat: float) -> AsyncGenerator[bytes, None]:

@@ -18,8 +18,8 @@ from nacre.agent.ports import Called, Text, Thought, Usage
 from nacre.agent.terms import Form, Terms, with_terms
 from nacre.app.forms import check_schema
 from nacre.web.access import Caller, agent, begin, check_user, session_for
-from nacre.web.answering import Answer, Asked, finish_of, respond, work
-from nacre.web.api import decoded, json_body, limits
+from nacre.web.answering import Answer, Asked, finish_of, work
+from nacre.web.api import decoded, json_body, limits, respond
 from nacre.web.events import BEAT, event
 from nacre.web.models import choose_agent
 from nacre.web.openai_messages import SYSTEM, calls_of, message_of, narrowed, specs_of, text_of

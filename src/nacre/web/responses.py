@@ -31,8 +31,8 @@ from nacre.history.earlier import id_of, is_final
 from nacre.sessions import Sessions
 from nacre.web import reading
 from nacre.web.access import Caller, agent, begin, check_user, session_for
-from nacre.web.answering import RESPONSE, Answer, Asked, respond, work
-from nacre.web.api import answered, at_rest, decoded, invalid, json_body, limits
+from nacre.web.answering import RESPONSE, Answer, Asked, work
+from nacre.web.api import answered, at_rest, decoded, invalid, json_body, limits, respond
 from nacre.web.models import choose_agent
 from nacre.web.openai_messages import SYSTEM, message_of, narrowed, specs_of, text_of
 from nacre.web.openai_shapes import (

@@ -6,6 +6,7 @@ import secrets
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,8 +26,8 @@ from nacre.history.earlier import is_final
 from nacre.history.transcript import FAILED
 from nacre.render.text import one_line
 from nacre.web import reading
+from nacre.web.api import deliver_once
 from nacre.web.problems import Fault
-from nacre.web.retries import answer_to, is_waiting
 
 Work = Callable[[Emit], Awaitable[Message | None]]
 """A turn, told whom to tell of what happens in it; gives the answer, None if another turn gave it."""
@@ -108,15 +109,8 @@ def turn(
         if inbound is None:
             await _go_back(app, key, saying.again if saying.again.isdecimal() else "", is_edit=False)
             return await app.kernel.resume(key, emit=emit, ask=asker(emit))
-        known = answer_to(stand, id=inbound.id, content=inbound.content)
-        if known is not None:
-            return known
-        words = Message(role="user", content=inbound.content)
-        if is_waiting(stand, id=inbound.id, words=words):
-            return await app.kernel.resume(key, emit=emit, ask=asker(emit))
-        if saying.edit:
-            await _go_back(app, key, saying.edit, is_edit=True)
-        return await app.kernel.deliver(inbound, emit=emit, ask=asker(emit))
+        edit = partial(_go_back, app, key, saying.edit, is_edit=True) if saying.edit else None
+        return await deliver_once(app, inbound, stand, emit=emit, ask=asker(emit), prepare=edit)
 
     return work
 
