@@ -32,12 +32,11 @@ def page(cover: Cover, found: Iterable[Part]) -> Iterator[str]:
 
 def article(said: Said) -> str:
     """One message, to be found under its number."""
-    kind = said.role if said.role in _ROLES else "other"
     label = escaped(said.label)
     return "".join(
         (
-            f'<article id="{label}" class="{kind}{"" if said.is_live else " gone"}">',
-            f'<h2><b>{escaped(_who(said))}</b> <a href="#{label}">#{label}</a> {_facts(said)}</h2>',
+            f'<article id="{label}" class="{kind_of(said)}">',
+            f'<h2><b>{who(said)}</b> <a href="#{label}">#{label}</a> {facts(said)}</h2>',
             *_body(said),
             "</article>\n",
         )
@@ -54,15 +53,15 @@ def policy() -> str:
 
 def _head(cover: Cover) -> str:
     title = escaped(one_line(cover.title or cover.key))
-    facts = [escaped(one_line(cover.key)), *([f"created {_time(cover.created)}"] if cover.created else ())]
-    facts.append(cover.counted)
+    known = [escaped(one_line(cover.key)), *([f"created {time(cover.created)}"] if cover.created else ())]
+    known.append(cover.counted)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<header><h1>{title}</h1><p>{' · '.join(facts)}</p><p>{_KEYS}</p></header>\n<main>\n"
+        f"<header><h1>{title}</h1><p>{' · '.join(known)}</p><p>{_KEYS}</p></header>\n<main>\n"
     )
 
 
@@ -76,13 +75,20 @@ _FOOT = (
 )
 
 
-def _who(said: Said) -> str:
-    return one_line(f"{said.role} {said.name}" if said.name else said.role)
+def kind_of(said: Said) -> str:
+    """How a message looks, as a class: by whose it is, and whether the model sees it."""
+    return f"{said.role if said.role in _ROLES else 'other'}{'' if said.is_live else ' gone'}"
 
 
-def _facts(said: Said) -> str:
-    facts = [_time(said.ts), *([escaped(one_line(said.model))] if said.model else ())]
-    return " · ".join(facts if said.is_live else [*facts, "not in the history"])
+def who(said: Said) -> str:
+    """Who said something."""
+    return escaped(one_line(f"{said.role} {said.name}" if said.name else said.role))
+
+
+def facts(said: Said) -> str:
+    """When something was said, and by which model."""
+    known = [time(said.ts), *([escaped(one_line(said.model))] if said.model else ())]
+    return " · ".join(known if said.is_live else [*known, "not in the history"])
 
 
 def _body(said: Said) -> Iterator[str]:
@@ -99,9 +105,8 @@ def _call(call: Call) -> str:
     """A call folded to one line, with an anchor for its result's own number."""
     result = call.result
     anchor = f' id="{escaped(result.label)}"' if result is not None else ""
-    answer = _short(plain(result.text)) if result is not None else "no result"
-    amount = f" <i>{_amount(result.text)}</i>" if result is not None else ""
-    line = f"<b>{escaped(one_line(call.name))}</b>({_short(call.arguments)}) <i>→</i> {answer}{amount}"
+    answer = "no result" if result is None else f"{_short(plain(result.text))} <i>{amount(result.text)}</i>"
+    line = f"<b>{escaped(one_line(call.name))}</b>({_short(call.arguments)}) <i>→</i> {answer}"
     inner = f"<pre>{escaped(call.arguments)}</pre>" if call.arguments else ""
     inner += f"<pre>{ansi(result.text)}</pre>" if result is not None else ""
     return f"<details{anchor}><summary>{line}</summary>{inner}</details>"
@@ -109,7 +114,7 @@ def _call(call: Call) -> str:
 
 def _folded_result(text: str) -> str:
     return (
-        f"<details><summary><i>→</i> {_short(plain(text))} <i>{_amount(text)}</i></summary>"
+        f"<details><summary><i>→</i> {_short(plain(text))} <i>{amount(text)}</i></summary>"
         f"<pre>{ansi(text)}</pre></details>"
     )
 
@@ -124,11 +129,13 @@ def _short(text: str) -> str:
     return escaped(clip(one_line(text), _LONGEST_LINE))
 
 
-def _amount(text: str) -> str:
+def amount(text: str) -> str:
+    """How long a text is."""
     return size(len(text.encode(errors="replace")))
 
 
-def _time(moment: datetime) -> str:
+def time(moment: datetime) -> str:
+    """A moment; a script may put the reader's own time there."""
     there = moment.astimezone(UTC)
     return f'<time datetime="{there:%Y-%m-%dT%H:%M:%SZ}">{there:%Y-%m-%d %H:%M} UTC</time>'
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -12,12 +11,10 @@ from nacre.history.branches import Bar
 from nacre.history.transcript import Chunk, Fork, Transcript
 from nacre.render.conversation import Call, Cut, Said, parts, text_in
 from nacre.render.html import escaped, html
-from nacre.render.text import one_line
+from nacre.render.page import facts, kind_of, who
 from nacre.web import attachments, calls, links
 from nacre.web.calls import FEWEST_IN_RUN, Made, cut
 from nacre.web.highlight import Marker
-
-_ROLES = frozenset(("user", "assistant", "tool", "system"))
 
 
 class Scene(Struct, frozen=True, kw_only=True):
@@ -39,8 +36,8 @@ def section(transcript: Transcript, chunk: Chunk, mark: Marker) -> str:
     newest = str(chunk.stored[-1].n) if is_end else ""
     scene = Scene(given=given, mark=mark, transcript=transcript, newest=newest)
     drawn = "".join(_drawn(scene, chunk))
-    facts = {"chunk": chunk.number, "high": transcript.high, "n": transcript.n, "live": transcript.live}
-    data = " ".join(f'data-{name}="{value}"' for name, value in facts.items())
+    told = {"chunk": chunk.number, "high": transcript.high, "n": transcript.n, "live": transcript.live}
+    data = " ".join(f'data-{name}="{value}"' for name, value in told.items())
     return f"<section {data}>{drawn}</section>\n"
 
 
@@ -50,7 +47,8 @@ def _drawn(scene: Scene, chunk: Chunk) -> Iterator[str]:
     forks = {fork.parent: fork for fork in scene.transcript.forks}
     if chunk.number == 0 and 0 in forks and scene.transcript.low == 1:
         yield _switcher(scene.transcript, forks[0])
-    live = frozenset(_live(scene.transcript, chunk))
+    # What the model sees, or would see again if the session went on from the branch that is shown.
+    live = frozenset(one.n for place, one in _placed(chunk) if place > scene.transcript.hidden)
     run: list[Said] = []
     for part in parts(chunk.stored, live=live, newest=scene.transcript.generation):
         if isinstance(part, Cut):
@@ -95,13 +93,6 @@ def _numbers(said: Said) -> list[int]:
     return [int(said.label), *(int(call.result.label) for call in said.calls if call.result is not None)]
 
 
-def _live(transcript: Transcript, chunk: Chunk) -> Iterator[int]:
-    """The messages that the model sees, or would see again if the session went on from the branch that is shown."""
-    for place, one in _placed(chunk):
-        if place > transcript.hidden:
-            yield one.n
-
-
 def _by_number(transcript: Transcript, chunk: Chunk) -> dict[int, Bar]:
     """The bars of a chunk, each by the message that it stands before; only where what it covers is shown too."""
     bars = {bar.covers + 1: bar for bar in reversed(transcript.bars)}
@@ -118,11 +109,10 @@ def _placed(chunk: Chunk) -> Iterator[tuple[int, Stored]]:
 
 
 def _article(said: Said, scene: Scene, *, is_compact: bool = False) -> str:
-    kind = said.role if said.role in _ROLES else "other"
-    look = f"{kind}{'' if said.is_live else ' gone'}{' compact' if is_compact else ''}"
+    look = f"{kind_of(said)}{' compact' if is_compact else ''}"
     label = escaped(said.label)
     link = f'<a href="#{label}" title="Link to this message">#{label}</a>'
-    head = link if is_compact else f"<b>{escaped(_who(said))}</b> {_facts(said)} {link}"
+    head = link if is_compact else f"<b>{who(said)}</b> {facts(said)} {link}"
     return "".join(
         (
             f'<article id="{label}" class="{look}" tabindex="-1"><h2>{head}</h2>',
@@ -130,15 +120,6 @@ def _article(said: Said, scene: Scene, *, is_compact: bool = False) -> str:
             "</article>\n",
         )
     )
-
-
-def _who(said: Said) -> str:
-    return one_line(f"{said.role} {said.name}" if said.name else said.role)
-
-
-def _facts(said: Said) -> str:
-    facts = [time(said.ts), *([escaped(one_line(said.model))] if said.model else ())]
-    return " · ".join(facts if said.is_live else [*facts, "not in the history"])
 
 
 def _body(said: Said, scene: Scene) -> Iterator[str]:
@@ -229,12 +210,6 @@ def _way(transcript: Transcript, fork: Fork, at: int, sign: str, way: str) -> st
     return (
         f'<a href="{escaped(address)}#{fork.parent}" data-way="{way}" aria-label="{label}" title="{label}">{sign}</a>'
     )
-
-
-def time(moment: datetime) -> str:
-    there = moment.astimezone(UTC)
-    # The script puts the reader's own time there.
-    return f'<time datetime="{there:%Y-%m-%dT%H:%M:%SZ}">{there:%Y-%m-%d %H:%M} UTC</time>'
 
 
 def sections(transcript: Transcript, mark: Marker) -> str:

@@ -15,7 +15,8 @@ from nacre.render.ansi import ansi, plain
 from nacre.render.conversation import Call, arguments_of, text_of
 from nacre.render.diff import changed, is_patch, patch, written
 from nacre.render.html import escaped
-from nacre.render.text import clip, one_line, size
+from nacre.render.page import amount
+from nacre.render.text import clip, one_line
 
 _LONGEST_LINE = 160
 _LONGEST_TEXT = 200_000
@@ -71,7 +72,7 @@ def run(id: str, many: Sequence[Made], inside: str) -> str:
 def alone(text: str, *, has_failed: bool) -> str:
     """A result whose call is not beside it."""
     state = ' class="failed" open' if has_failed else ""
-    return f"<details{state}><summary><i>→</i> {short(text)} <i>{_amount(text)}</i></summary>{returned(text)}</details>"
+    return f"<details{state}><summary><i>→</i> {short(text)} <i>{amount(text)}</i></summary>{returned(text)}</details>"
 
 
 def doing(given: ToolCall, call: Call | None = None) -> str:
@@ -151,7 +152,7 @@ def _outcome(made: Made) -> str:
         return "<em>no result</em>" if made.is_lost else "<i>no result yet</i>"
     text = _text(made)
     word = "<em>failed</em> " if made.has_failed else ""
-    return f"{word}{short(text)} <i>{', '.join((*_duration(made.ended, made.since), _amount(text)))}</i>"
+    return f"{word}{short(text)} <i>{', '.join((*_duration(made.ended, made.since), amount(text)))}</i>"
 
 
 def _told(many: Sequence[Made], failed: int) -> str:
@@ -174,7 +175,3 @@ def _duration(end: datetime, since: datetime) -> Iterator[str]:
     took = (end - since).total_seconds()
     if took >= _WORTH_TELLING:
         yield f"{took:.1f} s"
-
-
-def _amount(text: str) -> str:
-    return size(len(text.encode(errors="replace")))

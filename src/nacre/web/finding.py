@@ -11,10 +11,10 @@ from nacre.entries import Hit, Past
 from nacre.errors import StoreError
 from nacre.index import minilm
 from nacre.render.html import escaped
+from nacre.render.page import time
 from nacre.render.text import one_line
 from nacre.sessions import Sessions
 from nacre.web import links
-from nacre.web.articles import time
 from nacre.web.highlight import snippet
 
 MOST = 200

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from nacre.app import App
 from nacre.entries import Past
 from nacre.errors import NacreError, SessionNotFound
 from nacre.history.transcript import Transcript, Wanted, message
@@ -51,7 +50,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 async def sessions(request: Request) -> Response:
     """The list, as a page, as JSON or as Markdown."""
     filters, suffix = listing.Filters.of(request.query_params), _suffix(request)
-    found = await to_thread.run_sync(listing.listed, _agent(request), filters)
+    found = await to_thread.run_sync(listing.listed, access.agent(request), filters)
     if suffix == "json":
         return twins.json({"schema_version": 1, "total": found.total}, listing.items(found))
     if suffix == "md":
@@ -65,7 +64,7 @@ async def sessions(request: Request) -> Response:
 async def search(request: Request) -> Response:
     """What a query finds, as a page, as JSON or as Markdown."""
     query, suffix = request.query_params.get("q", "").strip(), _suffix(request)
-    stored = _agent(request).sessions
+    stored = access.agent(request).sessions
     hits = await to_thread.run_sync(finding.found, stored, query)
     if suffix == "json":
         return twins.json({"schema_version": 1, "query": query}, finding.items(hits))
@@ -80,7 +79,7 @@ async def search(request: Request) -> Response:
 
 async def session(request: Request) -> Response:
     """A transcript, or its twin where the key with the suffix is nobody's own."""
-    app, key, wanted = _agent(request), _key(request), _wanted(request)
+    app, key, wanted = access.agent(request), _key(request), _wanted(request)
     stem, dot, suffix = key.rpartition(".")
     if dot and suffix in _TWINS and not await to_thread.run_sync(app.sessions.exists, key):
         return await _twin(stem, suffix, request)
@@ -115,7 +114,7 @@ async def session(request: Request) -> Response:
 
 async def part(request: Request) -> Response:
     """One chunk of a transcript, or where a message is."""
-    stored, key, wanted = _agent(request).sessions, _key(request), _wanted(request)
+    stored, key, wanted = access.agent(request).sessions, _key(request), _wanted(request)
     if wanted.at:
         return twins.json(_where(await to_thread.run_sync(reading.transcript, stored, key, wanted)), [])
     number, mark = _number(request.query_params, "chunk"), marker(request.query_params.get("q", ""))
@@ -132,7 +131,7 @@ async def part(request: Request) -> Response:
 
 async def blob(request: Request) -> Response:
     """A picture or a file of a message."""
-    stored, key, n = _agent(request).sessions, _key(request), _number(request.query_params, "n")
+    stored, key, n = access.agent(request).sessions, _key(request), _number(request.query_params, "n")
 
     def send() -> Response:
         found = stored.read(key, lambda past: (message(past, n),), generation=_wanted(request).generation)
@@ -146,7 +145,7 @@ async def blob(request: Request) -> Response:
 
 async def beside(request: Request) -> Response:
     """The session before or after another in the list, which may be filtered."""
-    app, key, filters = _agent(request), _key(request), listing.Filters.of(request.query_params)
+    app, key, filters = access.agent(request), _key(request), listing.Filters.of(request.query_params)
     step = -1 if request.query_params.get("step") == "newer" else 1
     found = await to_thread.run_sync(listing.beside, app, filters, key, step)
     return RedirectResponse(links.to("s", found or key), status_code=303)
@@ -154,7 +153,7 @@ async def beside(request: Request) -> Response:
 
 async def use(request: Request) -> Response:
     """What a whole session used."""
-    app, key = _agent(request), _key(request)
+    app, key = access.agent(request), _key(request)
     entries = await to_thread.run_sync(app.sessions.records, key)
     reading.existing(entries or None, key)
     found = [entry for entry in entries if entry.kind in {"use", "sum"}]
@@ -168,7 +167,7 @@ async def use(request: Request) -> Response:
 
 async def model(request: Request) -> Response:
     """Which model answers in a session, to choose from; for the script without what is around it."""
-    app, key = _agent(request), _key(request)
+    app, key = access.agent(request), _key(request)
     current = await to_thread.run_sync(lambda: choosing.model_of(app, app.sessions.get_meta(key)))
     choice = await choosing.html(app, key, current)
     if request.query_params.get("part") == "1":
@@ -180,7 +179,7 @@ async def model(request: Request) -> Response:
 async def sidebar(request: Request) -> Response:
     """The sessions of the sidebar, narrowed to a text, for the script."""
     text, here = request.query_params.get("text", "").strip(), request.query_params.get("here", "")
-    found = await to_thread.run_sync(side.read, _agent(request), text)
+    found = await to_thread.run_sync(side.read, access.agent(request), text)
     return frame.fragment(side.sessions(found, here))
 
 
@@ -188,23 +187,23 @@ async def new(request: Request) -> Response:
     """A page for a new session, which is created by the first message."""
     shown = Transcript(key=access.new_key(request))
     may_choose = not access.caller(request).is_guest
-    body = reader.html(shown, is_new=True, model=_agent(request).model, may_choose=may_choose)
+    body = reader.html(shown, is_new=True, model=access.agent(request).model, may_choose=may_choose)
     return frame.framed(request, "New session", body, side=await _side(request), kind="reader")
 
 
 async def say(request: Request) -> Response:
     """Send a message from the form."""
-    return await acts.said(request, _agent(request), _writable_key(request), await acts.fields(request))
+    return await acts.said(request, access.agent(request), _writable_key(request), await acts.fields(request))
 
 
 async def turn(request: Request) -> Response:
     """Send a message from the script, and stream the turn."""
-    return await acts.turned(request, _agent(request), _stages(request), _writable_key(request))
+    return await acts.turned(request, access.agent(request), _stages(request), _writable_key(request))
 
 
 async def watch(request: Request) -> Response:
     """Stream the turn that a page has begun and that still runs."""
-    return acts.watched(_agent(request), _stages(request), _key(request))
+    return acts.watched(access.agent(request), _stages(request), _key(request))
 
 
 async def do(request: Request) -> Response:
@@ -218,14 +217,16 @@ async def do(request: Request) -> Response:
         return RedirectResponse(links.to("s", _key(request)), status_code=303)
     if verb == "model":
         key, given = _writable_key(request), await acts.fields(request)
-        return RedirectResponse(await choosing.chosen(_agent(request), key, given.get("model", "")), status_code=303)
+        return RedirectResponse(
+            await choosing.chosen(access.agent(request), key, given.get("model", "")), status_code=303
+        )
     if verb not in {*acts.ACTS, "stop"}:
         raise Fault("not_found", f"there is no action {verb!r:.40}")
-    return await acts.done(_agent(request), verb, _writable_key(request), await acts.fields(request))
+    return await acts.done(access.agent(request), verb, _writable_key(request), await acts.fields(request))
 
 
 async def _twin(key: str, suffix: str, request: Request) -> Response:
-    stored, wanted, n = _agent(request).sessions, _wanted(request), _number(request.query_params, "n")
+    stored, wanted, n = access.agent(request).sessions, _wanted(request), _number(request.query_params, "n")
     if n:
         return await to_thread.run_sync(twins.of_message, stored, key, n, wanted)
     return await to_thread.run_sync(twins.of_session, stored, key, suffix, wanted)
@@ -266,12 +267,8 @@ def _told(handler: Handler) -> Handler:
 
 
 async def _side(request: Request, *, here: str = "", query: str = "") -> str:
-    found = await to_thread.run_sync(side.read, _agent(request))
+    found = await to_thread.run_sync(side.read, access.agent(request))
     return side.html(request, found, here=here, query=query)
-
-
-def _agent(request: Request) -> App:
-    return access.agent(request)
 
 
 def _stages(request: Request) -> Stages:
