@@ -787,41 +787,10 @@ class _Within(Sessions):
     """The sessions of a store whose keys begin with a prefix."""
 
     def __init__(self, whole: Sessions, prefix: str) -> None:
-        super().__init__(Prefixed(whole._store, prefix))  # noqa: SLF001 - this module's own
-        self._index = whole._index  # noqa: SLF001
+        index = whole._index  # noqa: SLF001 - this module's own
+        narrow = None if index is None else lambda: _NarrowIndex(index(), prefix)
+        super().__init__(Prefixed(whole._store, prefix), index=narrow)  # noqa: SLF001
         self._whole = whole
-        self._prefix = prefix
-
-    def search(  # noqa: PLR0913 - as in Sessions
-        self,
-        query: str,
-        *,
-        limit: int = 50,
-        internal: bool = False,
-        fill: bool = False,
-        skip: tuple[str, int] | None = None,
-        prefix: str = "",
-        only: str = "",
-        meaning: bool = False,
-    ) -> list[Hit]:
-        """Search their messages alone."""
-        within = _narrower(self._prefix, prefix)
-        if within is None:
-            return []
-        return self._whole.search(
-            query,
-            limit=limit,
-            internal=internal,
-            fill=fill,
-            skip=skip,
-            prefix=within,
-            only=only,
-            meaning=meaning,
-        )
-
-    def make_vectors(self, most: int = 16) -> int:  # noqa: ARG002 - as in Sessions
-        """Do nothing: how many messages others have is not to be told here, and whoever has all makes them."""
-        return 0
 
     def delete(self, key: str) -> None:
         """Erase one of them for good."""
@@ -831,9 +800,31 @@ class _Within(Sessions):
     def close(self) -> None:
         """Do nothing: whoever has all of them closes the store."""
 
-    def _page(self, wanted: Wanted) -> Page:
-        prefix = _narrower(self._prefix, wanted.prefix)
-        return Page(items=[], total=0) if prefix is None else super()._page(wanted._replace(prefix=prefix))
+
+class _NarrowIndex:
+    """An index that answers for the keys with a prefix alone."""
+
+    def __init__(self, whole: SessionIndex, prefix: str) -> None:
+        self._whole = whole
+        self._prefix = prefix
+
+    def search(self, query: str, *, prefix: str, **rest: Any) -> list[Hit]:
+        within = _narrower(self._prefix, prefix)
+        return [] if within is None else self._whole.search(query, prefix=within, **rest)
+
+    def make_vectors(self, most: int) -> int:  # noqa: ARG002 - as in SessionIndex
+        """Do nothing: how many messages others have is not to be told, and whoever has all makes them."""
+        return 0
+
+    def page(self, wanted: Wanted) -> Page:
+        within = _narrower(self._prefix, wanted.prefix)
+        return Page(items=[], total=0) if within is None else self._whole.page(wanted._replace(prefix=within))
+
+    def forget(self, key: str) -> None:
+        """Do nothing: a session is deleted where all of them are."""
+
+    def close(self) -> None:
+        """Do nothing, for the same reason."""
 
 
 def _narrower(one: str, other: str) -> str | None:
