@@ -151,3 +151,13 @@ def test_only_one_session_is_verified(guests: nacre.Sessions) -> None:
         guests.verify()
     with pytest.raises(NacreError):
         guests.verify(OTHER)
+
+
+def test_they_are_where_all_are(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
+    assert guests.location == whole.location
+
+
+def test_a_free_key_has_the_next_number(whole: nacre.Sessions) -> None:
+    assert whole.free_key(OTHER) == "cli:1-2"
+    whole.add_message("cli:1-2", "user", "x")
+    assert whole.free_key(OTHER) == "cli:1-3"

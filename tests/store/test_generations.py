@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import nacre
-from nacre.entries import Founding, say_plainly, timestamp
+from nacre.entries import Founding, Past, say_plainly, timestamp
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
 from nacre.log.place import Place, new_uid
@@ -281,3 +281,19 @@ def test_ids_of_an_archived_log_that_cannot_be_read_are_not_known(content: bytes
     disk.write_durable(f"{ROOT}/archive/{names(disk, 'archive')[0]}", content)
     opened(disk).add_messages("k", [message], id="i")
     assert said(opened(disk)) == ["once"]
+
+
+def test_a_session_that_is_archived_and_begun_anew_while_it_is_read_is_read_again(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "a")
+        seen: list[str] = []
+
+        def get(past: Past) -> tuple[int, bool]:
+            seen.append(past.uid)
+            if len(seen) == 1:
+                sessions.archive("k")
+                sessions.add_messages("k", [{"role": "user", "content": text} for text in "bc"])
+            return past.n, past.is_newest
+
+        assert sessions.read_generations("k", get) == [(2, False), (3, True)]
+        assert seen[0] == seen[1] != seen[2]
