@@ -61,7 +61,7 @@ crash: .venv tools ## the long campaign: a million simulated power cuts
 
 # The parts that use the dependencies most: store, providers, loop, web, terminal, memory, rendering.
 LOWEST := tests/test_sessions.py tests/test_contract.py tests/agent tests/app/test_forms.py tests/providers/test_anthropic.py \
-  tests/providers/test_http.py tests/providers/test_openai.py tests/skills tests/web/test_api.py \
+  tests/providers/test_model_server.py tests/providers/test_openai.py tests/skills tests/web/test_api.py \
   tests/web/test_pages.py tests/web/test_security.py tests/channels/test_terminal.py tests/memory/test_recall.py \
   tests/render/test_terminal.py tests/render/test_text.py tests/everyday/test_harness.py
 

@@ -16,8 +16,8 @@ from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros
 from benchmarks.scene import LONG, SHORT, Scene
 from nacre.agent.actor import Agent, Inbound
-from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
+from nacre.agent.live_session import Conversation
 from nacre.agent.ports import Guard
 from nacre.providers.scripted import Call, Pause, Scripted
 from nacre.sessions import Sessions

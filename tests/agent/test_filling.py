@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nacre.agent.filling import Filling, measure
-from nacre.agent.fitting import Request
+from nacre.agent.model_request import Request
 from nacre.agent.ports import Context, Spec
 from nacre.entries import Message, Snapshot
 from nacre.history.tokens import count

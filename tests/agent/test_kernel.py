@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent import conversation
+from nacre.agent import live_session
 from nacre.agent.actor import Agent, Inbound
-from nacre.agent.conversation import Conversation
 from nacre.agent.kernel import Kernel
+from nacre.agent.live_session import Conversation
 from nacre.agent.ports import STOPPED, Ask, Guard, Tool
 from nacre.entries import ToolCall
 from nacre.errors import Busy, Refused, Stopped
@@ -466,7 +466,7 @@ def test_words_of_a_turn_that_grew_long_are_answered_when_they_come_again(sessio
 
 
 def test_no_turn_reads_further_back_than_it_must(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(conversation, "answer_before")
+    monkeypatch.delattr(live_session, "answer_before")
     answering = agent(Scripted(["one", "two"]), system=lambda: "Be kind.")
     assert said_again(sessions, answering, "a", "b", "a") == ["one", "two", "one"]
 

@@ -15,8 +15,8 @@ from nacre.agent.ports import Provider
 from nacre.providers.anthropic import Anthropic
 from nacre.providers.ollama import Ollama
 from nacre.providers.openai import OpenAI
-from nacre.providers.prompted import Prompted
 from nacre.providers.scripted import Call, Scripted
+from nacre.providers.text_tools.provider import Prompted
 from nacre.testing.ollama_server import Answer, called, done
 from nacre.testing.ollama_server import said as spoken
 from tests.agent.scene import Echo, agent, said

@@ -18,7 +18,7 @@ from nacre.config import Settings
 from nacre.entries import Message
 from nacre.errors import ConfigError, ModelNotAllowed, ModelUnavailable, ProviderError
 from nacre.providers.embedded import ALL_CORES, count_threads
-from nacre.providers.http import is_nearby
+from nacre.providers.model_server import is_nearby
 from nacre.providers.scripted import Scripted
 from nacre.providers.windows import known_window
 from nacre.testing.ollama_server import Answer, OllamaServer, done, said, serving

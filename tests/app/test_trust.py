@@ -15,7 +15,7 @@ from nacre.config import Settings
 from nacre.errors import ConfigError, ToolError
 from nacre.skills import find as find_skills
 from nacre.skills.catalogue import Catalogue
-from nacre.skills.places import project_places
+from nacre.skills.discovery import project_places
 
 NOBODY = 65534
 NONE = Settings({}, {})

@@ -12,8 +12,8 @@ import anyio
 import nacre
 from nacre.agent.actor import Agent
 from nacre.agent.filling import Filling, measure
-from nacre.agent.fitting import Request
 from nacre.agent.kernel import Kernel
+from nacre.agent.model_request import Request
 from nacre.agent.ports import Ask, Context, Effect, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory

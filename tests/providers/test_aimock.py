@@ -11,7 +11,7 @@ from nacre.agent.ports import Context, Provider, Reply
 from nacre.entries import Message
 from nacre.errors import ProviderError
 from nacre.providers.anthropic import SIGNED, Anthropic
-from nacre.providers.http import Patience
+from nacre.providers.model_server import Patience
 from nacre.providers.ollama import Ollama
 from nacre.providers.openai import OpenAI
 from tests.providers.peers import WEATHER, Listener, asked, completed

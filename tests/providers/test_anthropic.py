@@ -13,7 +13,7 @@ from nacre.agent.terms import Form
 from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers.anthropic import SIGNED, Anthropic, Settings, body
-from nacre.providers.http import Patience
+from nacre.providers.model_server import Patience
 from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal
 from tests.providers.peers import WEATHER, Listener, asked, conversation, replayed, sse
 

@@ -14,7 +14,7 @@ import pytest
 from nacre.agent.ports import Context, Event, Provider, Reply
 from nacre.errors import ContextOverflow
 from nacre.providers.anthropic import Anthropic
-from nacre.providers.http import Patience
+from nacre.providers.model_server import Patience
 from nacre.providers.openai import OpenAI
 from tests.providers.peers import WEATHER, Listener, asked, completed, conversation
 

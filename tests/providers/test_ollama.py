@@ -14,7 +14,7 @@ import pytest
 from nacre.agent.ports import Context, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ConfigError, ContextOverflow, ProviderError
-from nacre.providers.http import Patience
+from nacre.providers.model_server import Patience
 from nacre.providers.ollama import Capabilities, Ollama, Settings, address, body
 from nacre.testing.ollama_server import Answer, OllamaServer, called, done, line, ollama_server, refusal, said
 from tests.providers.peers import WEATHER, Listener, asked, conversation

@@ -12,7 +12,7 @@ from nacre.agent.ports import Context, Reply, Usage
 from nacre.agent.terms import Form
 from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError, RateLimited
-from nacre.providers.http import Patience
+from nacre.providers.model_server import Patience
 from nacre.providers.openai import OpenAI, Settings, body
 from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal
 from tests.providers.peers import WEATHER, Listener, asked, conversation, replayed, sse

@@ -15,7 +15,7 @@ from nacre.agent.ports import Context, Reply
 from nacre.entries import Message, say
 from nacre.errors import ProviderError
 from nacre.providers import anthropic, ollama, openai
-from nacre.providers.http import Patience
+from nacre.providers.model_server import Patience
 from nacre.testing.ollama_server import Answer, OllamaServer
 from tests.providers.peers import WEATHER, Listener, replayed
 from tests.providers.streams import STREAMS, Kind, Stream

@@ -9,7 +9,7 @@ import pytest
 
 from nacre.errors import ToolError
 from nacre.skills.catalogue import Catalogue
-from nacre.skills.document import Skill, read
+from nacre.skills.skill_file import Skill, read
 from tests.skills.folders import skill
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nacre.skills.document import read
 from nacre.skills.permits import permits
+from nacre.skills.skill_file import read
 from tests.skills.folders import skill
 
 TEXT = "---\nname: {name}\ndescription: x\nallowed-tools: "

@@ -10,11 +10,10 @@ from typing import Any
 import anyio
 from msgspec import Struct, structs
 
-from nacre.agent.calling import result
-from nacre.agent.conversation import Conversation
-from nacre.agent.fitting import Material, Request, fit
 from nacre.agent.kernel_sessions import KernelSessions
+from nacre.agent.live_session import Conversation
 from nacre.agent.loop import run_turn
+from nacre.agent.model_request import Material, Request, fit
 from nacre.agent.ports import (
     STOPPED,
     Ask,
@@ -32,6 +31,7 @@ from nacre.agent.ports import (
     Tool,
     Turn,
 )
+from nacre.agent.tool_calls import result
 from nacre.entries import Describe, Message, Note, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
 from nacre.history.earlier import Taken

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from nacre.agent.fitting import Request
+from nacre.agent.model_request import Request
 from nacre.entries import Snapshot
 from nacre.history.pairing import RECALLED
 from nacre.history.tokens import PER_MESSAGE, count, definition, estimate

@@ -11,8 +11,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Actor, Agent, Inbound, Letter
-from nacre.agent.conversation import at_once
 from nacre.agent.kernel_sessions import KernelSessions
+from nacre.agent.live_session import at_once
 from nacre.agent.ports import Ask, Emit, Event, Pace
 from nacre.entries import Message
 from nacre.errors import NacreError, Stopped

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from nacre.agent.calling import run_calls
 from nacre.agent.ports import Notice, Reply, Turn
+from nacre.agent.tool_calls import run_calls
 from nacre.entries import Message, Note, ToolCall
 from nacre.errors import ContextOverflow
 from nacre.history.text import text_of

@@ -16,8 +16,8 @@ from msgspec import Struct
 from nacre.app.folder_config import CONFIG_FILE, FolderConfig, parse
 from nacre.app.trust import TrustStore, find_root, why_broad
 from nacre.config import Settings
-from nacre.skills.document import FILE
-from nacre.skills.places import Place, folders, project_places
+from nacre.skills.discovery import Place, folders, project_places
+from nacre.skills.skill_file import FILE
 
 _INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
 _LONGEST = 32_768

@@ -68,7 +68,7 @@ class Formed:
         return await self._held(shown, terms.form, emit)
 
     async def _held(self, context: Context, form: Form, emit: Emit) -> Reply:
-        from nacre.providers.prompted import rendered  # noqa: PLC0415 - most answers need no form
+        from nacre.providers.text_tools.provider import rendered  # noqa: PLC0415 - most answers need no form
 
         def hear(event: Event) -> None:
             if not isinstance(event, Text):

@@ -16,8 +16,8 @@ from nacre.errors import ConfigError, ModelUnavailable, NoModel, ProviderError
 
 if TYPE_CHECKING:
     from nacre.app.fallback import ModelChain
-    from nacre.providers.http import Patience
     from nacre.providers.listing import ModelInfo
+    from nacre.providers.model_server import Patience
     from nacre.providers.ollama import Ollama
 
 DEFAULT_OLLAMA = "gemma4:e4b"
@@ -253,7 +253,7 @@ def _settings_of(settings: Settings, kind: str, model: str) -> Mapping[str, Any]
 
 
 def _patience(own: Mapping[str, Any]) -> Patience:
-    from nacre.providers.http import Patience  # noqa: PLC0415 - it brings the client along
+    from nacre.providers.model_server import Patience  # noqa: PLC0415 - it brings the client along
 
     named = {"connect": "connect_timeout", "read": "read_timeout", "whole": "total_timeout"}
     return Patience(**{field: own[key] for field, key in named.items() if key in own})
@@ -282,7 +282,7 @@ _MAKERS: Mapping[str, Callable[[Settings, str], Provider]] = {
 def _prompted(provider: Provider, settings: Settings) -> Provider:
     if settings.text("agent.tools") != "prompted":
         return provider
-    from nacre.providers.prompted import Prompted  # noqa: PLC0415
+    from nacre.providers.text_tools.provider import Prompted  # noqa: PLC0415
 
     return Prompted(provider)
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from nacre.agent.actor import Agent, Inbound
 from nacre.agent.filling import Filling, measure
-from nacre.agent.fitting import Material, fit
 from nacre.agent.kernel import Kernel, ignored
+from nacre.agent.model_request import Material, fit
 from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool
 from nacre.app import calibrations, titles, windows
 from nacre.app.budget import Budget

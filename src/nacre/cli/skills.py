@@ -13,8 +13,8 @@ from nacre.cli.output import Out
 from nacre.cli.place import root_of
 from nacre.cli.table import Column
 from nacre.cli.text import clean, several
-from nacre.skills import draft, places
-from nacre.skills.document import FILE, Reading, read
+from nacre.skills import discovery, draft
+from nacre.skills.skill_file import FILE, Reading, read
 
 EXAMPLES = (
     ("list the skills and where they come from", "nacre skills list"),
@@ -42,8 +42,8 @@ def _home(args: Namespace) -> Path:
     return Path(root_of(args)) / "home"
 
 
-def _places(args: Namespace) -> tuple[places.Place, ...]:
-    return places.usual_places(home=_home(args), user=Path.home(), projects=[Path.cwd()])
+def _places(args: Namespace) -> tuple[discovery.Place, ...]:
+    return discovery.usual_places(home=_home(args), user=Path.home(), projects=[Path.cwd()])
 
 
 # ---- list
@@ -52,7 +52,7 @@ def _places(args: Namespace) -> tuple[places.Place, ...]:
 def _list(args: Namespace, out: Out) -> int:
     if args.names:
         raise Failure("usage", f"`nacre skills list` takes no {args.names[0]!r}", hint="it lists all of them")
-    found = places.find(_places(args))
+    found = discovery.find(_places(args))
     if out.json:
         out.listing(map(_listed, found.skills))
     else:
@@ -64,7 +64,7 @@ def _list(args: Namespace, out: Out) -> int:
     return OK
 
 
-def _listed(one: places.Found) -> dict[str, Any]:
+def _listed(one: discovery.Found) -> dict[str, Any]:
     skill = one.skill
     return {
         "name": skill.name,
@@ -91,7 +91,7 @@ def _check(args: Namespace, out: Out) -> int:
 
 
 def _folders(args: Namespace) -> list[Path]:
-    known = [folder for place in _places(args) for folder in places.folders(place)]
+    known = [folder for place in _places(args) for folder in discovery.folders(place)]
     if not args.names:
         return known
     return [folder for name in args.names for folder in _named(name, known)]
@@ -104,7 +104,7 @@ def _named(name: str, known: list[Path]) -> list[Path]:
         # Absolute, since a skill's name is compared with its folder's.
         return [path.absolute() if path.name else path.resolve()]
     if path.is_dir() and os.sep in name:
-        inside = list(places.folders(places.Place(whose="user", folder=path.absolute())))
+        inside = list(discovery.folders(discovery.Place(whose="user", folder=path.absolute())))
         return inside or [path.absolute()]
     same = [folder for folder in known if folder.name == name]
     if not same:

@@ -15,7 +15,7 @@ from nacre.cli.failures import Failure
 from nacre.cli.output import Out
 from nacre.cli.text import clean, is_utf8
 from nacre.config import load
-from nacre.skills.document import FILE
+from nacre.skills.skill_file import FILE
 
 _MOST_LINES = 40
 

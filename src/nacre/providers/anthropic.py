@@ -12,11 +12,12 @@ from msgspec import Struct, convert
 from nacre.agent.ports import Context, Emit, Notice, Reply, Spec, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError
-from nacre.providers.failures import Failure, refused
 from nacre.providers.frames import events
-from nacre.providers.http import Patience, Server, Wire, checked_key, is_nearby
 from nacre.providers.listing import ModelInfo, entries_of
-from nacre.providers.translation import (
+from nacre.providers.model_server import Patience, Server, Wire, checked_key, is_nearby
+from nacre.providers.server_responses import Failure, refused
+from nacre.providers.windows import known_window
+from nacre.providers.wire import (
     Pieces,
     arguments_of,
     fitting_id,
@@ -31,7 +32,6 @@ from nacre.providers.translation import (
     text_of,
     token_count,
 )
-from nacre.providers.windows import known_window
 from nacre.providers.written import with_written_calls
 
 HOME = "https://api.anthropic.com"

@@ -24,7 +24,7 @@ from nacre.entries import Message
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers import weights
 from nacre.providers.held import call_schema
-from nacre.providers.prompted import Prompted
+from nacre.providers.text_tools.provider import Prompted
 from nacre.providers.weights import MISSING, NAME, RUNTIME
 
 # Small batches, so that a cancelled request ends soon, also while a long prompt is still being read.

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
-from nacre.providers.failures import Failure, not_json
+from nacre.providers.server_responses import Failure, not_json
 
 LONGEST_LINE = 64 * 1024 * 1024
 OVER: dict[str, Any] = {}

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from nacre.agent.ports import Spec, Text
-from nacre.providers import tolerant
-from nacre.providers.calls import Answer, read, settled
-from nacre.providers.envelopes import Found
+from nacre.providers.text_tools import lenient_json
+from nacre.providers.text_tools.call_shapes import Found
+from nacre.providers.text_tools.parser import Answer, read, settled
 
 _REPLY = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
 _STRING = re.compile(
@@ -40,8 +40,8 @@ def read_held(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
     A reply that was cut short is given as far as it came; a call never is.
     """
     try:
-        value, _ = tolerant.Source(text).strictly(len(text) - len(text.lstrip()))
-    except tolerant.Wrong:
+        value, _ = lenient_json.Source(text).strictly(len(text) - len(text.lstrip()))
+    except lenient_json.Wrong:
         said = Said()
         said.feed(text)
         return Answer(content=said.shown) if said.shown else read(text, tools, cut=cut)

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
-from nacre.providers.failures import Failure, refused
 from nacre.providers.frames import documents
-from nacre.providers.http import Patience, Server, Wire, checked_key, is_nearby
 from nacre.providers.listing import ModelInfo, entries_of
-from nacre.providers.translation import (
+from nacre.providers.model_server import Patience, Server, Wire, checked_key, is_nearby
+from nacre.providers.server_responses import Failure, refused
+from nacre.providers.wire import (
     Pieces,
     arguments_of,
     function,
@@ -121,7 +121,7 @@ class Ollama:
                 if not self._may_fall_back:
                     raise
                 self._native = False
-        from nacre.providers.prompted import Prompted  # noqa: PLC0415 - most models call tools natively
+        from nacre.providers.text_tools.provider import Prompted  # noqa: PLC0415 - most models call tools natively
 
         return await Prompted(self).complete(context, emit=emit)
 

@@ -15,13 +15,14 @@ from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
 from nacre.agent.terms import Form
 from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError, RateLimited
-from nacre.providers.calls import read
-from nacre.providers.envelopes import Found
-from nacre.providers.failures import Failure, refused
 from nacre.providers.frames import OVER, events
-from nacre.providers.http import RETRIED, Heard, Patience, Server, Wire, checked_key, is_nearby
 from nacre.providers.listing import ModelInfo, entries_of
-from nacre.providers.translation import (
+from nacre.providers.model_server import RETRIED, Heard, Patience, Server, Wire, checked_key, is_nearby
+from nacre.providers.server_responses import Failure, refused
+from nacre.providers.text_tools.call_shapes import Found
+from nacre.providers.text_tools.parser import read
+from nacre.providers.windows import known_window
+from nacre.providers.wire import (
     Pieces,
     arguments_of,
     fitting_id,
@@ -38,7 +39,6 @@ from nacre.providers.translation import (
     token_count,
     with_result_images,
 )
-from nacre.providers.windows import known_window
 from nacre.providers.written import with_written_calls
 
 HOME = "https://api.openai.com/v1"

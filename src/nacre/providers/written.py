@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from nacre.agent.ports import Emit, Reply, Spec, Text
 from nacre.entries import ToolCall
 from nacre.history.text import text_of
-from nacre.providers.calls import Answer, read_native
-from nacre.providers.sieve import Sieve, sift
-from nacre.providers.translation import new_id
+from nacre.providers.text_tools.parser import Answer, read_native
+from nacre.providers.text_tools.stream_filter import Sieve, sift
+from nacre.providers.wire import new_id
 
 
 async def with_written_calls(ask: Callable[[Emit], Awaitable[Reply]], tools: Sequence[Spec], emit: Emit) -> Reply:

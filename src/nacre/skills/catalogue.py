@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from nacre.errors import ToolError
-from nacre.skills.document import FILE, Skill
+from nacre.skills.skill_file import FILE, Skill
 
 _MOST_FILES = 200
 _MOST_ENTRIES = 5_000

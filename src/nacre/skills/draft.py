@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nacre.errors import ConfigError
-from nacre.skills.document import FILE, name_faults
+from nacre.skills.skill_file import FILE, name_faults
 
 _TEXT = """\
 ---

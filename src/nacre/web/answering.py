@@ -16,8 +16,8 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from nacre.agent.actor import Inbound
-from nacre.agent.fitting import Material, fit
 from nacre.agent.loop import run_turn
+from nacre.agent.model_request import Material, fit
 from nacre.agent.ports import Context, Emit, Entry, Event, Notice, Provider, Reply, Spec, Text, Turn, Usage
 from nacre.agent.terms import NONE as NO_TERMS
 from nacre.agent.terms import TERMS, Terms, terms_of, with_terms

@@ -11,7 +11,7 @@ import msgspec
 from nacre.agent.ports import Spec
 from nacre.entries import Message, ToolCall, say
 from nacre.errors import InvalidMessage
-from nacre.providers.translation import image_data, image_url
+from nacre.providers.wire import image_data, image_url
 from nacre.web.openai_shapes import Call, ChatMessage, Function
 from nacre.web.problems import Fault
 

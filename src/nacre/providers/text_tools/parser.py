@@ -11,8 +11,8 @@ from msgspec import Struct
 from nacre.agent.ports import Spec
 from nacre.entries import plain
 from nacre.errors import InvalidMessage
-from nacre.providers import envelopes, tolerant
-from nacre.providers.envelopes import DSML, NAMESPACE, SEPARATOR, Found
+from nacre.providers.text_tools import call_shapes, lenient_json
+from nacre.providers.text_tools.call_shapes import DSML, NAMESPACE, SEPARATOR, Found
 
 UNREADABLE = "tool_call"
 """The name of a call whose name could not be read; every provider takes it."""
@@ -235,7 +235,7 @@ def settled(call: Found, tools: Container[str]) -> Found:
     try:
         return Found(name=name, arguments=plain(call.arguments, "arguments"))
     except (InvalidMessage, RecursionError):
-        return Found(name=name, arguments=envelopes.raw(call.arguments))
+        return Found(name=name, arguments=call_shapes.raw(call.arguments))
 
 
 def proper(name: str, tools: Container[str]) -> str:
@@ -260,7 +260,7 @@ class Scan:
         self.text = text
         self._is_native = native
         self.has_said = False
-        self._source = tolerant.Source(text)
+        self._source = lenient_json.Source(text)
         self._thought_open = True
         self.called = False
         self._tools = {tool.name: tool for tool in tools}
@@ -374,7 +374,7 @@ class Scan:
                 return found
         if self.text[at : at + 1] in {"{", "["}:
             return self._values(at, closing, trusted=True)
-        calls, end = envelopes.read_markup(
+        calls, end = call_shapes.read_markup(
             self._source, at, bound, self._tools, whole=not self._cut or bound is not None
         )
         self._left -= end - at + _FAILURE_COST if calls is None else 0
@@ -383,7 +383,7 @@ class Scan:
     def _python(self, at: int, end: int) -> Calls | None:
         """Calls as Python code that fills a stretch of the text; None if it is something else."""
         self._left -= min(end - at, _LONGEST_PYTHON) + _FAILURE_COST
-        found = envelopes.read_python(_LEFT_BEHIND.sub("", self.text[at:end])) if end - at < _LONGEST_PYTHON else None
+        found = call_shapes.read_python(_LEFT_BEHIND.sub("", self.text[at:end])) if end - at < _LONGEST_PYTHON else None
         return None if found is None else Calls(tuple(settled(call, self._tools) for call in found), end)
 
     def _unreadable(self, at: int, closing: re.Match[str] | None) -> Calls:
@@ -396,7 +396,7 @@ class Scan:
         return Calls((Found(name=self._named(raw), arguments=raw),), closing.end() if closing else end)
 
     def _named(self, raw: str) -> str:
-        name = envelopes.name_in(raw)
+        name = call_shapes.name_in(raw)
         return proper(name, self._tools) if name else UNREADABLE
 
     def _behind(self, at: int, closing: re.Match[str] | None) -> int:
@@ -421,7 +421,7 @@ class Scan:
         end = at
         while self.text[at : at + 1] in {"{", "["}:
             value = self._value(at, closing)
-            found = None if value is None else envelopes.calls_of(value[0], self._tools, trusted=trusted)
+            found = None if value is None else call_shapes.calls_of(value[0], self._tools, trusted=trusted)
             if value is None or found is None:
                 if calls and trusted and self._final:
                     half = self._unreadable(at, closing)
@@ -435,13 +435,13 @@ class Scan:
     def _value(self, at: int, closing: re.Match[str] | None) -> tuple[Any, int] | None:
         try:
             return self._source.strictly(at)
-        except tolerant.Wrong as error:
+        except lenient_json.Wrong as error:
             self._left -= error.at - at + _FAILURE_COST
         bound = closing.start() if closing is not None and closing.start() > at else None
-        reader = tolerant.Reader(self.text, at, bound)
+        reader = lenient_json.Reader(self.text, at, bound)
         try:
             value = reader.value()
-        except tolerant.Wrong as error:
+        except lenient_json.Wrong as error:
             self._left -= error.at - at
             return None
         if bound is None and not (reader.unclosed or reader.guessed):
@@ -558,7 +558,7 @@ class Scan:
     def _half(self, at: int, closing: re.Match[str] | None) -> Step | None:
         """The half of a call of a tool that there is, kept as its raw text; None if it is none."""
         end = closing.start() if closing else len(self.text)
-        name = envelopes.name_in(self.text[at : min(end, at + 4096)]) if _KEYED.match(self.text, at) else ""
+        name = call_shapes.name_in(self.text[at : min(end, at + 4096)]) if _KEYED.match(self.text, at) else ""
         if proper(name, self._tools) not in self._tools or not self._is_broken(at):
             return None
         call = Found(name=proper(name, self._tools), arguments=self.text[at:end].strip())
@@ -567,7 +567,7 @@ class Scan:
     def _is_broken(self, at: int) -> bool:
         try:
             self._source.strictly(at)
-        except tolerant.Wrong as error:
+        except lenient_json.Wrong as error:
             self._left -= error.at - at
             return True
         return False

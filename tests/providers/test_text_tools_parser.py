@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from nacre.agent.ports import Spec, Text, Thought
 from nacre.entries import Message, ToolCall, say
-from nacre.providers.calls import Answer, read, read_native
-from nacre.providers.envelopes import Found
-from nacre.providers.prompted import call_text
-from nacre.providers.sieve import Sieve
-from nacre.providers.tolerant import Cut, Reader, Wrong
+from nacre.providers.text_tools.call_shapes import Found
+from nacre.providers.text_tools.lenient_json import Cut, Reader, Wrong
+from nacre.providers.text_tools.parser import Answer, read, read_native
+from nacre.providers.text_tools.provider import call_text
+from nacre.providers.text_tools.stream_filter import Sieve
 from tests.growth import assert_linear
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "corpus" / "calls.jsonl").read_text().splitlines()]

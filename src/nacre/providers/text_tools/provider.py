@@ -11,9 +11,9 @@ from nacre.agent.ports import Context, Emit, Provider, Reply, Spec, Text
 from nacre.entries import Message
 from nacre.errors import ProviderError
 from nacre.history.text import text_of
-from nacre.providers.calls import Answer, read
 from nacre.providers.held import Said, read_held, schema_of
-from nacre.providers.sieve import Sieve, sift
+from nacre.providers.text_tools.parser import Answer, read
+from nacre.providers.text_tools.stream_filter import Sieve, sift
 from nacre.providers.written import with_answer
 
 _HOW = """\

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nacre.agent.fitting import Material, Request, fit, squeeze
+from nacre.agent.model_request import Material, Request, fit, squeeze
 from nacre.agent.ports import Context, Spec
 from nacre.entries import Message, ToolCall
 from nacre.history.pairing import without_facts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from nacre.agent.ports import Emit, Event, Spec, Text, Thought
-from nacre.providers.calls import AFTER_THOUGHT, FENCE_END, Calls, Closed, Mused, Said, Scan, Step, Wait
+from nacre.providers.text_tools.parser import AFTER_THOUGHT, FENCE_END, Calls, Closed, Mused, Said, Scan, Step, Wait
 
 _TAGS = (
     *("tool_call", "tool_calls", "toolcall", "toolcalls", "tool-call", "tool-calls", "tools"),

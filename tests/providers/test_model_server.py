@@ -15,11 +15,11 @@ import pytest
 
 from nacre.agent.ports import Reply
 from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, RateLimited, ServerFailed
-from nacre.providers.failures import Failure
 from nacre.providers.frames import events, lines
-from nacre.providers.http import Patience, is_local
+from nacre.providers.model_server import Patience, is_local
 from nacre.providers.openai import OpenAI
-from nacre.providers.translation import token_count
+from nacre.providers.server_responses import Failure
+from nacre.providers.wire import token_count
 from nacre.testing.ollama_server import Answer, OllamaServer, refusal
 from tests.providers.peers import Listener, asked, replayed, sse
 

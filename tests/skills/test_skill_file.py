@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nacre.skills.document import read
+from nacre.skills.discovery import PACKAGED
 from nacre.skills.draft import make
-from nacre.skills.places import PACKAGED
+from nacre.skills.skill_file import read
 from tests.skills.folders import GOOD, skill
 
 needs_reference = pytest.mark.skipif(

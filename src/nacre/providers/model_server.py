@@ -20,8 +20,8 @@ from msgspec import Struct, ValidationError
 from nacre.agent.ports import Emit, Event, Notice, Text, Thought
 from nacre.backoff import Backoff
 from nacre.errors import ConfigError, ContextOverflow, ProviderError
-from nacre.providers.failures import Failure, not_json, refused
 from nacre.providers.frames import lines, parse_piece
+from nacre.providers.server_responses import Failure, not_json, refused
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nacre.skills.document import FILE, Reading, Skill, read
+from nacre.skills.skill_file import FILE, Reading, Skill, read
 
 PACKAGED = Path(__file__).parent / "packaged"
 _DEEPEST = 4

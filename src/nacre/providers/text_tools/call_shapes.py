@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from nacre.agent.ports import Spec
-from nacre.providers import tolerant
-from nacre.providers.tolerant import Source
+from nacre.providers.text_tools import lenient_json
+from nacre.providers.text_tools.lenient_json import Source
 
 _NAMES = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 _ARGUMENTS = ("arguments", "parameters", "args", "params", "action_input", "tool_input", "input", "kwargs")
@@ -153,17 +153,17 @@ def arguments_of(value: Any) -> dict[str, Any] | str:
 
 def _strictly(text: str) -> Any:
     try:
-        value, end = tolerant.Source(text).strictly(0)
-    except tolerant.Wrong:
+        value, end = lenient_json.Source(text).strictly(0)
+    except lenient_json.Wrong:
         return None
     return value if end == len(text) else None
 
 
 def _tolerantly(text: str) -> Any:
-    reader = tolerant.Reader(text, 0)
+    reader = lenient_json.Reader(text, 0)
     try:
         value = reader.value()
-    except tolerant.Wrong:
+    except lenient_json.Wrong:
         return None
     return value if reader.at == len(text) and not reader.unclosed else None
 
@@ -230,11 +230,11 @@ def _named_object(source: Source, named: re.Match[str], bound: int | None) -> tu
     """Read `name{…}`, as gemma (`call:name{…}`), Mistral (`name[ARGS]{…}`) and others write it."""
     try:
         value, end = source.strictly(named.end())
-    except tolerant.Wrong:
-        reader = tolerant.Reader(source.text, named.end(), bound)
+    except lenient_json.Wrong:
+        reader = lenient_json.Reader(source.text, named.end(), bound)
         try:
             value = reader.value()
-        except tolerant.Wrong as error:
+        except lenient_json.Wrong as error:
             return None, error.at
         if reader.guessed or (reader.unclosed and bound is None):
             return None, reader.at
@@ -296,7 +296,7 @@ def _spaced(text: str, call: re.Match[str], tools: Mapping[str, Spec]) -> tuple[
                 return None, tag.end()
             value = _spaced_value(path.pop(), text[at : tag.start()])
             path[-1]["inner"].append((tag[2], value))
-        elif len(path) > tolerant.DEEPEST:
+        elif len(path) > lenient_json.DEEPEST:
             return None, tag.end()
         else:
             path.append({"schema": _inside(path[-1]["schema"], tag[2]), "inner": [], "name": tag[2]})

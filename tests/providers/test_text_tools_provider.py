@@ -15,8 +15,8 @@ from nacre.agent.ports import Context, Emit, Event, Reply, Spec, Text, Thought
 from nacre.entries import Message, ToolCall
 from nacre.errors import ProviderError
 from nacre.providers.held import Said, read_held, schema_of
-from nacre.providers.prompted import Prompted, rendered
 from nacre.providers.scripted import Scripted, Step, Stops, Thinks
+from nacre.providers.text_tools.provider import Prompted, rendered
 
 READ = Spec(
     name="read_file",
