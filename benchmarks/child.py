@@ -62,15 +62,15 @@ def turn(store: str) -> None:
 
     import nacre  # noqa: PLC0415
     from benchmarks.turns import answering  # noqa: PLC0415
-    from nacre.agent.actor import Inbound  # noqa: PLC0415
+    from nacre.agent.actor import UserMessage  # noqa: PLC0415
     from nacre.agent.kernel import Kernel  # noqa: PLC0415
 
     async def run() -> None:
         with nacre.open(store) as sessions:
             async with Kernel(sessions, lambda _: answering(2)) as kernel:
-                await kernel.deliver(Inbound(key="k", content="hello"))
+                await kernel.deliver(UserMessage(key="k", content="hello"))
                 measure.mark()
-                await kernel.deliver(Inbound(key="k", content="hello"))
+                await kernel.deliver(UserMessage(key="k", content="hello"))
                 measure.mark()
 
     anyio.run(run)

@@ -29,7 +29,7 @@ import anyio
 from msgspec import Struct
 
 import nacre
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Effect, Emit, Output, Reply, Scene, Spec, Tool, Usage
 from nacre.app import App
 from nacre.app.furnishing import Furniture
@@ -232,7 +232,7 @@ async def play(turns: Iterable[Turn], *, window: int, messages: int, facts: Sequ
         async with app.compactor, app.kernel:
             for turn in turns:
                 model.steps = iter(turn.steps)
-                await app.kernel.deliver(Inbound(key=_KEY, content=turn.said))
+                await app.kernel.deliver(UserMessage(key=_KEY, content=turn.said))
                 await app.compactor.finish(_KEY)
         summaries = len(list(sessions.records(_KEY, "sum")))
     return measure_requests(model.contexts, window=window, summaries=summaries)

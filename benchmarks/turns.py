@@ -15,9 +15,9 @@ import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros
 from benchmarks.scene import LONG, SHORT, Scene
-from nacre.agent.actor import Agent, Inbound
+from nacre.agent.actor import Agent, UserMessage
 from nacre.agent.kernel import Kernel
-from nacre.agent.live_session import Conversation
+from nacre.agent.live_session import LiveSession
 from nacre.agent.ports import Guard
 from nacre.providers.scripted import Call, Pause, Scripted
 from nacre.sessions import Sessions
@@ -72,7 +72,7 @@ def contexts(scene: Scene) -> Iterator[Row]:
 
 def _shown(store: Path, key: str) -> None:
     with nacre.open(store) as sessions:
-        conversation = Conversation(sessions, key)
+        conversation = LiveSession(sessions, key)
         conversation.read()
         conversation.window(32_000, summary=12_000)
 
@@ -102,7 +102,7 @@ async def _turns(scene: Scene) -> Mapping[str, list[float]]:
 
 async def _timed(kernel: Kernel) -> float:
     started = time.perf_counter()
-    await kernel.deliver(Inbound(key="k", content="How is the weather?"))
+    await kernel.deliver(UserMessage(key="k", content="How is the weather?"))
     return time.perf_counter() - started
 
 
@@ -129,7 +129,7 @@ async def talk(sessions: Sessions, keys: list[str]) -> Kernel:
     """Have one turn in each of many sessions; the actors stay."""
     kernel = await Kernel(sessions, lambda _: answering(1)).__aenter__()
     for key in keys:
-        await kernel.deliver(Inbound(key=key, content="hello"))
+        await kernel.deliver(UserMessage(key=key, content="hello"))
     return kernel
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from nacre.agent.actor import Agent, Inbound
+from nacre.agent.actor import Agent, UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Effect, Event, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.entries import Message, ToolCall
@@ -45,8 +45,8 @@ def agent(provider: Provider, *tools: Tool, **changes: Any) -> Agent:
     return Agent(**{"provider": lambda: provider, "tools": by_name, "guard": allowing, **changes})
 
 
-def words(content: str, key: str = "k", **fields: Any) -> Inbound:
-    return Inbound(key=key, content=content, **fields)
+def words(content: str, key: str = "k", **fields: Any) -> UserMessage:
+    return UserMessage(key=key, content=content, **fields)
 
 
 async def said(sessions: Sessions, answering: Agent, *contents: str) -> list[Message | None]:

@@ -13,9 +13,9 @@ import pytest
 
 import nacre
 from nacre.agent import live_session
-from nacre.agent.actor import Agent, Inbound
+from nacre.agent.actor import Agent, UserMessage
 from nacre.agent.kernel import Kernel
-from nacre.agent.live_session import Conversation
+from nacre.agent.live_session import LiveSession
 from nacre.agent.ports import STOPPED, Ask, Guard, Tool
 from nacre.entries import ToolCall
 from nacre.errors import Busy, Refused, Stopped
@@ -214,8 +214,8 @@ def test_meta_of_a_message_replaces_nothing_that_the_session_has(sessions: Sessi
 
     async def play() -> None:
         async with Kernel(sessions, lambda _: agent(model)) as kernel:
-            await kernel.deliver(Inbound(key="k", content="1", meta={"title": "one"}))
-            await kernel.deliver(Inbound(key="k", content="2", meta={"title": "two", "cwd": "/work"}))
+            await kernel.deliver(UserMessage(key="k", content="1", meta={"title": "one"}))
+            await kernel.deliver(UserMessage(key="k", content="2", meta={"title": "two", "cwd": "/work"}))
 
     anyio.run(play)
     assert sessions.get_meta("k") == {"title": "one", "cwd": "/work"}
@@ -344,7 +344,7 @@ def test_words_whose_turn_failed_are_answered_when_they_come_again(sessions: Ses
 
 def test_of_many_idle_actors_the_oldest_make_way_and_are_heard_again(sessions: Sessions) -> None:
     async def play() -> None:
-        async with Kernel(sessions, lambda _: agent(Scripted(["hello"])), most=3) as kernel:
+        async with Kernel(sessions, lambda _: agent(Scripted(["hello"])), max_actors=3) as kernel:
             for number in range(10):
                 await kernel.deliver(words("hi", key=f"k{number}"))
                 await anyio.wait_all_tasks_blocked()
@@ -375,9 +375,9 @@ def test_whoever_counts_turns_hears_of_the_end_of_one_that_failed_by_a_bug(sessi
 def test_words_that_cannot_be_stored_in_the_middle_of_a_turn_do_not_wait_for_ever(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusals, commit, told = [Refused("disk full")], Conversation.commit, []
+    refusals, commit, told = [Refused("disk full")], LiveSession.commit, []
 
-    async def full(conversation: Conversation, entries: Any, **options: Any) -> int:
+    async def full(conversation: LiveSession, entries: Any, **options: Any) -> int:
         if refusals and any(getattr(entry, "content", "") == "second" for entry in entries):
             raise refusals.pop()
         return await commit(conversation, entries, **options)
@@ -407,7 +407,7 @@ def test_words_that_cannot_be_stored_in_the_middle_of_a_turn_do_not_wait_for_eve
                 await anyio.wait_all_tasks_blocked()
                 gate.opened.set()
 
-    monkeypatch.setattr(Conversation, "commit", full)
+    monkeypatch.setattr(LiveSession, "commit", full)
     anyio.run(play)
     assert told == ["both"]
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import anyio
 
 import nacre
-from nacre.agent.actor import Agent, Inbound
+from nacre.agent.actor import Agent, UserMessage
 from nacre.agent.kernel import Kernel
-from nacre.agent.kernel_sessions import KernelSessions, TurnLock
+from nacre.agent.live_session import KernelSessions, TurnLock
 from nacre.agent.ports import Entry, Tool
 from nacre.entries import Describe, Message, Past, Snapshot, ToolCall
 from nacre.providers.scripted import Scripted
@@ -57,14 +57,14 @@ def test_a_turn_needs_only_what_is_stated() -> None:
             few: KernelSessions = Few(sessions)
             provider = Scripted([["one"], ["two"]], model="m")
             async with Kernel(few, lambda _: Agent(provider=lambda: provider, guard=guard)) as kernel:
-                first = await kernel.deliver(Inbound(key="k", content="a", id="1"))
-                again = await kernel.deliver(Inbound(key="k", content="a", id="1"))
+                first = await kernel.deliver(UserMessage(key="k", content="a", id="1"))
+                again = await kernel.deliver(UserMessage(key="k", content="a", id="1"))
                 assert first is not None
                 assert again is not None
                 assert (first.content, again.content) == ("one", "one")
                 sessions.truncate_history("k", 0)
                 async with Kernel(few, lambda _: Agent(provider=lambda: provider, guard=guard)) as other:
-                    late = await other.deliver(Inbound(key="k", content="a", id="1"))
+                    late = await other.deliver(UserMessage(key="k", content="a", id="1"))
                     assert late is not None
                     assert late.content == "one"
                     assert await other.resume("k") is None

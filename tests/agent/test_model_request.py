@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nacre.agent.model_request import Material, Request, fit, squeeze
+from nacre.agent.model_request import Material, ModelRequest, fit, squeeze
 from nacre.agent.ports import Context, Spec
 from nacre.entries import Message, ToolCall
 from nacre.history.pairing import without_facts
@@ -43,7 +43,7 @@ def step(id: str, argument: str, result: str) -> list[Message]:
     ]
 
 
-def made(messages: Sequence[Message], *, summary: str = "", system: str = SYSTEM, **limits: Any) -> Request:
+def made(messages: Sequence[Message], *, summary: str = "", system: str = SYSTEM, **limits: Any) -> ModelRequest:
     def show(tokens: int, *, summary: int, has_facts: bool) -> Window:
         kept = messages if has_facts else list(map(without_facts, messages))
         return window(kept, summary=cut_middle(text, summary), tokens=tokens, most=50)
@@ -56,7 +56,7 @@ def made(messages: Sequence[Message], *, summary: str = "", system: str = SYSTEM
     return request
 
 
-def names(request: Request) -> list[str]:
+def names(request: ModelRequest) -> list[str]:
     return [tool.name for tool in request.context.tools]
 
 

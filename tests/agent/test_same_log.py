@@ -16,7 +16,7 @@ from nacre.providers.anthropic import Anthropic
 from nacre.providers.ollama import Ollama
 from nacre.providers.openai import OpenAI
 from nacre.providers.scripted import Call, Scripted
-from nacre.providers.text_tools.provider import Prompted
+from nacre.providers.text_tools.provider import TextToolProvider
 from nacre.testing.ollama_server import Answer, called, done
 from nacre.testing.ollama_server import said as spoken
 from tests.agent.scene import Echo, agent, said
@@ -101,11 +101,11 @@ WAYS: dict[str, tuple[Callable[[str], Provider], list[Answer]]] = {
         [Answer(chunks=(spoken(TEXT), done())), Answer(chunks=(spoken(AFTER), done()))],
     ),
     "openai, prompted": (
-        lambda address: Prompted(openai(address)),
+        lambda address: TextToolProvider(openai(address)),
         [_openai({"content": TEXT}, "stop"), _openai({"content": AFTER}, "stop")],
     ),
     "anthropic, prompted": (
-        lambda address: Prompted(anthropic(address)),
+        lambda address: TextToolProvider(anthropic(address)),
         [_anthropic([TEXT], "end_turn"), _anthropic([AFTER], "end_turn")],
     ),
 }

@@ -177,7 +177,7 @@ def test_stopping_ends_all_and_keeps_the_results_that_were_there(sessions: Sessi
 
 
 async def _play(work: Sequence[Any], keep: Any) -> list[str]:
-    return await run_side_by_side(work, keep, most=2)
+    return await run_side_by_side(work, keep, limit=2)
 
 
 async def _kept(at: int, text: str) -> None:

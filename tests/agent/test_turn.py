@@ -290,7 +290,7 @@ def test_what_is_left_out_is_said(sessions: Sessions) -> None:
     watching, model = Watching(), Scripted(["ok"])
 
     async def ask() -> None:
-        async with Kernel(sessions, lambda _: agent(model, most=6)) as kernel:
+        async with Kernel(sessions, lambda _: agent(model, max_messages=6)) as kernel:
             await kernel.deliver(words("hi"), emit=watching)
 
     anyio.run(ask)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import STOPPED
 from nacre.app.agents import Agents
 from nacre.app.inbox import KEYS
@@ -372,7 +372,7 @@ def test_a_turn_without_a_channel_has_its_time_too(home: Path, wires: dict[str, 
     async def act(house: House) -> None:
         kernel = house.agents.apps["main"].kernel
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(kernel.deliver, Inbound(key="api", content="held"))
+            tasks.start_soon(kernel.deliver, UserMessage(key="api", content="held"))
             await house.main.asked.wait()
             tasks.start_soon(house.agents.end)
             await anyio.wait_all_tasks_blocked()

@@ -8,8 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nacre.agent.kernel import ignored
-from nacre.agent.ports import Context, Reply, Usage
+from nacre.agent.ports import Context, Reply, Usage, ignore
 from nacre.app.budget import Budget, sizes_in
 from nacre.app.windows import Known, Windows
 from nacre.entries import Message
@@ -63,7 +62,7 @@ def test_it_learns_from_every_request() -> None:
     budget = Budget(8000)
     watched = budget.watch(Scripted(["ok"]))
     context = Context(messages=[Message(role="user", content="word, " * 400)])
-    anyio.run(lambda: watched.complete(context, emit=ignored))
+    anyio.run(lambda: watched.complete(context, emit=ignore))
     anyio.run(watched.close)
     assert budget.calibration(watched).ratios
 

@@ -10,9 +10,8 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import Inbound
-from nacre.agent.kernel import ignored
-from nacre.agent.ports import Context, Emit, Reply, Usage
+from nacre.agent.actor import UserMessage
+from nacre.agent.ports import Context, Emit, Reply, Usage, ignore
 from nacre.app import App
 from nacre.app.budget import Budget
 from nacre.app.calibrations import Calibrations
@@ -52,7 +51,7 @@ def thai(calibration: Calibration) -> float:
 def test_the_next_process_counts_as_this_one_has_learned(tmp_path: Path) -> None:
     file = tmp_path / "state/calibrations.json"
     budget = Budget(8000, calibrations=Calibrations(file))
-    anyio.run(lambda: budget.watch(Thorough()).complete(CONTEXT, emit=ignored))
+    anyio.run(lambda: budget.watch(Thorough()).complete(CONTEXT, emit=ignore))
     later = Budget(8000, calibrations=Calibrations(file)).calibration(Thorough())
     assert thai(later) > 2
     assert later == budget.calibration(Thorough())
@@ -62,7 +61,7 @@ def test_a_refusal_teaches_the_next_process_too(tmp_path: Path) -> None:
     file = tmp_path / "calibrations.json"
     watched = Budget(8000, calibrations=Calibrations(file)).watch(Thorough("3000 tokens > 2048 maximum"))
     with pytest.raises(ContextOverflow):
-        anyio.run(lambda: watched.complete(CONTEXT, emit=ignored))
+        anyio.run(lambda: watched.complete(CONTEXT, emit=ignore))
     assert Calibrations(file).of("thorough").cost(CONTEXT) == pytest.approx(3000, rel=0.01)
 
 
@@ -151,7 +150,7 @@ def test_what_is_no_news_is_not_written(tmp_path: Path) -> None:
 def test_a_session_is_given_room_by_what_is_written_in_it(tmp_path: Path) -> None:
     file, model = tmp_path / "calibrations.json", Thorough()
     first = Budget(8000, calibrations=Calibrations(file))
-    anyio.run(lambda: first.watch(model, "thai").complete(CONTEXT, emit=ignored))
+    anyio.run(lambda: first.watch(model, "thai").complete(CONTEXT, emit=ignore))
     assert first.room(model, "thai") < 4000
     assert first.room(model, "english") > 6000
     # The next process is told what is in a session before it has asked anything.
@@ -173,7 +172,7 @@ def test_a_new_process_knows_how_much_of_a_session_fits(tmp_path: Path, monkeypa
             app = App(Settings({"agent": {"max_context_tokens": 8000}}, {}), sessions, Thorough())
             async with app.kernel:
                 if ask:
-                    await app.kernel.deliver(Inbound(key="thai", content=THAI))
+                    await app.kernel.deliver(UserMessage(key="thai", content=THAI))
             return [app.agent_for(key).tokens() for key in ("thai", "english")]
 
         before, learned, later = (anyio.run(partial(rooms, ask=ask)) for ask in (False, True, False))
@@ -184,7 +183,7 @@ def test_a_new_process_knows_how_much_of_a_session_fits(tmp_path: Path, monkeypa
 
 def test_other_requests_do_not_change_what_a_session_is_made_of() -> None:
     budget, model = Budget(8000), Thorough()
-    anyio.run(lambda: budget.watch(model).complete(CONTEXT, emit=ignored))
+    anyio.run(lambda: budget.watch(model).complete(CONTEXT, emit=ignore))
     assert budget.room(model, "english") > 6000
 
 

@@ -8,9 +8,8 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import Inbound
-from nacre.agent.kernel import ignored
-from nacre.agent.ports import Emit
+from nacre.agent.actor import UserMessage
+from nacre.agent.ports import Emit, ignore
 from nacre.app.children import Delegated
 from nacre.entries import Message
 from nacre.sessions import Sessions
@@ -24,13 +23,13 @@ def task(text: str, call: str = "call_0") -> Task:
 def delegated(sessions: Sessions, *tasks: Task, **extra: str) -> list[Report]:
     """Have tasks done one after the other, by children that answer with the words that they were given."""
 
-    async def deliver(inbound: Inbound, _parent: str, _emit: Emit) -> Message:
+    async def deliver(inbound: UserMessage, _parent: str, _emit: Emit) -> Message:
         answer = Message(role="assistant", content=f"did: {inbound.content}", extra=dict(extra))
         sessions.add_messages(inbound.key, [Message(role="user", content=inbound.content), answer])
         return answer
 
     async def run() -> list[Report]:
-        return [await Delegated(sessions, deliver).run(each, ignored) for each in tasks]
+        return [await Delegated(sessions, deliver).run(each, ignore) for each in tasks]
 
     return anyio.run(run)
 

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
+from nacre.agent.model_request import NONE, Terms, to_extra
 from nacre.agent.ports import Context, Effect, Emit, Event, Notice, Output, Reply, Scene, Spec
-from nacre.agent.terms import NONE, Terms, to_extra
 from nacre.app import App
 from nacre.app.furnishing import Furniture
 from nacre.config import Settings
@@ -93,7 +93,7 @@ def talk(
         app.after = [app.compactor.post]
         async with app.compactor, app.kernel:
             for text in said:
-                await app.kernel.deliver(Inbound(key=KEY, content=text, extra=to_extra(terms)), emit=events.append)
+                await app.kernel.deliver(UserMessage(key=KEY, content=text, extra=to_extra(terms)), emit=events.append)
                 await app.compactor.finish(KEY)
                 between()
 

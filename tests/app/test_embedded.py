@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.app import running
 from nacre.config import Settings
 from nacre.history.pairing import settled
@@ -22,7 +22,7 @@ def test_a_conversation_with_tools_leaves_a_valid_log(home: Path) -> None:
     async def talk() -> None:
         async with running(EMBEDDED) as app:
             for words in ("Hello! Who are you?", "List the files in the workspace."):
-                reply = await app.kernel.deliver(Inbound(key="k", content=words))
+                reply = await app.kernel.deliver(UserMessage(key="k", content=words))
                 assert reply is not None
                 assert reply.role == "assistant"
             history = app.sessions.get_history("k")

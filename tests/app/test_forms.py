@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from nacre.agent.ports import Context, Emit, Event, Notice, Reply, Spec, Text
-from nacre.agent.terms import Form, Terms, terms_of, to_extra, with_terms
+from nacre.agent.model_request import Terms, terms_of, to_extra, with_terms
+from nacre.agent.ports import Context, Emit, Event, Form, Notice, Reply, Spec, Text
 from nacre.app import form_check
 from nacre.app.forms import Formed, check_schema
 from nacre.entries import Message

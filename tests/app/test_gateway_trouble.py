@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.app import gateway
@@ -514,7 +514,7 @@ def test_words_that_join_a_turn_are_answered_where_nobody_else_there_is(root: Pa
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(made.run)
                 if not is_ours:
-                    tasks.start_soon(kernel.deliver, Inbound(key=key_of(first), content="begin"))
+                    tasks.start_soon(kernel.deliver, UserMessage(key=key_of(first), content="begin"))
                 await model.asked.wait()
                 await made.accept(second)
                 await anyio.wait_all_tasks_blocked()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Scene
 from nacre.app import App
 from nacre.app.manners import Guests, Manners
@@ -86,7 +86,7 @@ def test_who_may_write_is_not_who_owns() -> None:
 def test_a_guest_gets_no_tools_that_reach_what_is_the_owners(home: Path) -> None:
     async def act(app: App) -> None:
         (home / "nacre_home" / "workspace" / "a.txt").write_text("pearl")
-        await app.kernel.deliver(Inbound(key=ANN, content="read it"))
+        await app.kernel.deliver(UserMessage(key=ANN, content="read it"))
         assert "there is no tool 'read_file'" in str(app.sessions.get_history(ANN)[2].content)
         assert set(app.agent_for(ANN).tools) <= {"search_sessions", "use_skill", "web_fetch"}
         assert app.agent_for("cli:1").tools is app.tools
@@ -128,8 +128,8 @@ def test_a_guest_is_reminded_of_nothing_and_teaches_nothing(home: Path) -> None:
         assert app.memory is not None
         app.memory.begin()
         app.memory.remember("The safe opens with 1234.", subject="user", key="cli:1")
-        await app.kernel.deliver(Inbound(key=ANN, content="What opens the safe?"))
-        await app.kernel.deliver(Inbound(key="cli:1", content="What opens the safe?"))
+        await app.kernel.deliver(UserMessage(key=ANN, content="What opens the safe?"))
+        await app.kernel.deliver(UserMessage(key="cli:1", content="What opens the safe?"))
         assert "1234" not in str(app.sessions.get_history(ANN)[0].extra)
         assert "1234" in str(app.sessions.get_history("cli:1")[0].extra)
         app.sessions.add_full_message(BOB, Message(role="user", content="I am Bob."))

@@ -20,7 +20,7 @@ from nacre.errors import ConfigError, ModelNotAllowed, ModelUnavailable, Provide
 from nacre.providers.embedded import ALL_CORES, count_threads
 from nacre.providers.model_server import is_nearby
 from nacre.providers.scripted import Scripted
-from nacre.providers.windows import known_window
+from nacre.providers.wire import known_window
 from nacre.testing.ollama_server import Answer, OllamaServer, done, said, serving
 
 HELLO = Context(messages=[Message(role="user", content="hello")])

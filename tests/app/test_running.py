@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Approval, Effect, Event, Notice, Output, Scene, Spec
 from nacre.app import App, Options, running
 from nacre.app.furnishing import Furniture
@@ -52,7 +52,7 @@ def answer(*chunks: bytes) -> Answer:
 
 def test_ollama_answers_if_it_is_there(home: Path) -> None:
     async def act(app: App) -> None:
-        reply = await app.kernel.deliver(Inbound(key="k", content="hi"))
+        reply = await app.kernel.deliver(UserMessage(key="k", content="hi"))
         assert reply is not None
         assert (reply.content, app.model) == ("hello", "ollama/gemma4:e4b")
         assert "ollama/gemma4:e4b" in await app.models()
@@ -66,7 +66,7 @@ def test_ollama_answers_if_it_is_there(home: Path) -> None:
 def test_a_tool_reads_the_workspace(home: Path) -> None:
     async def act(app: App) -> None:
         (home / "nacre_home" / "workspace" / "a.txt").write_text("pearl")
-        await app.kernel.deliver(Inbound(key="k", content="read it"))
+        await app.kernel.deliver(UserMessage(key="k", content="read it"))
         assert "pearl" in str(app.sessions.get_history("k")[2].content)
 
     play([answer(called("read_file", {"path": "a.txt"})), answer(said("done"))], act)
@@ -144,7 +144,7 @@ def test_a_configuration_that_is_not_there_cannot_be_planted(home: Path) -> None
 
 def test_writing_without_anybody_to_ask_is_refused(home: Path) -> None:
     async def act(app: App) -> None:
-        await app.kernel.deliver(Inbound(key="k", content="write"))
+        await app.kernel.deliver(UserMessage(key="k", content="write"))
         assert "nobody can be asked" in str(app.sessions.get_history("k")[2].content)
 
     play([answer(called("write_file", {"path": "a", "content": "b"})), answer(said("ok"))], act)
@@ -159,7 +159,7 @@ def test_what_is_allowed_for_good_is_remembered_with_the_session(home: Path) -> 
 
     async def act(app: App) -> None:
         for _ in range(2):
-            await app.kernel.deliver(Inbound(key="k", content="write"), ask=always)
+            await app.kernel.deliver(UserMessage(key="k", content="write"), ask=always)
         assert app.sessions.get_meta("k")["approvals"] == ["write_file"]
 
     write = [answer(called("write_file", {"path": "a", "content": "b"})), answer(said("ok"))]
@@ -169,7 +169,7 @@ def test_what_is_allowed_for_good_is_remembered_with_the_session(home: Path) -> 
 
 def test_the_configuration_may_allow(home: Path) -> None:
     async def act(app: App) -> None:
-        await app.kernel.deliver(Inbound(key="k", content="write"))
+        await app.kernel.deliver(UserMessage(key="k", content="write"))
 
     allowing = {"approvals": {"write_file": "allow"}}
     play([answer(called("write_file", {"path": "a", "content": "b"})), answer(said("ok"))], act, allowing)
@@ -178,7 +178,7 @@ def test_the_configuration_may_allow(home: Path) -> None:
 
 def test_work_is_delegated_to_a_session_of_its_own(home: Path) -> None:
     async def act(app: App) -> None:
-        await app.kernel.deliver(Inbound(key="k", content="have it done"))
+        await app.kernel.deliver(UserMessage(key="k", content="have it done"))
         result = str(app.sessions.get_history("k")[2].content)
         (child,) = [info.key for info in app.sessions.list() if info.key.startswith("k/")]
         assert (child in result, "it is done" in result) == (True, True)
@@ -211,7 +211,7 @@ def test_persona_and_project_make_the_system_prompt(home: Path) -> None:
 
 def test_nothing_is_kept_of_an_incognito_session(home: Path) -> None:
     async def act(app: App) -> None:
-        await app.kernel.deliver(Inbound(key="k", content="psst"))
+        await app.kernel.deliver(UserMessage(key="k", content="psst"))
         assert "search_sessions" not in app.tools
 
     play([answer(said("mum"))], act, incognito=True)
@@ -281,7 +281,7 @@ def test_what_is_remembered_comes_with_the_words_and_is_on_record(home: Path) ->
     async def act(app: App) -> None:
         assert app.memory is not None
         app.memory.remember("The user's cat is called Perla.", subject="cat")
-        await app.kernel.deliver(Inbound(key="k", content="What is my cat called?"))
+        await app.kernel.deliver(UserMessage(key="k", content="What is my cat called?"))
         words = app.sessions.get_history("k")[0]
         assert "Perla" in words.extra["recalled"]
         assert "Perla" in str(app.window("k").messages[0].content)
@@ -292,7 +292,7 @@ def test_what_is_remembered_comes_with_the_words_and_is_on_record(home: Path) ->
 def test_an_error_in_a_turn_is_raised_as_it_is(home: Path) -> None:
     async def act(app: App) -> None:
         with pytest.raises(nacre.ProviderError):
-            await app.kernel.deliver(Inbound(key="k", content="hi"))
+            await app.kernel.deliver(UserMessage(key="k", content="hi"))
         raise LookupError("the caller's own")
 
     with pytest.raises(LookupError):
@@ -349,7 +349,7 @@ def test_a_turn_reads_which_model_answers_when_it_begins_and_not_at_each_step(
 
     async def run(app: App) -> None:
         async with app.kernel:
-            await app.kernel.deliver(Inbound(key="k", content="hi"))
+            await app.kernel.deliver(UserMessage(key="k", content="hi"))
 
     with nacre.open(root) as sessions:
         anyio.run(run, scripted(sessions, *(Call("look", id=str(at)) for at in range(6)), "done"))

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.app.agents import check_limits, check_workspaces
 from nacre.app.earlier import Earlier
 from nacre.app.gateway import Gateway
@@ -48,7 +48,7 @@ def test_a_new_conversation_waits_for_the_turn_that_runs(home: Path, monkeypatch
     async def run() -> None:
         async with house(wires) as made, anyio.create_task_group() as tasks:
             app, key = made.agents.apps["main"], "home::c::ann"
-            tasks.start_soon(app.kernel.deliver, Inbound(key=key, content="held"))
+            tasks.start_soon(app.kernel.deliver, UserMessage(key=key, content="held"))
             await made.main.asked.wait()
             wires["home"].say("/new")
             await anyio.wait_all_tasks_blocked()

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Answer as Said
 from nacre.agent.ports import Approval
 from nacre.app import App, Options, running
@@ -79,7 +79,7 @@ def converse(skill: Path, sections: Mapping[str, Any], ask: Any, *texts: str, **
                 configured = Settings({**sections, "ollama": {"host": server.host}}, {})
                 async with running(configured, Options(**options)) as app:
                     before = len(app.sessions.get_history("k")) if app.sessions.exists("k") else 0
-                    await app.kernel.deliver(Inbound(key="k", content=text), ask=ask)
+                    await app.kernel.deliver(UserMessage(key="k", content=text), ask=ask)
                     turn = app.sessions.get_history("k")[before:]
             found.append([str(message.content) for message in turn if message.role == "tool"])
         return found

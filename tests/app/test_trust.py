@@ -14,8 +14,7 @@ from nacre.app.trust import TrustStore, find_root, why_broad
 from nacre.config import Settings
 from nacre.errors import ConfigError, ToolError
 from nacre.skills import find as find_skills
-from nacre.skills.catalogue import Catalogue
-from nacre.skills.discovery import project_places
+from nacre.skills.catalogue import Catalogue, project_places
 
 NOBODY = 65534
 NONE = Settings({}, {})

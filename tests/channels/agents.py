@@ -11,9 +11,8 @@ import anyio
 
 import nacre
 from nacre.agent.actor import Agent
-from nacre.agent.filling import Filling, measure
 from nacre.agent.kernel import Kernel
-from nacre.agent.model_request import Request
+from nacre.agent.model_request import ContextUsage, ModelRequest, measure
 from nacre.agent.ports import Ask, Context, Effect, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.app.compacting import Compactor
 from nacre.app.copies import FileHistory
@@ -91,11 +90,11 @@ class App:
     async def suggest_title(self, key: str) -> str:
         return ""
 
-    def filling(self, key: str) -> Filling:
+    def filling(self, key: str) -> ContextUsage:
         now = self.sessions.snapshot(key, last=self.most)
         shown = window(now.messages, summary=now.summary, tokens=self.tokens, most=self.most)
         context = Context(messages=shown.messages, tools=[tool.spec for tool in self.tools.values()])
-        request = Request(context=context, left_out=shown.left_out)
+        request = ModelRequest(context=context, left_out=shown.left_out)
         return measure(request, now, skills="", limit=self.tokens, reply=4000)
 
     def cost(self, use: Any) -> float | None:

@@ -11,28 +11,28 @@ from nacre.agent.ports import Context, Provider, Reply
 from nacre.entries import Message
 from nacre.errors import ProviderError
 from nacre.providers.anthropic import SIGNED, Anthropic
-from nacre.providers.model_server import Patience
+from nacre.providers.model_server import Timeouts
 from nacre.providers.ollama import Ollama
 from nacre.providers.openai import OpenAI
 from tests.providers.peers import WEATHER, Listener, asked, completed
 
-Make = Callable[[str, Patience], Provider]
+Make = Callable[[str, Timeouts], Provider]
 
 
-def _ollama(address: str, patience: Patience) -> Provider:
-    return Ollama("gpt-4o", host=address, num_ctx=4096, patience=patience)
+def _ollama(address: str, timeouts: Timeouts) -> Provider:
+    return Ollama("gpt-4o", host=address, num_ctx=4096, timeouts=timeouts)
 
 
-def _openai(address: str, patience: Patience) -> Provider:
-    return OpenAI("gpt-4o", base_url=f"{address}/v1", key="k", patience=patience)
+def _openai(address: str, timeouts: Timeouts) -> Provider:
+    return OpenAI("gpt-4o", base_url=f"{address}/v1", key="k", timeouts=timeouts)
 
 
-def _azure(address: str, patience: Patience) -> Provider:
-    return OpenAI("gpt-4o", base_url=address, key="k", azure="2024-10-21", patience=patience)
+def _azure(address: str, timeouts: Timeouts) -> Provider:
+    return OpenAI("gpt-4o", base_url=address, key="k", azure="2024-10-21", timeouts=timeouts)
 
 
-def _anthropic(address: str, patience: Patience) -> Provider:
-    return Anthropic("claude", base_url=address, key="k", patience=patience)
+def _anthropic(address: str, timeouts: Timeouts) -> Provider:
+    return Anthropic("claude", base_url=address, key="k", timeouts=timeouts)
 
 
 every = pytest.mark.parametrize("make", [_ollama, _openai, _azure, _anthropic])
@@ -41,7 +41,7 @@ every = pytest.mark.parametrize("make", [_ollama, _openai, _azure, _anthropic])
 @every
 def test_text_comes_in_pieces_and_whole(make: Make, aimock: str) -> None:
     listener = Listener()
-    reply = completed(make(aimock, Patience()), asked("tell me"), listener)
+    reply = completed(make(aimock, Timeouts()), asked("tell me"), listener)
     assert reply.message.content == listener.text == "Grüße 🦪 aus der Tiefe, in mehreren Stücken."
     assert len(listener.events) > 3
     assert reply.finish == "stop"
@@ -50,7 +50,7 @@ def test_text_comes_in_pieces_and_whole(make: Make, aimock: str) -> None:
 @every
 def test_tools_are_called_and_their_results_are_answered(make: Make, aimock: str) -> None:
     async def run() -> tuple[Reply, Reply]:
-        provider = make(aimock, Patience())
+        provider = make(aimock, Timeouts())
         question = asked("weather, please", system="Be kind.", tools=(WEATHER,))
         first = await provider.complete(question, emit=Listener())
         results = [
@@ -74,13 +74,13 @@ def test_tools_are_called_and_their_results_are_answered(make: Make, aimock: str
 @pytest.mark.parametrize("make", [_openai, _anthropic])
 def test_thoughts_are_told_apart_from_words(make: Make, aimock: str) -> None:
     listener = Listener()
-    reply = completed(make(aimock, Patience()), asked("think first"), listener)
+    reply = completed(make(aimock, Timeouts()), asked("think first"), listener)
     assert (reply.message.reasoning, reply.message.content) == ("Hm, let me see.", "Forty-two.")
     assert listener.thoughts == "Hm, let me see."
 
 
 def test_a_signature_comes_with_the_thoughts(aimock: str) -> None:
-    reply = completed(_anthropic(aimock, Patience()), asked("think first"))
+    reply = completed(_anthropic(aimock, Timeouts()), asked("think first"))
     assert reply.message.extra[SIGNED][0]["thinking"] == "Hm, let me see."
     assert reply.message.extra[SIGNED][0]["signature"]
 
@@ -88,7 +88,7 @@ def test_a_signature_comes_with_the_thoughts(aimock: str) -> None:
 @every
 def test_too_many_requests_are_asked_again_and_then_an_error(make: Make, aimock: str) -> None:
     listener = Listener()
-    provider = make(aimock, Patience(sleep=listener.sleep, attempts=3))
+    provider = make(aimock, Timeouts(sleep=listener.sleep, attempts=3))
     with pytest.raises(ProviderError, match="answered 429: slow down"):
         completed(provider, asked("throttle"), listener)
     assert len(listener.waits) == 2

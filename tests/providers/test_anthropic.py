@@ -8,12 +8,11 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from nacre.agent.ports import Context, Reply, Usage
-from nacre.agent.terms import Form
+from nacre.agent.ports import Context, Form, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers.anthropic import SIGNED, Anthropic, Settings, body
-from nacre.providers.model_server import Patience
+from nacre.providers.model_server import Timeouts
 from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal
 from tests.providers.peers import WEATHER, Listener, asked, conversation, replayed, sse
 
@@ -48,7 +47,7 @@ def _answered(*answers: Answer, listener: Listener | None = None) -> tuple[Reply
 
     async def run() -> tuple[Reply, OllamaServer]:
         async with replayed(*answers) as server:
-            provider = Anthropic("m", base_url=server.host, key="k", patience=Patience(sleep=hears.sleep))
+            provider = Anthropic("m", base_url=server.host, key="k", timeouts=Timeouts(sleep=hears.sleep))
             try:
                 return await provider.complete(asked("Hello"), emit=hears), server
             finally:

@@ -18,7 +18,7 @@ from nacre.cli import main
 from nacre.entries import Message, ToolCall, say
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers import weights
-from nacre.providers.embedded import Embedded, Settings, body, served
+from nacre.providers.embedded import Embedded, Settings, body, run_request
 from tests.packages import only_installed
 
 READ = Spec(
@@ -139,7 +139,7 @@ def test_a_cancelled_request_tells_the_model_to_stop() -> None:
 
     async def ask() -> None:
         with anyio.CancelScope() as scope:
-            await served(serve, {}, lambda _: scope.cancel())
+            await run_request(serve, {}, lambda _: scope.cancel())
 
     anyio.run(ask)
     assert told == [True]
@@ -150,7 +150,7 @@ def test_a_failure_inside_the_model_is_an_error_of_the_provider() -> None:
         raise RuntimeError("no memory left")
 
     with pytest.raises(ProviderError, match="no memory left"):
-        anyio.run(lambda: served(serve, {}, lambda _: None))
+        anyio.run(lambda: run_request(serve, {}, lambda _: None))
 
 
 @real

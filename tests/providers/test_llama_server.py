@@ -14,7 +14,7 @@ import pytest
 from nacre.agent.ports import Context, Event, Provider, Reply
 from nacre.errors import ContextOverflow
 from nacre.providers.anthropic import Anthropic
-from nacre.providers.model_server import Patience
+from nacre.providers.model_server import Timeouts
 from nacre.providers.openai import OpenAI
 from tests.providers.peers import WEATHER, Listener, asked, completed, conversation
 
@@ -131,7 +131,7 @@ def test_an_answer_is_held_to_a_schema(llama_server: str) -> None:
 @pytest.mark.parametrize("kind", [OpenAI, Anthropic])
 def test_models_are_listed(kind: type[OpenAI | Anthropic], llama_server: str) -> None:
     async def run() -> list[str]:
-        provider = kind("smollm2", base_url=llama_server, patience=Patience(attempts=1))
+        provider = kind("smollm2", base_url=llama_server, timeouts=Timeouts(attempts=1))
         found = await provider.models()
         await provider.close()
         return found

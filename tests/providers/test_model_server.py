@@ -15,10 +15,9 @@ import pytest
 
 from nacre.agent.ports import Reply
 from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, RateLimited, ServerFailed
-from nacre.providers.frames import events, lines
-from nacre.providers.model_server import Patience, is_local
+from nacre.providers.model_server import Timeouts, is_local
 from nacre.providers.openai import OpenAI
-from nacre.providers.server_responses import Failure
+from nacre.providers.server_responses import Failure, events, lines
 from nacre.providers.wire import token_count
 from nacre.testing.ollama_server import Answer, OllamaServer, refusal
 from tests.providers.peers import Listener, asked, replayed, sse
@@ -30,8 +29,8 @@ KEY = "sk-very-secret-0123456789"
 
 
 async def _ask(server: OllamaServer, listener: Listener, *, read: float = 5.0, **times: float) -> Reply:
-    patience = Patience(sleep=listener.sleep, read=read, attempts=4, **times)
-    provider = OpenAI("m", base_url=server.host, key=KEY, patience=patience)
+    timeouts = Timeouts(sleep=listener.sleep, read=read, attempts=4, **times)
+    provider = OpenAI("m", base_url=server.host, key=KEY, timeouts=timeouts)
     try:
         return await provider.complete(asked("Hello"), emit=listener)
     finally:
@@ -139,7 +138,7 @@ def test_a_connection_that_was_kept_too_long_is_replaced_at_once() -> None:
 
     async def run() -> int:
         async with replayed(FINE, Answer(end="cut"), FINE) as server:
-            provider = OpenAI("m", base_url=server.host, patience=Patience(sleep=listener.sleep))
+            provider = OpenAI("m", base_url=server.host, timeouts=Timeouts(sleep=listener.sleep))
             for _ in range(2):
                 await provider.complete(asked("Hello"), emit=listener)
             await provider.close()
@@ -221,7 +220,7 @@ def test_no_server_says_where_and_what_to_do() -> None:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     listener = Listener()
-    provider = OpenAI("m", base_url=address, patience=Patience(sleep=listener.sleep, attempts=2))
+    provider = OpenAI("m", base_url=address, timeouts=Timeouts(sleep=listener.sleep, attempts=2))
     with pytest.raises(ProviderError, match=f"the server at {address} cannot be reached .*; check that"):
         anyio.run(lambda: provider.complete(asked("Hello"), emit=listener))
     assert len(listener.waits) == 1
@@ -334,6 +333,6 @@ def test_a_key_that_the_server_repeats_is_in_no_traceback() -> None:
 def test_a_connection_that_is_refused_is_said_in_plain_words() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        provider = OpenAI("m", base_url=f"http://127.0.0.1:{taken.getsockname()[1]}", patience=Patience(attempts=1))
+        provider = OpenAI("m", base_url=f"http://127.0.0.1:{taken.getsockname()[1]}", timeouts=Timeouts(attempts=1))
         with pytest.raises(ModelUnavailable, match=r"cannot be reached \(connection refused\)"):
             anyio.run(lambda: provider.complete(asked("Hello"), emit=Listener()))

@@ -14,7 +14,7 @@ import pytest
 from nacre.agent.ports import Context, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ConfigError, ContextOverflow, ProviderError
-from nacre.providers.model_server import Patience
+from nacre.providers.model_server import Timeouts
 from nacre.providers.ollama import Capabilities, Ollama, Settings, address, body
 from nacre.testing.ollama_server import Answer, OllamaServer, called, done, line, ollama_server, refusal, said
 from tests.providers.peers import WEATHER, Listener, asked, conversation
@@ -40,7 +40,7 @@ def _served(
 
 def _reply(*answers: Answer, context: Context | None = None, listener: Listener | None = None) -> Reply:
     async def work(server: OllamaServer) -> Reply:
-        provider = Ollama("test", host=server.host, num_ctx=4096, patience=Patience(read=5, sleep=Listener().sleep))
+        provider = Ollama("test", host=server.host, num_ctx=4096, timeouts=Timeouts(read=5, sleep=Listener().sleep))
         try:
             return await provider.complete(context or asked("Hello"), emit=listener or Listener())
         finally:
@@ -210,7 +210,7 @@ def test_a_model_that_cannot_think_says_what_to_do() -> None:
 
 
 def test_no_server_says_how_to_start_it() -> None:
-    provider = Ollama("test", host="127.0.0.1:1", num_ctx=4096, patience=Patience(attempts=1))
+    provider = Ollama("test", host="127.0.0.1:1", num_ctx=4096, timeouts=Timeouts(attempts=1))
     with pytest.raises(
         ProviderError, match=r"Ollama at http://127.0.0.1:1 cannot be reached .*; start it with `ollama serve`"
     ):

@@ -8,11 +8,10 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from nacre.agent.ports import Context, Reply, Usage
-from nacre.agent.terms import Form
+from nacre.agent.ports import Context, Form, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError, RateLimited
-from nacre.providers.model_server import Patience
+from nacre.providers.model_server import Timeouts
 from nacre.providers.openai import OpenAI, Settings, body
 from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal
 from tests.providers.peers import WEATHER, Listener, asked, conversation, replayed, sse
@@ -32,8 +31,8 @@ def _call(**fields: Any) -> dict[str, Any]:
 
 
 async def _complete(server: OllamaServer, listener: Listener, **settings: Any) -> Reply:
-    patience = Patience(sleep=listener.sleep)
-    provider = OpenAI("m", base_url=f"{server.host}/v1", patience=patience, **settings)
+    timeouts = Timeouts(sleep=listener.sleep)
+    provider = OpenAI("m", base_url=f"{server.host}/v1", timeouts=timeouts, **settings)
     try:
         return await provider.complete(asked("Hello"), emit=listener)
     finally:
@@ -100,7 +99,7 @@ def test_a_strict_form_is_strict_and_any_object_is_what_more_servers_know() -> N
 def test_beside_tools_a_form_goes_only_to_servers_that_know_both() -> None:
     context = Context(messages=[Message(role="user", content="Hello")], tools=[WEATHER], form=Form(schema=SCHEMA))
     assert "response_format" not in body(context, SETTINGS)
-    assert "response_format" in body(context, Settings(model="m", form_beside_tools=True))
+    assert "response_format" in body(context, Settings(model="m", form_with_tools=True))
 
 
 def test_a_cache_key_goes_only_to_openai_itself() -> None:

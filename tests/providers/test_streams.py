@@ -15,17 +15,17 @@ from nacre.agent.ports import Context, Reply
 from nacre.entries import Message, say
 from nacre.errors import ProviderError
 from nacre.providers import anthropic, ollama, openai
-from nacre.providers.model_server import Patience
+from nacre.providers.model_server import Timeouts
 from nacre.testing.ollama_server import Answer, OllamaServer
 from tests.providers.peers import WEATHER, Listener, replayed
 from tests.providers.streams import STREAMS, Kind, Stream
 
 CONTEXT = Context(messages=[Message(role="user", content="Hello")], tools=[WEATHER])
-PATIENCE = Patience(attempts=1)
+TIMEOUTS = Timeouts(attempts=1)
 MAKERS: dict[Kind, Callable[[str], Any]] = {
-    "openai": lambda host: openai.OpenAI("m", base_url=host, patience=PATIENCE),
-    "anthropic": lambda host: anthropic.Anthropic("m", base_url=host, patience=PATIENCE),
-    "ollama": lambda host: ollama.Ollama("m", num_ctx=4096, host=host, tools="native", patience=PATIENCE),
+    "openai": lambda host: openai.OpenAI("m", base_url=host, timeouts=TIMEOUTS),
+    "anthropic": lambda host: anthropic.Anthropic("m", base_url=host, timeouts=TIMEOUTS),
+    "ollama": lambda host: ollama.Ollama("m", num_ctx=4096, host=host, tools="native", timeouts=TIMEOUTS),
 }
 BODIES: dict[Kind, Callable[[Context], Any]] = {
     "openai": lambda context: openai.body(context, openai.Settings(model="m", return_reasoning=True)),

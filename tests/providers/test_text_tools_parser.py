@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from nacre.agent.ports import Spec, Text, Thought
 from nacre.entries import Message, ToolCall, say
-from nacre.providers.text_tools.call_shapes import Found
-from nacre.providers.text_tools.lenient_json import Cut, Reader, Wrong
+from nacre.providers.text_tools.call_shapes import ParsedCall
+from nacre.providers.text_tools.lenient_json import Incomplete, NotJson, Reader
 from nacre.providers.text_tools.parser import Answer, read, read_native
 from nacre.providers.text_tools.provider import call_text
-from nacre.providers.text_tools.stream_filter import Sieve
+from nacre.providers.text_tools.stream_filter import StreamFilter
 from tests.growth import assert_linear
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "corpus" / "calls.jsonl").read_text().splitlines()]
@@ -111,7 +111,7 @@ def in_pieces(text: str, sizes: Sequence[int]) -> list[str]:
 
 def shown_of(text: str, sizes: Sequence[int], tools: Sequence[Spec] = TOOLS, *, native: bool = False) -> str:
     """What a sieve shows of a text that comes in pieces."""
-    sieve = Sieve(tools, native=native)
+    sieve = StreamFilter(tools, native=native)
     given = [event for piece in in_pieces(text, sizes) for event in sieve.feed(piece)]
     shown = "".join(event.text for event in given if isinstance(event, Text))
     assert shown == sieve.shown
@@ -123,7 +123,7 @@ SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_what_models_write_is_read_as_it_was_meant(case: dict[str, Any]) -> None:
-    calls = tuple(Found(name=call["name"], arguments=call["arguments"]) for call in case["calls"])
+    calls = tuple(ParsedCall(name=call["name"], arguments=call["arguments"]) for call in case["calls"])
     meant = Answer(content=case["content"], reasoning=case["reasoning"], calls=calls)
     assert read(case["text"], TOOLS, cut=case["cut"]) == meant
 
@@ -146,7 +146,7 @@ def test_text_is_shown_before_the_call_has_come(text: str) -> None:
 
 def test_a_code_block_and_a_thought_are_shown_as_they_come() -> None:
     assert shown_of("See:\n```python\nprint(1)\nprint(", [3]) == "See:\n```python\nprint(1)\nprint("
-    sieve = Sieve(TOOLS)
+    sieve = StreamFilter(TOOLS)
     given = [event for piece in in_pieces("<think>So then</think>Hello", [2]) for event in sieve.feed(piece)]
     assert "".join(event.text for event in given if isinstance(event, Thought)) == "So then"
     assert sieve.shown == "Hello"
@@ -225,7 +225,7 @@ TAGGED = f"<tool_call>{CALL}</tool_call>"
 )
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_a_call_written_as_text_is_one_where_it_is_clear(text: str, content: str, reasoning: str, size: int) -> None:
-    call = Found(name="read_file", arguments={"path": "notes.txt"})
+    call = ParsedCall(name="read_file", arguments={"path": "notes.txt"})
     assert read_native(text, TOOLS) == Answer(content=content, reasoning=reasoning, calls=(call,))
     if "</think>" not in text or "<think>" in text:
         assert content.startswith(shown_of(text, [size], native=True).rstrip())
@@ -348,7 +348,7 @@ def test_json_is_read_kindly(text: str, value: Any) -> None:
 
 @pytest.mark.parametrize("text", ['{"a', '{"a": ', '{"a": "b', "[tru", '{"a": """b'])
 def test_a_value_that_is_cut_is_said_to_be(text: str) -> None:
-    with pytest.raises(Cut):
+    with pytest.raises(Incomplete):
         Reader(text, 0).value()
 
 
@@ -361,7 +361,7 @@ def test_brackets_that_are_left_open_are_noted(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["{]", "{:1}", "{a b}", '{"a": 1e999}', "[" * 101, "{a: NaN}"])
 def test_what_is_not_json_is_refused(text: str) -> None:
-    with pytest.raises(Wrong):
+    with pytest.raises(NotJson):
         Reader(text, 0).value()
 
 

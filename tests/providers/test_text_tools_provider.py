@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from nacre.agent.ports import Context, Emit, Event, Reply, Spec, Text, Thought
 from nacre.entries import Message, ToolCall
 from nacre.errors import ProviderError
-from nacre.providers.held import Said, read_held, schema_of
 from nacre.providers.scripted import Scripted, Step, Stops, Thinks
-from nacre.providers.text_tools.provider import Prompted, rendered
+from nacre.providers.text_tools.provider import ReplyFilter, TextToolProvider, answer_schema, read_json_answer, render
 
 READ = Spec(
     name="read_file",
@@ -58,14 +57,14 @@ class Holding(Scripted):
 def asked(step: Step, *, strict: bool = False, tools: Sequence[Spec] = (READ, LIST)) -> tuple[Reply, list[Event]]:
     """What a prompted model answers when it writes a step."""
     events: list[Event] = []
-    provider = Prompted(Holding([step]) if strict else Scripted([step]), strict=strict)
+    provider = TextToolProvider(Holding([step]) if strict else Scripted([step]), strict=strict)
     context = Context(system="Be kind.", messages=HISTORY, tools=tools)
     reply = anyio.run(lambda: provider.complete(context, emit=events.append))
     return reply, events
 
 
 def test_tools_are_told_in_the_system_text_and_nowhere_else() -> None:
-    shown = rendered(Context(system="Be kind.", messages=HISTORY, tools=(READ, LIST)))
+    shown = render(Context(system="Be kind.", messages=HISTORY, tools=(READ, LIST)))
     assert shown.tools == ()
     assert shown.system.startswith("Be kind.\n\n# Tools")
     assert '"name":"read_file","description":"Read a file. It may be long."' in shown.system
@@ -74,7 +73,7 @@ def test_tools_are_told_in_the_system_text_and_nowhere_else() -> None:
 
 def test_the_system_text_is_the_same_to_the_byte_from_turn_to_turn() -> None:
     texts = {
-        rendered(Context(system="Be kind.", messages=HISTORY[:end], tools=(READ, LIST)), held=held).system
+        render(Context(system="Be kind.", messages=HISTORY[:end], tools=(READ, LIST)), schema=held).system
         for end in range(1, len(HISTORY) + 1)
         for held in (False,)
     }
@@ -82,13 +81,13 @@ def test_the_system_text_is_the_same_to_the_byte_from_turn_to_turn() -> None:
 
 
 def test_what_was_shown_before_stays_a_beginning_of_what_is_shown_now() -> None:
-    before = rendered(Context(messages=HISTORY[:2], tools=(READ,)))
-    after = rendered(Context(messages=HISTORY, tools=(READ,)))
+    before = render(Context(messages=HISTORY[:2], tools=(READ,)))
+    after = render(Context(messages=HISTORY, tools=(READ,)))
     assert list(after.messages[:2]) == list(before.messages)
 
 
 def test_calls_and_results_of_the_history_are_shown_as_text() -> None:
-    shown = rendered(Context(messages=HISTORY, tools=(READ, LIST))).messages
+    shown = render(Context(messages=HISTORY, tools=(READ, LIST))).messages
     assert [message.role for message in shown] == ["user", "assistant", "user"]
     assert shown[1] == Message(
         role="assistant",
@@ -105,22 +104,22 @@ def test_calls_and_results_of_the_history_are_shown_as_text() -> None:
 
 def test_a_call_that_could_not_be_read_is_shown_as_it_was_written() -> None:
     call = ToolCall(id="c", name="read_file", arguments='{"name": "read_file", "argu')
-    shown = rendered(Context(messages=(Message(role="assistant", content="", tool_calls=(call,)),))).messages
+    shown = render(Context(messages=(Message(role="assistant", content="", tool_calls=(call,)),))).messages
     assert shown[0].content == '<tool_call>\n{"name": "read_file", "argu\n</tool_call>'
 
 
 def test_without_tools_the_system_text_is_left_alone() -> None:
-    assert rendered(Context(system="Be kind.", messages=HISTORY)).system == "Be kind."
+    assert render(Context(system="Be kind.", messages=HISTORY)).system == "Be kind."
 
 
 def test_brief_tools_take_a_line_each() -> None:
-    shown = rendered(Context(messages=(), tools=(READ, LIST)), brief=True).system
+    shown = render(Context(messages=(), tools=(READ, LIST)), brief=True).system
     assert "read_file(path: string, limit?: integer): Read a file\nlist_files(): List files.\n" in shown
 
 
 def test_parts_of_a_message_are_shown_as_their_text() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "image"}, {"type": "text", "text": "two"}]
-    shown = rendered(Context(messages=(Message(role="tool", name="x", content=parts),))).messages
+    shown = render(Context(messages=(Message(role="tool", name="x", content=parts),))).messages
     assert shown[0].content == '<tool_response name="x">\none\ntwo\n</tool_response>'
 
 
@@ -166,7 +165,7 @@ def test_whether_a_call_was_cut_decides_where_its_marks_do_not() -> None:
 
 def test_usage_and_closing_reach_through() -> None:
     inner = Scripted(["x"])
-    provider = Prompted(inner)
+    provider = TextToolProvider(inner)
     anyio.run(provider.close)
     assert inner.closed
     assert provider.model == "scripted"
@@ -188,9 +187,9 @@ def test_held_answers_are_a_reply_or_a_call() -> None:
 def test_the_schema_has_one_object_per_tool_and_one_for_a_reply() -> None:
     inner = Holding(['{"reply": "x"}'])
     context = Context(messages=HISTORY, tools=(READ, LIST))
-    anyio.run(lambda: Prompted(inner, strict=True).complete(context, emit=lambda _: None))
-    assert inner.schemas == (schema_of((READ, LIST)),)
-    assert [sorted(one["properties"]) for one in schema_of((READ, LIST))["anyOf"]] == [
+    anyio.run(lambda: TextToolProvider(inner, strict=True).complete(context, emit=lambda _: None))
+    assert inner.schemas == (answer_schema((READ, LIST)),)
+    assert [sorted(one["properties"]) for one in answer_schema((READ, LIST))["anyOf"]] == [
         ["reply"],
         ["arguments", "name"],
         ["arguments", "name"],
@@ -201,13 +200,13 @@ def test_the_schema_has_one_object_per_tool_and_one_for_a_reply() -> None:
 
 
 def test_a_held_reply_that_was_cut_is_given_as_far_as_it_came_and_a_call_never() -> None:
-    assert read_held('{"reply": "half of\\n', (READ,), cut=True).content == "half of\n"
-    found = read_held('{"name": "read_file", "arguments": {"path": "ha', (READ,), cut=True)
+    assert read_json_answer('{"reply": "half of\\n', (READ,), cut=True).content == "half of\n"
+    found = read_json_answer('{"name": "read_file", "arguments": {"path": "ha', (READ,), cut=True)
     assert [call.arguments for call in found.calls] == ['{"name": "read_file", "arguments": {"path": "ha']
 
 
 def test_a_provider_that_cannot_be_held_is_said_to_be_so() -> None:
-    provider = Prompted(Scripted(["x"]), strict=True)
+    provider = TextToolProvider(Scripted(["x"]), strict=True)
     with pytest.raises(ProviderError, match="cannot force an answer to follow a schema"):
         anyio.run(lambda: provider.complete(Context(messages=(), tools=(READ,)), emit=lambda _: None))
 
@@ -216,7 +215,7 @@ def test_a_provider_that_cannot_be_held_is_said_to_be_so() -> None:
 @settings(deadline=None)
 def test_a_held_reply_comes_whole_in_any_pieces(text: str, size: int, ascii_only: bool) -> None:
     raw = json.dumps({"reply": text}, ensure_ascii=ascii_only)
-    said = Said()
+    said = ReplyFilter()
     pieces = [piece.text for at in range(0, len(raw), size) for piece in said.feed(raw[at : at + size])]
     assert "".join(pieces) == said.shown == text
-    assert read_held(raw, (READ,)).content == text
+    assert read_json_answer(raw, (READ,)).content == text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nacre.skills.discovery import Place, find, folders, usual_places
+from nacre.skills.catalogue import Place, find, folders, usual_places
 from tests.skills.folders import GOOD, skill
 
 

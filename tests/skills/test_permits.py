@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.skills.permits import permits
-from nacre.skills.skill_file import read
+from nacre.skills.skill_file import permits, read
 from tests.skills.folders import skill
 
 TEXT = "---\nname: {name}\ndescription: x\nallowed-tools: "

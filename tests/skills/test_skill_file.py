@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nacre.skills.discovery import PACKAGED
-from nacre.skills.draft import make
-from nacre.skills.skill_file import read
+from nacre.skills.catalogue import PACKAGED
+from nacre.skills.skill_file import make, read
 from tests.skills.folders import GOOD, skill
 
 needs_reference = pytest.mark.skipif(

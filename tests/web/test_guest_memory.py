@@ -11,7 +11,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Emit, Reply, Text, Usage
 from nacre.app import App, Options, running
 from nacre.app.fallback import as_chain
@@ -81,7 +81,7 @@ def test_guests_of_http_and_strangers_of_a_channel_teach_nothing(home: Path) -> 
                 tokens = Tokens(store)
                 guest = tokens.add("bob", "guest")
                 await say(app, settings, tokens, guest, POISON)
-                await app.kernel.deliver(Inbound(key=STRANGER, content=POISON))
+                await app.kernel.deliver(UserMessage(key=STRANGER, content=POISON))
                 # Turns are gone through in their order: when the last one is known, the others were passed over.
                 await say(app, settings, tokens, OWNERS, "I live in Lisbon.")
                 await learned(app, "I live in Lisbon.")

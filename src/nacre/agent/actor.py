@@ -1,4 +1,4 @@
-"""One session's actor: one task, one writer; it takes letters one after the other and answers each."""
+"""One session's actor: one task, one writer; it takes requests one after the other and answers each."""
 
 from __future__ import annotations
 
@@ -10,28 +10,12 @@ from typing import Any
 import anyio
 from msgspec import Struct, structs
 
-from nacre.agent.kernel_sessions import KernelSessions
-from nacre.agent.live_session import Conversation
+from nacre.agent import ports
+from nacre.agent.live_session import KernelSessions, LiveSession
 from nacre.agent.loop import run_turn
-from nacre.agent.model_request import Material, Request, fit
-from nacre.agent.ports import (
-    STOPPED,
-    Ask,
-    Called,
-    Context,
-    Emit,
-    Entry,
-    Event,
-    Guard,
-    Notice,
-    Output,
-    Pace,
-    Provider,
-    Text,
-    Tool,
-    Turn,
-)
-from nacre.agent.tool_calls import result
+from nacre.agent.model_request import Material, ModelRequest, fit
+from nacre.agent.ports import STOPPED, Ask, Emit, Entry, Guard, Notice, Output, Pace, Provider, Tool, Turn
+from nacre.agent.tool_calls import result_message
 from nacre.entries import Describe, Message, Note, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
 from nacre.history.earlier import Taken
@@ -41,8 +25,8 @@ from nacre.history.text import text_of
 NOT_RUN = "not run: stopped by the user"
 
 
-async def _no_room(_: str) -> None:
-    """There is nobody who summarises."""
+async def _no_summary(_: str) -> None:
+    """The `make_room` of an agent that summarises nothing."""
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -52,9 +36,9 @@ class Agent(Struct, frozen=True, kw_only=True):
     decides about calls, given the session and someone to ask. `tokens` is how many estimated tokens a request should
     have, `capacity` how many the model can take, None if that is not known. `make_room` is asked for a summary of a
     session that does not fit, and gives a notice about it, None if it made none. `recall` gives what is remembered of
-    use to words that came, and can ask which texts will be in view, so as not to repeat them; `after` is told when a
-    turn is over. Neither may take long. `asked` names the local model that a message is meant for, "" if it is remote:
-    stored with the message, before the model is asked.
+    use to words that came, and can ask which texts will be in view, so as not to repeat them; `after` is called when a
+    turn is over. Neither may take long. `local_model` names the local model that a message is meant for, "" if it is
+    remote: stored with the message, before the model is asked.
     """
 
     provider: Callable[[], Provider]
@@ -64,15 +48,15 @@ class Agent(Struct, frozen=True, kw_only=True):
     guard: Callable[[str, Ask | None], Guard]
     tokens: Callable[[], int] = lambda: 32_000
     capacity: Callable[[], int | None] = lambda: None
-    most: int = 50
+    max_messages: int = 50
     steps: int = 50
-    make_room: Callable[[str], Awaitable[str | None]] = _no_room
+    make_room: Callable[[str], Awaitable[str | None]] = _no_summary
     recall: Callable[[str, Callable[[], Sequence[str]]], str] = lambda *_: ""
-    asked: Callable[[], str] = str
+    local_model: Callable[[], str] = str
     after: Callable[[str], None] = lambda _: None
 
 
-class Inbound(Struct, frozen=True, kw_only=True):
+class UserMessage(Struct, frozen=True, kw_only=True):
     """A message from somewhere; `id` is the channel's own name for it, so that it counts once.
 
     `meta` is stored in the same unit, as meta of the session; fields that it has are kept. `extra` is the message's.
@@ -86,11 +70,11 @@ class Inbound(Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
 
 
-class Letter:
+class TurnRequest:
     """A message for an actor, and its future answer; without a message, a turn to resume."""
 
-    def __init__(self, inbound: Inbound | None, *, emit: Emit, ask: Ask | None) -> None:
-        self.inbound, self.emit, self.ask = inbound, emit, ask
+    def __init__(self, message: UserMessage | None, *, emit: Emit, ask: Ask | None) -> None:
+        self.message, self.emit, self.ask = message, emit, ask
         self.answer: Message | None = None
         self.error: BaseException | None = None
         self.done = anyio.Event()
@@ -105,199 +89,188 @@ class Actor:
     """The only one in this process that writes to its session."""
 
     def __init__(self, sessions: KernelSessions, key: str, agent: Agent, *, pace: Pace, max_waiting: int) -> None:
-        self._max_waiting = max_waiting
-        self._conversation = Conversation(sessions, key, pace, most=agent.most)
-        self._hold = sessions.hold(key)
-        self._agent, self._is_read = agent, False
-        self._mailbox: deque[Letter] = deque()
-        self._woken = anyio.Event()
+        self._session = LiveSession(sessions, key, pace, limit=agent.max_messages)
+        self._lock = sessions.hold(key)
+        self._agent, self._is_read, self._max_waiting = agent, False, max_waiting
+        self._mailbox: deque[TurnRequest] = deque()
+        self._wake = anyio.Event()
+        self._request: TurnRequest | None = None
         self._turn: anyio.CancelScope | None = None
-        self._spoken: list[str] = []
+        self._unsaved_text: list[str] = []
         self._unstarted: list[ToolCall] = []
-        self._told: set[str] = set()
-        self._letter: Letter | None = None
+        self._notices: set[str] = set()
 
     @property
     def is_at_work(self) -> bool:
         return self._turn is not None or bool(self._mailbox)
 
-    def post(self, letter: Letter) -> None:
-        """Put a letter into the mailbox; raises Busy if that is full."""
+    def post(self, request: TurnRequest) -> None:
+        """Put a request into the mailbox; raises Busy if that is full."""
         if len(self._mailbox) >= self._max_waiting:
-            raise Busy(f"session {self._conversation.key!r} has {self._max_waiting} messages waiting; try again later")
-        self._mailbox.append(letter)
-        self._woken.set()
+            raise Busy(f"session {self._session.key!r} has {self._max_waiting} messages waiting; try again later")
+        self._mailbox.append(request)
+        self._wake.set()
 
     def stop(self) -> bool:
         """Stop the turn that is running; False if none is."""
-        if self._turn is None:
-            return False
-        self._turn.cancel()
-        return True
+        if self._turn is not None:
+            self._turn.cancel()
+        return self._turn is not None
 
     def end(self) -> None:
         """End it, unless there is something to answer."""
-        self._woken.set()
+        self._wake.set()
 
     async def run(self, *, idle: float) -> None:
-        """Answer letters until none has come for a while."""
-        while await self._has_mail(idle):
-            self._letter = self._mailbox.popleft()
-            await self._answered(self._letter)
-            self._letter = None
+        """Answer requests until none has come for a while."""
+        while True:
+            if not self._mailbox:
+                self._wake = anyio.Event()
+                with anyio.move_on_after(idle):
+                    await self._wake.wait()
+                if not self._mailbox:
+                    return
+            request = self._request = self._mailbox.popleft()
+            try:
+                self._lock.take()
+                request.settle(await self._answer(request))
+            except NacreError as error:
+                request.settle(error=error)
+            finally:
+                self._lock.close()
+                self._agent.after(self._session.key)
+            self._request = None
 
     def give_up(self, error: BaseException) -> None:
         """Tell everyone who waits that there will be no answer."""
-        waiting = [*([self._letter] if self._letter is not None else []), *self._mailbox]
+        for request in [*([self._request] if self._request is not None else []), *self._mailbox]:
+            request.settle(error=error)
         self._mailbox.clear()
-        for letter in waiting:
-            letter.settle(error=error)
 
-    async def _has_mail(self, idle: float) -> bool:
-        if not self._mailbox:
-            self._woken = anyio.Event()
-            with anyio.move_on_after(idle):
-                await self._woken.wait()
-        return bool(self._mailbox)
-
-    async def _answered(self, letter: Letter) -> None:
-        try:
-            self._hold.take()
-            letter.settle(await self._turned(letter))
-        except NacreError as error:
-            letter.settle(error=error)
-        finally:
-            self._hold.close()
-            self._agent.after(self._conversation.key)
-
-    async def _turned(self, letter: Letter) -> Message | None:
-        """Commit the words of a letter and run the turn that answers them, unless they have been answered before."""
-        if not self._is_read or letter.inbound is None:
-            self._conversation.read()
+    async def _answer(self, request: TurnRequest) -> Message | None:
+        """Commit the message of a request and run the turn that answers it, unless it was answered before."""
+        if not self._is_read or request.message is None:
+            self._session.read()
             self._is_read = True
         else:
-            self._conversation.refresh()
+            self._session.refresh()
         system = self._agent.system()
-        answered = await self._heard(letter.inbound, system)
-        if answered is not None:
-            return answered
-        self._spoken, self._unstarted = [], []
+        if (earlier := await self._commit_message(request.message, system)) is not None:
+            return earlier
+        self._unsaved_text, self._unstarted = [], []
         with anyio.CancelScope() as turn:
             self._turn = turn
             try:
-                return await run_turn(self._prepared(letter, system))
+                return await run_turn(self._make_turn(request, system))
             finally:
                 self._turn = None
-        # With what the model had said so far in the log, the turn is over.
-        said = f"{''.join(self._spoken).rstrip()}\n\n{STOPPED}".strip()
-        ended = Message(role="assistant", content=said)
+        # Stopped. With what the model had said so far in the log, the turn is over.
+        text = f"{''.join(self._unsaved_text).rstrip()}\n\n{STOPPED}".strip()
         # Without a result, a call that was never started would be shown as one whose outcome is unknown.
-        not_run = [result(call, Output(text=NOT_RUN, failed=True)) for call in self._unstarted]
-        await self._conversation.commit([*not_run, ended])
+        not_run = [result_message(call, Output(text=NOT_RUN, failed=True)) for call in self._unstarted]
+        await self._session.commit([*not_run, Message(role="assistant", content=text)])
         raise Stopped("the turn was stopped")
 
-    async def _commit(self, entries: Sequence[Entry]) -> int:
-        """Store entries of the turn, and keep track of the calls that were not started."""
-        number = await self._conversation.commit(entries)
-        for entry in entries:
-            if isinstance(entry, Message) and entry.role == "assistant":
-                self._unstarted = list(entry.tool_calls)
-            elif settled := [call for call in self._unstarted if _settles(entry, call)][:1]:
-                self._unstarted.remove(settled[0])
-        return number
-
-    async def _heard(self, inbound: Inbound | None, system: str) -> Message | None:
-        """Commit what was said, and the system prompt if that is new; what it was answered with, None if it waits."""
-        conversation = self._conversation
-        given = inbound.meta if inbound is not None else {}
+    async def _commit_message(self, message: UserMessage | None, system: str) -> Message | None:
+        """Commit a message, and the system prompt if that is new; returns its earlier answer, None if it has none."""
+        session = self._session
         # Another message may have come first: what it gave to the session stays.
-        fields = {name: value for name, value in given.items() if not conversation.has_meta(name)}
-        if system != conversation.system:
+        given = message.meta.items() if message is not None else ()
+        fields = {name: value for name, value in given if not session.has_meta(name)}
+        if system != session.system:
             fields["system"] = system or None
         prompt = [Describe(fields)] if fields else []
-        if inbound is not None and conversation.place(inbound.id) is None:
-            return await conversation.hear(self._message(inbound, system), *prompt, id=inbound.id)
-        if inbound is not None:
-            return conversation.answer(inbound.id, inbound.content)
-        if prompt:
-            await conversation.commit(prompt)
-        return conversation.answer()
+        if message is None:
+            if prompt:
+                await session.commit(prompt)
+            return session.answer()
+        if session.place(message.id) is not None:
+            return session.answer(message.id, message.content)
 
-    def _message(self, inbound: Inbound, system: str) -> Message:
-        """What was said, with the facts that are recalled for it."""
-        origin = {name: value for name, value in (("id", inbound.id), ("sender", inbound.sender)) if value}
-        text = inbound.content
-        recalled = self._agent.recall(text, partial(self._in_view, text, system)) if isinstance(text, str) else ""
-        extra = {"origin": origin, RECALLED: recalled, "asked": self._agent.asked(), **inbound.extra}
-        return Message(role="user", content=text, extra={name: value for name, value in extra.items() if value})
+        # It is new: stored with where it came from and the facts that are recalled for it.
+        text = message.content
+        extra = {
+            "origin": {name: value for name, value in (("id", message.id), ("sender", message.sender)) if value},
+            RECALLED: self._agent.recall(text, partial(self._in_view, text, system)) if isinstance(text, str) else "",
+            "asked": self._agent.local_model(),
+            **message.extra,
+        }
+        stored = Message(role="user", content=text, extra={name: value for name, value in extra.items() if value})
+        return await session.commit_once(stored, *prompt, id=message.id)
 
     def _in_view(self, text: str, system: str) -> list[str]:
         """What users said that the model will still be shown when it answers a text, with what was recalled for it."""
-        show = partial(self._conversation.window, coming=[Message(role="user", content=text)])
-        request = self._request(Material(show=show, system=system, skills=self._agent.skills()))
+        show = partial(self._session.window, coming=[Message(role="user", content=text)])
+        request = self._make_request(Material(show=show, system=system, skills=self._agent.skills()))
         return [text_of(message) for message in request.context.messages if message.role == "user"]
 
-    def _request(self, material: Material, *, below: int | None = None) -> Request:
+    def _make_request(self, material: Material, *, below: int | None = None) -> ModelRequest:
         """A request to the model that fits; `below` is the size of one that did not."""
-        agent, conversation = self._agent, self._conversation
+        agent, session = self._agent, self._session
         # Tools may change during a turn: a server of theirs may have others.
         specs = [tool.spec for tool in agent.tools.values()]
-        now = structs.replace(material, tools=specs, terms=conversation.terms, cache_key=conversation.cache_key)
+        now = structs.replace(material, tools=specs, terms=session.terms, cache_key=session.cache_key)
         return fit(now, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
 
-    def _prepared(self, letter: Letter, system: str) -> Turn:
-        agent, conversation = self._agent, self._conversation
+    def _make_turn(self, request: TurnRequest, system: str) -> Turn:
+        agent, session = self._agent, self._session
+        material = Material(show=session.window, system=system, skills=agent.skills())
 
-        material = Material(show=conversation.window, system=system, skills=agent.skills())
+        def emit(event: ports.Event) -> None:
+            if isinstance(event, ports.Text):
+                self._unsaved_text.append(event.text)
+            elif isinstance(event, ports.Called):
+                self._unsaved_text.clear()
+            request.emit(event)
 
-        def emit(event: Event) -> None:
-            if isinstance(event, Text):
-                self._spoken.append(event.text)
-            elif isinstance(event, Called):
-                self._spoken.clear()
-            letter.emit(event)
-
-        async def look(below: int | None) -> Context:
-            request = self._request(material, below=below)
-            summarised = await agent.make_room(conversation.key) if request.is_cut else None
-            if summarised is not None:
-                conversation.read()
-                request = self._request(material, below=below)
-            if summarised:
-                letter.emit(Notice(summarised))
-            left_out = f"{request.left_out} earlier messages are not shown to the model"
-            for text in [*([left_out] if request.left_out else []), *request.cuts]:
-                if text not in self._told:
-                    self._told.add(text)
-                    letter.emit(Notice(text))
-            return request.context
+        async def look(below: int | None) -> ports.Context:
+            found = self._make_request(material, below=below)
+            summary_notice = await agent.make_room(session.key) if found.is_cut else None
+            if summary_notice is not None:
+                session.read()
+                found = self._make_request(material, below=below)
+            if summary_notice:
+                request.emit(Notice(summary_notice))
+            left_out = f"{found.left_out} earlier messages are not shown to the model"
+            for text in [*([left_out] if found.left_out else []), *found.cuts]:
+                if text not in self._notices:
+                    self._notices.add(text)
+                    request.emit(Notice(text))
+            return found.context
 
         return Turn(
-            key=conversation.key,
+            key=session.key,
             look=look,
             provider=agent.provider(),
             tools=agent.tools,
-            guard=agent.guard(conversation.key, letter.ask),
+            guard=agent.guard(session.key, request.ask),
             commit=self._commit,
-            hear=self._hear,
+            hear=self._take_waiting,
             emit=emit,
             steps=agent.steps,
         )
 
-    async def _hear(self) -> None:
-        """Commit words that came during the turn, so that the model sees them at its next step."""
+    async def _commit(self, entries: Sequence[Entry]) -> int:
+        """Store entries of the turn, and keep track of the calls that were not started."""
+        number = await self._session.commit(entries)
+        for entry in entries:
+            match entry:
+                case Message(role="assistant", tool_calls=calls):
+                    self._unstarted = list(calls)
+                case Note(kind="tool", data={"call": id}) | Message(role="tool", tool_call_id=id):  # start or result
+                    if started := [call for call in self._unstarted if call.id == id][:1]:
+                        self._unstarted.remove(started[0])
+                case _:
+                    pass
+        return number
+
+    async def _take_waiting(self) -> None:
+        """Commit messages that came during the turn, so that the model sees them at its next step."""
         while self._mailbox:
             answer, refusal = None, None
             try:
-                answer = await self._heard(self._mailbox[0].inbound, self._conversation.system)
+                answer = await self._commit_message(self._mailbox[0].message, self._session.system)
             except Taken as error:
                 refusal = error
             # Only now: what cannot be stored ends this turn, and is the next one's.
             self._mailbox.popleft().settle(answer, refusal)
-
-
-def _settles(entry: Entry, call: ToolCall) -> bool:
-    """Tell whether an entry says that a call was started, or what came of it."""
-    if isinstance(entry, Note):
-        return entry.kind == "tool" and isinstance(entry.data, Mapping) and entry.data.get("call") == call.id
-    return isinstance(entry, Message) and entry.role == "tool" and entry.tool_call_id == call.id

@@ -10,10 +10,9 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from nacre.agent.actor import Actor, Agent, Inbound, Letter
-from nacre.agent.kernel_sessions import KernelSessions
-from nacre.agent.live_session import at_once
-from nacre.agent.ports import Ask, Emit, Event, Pace
+from nacre.agent.actor import Actor, Agent, TurnRequest, UserMessage
+from nacre.agent.live_session import KernelSessions, no_wait
+from nacre.agent.ports import Ask, Emit, Pace, ignore
 from nacre.entries import Message
 from nacre.errors import NacreError, Stopped
 from nacre.history.earlier import is_final
@@ -21,14 +20,10 @@ from nacre.history.earlier import is_final
 logger = logging.getLogger(__name__)
 
 
-def ignored(_: Event) -> None:
-    """Watch nothing."""
-
-
 class Kernel:
-    """The actors of one process: started when a letter comes, ended when they are idle.
+    """The actors of one process: started when a request comes, ended when they are idle.
 
-    `agent_for` says who answers in a session; at most so many are kept for those who may write again.
+    `agent_for` says who answers in a session; at most `max_actors` are kept for users who may write again.
     """
 
     def __init__(  # noqa: PLR0913 - each is a limit of its own, by name
@@ -37,13 +32,13 @@ class Kernel:
         agent_for: Callable[[str], Agent],
         *,
         idle: float = 300,
-        most: int = 1000,
+        max_actors: int = 1000,
         max_waiting: int = 64,
-        pace: Pace = at_once,
+        pace: Pace = no_wait,
     ) -> None:
         self._sessions, self._agent_for = sessions, agent_for
-        self._idle, self._most, self._pace = idle, most, pace
-        self._max_waiting = max_waiting
+        self._idle, self._pace = idle, pace
+        self._max_actors, self._max_waiting = max_actors, max_waiting
         self._actors: dict[str, Actor] = {}
         self._tasks: TaskGroup | None = None
 
@@ -60,21 +55,21 @@ class Kernel:
             # What was raised is the caller's own; the actors have nothing to add to it.
             await tasks.__aexit__(None, None, None)
 
-    async def deliver(self, inbound: Inbound, *, emit: Emit = ignored, ask: Ask | None = None) -> Message | None:
+    async def deliver(self, message: UserMessage, *, emit: Emit = ignore, ask: Ask | None = None) -> Message | None:
         """Pass a message to its session and wait for the answer; the turn continues if the caller is cancelled.
 
-        None if they came in the middle of a turn: whoever began that gets the answer to both. Raises Busy
+        None if it came in the middle of a turn: the caller who began that gets the answer to both. Raises Busy
         if too much is waiting, SessionBusy if another process is at a turn of the session, Stopped if
         somebody stopped it, and what the model or the store raised.
         """
-        return await self._answered(inbound.key, Letter(inbound, emit=emit, ask=ask))
+        return await self._submit(message.key, TurnRequest(message, emit=emit, ask=ask))
 
-    async def resume(self, key: str, *, emit: Emit = ignored, ask: Ask | None = None) -> Message | None:
+    async def resume(self, key: str, *, emit: Emit = ignore, ask: Ask | None = None) -> Message | None:
         """Finish the turn that a crash cut short; None if there is none."""
         last = self._sessions.get_history(key, last=1)
         if not last or is_final(last[0]):
             return None
-        return await self._answered(key, Letter(None, emit=emit, ask=ask))
+        return await self._submit(key, TurnRequest(None, emit=emit, ask=ask))
 
     def stop(self, key: str) -> bool:
         """Stop the turn that runs in a session; False if none does."""
@@ -89,34 +84,32 @@ class Kernel:
     def __len__(self) -> int:
         return len(self._actors)
 
-    async def _answered(self, key: str, letter: Letter) -> Message | None:
-        self._actor(key).post(letter)
-        await letter.done.wait()
-        if letter.error is not None:
-            raise letter.error
-        return letter.answer
-
-    def _actor(self, key: str) -> Actor:
+    async def _submit(self, key: str, request: TurnRequest) -> Message | None:
+        """Pass a request to the actor of a session, which is started if need be, and wait for the answer."""
         if self._tasks is None:
             raise NacreError("the kernel is not running")
         actor = self._actors.pop(key, None)
         if actor is None:
             agent = self._agent_for(key)
             actor = Actor(self._sessions, key, agent, pace=self._pace, max_waiting=self._max_waiting)
-            if len(self._actors) >= self._most:
-                # Whoever has had nothing to do for longest makes way; its session is read again when it is needed.
+            if len(self._actors) >= self._max_actors:
+                # The one that has had nothing to do for longest ends; its session is read again when it is needed.
                 next((other for other in self._actors.values() if not other.is_at_work), actor).end()
-            self._tasks.start_soon(self._kept, key, actor, name=f"session {key}")
+            self._tasks.start_soon(self._run_actor, key, actor, name=f"session {key}")
         self._actors[key] = actor
-        return actor
+        actor.post(request)
+        await request.done.wait()
+        if request.error is not None:
+            raise request.error
+        return request.answer
 
-    async def _kept(self, key: str, actor: Actor) -> None:
-        """Run an actor to its end; whatever befalls it stays with it, and the next letter starts another."""
+    async def _run_actor(self, key: str, actor: Actor) -> None:
+        """Run an actor to its end; whatever happens to it stays with it, and the next request starts another."""
         failure: BaseException = Stopped("the agent is shutting down")
         try:
             await actor.run(idle=self._idle)
         except Exception as error:
-            # One session's bug: those who wait on it hear of it, all others go on.
+            # One session's bug: its callers get the error, all others go on.
             logger.exception("the actor of a session failed; it is restarted when needed", extra={"session": key})
             failure = error
         finally:

@@ -12,12 +12,12 @@ from nacre.errors import ContextOverflow
 from nacre.history.text import text_of
 from nacre.history.tokens import cost
 
-_ATTEMPTS = 8
+_MAX_ATTEMPTS = 8
 _TOO_LONG = (
     "The smallest request of this session was rejected too; it has about {size} tokens.\n"
     "Give the server a larger context, use another model, or write a shorter message."
 )
-_REPEATS = 3
+_MAX_REPEATS = 3
 _STUCK = "[stopped: {name} failed {times} times in a row with the same arguments]"
 
 
@@ -30,14 +30,14 @@ async def run_turn(turn: Turn) -> Message:
     before: list[ToolCall] = []
     times = 0
     for _ in range(turn.steps):
-        reply = await _said(turn)
+        reply = await _ask_and_commit(turn)
         if not (calls := reply.message.tool_calls):
             return reply.message
         outputs = await run_calls(turn, calls, cut=calls[-1] if reply.finish == "length" else None)
         wanted = [replace(call, id="", extra={}) for call in calls]
         is_failed = all(output.failed for output in outputs)
         times, before = (times + 1 if is_failed and wanted == before else int(is_failed)), wanted
-        if times == _REPEATS:
+        if times == _MAX_REPEATS:
             return await _stop(turn, "repeated", _STUCK.format(name=calls[0].name, times=times))
         await turn.hear()
     return await _stop(turn, "steps", f"[stopped after {turn.steps} steps]")
@@ -49,28 +49,24 @@ async def _stop(turn: Turn, why: str, text: str) -> Message:
     return end
 
 
-async def _said(turn: Turn) -> Reply:
-    """Let the model speak, and commit what it said with what it cost; an empty answer is asked for once more."""
+async def _ask_and_commit(turn: Turn) -> Reply:
+    """Ask the model, and commit its answer with what it cost; an empty answer is asked for once more."""
     reply = await _ask_model(turn)
-    if _is_empty(reply):
+    if reply.finish == "stop" and not reply.message.tool_calls and not text_of(reply.message).strip():
         turn.emit(Notice("the model gave no answer; asking again"))
         # Only what it cost: an empty answer in the log would be the end of the turn.
-        if spent := _use(reply):
-            await turn.commit(spent)
+        if notes := _usage_notes(reply):
+            await turn.commit(notes)
         reply = await _ask_model(turn)
     if reply.finish == "length":
         turn.emit(Notice("the answer was cut off: it reached the model's maximum number of tokens"))
         reply = replace(reply, message=replace(reply.message, extra={**reply.message.extra, "stopped": "length"}))
-    await turn.commit([reply.message, *_use(reply)])
+    await turn.commit([reply.message, *_usage_notes(reply)])
     return reply
 
 
-def _use(reply: Reply) -> list[Note]:
+def _usage_notes(reply: Reply) -> list[Note]:
     return [] if reply.usage is None else [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
-
-
-def _is_empty(reply: Reply) -> bool:
-    return reply.finish == "stop" and not reply.message.tool_calls and not text_of(reply.message).strip()
 
 
 async def _ask_model(turn: Turn) -> Reply:
@@ -80,7 +76,7 @@ async def _ask_model(turn: Turn) -> Reply:
     """
     refusal = ContextOverflow("the request is too long for the model")
     below: int | None = None
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         context = await turn.look(below)
         size = cost(context)
         if below is not None and size >= below:

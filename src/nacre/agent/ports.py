@@ -7,21 +7,28 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from nacre.agent.terms import Form
 from nacre.entries import Message, Note, ToolCall
 
 Effect = Literal["read", "write", "run"]
 Entry = Message | Note
 STOPPED = "[stopped by the user]"
-"""The end of an answer that was stopped, behind what the model had written."""
+"""The end of an answer that was stopped, after what the model had written."""
 
 
 class Spec(Struct, frozen=True, kw_only=True):
-    """A tool as a model is told of it; `parameters` is a JSON schema of an object."""
+    """A tool as it is described to a model; `parameters` is a JSON schema of an object."""
 
     name: str
     description: str
     parameters: dict[str, Any]
+
+
+class Form(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A JSON schema that the text of an answer must follow; `strict`: it keeps to the rules of OpenAI's strict mode."""
+
+    schema: dict[str, Any]
+    name: str = "answer"
+    strict: bool = False
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -64,7 +71,7 @@ class Output(Struct, frozen=True, kw_only=True):
     images: tuple[dict[str, Any], ...] = ()
 
 
-# ---- what happens during a turn, for whoever watches; any of it may be lost
+# ---- what happens during a turn, for anyone who watches; any of it may be lost
 
 
 class Text(Struct, frozen=True):
@@ -102,8 +109,12 @@ Event = Text | Thought | Called | Returned | Notice
 Emit = Callable[[Event], None]
 
 
+def ignore(_: Event) -> None:
+    """The `emit` of a caller who watches nothing."""
+
+
 class Provider(Protocol):
-    """A model behind some wire."""
+    """A model, wherever it runs."""
 
     @property
     def model(self) -> str:
@@ -123,7 +134,7 @@ async def _permit(_: Mapping[str, Any]) -> str:
 class Scene(Struct, frozen=True, kw_only=True):
     """The context of a tool call.
 
-    `permit` asks whether the same tool may run with other arguments: "" if it may, else why not. A tool that is led
+    `permit` asks whether the same tool may run with other arguments: "" if it may, else why not. A tool that is sent
     elsewhere while it runs (a redirect) asks before it follows.
     """
 
@@ -138,7 +149,7 @@ class Tool(Protocol):
 
     @property
     def spec(self) -> Spec:
-        """How the model is told of it."""
+        """How it is described to the model."""
 
     @property
     def effect(self) -> Effect:
@@ -176,7 +187,6 @@ class Approval(Struct, frozen=True, kw_only=True):
 Answer = Literal["yes", "no", "always"]
 Ask = Callable[[Approval], Awaitable[Answer]]
 """Ask a person whether a call may run."""
-
 
 Look = Callable[[int | None], Awaitable[Context]]
 """What the model is shown now; given the size of a request that was refused, in fewer estimated tokens than that."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 class Finished(Struct, frozen=True, kw_only=True):
     """How a sandboxed command ended; `status` is its exit status, negative for a signal.
 
-    `notes` say what the sandbox did beside it, for the model and the person.
+    `notes` say what else the sandbox did, for the model and the person.
     """
 
     status: int

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import anyio
 from msgspec.structs import replace
 
-from nacre.agent.ports import Called, Output, Returned, Scene, Tool, Turn
+from nacre.agent.ports import Called, Output, Returned, Scene, Turn
 from nacre.entries import Message, Note, ToolCall
 from nacre.errors import ToolError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_MOST_AT_ONCE = 8
+_MAX_PARALLEL = 8
 _CUT = "the answer was cut off before this call was complete; nothing was run: do it in smaller pieces"
 
 
@@ -32,13 +32,13 @@ async def run_calls(turn: Turn, calls: Sequence[ToolCall], *, cut: ToolCall | No
     for is_reading, neighbours in groupby(calls, only_reads):
         together = list(neighbours)
         for batch in [together] if is_reading else [[call] for call in together]:
-            outputs += await _called(turn, batch, cut=cut)
+            outputs += await _run_batch(turn, batch, cut=cut)
     return outputs
 
 
-async def _called(turn: Turn, calls: Sequence[ToolCall], *, cut: ToolCall | None) -> list[Output]:
+async def _run_batch(turn: Turn, calls: Sequence[ToolCall], *, cut: ToolCall | None) -> list[Output]:
     """Run calls side by side; that they were started is durable before they run, each result before the next."""
-    refusals = [await _refused(turn, call, is_cut=call is cut) for call in calls]
+    refusals = [await _refusal(turn, call, is_cut=call is cut) for call in calls]
     started = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
     if started:
         await turn.commit([Note("tool", {"call": call.id, "name": call.name}) for call in started])
@@ -46,16 +46,23 @@ async def _called(turn: Turn, calls: Sequence[ToolCall], *, cut: ToolCall | None
         turn.emit(Called(call))
 
     async def keep(at: int, output: Output) -> None:
-        await turn.commit([result(calls[at], output)])
+        await turn.commit([result_message(calls[at], output)])
         turn.emit(Returned(calls[at], output))
 
     work = [partial(_run, turn, call, refusal) for call, refusal in zip(calls, refusals, strict=True)]
-    return await run_side_by_side(work, keep, most=_MOST_AT_ONCE)
+    return await run_side_by_side(work, keep, limit=_MAX_PARALLEL)
 
 
-async def _refused(turn: Turn, call: ToolCall, *, is_cut: bool) -> Output | None:
-    """What a call is answered with if it may not or cannot run."""
-    if fault := _CUT if is_cut else _fault(call, turn.tools):
+async def _refusal(turn: Turn, call: ToolCall, *, is_cut: bool) -> Output | None:
+    """What a call is answered with if it may not or cannot run, in words for the model."""
+    fault = ""
+    if is_cut:
+        fault = _CUT
+    elif call.name not in turn.tools:
+        fault = f"there is no tool {call.name!r}; there are: {', '.join(sorted(turn.tools)) or 'none'}"
+    elif not isinstance(call.arguments, dict):
+        fault = f"the arguments of {call.name} are not a JSON object: {call.arguments!r:.200}; nothing was run"
+    if fault:
         return Output(text=fault, failed=True)
     refusal = await turn.guard(turn.tools[call.name], call)
     return Output(text=refusal, failed=True, is_refused=True) if refusal else None
@@ -77,12 +84,12 @@ async def _run(turn: Turn, call: ToolCall, refusal: Output | None) -> Output:
     except ToolError as error:
         return Output(text=str(error), failed=True, is_refused=is_refused)
     except Exception as error:
-        # A tool's bug is the model's to hear of, and nobody else's turn is to end for it.
+        # A tool's bug is reported to the model; no turn ends for it.
         logger.exception("a tool failed", extra={"tool": call.name})
         return Output(text=f"the tool {call.name} failed: {type(error).__name__}: {error}", failed=True)
 
 
-def result(call: ToolCall, output: Output) -> Message:
+def result_message(call: ToolCall, output: Output) -> Message:
     """The message that answers a call."""
     extra = {"failed": True} if output.failed else {}
     whole = {"whole": output.whole} if output.whole is not None else {}
@@ -90,32 +97,23 @@ def result(call: ToolCall, output: Output) -> Message:
     return Message(role="tool", tool_call_id=call.id, name=call.name, content=content, extra={**extra, **whole})
 
 
-def _fault(call: ToolCall, tools: Mapping[str, Tool]) -> str:
-    """What is wrong with a call, in words for the model; "" if nothing is."""
-    if call.name not in tools:
-        return f"there is no tool {call.name!r}; there are: {', '.join(sorted(tools)) or 'none'}"
-    if not isinstance(call.arguments, dict):
-        return f"the arguments of {call.name} are not a JSON object: {call.arguments!r:.200}; nothing was run"
-    return ""
-
-
 async def run_side_by_side(
-    work: Sequence[Callable[[], Awaitable[T]]], keep: Callable[[int, T], Awaitable[None]], *, most: int
+    work: Sequence[Callable[[], Awaitable[T]]], keep: Callable[[int, T], Awaitable[None]], *, limit: int
 ) -> list[T]:
-    """Run all of `work`, at most `most` at once, and give what each returned.
+    """Run all of `work`, at most `limit` at once, and give what each returned.
 
     Each result is passed to `keep` with its position as soon as it and all before it are there. If one of them
     raises, or the caller is cancelled, all end.
     """
     results: dict[int, T] = {}
     done = [anyio.Event() for _ in work]
-    limit = anyio.CapacityLimiter(most)
+    slots = anyio.CapacityLimiter(limit)
     failure: Exception | None = None
 
     async def run(at: int) -> None:
         nonlocal failure
         try:
-            async with limit:
+            async with slots:
                 results[at] = await work[at]()
         except Exception as error:  # noqa: BLE001 - raised below, as itself and not as a group of one
             failure = failure or error

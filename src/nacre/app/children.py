@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from itertools import chain, count
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Returned
 from nacre.entries import Describe, Message
 from nacre.errors import NacreError, Stopped, StoreError
@@ -14,7 +14,7 @@ from nacre.tools.delegate import Report, Status, Task
 
 _LONGEST_TITLE = 80
 
-Deliver = Callable[[Inbound, str, Emit], Awaitable[Message | None]]
+Deliver = Callable[[UserMessage, str, Emit], Awaitable[Message | None]]
 """Give a task to a child of a session; what happens in it is emitted."""
 
 
@@ -84,7 +84,7 @@ class Delegated:
         tally = self.running[key] = Tally(task)
         try:
             await self._sessions.submit(key, [_description(task, self._sessions.get_meta(task.parent))])
-            answer = await self._deliver(Inbound(key=key, content=task.text), task.parent, pass_on)
+            answer = await self._deliver(UserMessage(key=key, content=task.text), task.parent, pass_on)
             status: Status = "done" if answer is None else answer.extra.get("stopped", "done")
         except Spent:
             answer, status = None, "tokens"

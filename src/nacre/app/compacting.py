@@ -12,8 +12,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from msgspec import Struct, to_builtins
 
-from nacre.agent.kernel import ignored
-from nacre.agent.ports import Context, Provider, Usage
+from nacre.agent.ports import Context, Provider, Usage, ignore
 from nacre.entries import Message, Note, Past, Rewind, Snapshot, Summarise, message_of
 from nacre.errors import Conflict, ContextOverflow, NacreError, ProviderError, SessionNotFound, describe_error
 from nacre.history import live
@@ -327,7 +326,7 @@ async def _asked(work: _Work, record: str, piece: str) -> str:
     provider, most = work.provider, work.limits.prose
     asked = Message(role="user", content=question(record, piece, focus=work.focus))
     try:
-        reply = await provider.complete(Context(system=instructions(most // 2), messages=[asked]), emit=ignored)
+        reply = await provider.complete(Context(system=instructions(most // 2), messages=[asked]), emit=ignore)
     except NacreError:
         raise
     except Exception as error:

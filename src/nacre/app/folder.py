@@ -16,7 +16,7 @@ from msgspec import Struct
 from nacre.app.folder_config import CONFIG_FILE, FolderConfig, parse
 from nacre.app.trust import TrustStore, find_root, why_broad
 from nacre.config import Settings
-from nacre.skills.discovery import Place, folders, project_places
+from nacre.skills.catalogue import Place, folders, project_places
 from nacre.skills.skill_file import FILE
 
 _INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")

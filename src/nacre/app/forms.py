@@ -13,8 +13,8 @@ import msgspec
 from anyio.lowlevel import RunVar
 from msgspec.structs import replace
 
-from nacre.agent.ports import Context, Emit, Event, Notice, Provider, Reply, Text, Usage
-from nacre.agent.terms import Form, Terms, terms_of
+from nacre.agent.model_request import Terms, terms_of
+from nacre.agent.ports import Context, Emit, Event, Form, Notice, Provider, Reply, Text, Usage
 from nacre.app import form_check
 from nacre.app.fair import Fair
 from nacre.entries import Message
@@ -68,7 +68,7 @@ class Formed:
         return await self._held(shown, terms.form, emit)
 
     async def _held(self, context: Context, form: Form, emit: Emit) -> Reply:
-        from nacre.providers.text_tools.provider import rendered  # noqa: PLC0415 - most answers need no form
+        from nacre.providers.text_tools.provider import render  # noqa: PLC0415 - most answers need no form
 
         def hear(event: Event) -> None:
             if not isinstance(event, Text):
@@ -93,7 +93,7 @@ class Formed:
                 return replace(reply, message=replace(reply.message, content=text))
             again = Message(role="user", content=_AGAIN.format(why=why))
             said = replace(reply.message, content=text or "(nothing)")
-            context = rendered(replace(context, messages=(*context.messages, said, again), tools=()))
+            context = render(replace(context, messages=(*context.messages, said, again), tools=()))
         raise InvalidAnswer(f"the model gave {ATTEMPTS} answers, and none had the form that was asked for: {why}")
 
     async def _ask(self, context: Context, form: Form, emit: Emit) -> Reply:

@@ -16,7 +16,7 @@ from nacre.index.minilm import is_installed
 from nacre.memory import Memory
 from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
-from nacre.skills import Catalogue, Found, Place, usual_places
+from nacre.skills import Catalogue, FoundSkill, Place, usual_places
 from nacre.skills import find as find_skills
 from nacre.state import state_folder
 from nacre.tools import loading
@@ -150,7 +150,7 @@ def _skills(makings: Makings) -> tuple[Catalogue, list[str], list[str]]:
     return catalogue, list(shown), list(found.warnings)
 
 
-def _shown(found: Found, project: Path) -> str:
+def _shown(found: FoundSkill, project: Path) -> str:
     """The folder that is shown to tools for a skill: the place with all its skills, or for a link where it leads.
 
     A link of a project that leads out of it could lead anywhere: "".

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Event
 from nacre.app.counts import Refusal, Traffic
@@ -252,7 +252,7 @@ class Gateway:
 
     async def _answer(self, key: str, arrived: Arrived) -> Answer:
         room, command = self._room(arrived.channel), self._command(arrived)
-        inbound = Inbound(key=key, content=arrived.text, id=_id(arrived), sender=arrived.sender)
+        inbound = UserMessage(key=key, content=arrived.text, id=_id(arrived), sender=arrived.sender)
         try:
             if command is not None:
                 return Answer(await self._obeyed(arrived, lambda: command(key, room)))
@@ -281,7 +281,7 @@ class Gateway:
             await self._inbox.led_to(arrived, text)
         return text
 
-    async def _delivered(self, kernel: Kernel, inbound: Inbound) -> Message | None:
+    async def _delivered(self, kernel: Kernel, inbound: UserMessage) -> Message | None:
         """The answer to words, also where they join a turn of somebody who is elsewhere; None if that is one of ours.
 
         While another process is at a turn of their session they wait.

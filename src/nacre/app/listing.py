@@ -12,7 +12,7 @@ from nacre.app.models import KEYS, Model, choose, has_key, has_own_server, make
 from nacre.config import Settings
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
 from nacre.providers import weights
-from nacre.providers.listing import ModelInfo
+from nacre.providers.wire import ModelInfo
 
 _NEAR = 3
 

@@ -16,9 +16,9 @@ from nacre.errors import ConfigError, ModelUnavailable, NoModel, ProviderError
 
 if TYPE_CHECKING:
     from nacre.app.fallback import ModelChain
-    from nacre.providers.listing import ModelInfo
-    from nacre.providers.model_server import Patience
+    from nacre.providers.model_server import Timeouts
     from nacre.providers.ollama import Ollama
+    from nacre.providers.wire import ModelInfo
 
 DEFAULT_OLLAMA = "gemma4:e4b"
 DEFAULTS = {
@@ -198,7 +198,7 @@ def make_ollama(settings: Settings, model: str) -> Ollama:
         tools=cast("Any", settings.text("agent.tools")),
         options={**own.get("options", {}), **{option: own[key] for option, key in named.items() if key in own}},
         extra=own.get("body", {}),
-        patience=_patience(own),
+        timeouts=_timeouts(own),
     )
 
 
@@ -217,7 +217,7 @@ def _openai(settings: Settings, model: str) -> Provider:
         max_tokens=own.get("max_tokens"),
         return_reasoning=own.get("return_reasoning"),
         options={**{field: own[field] for field in fields if field in own}, **own.get("body", {})},
-        patience=_patience(own),
+        timeouts=_timeouts(own),
     )
     return _prompted(provider, settings)
 
@@ -241,7 +241,7 @@ def _anthropic(settings: Settings, model: str) -> Provider:
         max_tokens=limit,
         thinking=budget,
         options={**{field: own[field] for field in ("temperature", "top_p") if field in own}, **own.get("body", {})},
-        patience=_patience(own),
+        timeouts=_timeouts(own),
     )
     return _prompted(provider, settings)
 
@@ -252,11 +252,11 @@ def _settings_of(settings: Settings, kind: str, model: str) -> Mapping[str, Any]
     return found
 
 
-def _patience(own: Mapping[str, Any]) -> Patience:
-    from nacre.providers.model_server import Patience  # noqa: PLC0415 - it brings the client along
+def _timeouts(own: Mapping[str, Any]) -> Timeouts:
+    from nacre.providers.model_server import Timeouts  # noqa: PLC0415 - it brings the client along
 
     named = {"connect": "connect_timeout", "read": "read_timeout", "whole": "total_timeout"}
-    return Patience(**{field: own[key] for field, key in named.items() if key in own})
+    return Timeouts(**{field: own[key] for field, key in named.items() if key in own})
 
 
 def _embedded(settings: Settings, model: str) -> Provider:
@@ -282,9 +282,9 @@ _MAKERS: Mapping[str, Callable[[Settings, str], Provider]] = {
 def _prompted(provider: Provider, settings: Settings) -> Provider:
     if settings.text("agent.tools") != "prompted":
         return provider
-    from nacre.providers.text_tools.provider import Prompted  # noqa: PLC0415
+    from nacre.providers.text_tools.provider import TextToolProvider  # noqa: PLC0415
 
-    return Prompted(provider)
+    return TextToolProvider(provider)
 
 
 # ---- keys

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from msgspec.structs import replace
 
-from nacre.agent.actor import Agent, Inbound
-from nacre.agent.filling import Filling, measure
-from nacre.agent.kernel import Kernel, ignored
-from nacre.agent.model_request import Material, fit
-from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool
+from nacre.agent.actor import Agent, UserMessage
+from nacre.agent.kernel import Kernel
+from nacre.agent.model_request import ContextUsage, Material, fit, measure
+from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool, ignore
 from nacre.app import calibrations, titles, windows
 from nacre.app.budget import Budget
 from nacre.app.calibrations import Calibrations
@@ -230,7 +229,7 @@ class App:
         """What the model would be shown of a session now."""
         return self._shown(self._now(key), tokens=self._room(key))
 
-    def filling(self, key: str) -> Filling:
+    def filling(self, key: str) -> ContextUsage:
         """What would fill the model's context if a session were answered now."""
         now = self._now(key)
 
@@ -302,11 +301,11 @@ class App:
             guard=self._guard,
             tokens=lambda: self.budget.room(model.now, key),
             capacity=lambda: self.budget.capacity(model.now, key),
-            most=self.most,
+            max_messages=self.most,
             steps=self.settings.number("agent.max_steps") if tally is None else tally.task.steps,
             make_room=self.compactor.make_room,
             recall=_nothing if is_guest else partial(self._recalled, key),
-            asked=lambda: found.ref if (found := self.provider_of(key)).is_local else "",
+            local_model=lambda: found.ref if (found := self.provider_of(key)).is_local else "",
             after=self._over,
         )
 
@@ -346,7 +345,7 @@ class App:
                 "Allow it with --allow-remote or agent.allow_remote = true, or use a local model."
             )
 
-    async def _deliver(self, inbound: Inbound, parent: str, emit: Emit) -> Message | None:
+    async def _deliver(self, inbound: UserMessage, parent: str, emit: Emit) -> Message | None:
         """Give a child its task; when nobody waits for it any more, it is stopped.
 
         It may ask whoever is asked in the parent's turn, who is told which task asks.
@@ -454,7 +453,7 @@ def store_of(root: str, agent: str) -> str:
 
 
 @asynccontextmanager
-async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = ignored) -> AsyncIterator[App]:
+async def running(settings: Settings, options: Options = USUAL, *, emit: Emit = ignore) -> AsyncIterator[App]:
     """Put the parts of an agent together and run them; whatever happens, all are closed, the store last.
 
     If the store cannot be used, another stands in for it, and `App.trouble` says so. Raises StoreError, ConfigError,

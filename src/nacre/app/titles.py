@@ -6,8 +6,7 @@ import re
 
 import anyio
 
-from nacre.agent.kernel import ignored
-from nacre.agent.ports import Context, Provider
+from nacre.agent.ports import Context, Provider, ignore
 from nacre.entries import Message
 from nacre.history.text import text_of
 from nacre.render.text import clip, one_line
@@ -28,7 +27,7 @@ async def suggest_title(provider: Provider, messages: list[Message]) -> str:
     said = [f"{message.role}: {text_of(message)[:_MAX_SHOWN]}" for message in messages if text_of(message).strip()]
     question = Message(role="user", content="\n\n".join(said))
     with anyio.move_on_after(_TIMEOUT):
-        reply = await provider.complete(Context(system=_SYSTEM, messages=[question]), emit=ignored)
+        reply = await provider.complete(Context(system=_SYSTEM, messages=[question]), emit=ignore)
         return clean_title(text_of(reply.message))
     return ""
 

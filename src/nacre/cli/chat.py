@@ -156,7 +156,7 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
 
 
 async def _chat(args: Namespace, out: Out, prompt: str | None, piped: str, attachments: list[dict[str, Any]]) -> int:
-    from nacre.agent.actor import Inbound  # noqa: PLC0415 - loads the agent, which help does not need
+    from nacre.agent.actor import UserMessage  # noqa: PLC0415 - loads the agent, which help does not need
     from nacre.channels.attachments import content, mark_pasted  # noqa: PLC0415 - the same
     from nacre.channels.terminal.talk import opening_meta  # noqa: PLC0415 - the same
     from nacre.cli.init import mention, offer  # noqa: PLC0415 - the same
@@ -186,7 +186,7 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, piped: str, attac
         if app.sessions.exists(key) and (origin := describe_origin(app.sessions, key, args.folder)):
             out.note(origin)
         meta = opening_meta(app.sessions, key, cwd=str(args.folder), text=prompt)
-        inbound = Inbound(
+        inbound = UserMessage(
             key=key,
             content=content(prompt, attachments),
             sender="terminal",

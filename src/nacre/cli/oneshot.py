@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Ask, Called, Event, Notice, Returned, Text, Thought
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.once import Once, Outcome, finish_learning, finish_summary
@@ -26,7 +26,7 @@ from nacre.history.text import text_of
 from nacre.render.turn import question
 
 
-async def answer(app: App, args: Namespace, out: Out, inbound: Inbound) -> int:
+async def answer(app: App, args: Namespace, out: Out, inbound: UserMessage) -> int:
     """Answer once; returns the exit code, or raises Failure with the answer so far in its details."""
     await _ask_about_remote(app, out, inbound.key)
     stream = sys.stdout if _is_drawn(args, out) else sys.stderr

@@ -13,7 +13,7 @@ from nacre.cli.output import Out
 from nacre.cli.place import root_of
 from nacre.cli.table import Column
 from nacre.cli.text import clean, several
-from nacre.skills import discovery, draft
+from nacre.skills import catalogue, skill_file
 from nacre.skills.skill_file import FILE, Reading, read
 
 EXAMPLES = (
@@ -42,8 +42,8 @@ def _home(args: Namespace) -> Path:
     return Path(root_of(args)) / "home"
 
 
-def _places(args: Namespace) -> tuple[discovery.Place, ...]:
-    return discovery.usual_places(home=_home(args), user=Path.home(), projects=[Path.cwd()])
+def _places(args: Namespace) -> tuple[catalogue.Place, ...]:
+    return catalogue.usual_places(home=_home(args), user=Path.home(), projects=[Path.cwd()])
 
 
 # ---- list
@@ -52,7 +52,7 @@ def _places(args: Namespace) -> tuple[discovery.Place, ...]:
 def _list(args: Namespace, out: Out) -> int:
     if args.names:
         raise Failure("usage", f"`nacre skills list` takes no {args.names[0]!r}", hint="it lists all of them")
-    found = discovery.find(_places(args))
+    found = catalogue.find(_places(args))
     if out.json:
         out.listing(map(_listed, found.skills))
     else:
@@ -64,7 +64,7 @@ def _list(args: Namespace, out: Out) -> int:
     return OK
 
 
-def _listed(one: discovery.Found) -> dict[str, Any]:
+def _listed(one: catalogue.FoundSkill) -> dict[str, Any]:
     skill = one.skill
     return {
         "name": skill.name,
@@ -91,7 +91,7 @@ def _check(args: Namespace, out: Out) -> int:
 
 
 def _folders(args: Namespace) -> list[Path]:
-    known = [folder for place in _places(args) for folder in discovery.folders(place)]
+    known = [folder for place in _places(args) for folder in catalogue.folders(place)]
     if not args.names:
         return known
     return [folder for name in args.names for folder in _named(name, known)]
@@ -104,7 +104,7 @@ def _named(name: str, known: list[Path]) -> list[Path]:
         # Absolute, since a skill's name is compared with its folder's.
         return [path.absolute() if path.name else path.resolve()]
     if path.is_dir() and os.sep in name:
-        inside = list(discovery.folders(discovery.Place(whose="user", folder=path.absolute())))
+        inside = list(catalogue.folders(catalogue.Place(whose="user", folder=path.absolute())))
         return inside or [path.absolute()]
     same = [folder for folder in known if folder.name == name]
     if not same:
@@ -140,7 +140,7 @@ def _new(args: Namespace, out: Out) -> int:
     if len(args.names) != 1:
         raise Failure("usage", "name the new skill, in one word", hint="nacre skills new release-notes")
     folder = Path(args.folder) if args.folder else _home(args) / "skills"
-    path = draft.make(folder.absolute(), args.names[0], description=args.description)
+    path = skill_file.make(folder.absolute(), args.names[0], description=args.description)
     if out.json:
         out.document({"ok": True, "operation": "new", "name": args.names[0], "path": str(path)})
     else:

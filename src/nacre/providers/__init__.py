@@ -1,1 +1,1 @@
-"""Models behind their wires, and tool calling for those that only know text."""
+"""Models on servers and in this process, and tool calling for those that only know text."""

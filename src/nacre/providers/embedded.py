@@ -7,7 +7,8 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,15 +17,14 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 import msgspec
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
 from msgspec import Struct
 
 from nacre.agent.ports import Context, Emit, Reply, Spec, Text, Usage
 from nacre.entries import Message
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers import weights
-from nacre.providers.held import call_schema
-from nacre.providers.text_tools.provider import Prompted
+from nacre.providers.text_tools.provider import TextToolProvider, call_schema
 from nacre.providers.weights import MISSING, NAME, RUNTIME
 
 # Small batches, so that a cancelled request ends soon, also while a long prompt is still being read.
@@ -83,26 +83,28 @@ class Embedded:
     async def close(self) -> None:
         """Free the model's memory, once nobody uses it."""
         async with self._turn:
-            server, self._server = self._server, None
-            if server is not None:
-                await anyio.to_thread.run_sync(_Freed(server).free)
+            # The thread drops the last reference, for freeing it takes a while.
+            last, self._server = [self._server], None
+            if last[0] is not None:
+                await anyio.to_thread.run_sync(last.clear)
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         """Answer with text or a call; raises ContextOverflow where the context is too long for the model."""
-        return await Prompted(_Held(self._answer, context.tools), brief=True).complete(context, emit=emit)
+        inner = _GrammarProvider(self._answer, context.tools)
+        return await TextToolProvider(inner, brief=True).complete(context, emit=emit)
 
     async def _answer(self, context: Context, tools: Sequence[Spec], emit: Emit) -> Reply:
         async with self._turn:
             if self._server is None:
                 self._server = await anyio.to_thread.run_sync(partial(load, self._settings))
             request = body(context, tools, self._settings)
-            return await served(self._server.handle_chat_completions, request, emit)
+            return await run_request(self._server.handle_chat_completions, request, emit)
 
 
-class _Held:
+class _GrammarProvider:
     """The model under a grammar that lets it call only these tools, and only rightly."""
 
-    def __init__(self, answer: Callable[..., Any], tools: Sequence[Spec]) -> None:
+    def __init__(self, answer: Callable[..., Awaitable[Reply]], tools: Sequence[Spec]) -> None:
         self._answer = answer
         self._tools = tools
 
@@ -114,18 +116,7 @@ class _Held:
         return
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
-        reply: Reply = await self._answer(context, self._tools, emit)
-        return reply
-
-
-class _Freed:
-    """Holds the last reference to a server, so that it is freed where `free` is called."""
-
-    def __init__(self, server: Any) -> None:
-        self._server = server
-
-    def free(self) -> None:
-        self._server = None
+        return await self._answer(context, self._tools, emit)
 
 
 # ---- loading
@@ -189,9 +180,13 @@ def _idle_seconds() -> float:
 def body(context: Context, tools: Sequence[Spec], settings: Settings) -> dict[str, Any]:
     """The request for a context; with tools, under the grammar of their calls."""
     system = [{"role": "system", "content": context.system}] if context.system else []
-    said = [{"role": message.role, "content": _text(message)} for message in context.messages]
+    messages = []
+    for message in context.messages:
+        parts = message.content if isinstance(message.content, list) else [{"text": message.content or ""}]
+        text = "\n".join(str(part["text"]) for part in parts if isinstance(part, dict) and "text" in part)
+        messages.append({"role": message.role, "content": text})
     found: dict[str, Any] = {
-        "messages": [*system, *said],
+        "messages": [*system, *messages],
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_progress": True,
@@ -207,52 +202,45 @@ def body(context: Context, tools: Sequence[Spec], settings: Settings) -> dict[st
     return found
 
 
-def _text(message: Message) -> str:
-    parts = message.content if isinstance(message.content, list) else [{"text": message.content or ""}]
-    return "\n".join(str(part["text"]) for part in parts if isinstance(part, dict) and "text" in part)
-
-
 # ---- one request
 
 
-async def served(serve: Serve, request: dict[str, Any], emit: Emit) -> Reply:
-    """Run a request in a thread and take its pieces here; where this is cancelled, the thread is told to stop."""
+async def run_request(serve: Serve, request: dict[str, Any], emit: Emit) -> Reply:
+    """Run a request in a thread and take its pieces here; where this is cancelled, the thread is stopped too."""
     stop = threading.Event()
     send, receive = anyio.create_memory_object_stream[dict[str, Any]](float("inf"))
     answer = _Answer()
     async with anyio.create_task_group() as group:
-        group.start_soon(_work, serve, request, send, stop)
+        group.start_soon(_serve, serve, request, send, stop)
         try:
-            await answer.take(receive, emit)
+            async for piece in receive:
+                answer.take(piece, emit)
         finally:
             stop.set()
             receive.close()
     return answer.reply()
 
 
-async def _work(
+async def _serve(
     serve: Serve, request: dict[str, Any], send: MemoryObjectSendStream[dict[str, Any]], stop: threading.Event
 ) -> None:
-    def came(piece: dict[str, Any]) -> bool:
-        """Hand a piece over; what it gives back says whether to stop."""
+    def put(piece: dict[str, Any]) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            send.send_nowait(piece)
+
+    def pass_on(piece: dict[str, Any]) -> bool:
+        """Pass on a piece; what it returns says whether to stop."""
         if not stop.is_set():
-            anyio.from_thread.run_sync(_put, send, piece)
+            anyio.from_thread.run_sync(put, piece)
         return stop.is_set()
 
     try:
         # Not abandoned when cancelled: the next request finds the model free.
-        await anyio.to_thread.run_sync(serve, request, came)
+        await anyio.to_thread.run_sync(serve, request, pass_on)
     except (RuntimeError, ValueError) as error:
-        _put(send, {"error": {"message": str(error)}})
+        put({"error": {"message": str(error)}})
     finally:
         send.close()
-
-
-def _put(send: MemoryObjectSendStream[dict[str, Any]], piece: dict[str, Any]) -> None:
-    try:
-        send.send_nowait(piece)
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return
 
 
 class _Answer:
@@ -264,14 +252,15 @@ class _Answer:
         self._usage: Usage | None = None
         self._error: dict[str, Any] | None = None
 
-    async def take(self, pieces: MemoryObjectReceiveStream[dict[str, Any]], emit: Emit) -> None:
-        async for piece in pieces:
-            self._take(piece, emit)
-
-    def _take(self, piece: dict[str, Any], emit: Emit) -> None:
+    def take(self, piece: dict[str, Any], emit: Emit) -> None:
         self._error = piece.get("error", self._error)
-        if piece.get("usage"):
-            self._usage = _usage(piece)
+        if counts := piece.get("usage"):
+            self._usage = Usage(
+                prompt=counts.get("prompt_tokens", 0),
+                completion=counts.get("completion_tokens", 0),
+                cached=(counts.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
+                request=piece.get("id", ""),
+            )
         for choice in piece.get("choices", ()):
             text = choice["delta"].get("content")
             if text:
@@ -283,20 +272,9 @@ class _Answer:
     def reply(self) -> Reply:
         """The whole answer; raises what went wrong."""
         if self._error is not None:
-            raise _error(self._error)
+            reason = self._error.get("message") or str(self._error)
+            if self._error.get("type") == "exceed_context_size_error":
+                raise ContextOverflow(f"the context is too long for {NAME}: {reason}")
+            raise ProviderError(f"the embedded model failed: {reason}")
         message = Message(role="assistant", content="".join(self._texts), model=NAME)
         return Reply(message=message, usage=self._usage, finish=self._finish)
-
-
-def _usage(piece: dict[str, Any]) -> Usage:
-    counts = piece["usage"]
-    cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-    prompt, completion = counts.get("prompt_tokens", 0), counts.get("completion_tokens", 0)
-    return Usage(prompt=prompt, completion=completion, cached=cached, request=piece.get("id", ""))
-
-
-def _error(error: dict[str, Any]) -> ProviderError:
-    message = error.get("message") or str(error)
-    if error.get("type") == "exceed_context_size_error":
-        return ContextOverflow(f"the context is too long for {NAME}: {message}")
-    return ProviderError(f"the embedded model failed: {message}")

@@ -1,4 +1,4 @@
-"""Requests to a model's server: patience, retries, answers in pieces, and failures as sentences."""
+"""Requests to a model's server: timeouts, retries, answers in pieces, and failures as sentences."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ import anyio
 import httpx2
 from msgspec import Struct, ValidationError
 
-from nacre.agent.ports import Emit, Event, Notice, Text, Thought
+from nacre.agent.ports import Emit, Event, Notice, Text, Thought, ignore
 from nacre.backoff import Backoff
 from nacre.errors import ConfigError, ContextOverflow, ProviderError
-from nacre.providers.frames import lines, parse_piece
-from nacre.providers.server_responses import Failure, not_json, refused
+from nacre.providers.server_responses import Failure, lines, not_json, parse_piece, read_failure
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
-LONGEST_REASON = 600
+MAX_REASON = 600
 # Servers without keys are given words like "none", which are in every message.
-SHORTEST_SECRET = 8
+MIN_SECRET = 8
 
-# What the libraries below say in their own words.
+# The errors of the libraries, in plain words.
 _REASONS: dict[type[BaseException], str] = {
     ConnectionRefusedError: "connection refused",
     socket.gaierror: "no such host",
@@ -40,7 +39,7 @@ _REASONS: dict[type[BaseException], str] = {
 }
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class Timeouts(Struct, frozen=True, kw_only=True):
     """How long to wait, in seconds: to connect, for the next byte, for a whole answer; how often to ask, in all.
 
     `grace` is for what comes after the last piece that matters: usage, and the end of the body, without which the
@@ -52,7 +51,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     whole: float | None = None
     grace: float = 2.0
     attempts: int = 4
-    longest_wait: float = 60.0
+    max_wait: float = 60.0
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
@@ -77,12 +76,12 @@ class Reading(Protocol[T_co]):
 
 
 Judge = Callable[[Failure], ProviderError | None]
-"""What a provider knows about a failure: an error that asking again cannot mend, or None."""
+"""What a provider knows about a failure: an error that a retry cannot help, or None."""
 
 Frames = Callable[[AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class Endpoint(Struct, frozen=True, kw_only=True):
     """Where a server is, what it is called, and what it wants to see on every request."""
 
     name: str
@@ -92,30 +91,30 @@ class Server(Struct, frozen=True, kw_only=True):
     remedy: str = "check that the address is right and the server is running"
 
 
-class Wire:
+class ModelServer:
     """One server, spoken to over HTTP.
 
     Nothing is opened before the first request. No key is in any message: what
     the server says is searched for it.
     """
 
-    def __init__(self, server: Server, *, frames: Frames, judge: Judge, patience: Patience) -> None:
-        self.where = f"{server.name} at {_shown(server.address)}"
-        self._address = server.address.rstrip("/")
-        self._headers = {"user-agent": "nacre", **server.headers}
-        self._secret, self._remedy = server.secret, server.remedy
-        self._frames, self._judge, self._patience = frames, judge, patience
+    def __init__(self, endpoint: Endpoint, *, frames: Frames, judge: Judge, timeouts: Timeouts) -> None:
+        self.where = f"{endpoint.name} at {_public_address(endpoint.address)}"
+        self._address = endpoint.address.rstrip("/")
+        self._headers = {"user-agent": "nacre", **endpoint.headers}
+        self._secret, self._remedy = endpoint.secret, endpoint.remedy
+        self._frames, self._judge, self._timeouts = frames, judge, timeouts
         self._client: httpx2.AsyncClient | None = None
 
     async def ask(self, path: str, body: Mapping[str, Any], *, begin: Callable[[Emit], Reading[T]], emit: Emit) -> T:
         """Ask for an answer in pieces; once any of it was emitted, it is never asked for again."""
 
-        async def send(heard: Emit) -> T:
-            return await self._once("POST", path, body, lambda response: self._follow(response, begin(heard)))
+        async def send(watch: Emit) -> T:
+            return await self._send("POST", path, body, lambda response: self._follow(response, begin(watch)))
 
-        with anyio.move_on_after(self._patience.whole):
-            return await self._insist(send, emit=emit, attempts=self._patience.attempts)
-        late = ProviderError(f"{self.where} did not finish its answer within {self._patience.whole:g} seconds")
+        with anyio.move_on_after(self._timeouts.whole):
+            return await self._retry(send, emit=emit, attempts=self._timeouts.attempts)
+        late = ProviderError(f"{self.where} did not finish its answer within {self._timeouts.whole:g} seconds")
         late.summary = str(late)
         raise late
 
@@ -123,14 +122,14 @@ class Wire:
         """Get a JSON value; a body makes it a POST."""
 
         async def send(_: Emit) -> Any:
-            return await self._once("GET" if body is None else "POST", path, body, _json)
+            return await self._send("GET" if body is None else "POST", path, body, _read_json)
 
-        return await self._insist(send, emit=_nobody, attempts=attempts)
+        return await self._retry(send, emit=ignore, attempts=attempts)
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Give the JSON documents of a response as they come; one attempt. Raises ProviderError."""
         try:
-            response = await self._opened("POST", path, body)
+            response = await self._open("POST", path, body)
             try:
                 if not response.is_success:
                     raise _refusal(response, await response.aread())
@@ -138,11 +137,12 @@ class Wire:
                     async for piece in pieces:
                         yield parse_piece(piece)
             except httpx2.HTTPError as error:
-                raise Failure(f"stopped in the middle of its answer{_why(error)}", again=True) from error
+                raise Failure(f"stopped in the middle of its answer{_why(error)}", can_retry=True) from error
             finally:
                 await response.aclose()
         except Failure as failure:
-            raise self._summed_up(self._final(failure) or failure.error(self.sentence(failure)), failure) from failure
+            final = self._final_error(failure) or failure.error(self.sentence(failure))
+            raise self._with_summary(final, failure) from failure
 
     async def close(self) -> None:
         """Close every connection; twice is harmless, and a later request opens new ones."""
@@ -152,109 +152,102 @@ class Wire:
 
     # ---- asking until there is an answer
 
-    async def _insist(self, send: Callable[[Emit], Awaitable[T]], *, emit: Emit, attempts: int) -> T:
+    async def _retry(self, send: Callable[[Emit], Awaitable[T]], *, emit: Emit, attempts: int) -> T:
         waits = Backoff(first=0.5, longest=8.0).waits()
         for attempt in itertools.count(1):
-            heard = Heard(emit)
+            watch = AnswerWatch(emit)
             try:
-                return await send(heard)
+                return await send(watch)
             except Failure as failure:
-                final = self._final(failure)
+                final = self._final_error(failure)
                 wait = next(waits) if failure.wait is None else failure.wait
-                again = failure.again and not heard.anything and attempt < attempts
-                if final is not None or not again or wait > self._patience.longest_wait:
-                    kind = ProviderError if heard.anything else failure.error
-                    raise self._summed_up(final or kind(self.sentence(failure)), failure) from failure
+                can_retry = failure.can_retry and not watch.has_answer and attempt < attempts
+                if final is not None or not can_retry or wait > self._timeouts.max_wait:
+                    kind = ProviderError if watch.has_answer else failure.error
+                    raise self._with_summary(final or kind(self.sentence(failure)), failure) from failure
                 emit(Notice(f"{self.sentence(failure)}; asking again in {wait:.1f} seconds"))
-                await self._patience.sleep(wait)
+                await self._timeouts.sleep(wait)
         raise AssertionError  # the loop has no end
 
-    def _final(self, failure: Failure) -> ProviderError | None:
-        """The error of a failure that asking again cannot mend; None if it is another one."""
+    def _final_error(self, failure: Failure) -> ProviderError | None:
+        """The error of a failure that a retry cannot help; None if it is another one."""
         # It is the cause of what is raised, and so in tracebacks: without the key.
         failure.args = (self._clean(failure.message),)
         overflow = ContextOverflow(self.sentence(failure)) if failure.overflow else None
         return self._judge(failure) or overflow
 
-    def _summed_up(self, error: ProviderError, failure: Failure) -> ProviderError:
+    def _with_summary(self, error: ProviderError, failure: Failure) -> ProviderError:
         """The same error, with what a log may say of it: nothing that the server said, which may repeat the request."""
-        said = f"answered {failure.status}" if failure.status else "failed"
-        error.summary = f"{self.where} {'cannot be reached' if failure.kind == 'unreachable' else said}"
+        outcome = f"answered {failure.status}" if failure.status else "failed"
+        error.summary = f"{self.where} {'cannot be reached' if failure.kind == 'unreachable' else outcome}"
         return error
 
     def sentence(self, failure: Failure) -> str:
         """Say what failed, for a person."""
-        said = self._clean(failure.message)
+        reason = self._clean(failure.message)
         match failure.status:
             case 0:
-                return f"{self.where} {said}" + (f"; {self._remedy}" if failure.kind == "unreachable" else "")
+                return f"{self.where} {reason}" + (f"; {self._remedy}" if failure.kind == "unreachable" else "")
             case 200:
-                return f"{self.where} failed in the middle of its answer: {said}"
+                return f"{self.where} failed in the middle of its answer: {reason}"
             case 401 | 403:
-                return f"{self.where} {'refuses the key' if self._secret else 'wants a key'}: {said}"
+                return f"{self.where} {'refuses the key' if self._secret else 'wants a key'}: {reason}"
             case _:
                 later = "" if failure.wait is None else f" (it asks to wait {failure.wait:.0f} seconds)"
-                return f"{self.where} answered {failure.status}: {said}{later}"
+                return f"{self.where} answered {failure.status}: {reason}{later}"
 
     def _clean(self, text: str) -> str:
         # A terminal and a log take no half of a surrogate pair.
         text = " ".join(text.encode("utf-8", "replace").decode().split())
-        if len(self._secret) >= SHORTEST_SECRET:
+        if len(self._secret) >= MIN_SECRET:
             text = text.replace(self._secret, "…")
-        return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
+        return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"
 
     # ---- one request
 
-    async def _once(
+    async def _send(
         self,
         method: str,
         path: str,
         body: Mapping[str, Any] | None,
         consume: Callable[[httpx2.Response], Awaitable[T]],
     ) -> T:
-        response = await self._opened(method, path, body)
+        response = await self._open(method, path, body)
         try:
             if not response.is_success:
                 raise _refusal(response, await response.aread())
             return await consume(response)
         except httpx2.TimeoutException as error:
-            raise Failure(f"was silent for {self._patience.read:g} seconds; the request was cancelled") from error
+            raise Failure(f"was silent for {self._timeouts.read:g} seconds; the request was cancelled") from error
         except httpx2.HTTPError as error:
-            raise Failure(f"closed the connection in the middle of its answer{_why(error)}", again=True) from error
+            raise Failure(f"closed the connection in the middle of its answer{_why(error)}", can_retry=True) from error
         finally:
             await response.aclose()
 
-    async def _opened(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
+    async def _open(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
         """Send a request and wait for the head of the response."""
-        try:
-            return await self._sent(method, path, body)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
-            raise Failure(f"cannot be reached{_why(error)}", kind="unreachable", again=True) from error
-        except httpx2.TimeoutException as error:
-            raise Failure(f"did not begin to answer within {self._patience.read:g} seconds") from error
-        except httpx2.TransportError as error:
-            raise Failure(f"closed the connection before it answered{_why(error)}", again=True) from error
-
-    async def _sent(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
-        """Send a request, at once a second time if the connection dies first: it may have been kept too long."""
-        client = self._opened_client()
-        for last in (False, True):
-            request = client.build_request(method, f"{self._address}{path}", json=body)
-            try:
-                return await client.send(request, stream=True)
-            except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
-                if last:
-                    raise
-        raise AssertionError  # the last attempt returns or raises
-
-    def _opened_client(self) -> httpx2.AsyncClient:
         if self._client is None:
-            limits = self._patience
-            timeout = httpx2.Timeout(limits.read, connect=limits.connect)
+            timeout = httpx2.Timeout(self._timeouts.read, connect=self._timeouts.connect)
             # A proxy is for the world outside, whatever the environment forgot to exclude.
             trust = not is_local(self._address)
             self._client = httpx2.AsyncClient(headers=self._headers, timeout=timeout, trust_env=trust)
-        return self._client
+        client = self._client
+        try:
+            for is_last in (False, True):
+                request = client.build_request(method, f"{self._address}{path}", json=body)
+                try:
+                    return await client.send(request, stream=True)
+                except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
+                    # The connection may have been kept too long: at once a second time.
+                    if is_last:
+                        raise
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+            raise Failure(f"cannot be reached{_why(error)}", kind="unreachable", can_retry=True) from error
+        except httpx2.TimeoutException as error:
+            raise Failure(f"did not begin to answer within {self._timeouts.read:g} seconds") from error
+        except httpx2.TransportError as error:
+            raise Failure(f"closed the connection before it answered{_why(error)}", can_retry=True) from error
+        raise AssertionError  # the last attempt returns or raises
 
     async def _follow(self, response: httpx2.Response, reading: Reading[T]) -> T:
         async with aclosing(lines(response.aiter_bytes())) as whole, aclosing(self._frames(whole)) as pieces:
@@ -265,31 +258,24 @@ class Wire:
             if not reading.complete:
                 reading.end()
             if not reading.complete:
-                raise Failure("ended its answer before it was complete", again=True)
+                raise Failure("ended its answer before it was complete", can_retry=True)
             # Whatever goes wrong from here on, the answer is there.
-            with anyio.move_on_after(self._patience.grace), suppress(httpx2.HTTPError, Failure):
+            with anyio.move_on_after(self._timeouts.grace), suppress(httpx2.HTTPError, Failure):
                 async for piece in pieces:
                     _take(reading, piece)
         return reading.result()
 
 
-class Heard:
+class AnswerWatch:
     """Passes events on, and knows whether anything of the answer was among them."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
-        self.anything = False
+        self.has_answer = False
 
     def __call__(self, event: Event) -> None:
-        self.anything = self.anything or isinstance(event, Text | Thought)
+        self.has_answer = self.has_answer or isinstance(event, Text | Thought)
         self._emit(event)
-
-
-def _nobody(_: Event) -> None:
-    """Whoever fetches a value has no one to tell."""
-
-
-# ---- streams
 
 
 def _take(reading: Reading[T], piece: bytes) -> None:
@@ -303,7 +289,7 @@ def _take(reading: Reading[T], piece: bytes) -> None:
         raise Failure(f"sent something that is not a piece of an answer: {why}: {piece[:80]!r}") from error
 
 
-async def _json(response: httpx2.Response) -> Any:
+async def _read_json(response: httpx2.Response) -> Any:
     body = await response.aread()
     try:
         return json.loads(body)
@@ -317,14 +303,14 @@ async def _json(response: httpx2.Response) -> Any:
 def _refusal(response: httpx2.Response, body: bytes) -> Failure:
     status = response.status_code
     if response.is_redirect:
-        target = _shown(response.headers.get("location", ""))
+        target = _public_address(response.headers.get("location", ""))
         return Failure(f"it has moved to {target}; set the address to that", status=status)
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
         value = body.decode(errors="replace")
-    again, wait = status in RETRIED, _retry_after(response.headers)
-    return refused(value or response.reason_phrase, status=status, again=again, wait=wait)
+    wait = _retry_after(response.headers)
+    return read_failure(value or response.reason_phrase, status=status, can_retry=status in RETRIED, wait=wait)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
@@ -357,7 +343,7 @@ def _why(error: BaseException) -> str:
 # ---- addresses and keys
 
 
-def checked_key(key: str | None, *, owner: str) -> str:
+def clean_key(key: str | None, *, owner: str) -> str:
     """A key as it may stand in a header; white space around it came from a file."""
     key = (key or "").strip()
     if not key.isascii() or not key.isprintable():
@@ -384,7 +370,7 @@ def is_nearby(address: str) -> bool:
     return "." not in host or host.endswith((".localhost", ".local", ".lan", ".internal", ".home.arpa"))
 
 
-def _shown(address: str) -> str:
+def _public_address(address: str) -> str:
     """An address without what may be secret in it: user, password and query."""
     parts = urlsplit(address)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

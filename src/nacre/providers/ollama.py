@@ -1,11 +1,10 @@
-"""Ollama, over its native wire: what it is shown is never cut in silence."""
+"""Ollama, over its native interface: a request is never cut in silence."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -16,30 +15,13 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
-from nacre.providers.frames import documents
-from nacre.providers.listing import ModelInfo, entries_of
-from nacre.providers.model_server import Patience, Server, Wire, checked_key, is_nearby
-from nacre.providers.server_responses import Failure, refused
-from nacre.providers.wire import (
-    Pieces,
-    arguments_of,
-    function,
-    image_data,
-    image_url,
-    mapping_of,
-    object_of,
-    parts_of,
-    reply,
-    system_first,
-    text_of,
-    token_count,
-    tool_names,
-    with_result_images,
-)
-from nacre.providers.written import with_written_calls
+from nacre.providers import wire
+from nacre.providers.model_server import Endpoint, ModelServer, Timeouts, clean_key, is_nearby
+from nacre.providers.server_responses import Failure, documents, read_failure
+from nacre.providers.text_tools.provider import TextToolProvider, read_written_calls
 
 PORT = 11434
-_NAMED = 8
+_MAX_NAMES = 8
 Think = bool | Literal["low", "medium", "high", "max"]
 
 
@@ -72,7 +54,7 @@ class Ollama:
         tools: Literal["auto", "native", "prompted"] = "auto",
         options: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self._settings = Settings(
             model=model,
@@ -85,18 +67,18 @@ class Ollama:
         self._native: bool | None = {"auto": None, "native": True, "prompted": False}[tools]
         self._may_fall_back = tools == "auto"
         self._known: Capabilities | None = None
-        secret = checked_key(key, owner="Ollama")
+        secret = clean_key(key, owner="Ollama")
         where = address(os.environ.get("OLLAMA_HOST", "") if host is None else host)
         # Ollama passes requests for its cloud models on to its own servers.
         self.is_local = is_nearby(where) and not is_cloud(model)
-        server = Server(
+        endpoint = Endpoint(
             name="Ollama",
             address=where,
             headers={"authorization": f"Bearer {secret}"} if secret else {},
             secret=secret,
             remedy="start it with `ollama serve`",
         )
-        self._wire = Wire(server, frames=documents, judge=self._judge, patience=patience or Patience())
+        self._server = ModelServer(endpoint, frames=documents, judge=self._judge, timeouts=timeouts or Timeouts())
 
     @property
     def model(self) -> str:
@@ -108,86 +90,87 @@ class Ollama:
         return self._known.context if self._known is not None else None
 
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
-        """Answer; `schema` holds the text of the answer to a JSON schema, as the context's form does without tools."""
+        """Answer; with a `schema`, in JSON that follows it, as with the context's form where there are no tools."""
         if not context.tools:
-            held = context.form.schema if schema is None and context.form is not None else schema
-            return await self._chat(context, emit, held)
+            form = context.form.schema if schema is None and context.form is not None else schema
+            return await self._chat(context, emit, form)
         if self._native is None:
-            self._native = await self._has_tools()
+            known = await self.capabilities()
+            self._native = known is None or known.tools
         if self._native:
             try:
-                return await with_written_calls(lambda heard: self._chat(context, heard, schema), context.tools, emit)
+                return await read_written_calls(lambda inner: self._chat(context, inner, schema), context.tools, emit)
             except _NoTools:
                 if not self._may_fall_back:
                     raise
                 self._native = False
-        from nacre.providers.text_tools.provider import Prompted  # noqa: PLC0415 - most models call tools natively
-
-        return await Prompted(self).complete(context, emit=emit)
+        return await TextToolProvider(self).complete(context, emit=emit)
 
     async def check(self) -> None:
         """Raise ModelUnavailable unless the server runs and has the model; learn the model's window."""
         names = await self.models()
         if not {self.model, f"{self.model}:latest"} & {*names}:
-            raise self._missing(names)
+            shown = ", ".join(names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
+            near = get_close_matches(self.model, names, n=1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            raise ModelUnavailable(
+                f"{self._server.where} does not have the model {self.model!r}\n"
+                f"{hint}Installed: {shown or 'none'}. To install it: nacre models pull {self.model}"
+            )
         await self.capabilities()
-
-    def _missing(self, names: list[str]) -> ModelUnavailable:
-        shown = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-        near = get_close_matches(self.model, names, n=1)
-        meant = f"Did you mean {near[0]}? " if near else ""
-        return ModelUnavailable(
-            f"{self._wire.where} does not have the model {self.model!r}\n"
-            f"{meant}Installed: {shown or 'none'}. To install it: nacre models pull {self.model}"
-        )
 
     async def capabilities(self) -> Capabilities | None:
         """The capabilities of the model; None if the server does not report them."""
-        if self._known is None:
-            self._known = await self._shown()
+        if self._known is not None:
+            return self._known
+        try:
+            shown = await self._server.fetch("/api/show", {"model": self.model}, attempts=3)
+        except _NotFound:
+            return None
+        able = wire.mapping_of(shown).get("capabilities")
+        if isinstance(able, list):
+            named = {name: name in able for name in ("tools", "thinking", "vision")}
+            self._known = Capabilities(**named, context=_context_length(shown))
         return self._known
 
     async def models(self) -> list[str]:
         """The names of the installed models."""
-        return [info.name for info in await self._tags()]
+        return [info.name for info in await self.installed()]
 
-    async def list_models(self) -> list[ModelInfo]:
+    async def list_models(self) -> list[wire.ModelInfo]:
         """The installed models with size, window and capabilities."""
-        return [await self.describe(info) for info in await self._tags()]
+        return [await self.describe(info) for info in await self.installed()]
 
-    async def describe(self, info: ModelInfo) -> ModelInfo:
+    async def describe(self, info: wire.ModelInfo) -> wire.ModelInfo:
         """Add window and capabilities to an installed model; unchanged if the server does not report them."""
         try:
-            shown = await self._wire.fetch("/api/show", {"model": info.name})
+            shown = await self._server.fetch("/api/show", {"model": info.name})
         except ProviderError:
             return info
         able = shown.get("capabilities") if isinstance(shown, dict) else None
         capabilities = tuple(str(one) for one in able) if isinstance(able, list) else ()
         return replace(info, context=_context_length(shown), capabilities=capabilities)
 
-    async def installed(self) -> list[ModelInfo]:
+    async def installed(self) -> list[wire.ModelInfo]:
         """The installed models with their size only: one request."""
-        return await self._tags()
+        listed = await self._server.fetch("/api/tags")
+        entries = listed.get("models") if isinstance(listed, dict) else None
+        if not isinstance(entries, list):
+            raise ModelUnavailable(f"{self._server.where} does not answer like Ollama; is it another server?")
+        return [
+            wire.ModelInfo(name=entry["name"], size=size if isinstance(size := entry.get("size"), int) else None)
+            for entry in wire.entries_of(listed, "models", name="name")
+        ]
 
     async def pull(self, name: str) -> AsyncIterator[dict[str, Any]]:
         """Install a model; gives the server's progress reports. A pull that was stopped resumes where it was."""
-        async for report in self._wire.stream("/api/pull", {"model": name, "stream": True}):
+        async for report in self._server.stream("/api/pull", {"model": name, "stream": True}):
             if report.get("error"):
-                raise ProviderError(f"{self._wire.where} cannot install {name!r}: {report['error']}")
+                raise ProviderError(f"{self._server.where} cannot install {name!r}: {report['error']}")
             yield report
 
-    async def _tags(self) -> list[ModelInfo]:
-        listed = await self._wire.fetch("/api/tags")
-        entries = listed.get("models") if isinstance(listed, dict) else None
-        if not isinstance(entries, list):
-            raise ModelUnavailable(f"{self._wire.where} does not answer like Ollama; is it another server?")
-        return [
-            ModelInfo(name=entry["name"], size=size if isinstance(size := entry.get("size"), int) else None)
-            for entry in entries_of(listed, "models", name="name")
-        ]
-
     async def close(self) -> None:
-        await self._wire.close()
+        await self._server.close()
 
     async def _chat(self, context: Context, emit: Emit, schema: dict[str, Any] | None) -> Reply:
         size = self.context_size
@@ -195,46 +178,27 @@ class Ollama:
         if size is not None and size < settings.num_ctx:
             settings = replace(settings, num_ctx=size)
         request = body(context, settings, schema=schema)
-        return await self._wire.ask("/api/chat", request, begin=lambda heard: _Answer(settings, heard), emit=emit)
-
-    async def _has_tools(self) -> bool:
-        known = await self.capabilities()
-        return known is None or known.tools
-
-    async def _shown(self) -> Capabilities | None:
-        try:
-            shown = await self._wire.fetch("/api/show", {"model": self._settings.model}, attempts=3)
-        except _NotFound:
-            return None
-        able = mapping_of(shown).get("capabilities")
-        if not isinstance(able, list):
-            return None
-        return Capabilities(
-            tools="tools" in able,
-            thinking="thinking" in able,
-            vision="vision" in able,
-            context=_context_length(shown),
-        )
+        return await self._server.ask("/api/chat", request, begin=lambda inner: _Answer(settings, inner), emit=emit)
 
     def _judge(self, failure: Failure) -> ProviderError | None:
-        said = self._wire.sentence(failure)
+        sentence = self._server.sentence(failure)
         if failure.status == 404:  # noqa: PLR2004 - not found
             if "model" in failure.message.lower():
                 return ModelUnavailable(
-                    f"{self._wire.where} does not have the model {self.model!r}\n"
+                    f"{self._server.where} does not have the model {self.model!r}\n"
                     f"To install it: nacre models pull {self.model}"
                 )
-            return _NotFound(said)
+            return _NotFound(sentence)
         if "does not support tools" in failure.message:
-            return _NoTools(f'{said}; set agent.tools = "prompted" to describe tools in the prompt')
+            return _NoTools(f'{sentence}; set agent.tools = "prompted" to describe tools in the prompt')
         if "does not support thinking" in failure.message:
-            return ProviderError(f"{said}; leave `think` unset")
+            return ProviderError(f"{sentence}; leave `think` unset")
         return None
 
 
 def _context_length(shown: Any) -> int | None:
     """The window of a model from the answer of `/api/show`."""
-    info = mapping_of(mapping_of(shown).get("model_info"))
+    info = wire.mapping_of(wire.mapping_of(shown).get("model_info"))
     lengths = (size for key, size in info.items() if key.endswith(".context_length"))
     return next((size for size in lengths if isinstance(size, int) and size > 0), None)
 
@@ -252,7 +216,7 @@ class _NoTools(ProviderError):
     """The model cannot call tools natively."""
 
 
-# ---- what is asked
+# ---- the request
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -268,12 +232,12 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def body(context: Context, settings: Settings, *, schema: dict[str, Any] | None = None) -> dict[str, Any]:
     """Translate a context to the body of `/api/chat`."""
-    names = tool_names(context.messages)
+    names = wire.tool_names(context.messages)
     found: dict[str, Any] = {
         "model": settings.model,
         "messages": [
-            *system_first(context),
-            *(_message(message, names) for message in with_result_images(context.messages)),
+            *wire.system_first(context),
+            *(_message(message, names) for message in wire.with_result_images(context.messages)),
         ],
         "stream": True,
         # The server would drop messages from the front, or from the middle while it answers.
@@ -282,38 +246,32 @@ def body(context: Context, settings: Settings, *, schema: dict[str, Any] | None 
         "options": {**settings.options, "num_ctx": settings.num_ctx},
     }
     if context.tools:
-        found["tools"] = [function(spec) for spec in context.tools]
+        found["tools"] = [wire.function(spec) for spec in context.tools]
     wanted = {"keep_alive": settings.keep_alive, "think": settings.think, "format": schema}
     return found | {key: value for key, value in wanted.items() if value is not None} | settings.extra
 
 
 def _message(message: Message, names: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": message.role, "content": text_of(message)}
+    found: dict[str, Any] = {"role": message.role, "content": wire.text_of(message)}
     if message.role == "tool":
         id = message.tool_call_id or ""
         return found | {"tool_name": message.name or names.get(id, ""), "tool_call_id": id}
-    if images := _images(message):
+    # The images that came along as data; the server fetches none.
+    urls = (wire.image_url(part) for part in wire.parts_of(message))
+    images = [image[1] for url in urls if url is not None and (image := wire.image_data(url))]
+    if images:
         found["images"] = images
     if message.role == "assistant" and message.reasoning:
         found["thinking"] = message.reasoning
     if message.tool_calls:
-        found["tool_calls"] = [_call(index, call) for index, call in enumerate(message.tool_calls)]
+        found["tool_calls"] = []
+        for index, call in enumerate(message.tool_calls):
+            function = {"index": index, "name": call.name, "arguments": wire.object_of(call.arguments)}
+            found["tool_calls"].append({"id": call.id, "function": function})
     return found
 
 
-def _call(index: int, call: ToolCall) -> dict[str, Any]:
-    told = {"index": index, "name": call.name, "arguments": object_of(call.arguments)}
-    return {"id": call.id, "function": told}
-
-
-def _images(message: Message) -> list[str]:
-    """The images that came along as data; the server fetches none."""
-    urls = (image_url(part) for part in parts_of(message))
-    found = (image_data(url) for url in urls if url is not None)
-    return [data for _, data in filter(None, found)]
-
-
-# ---- what is answered: the fields that an answer is made of must have their types, others may be anything
+# ---- the answer: the fields that an answer is made of must have their types, others may be anything
 
 
 class _Function(Struct):
@@ -326,14 +284,14 @@ class _CallPiece(Struct):
     function: _Function | None = None
 
 
-class _Said(Struct):
+class _Message(Struct):
     content: str | None = None
     thinking: str | None = None
     tool_calls: list[_CallPiece] | None = None
 
 
 class _Piece(Struct):
-    message: _Said | None = None
+    message: _Message | None = None
     done: bool | None = None
     error: Any = None
 
@@ -341,7 +299,7 @@ class _Piece(Struct):
 class _Answer:
     def __init__(self, settings: Settings, emit: Emit) -> None:
         self._settings, self._emit = settings, emit
-        self._pieces = Pieces(emit)
+        self._pieces = wire.Pieces(emit)
         self._calls: list[ToolCall] = []
         self._end: dict[str, Any] = {}
 
@@ -351,12 +309,15 @@ class _Answer:
 
     def take(self, piece: dict[str, Any]) -> None:
         if "error" in piece:
-            raise refused(piece, status=200)
+            raise read_failure(piece, status=200)
         read = convert(piece, _Piece)
-        message = read.message or _Said()
+        message = read.message or _Message()
         self._pieces.think(message.thinking)
         self._pieces.say(message.content)
-        self._calls.extend(map(_called, message.tool_calls or ()))
+        for call in message.tool_calls or ():
+            function = call.function or _Function()
+            id, arguments = call.id if isinstance(call.id, str) else "", wire.arguments_of(function.arguments or {})
+            self._calls.append(ToolCall(id=id, name=function.name or "", arguments=arguments))
         if read.done:
             self._end = piece
 
@@ -364,22 +325,15 @@ class _Answer:
         """An answer is complete when the server says so, and only then."""
 
     def result(self) -> Reply:
-        usage = Usage(
-            prompt=token_count(self._end.get("prompt_eval_count")), completion=token_count(self._end.get("eval_count"))
-        )
+        prompt, completion = self._end.get("prompt_eval_count"), self._end.get("eval_count")
+        usage = Usage(prompt=wire.token_count(prompt), completion=wire.token_count(completion))
         if usage.prompt >= self._settings.num_ctx:
             self._emit(Notice("Ollama cut the request to fit its window; Ollama 0.12.6 and later report this instead"))
         message = self._pieces.message(self._settings.model, self._calls)
-        return reply(message, usage=usage, cut=self._end.get("done_reason") == "length")
+        return wire.make_reply(message, usage=usage, cut=self._end.get("done_reason") == "length")
 
 
-def _called(call: _CallPiece) -> ToolCall:
-    told = call.function or _Function()
-    id = call.id if isinstance(call.id, str) else ""
-    return ToolCall(id=id, name=told.name or "", arguments=arguments_of(told.arguments or {}))
-
-
-# ---- where it is
+# ---- the address
 
 
 def address(host: str) -> str:
@@ -390,27 +344,23 @@ def address(host: str) -> str:
         scheme, rest = "http", text
     fallback = {"http": 80, "https": 443}.get(scheme, PORT) if found else PORT
     place, slash, path = rest.rstrip("/").partition("/")
-    name, port = _split(place)
+
+    # Host and port; an IPv6 address has colons of its own, and needs brackets only before a port.
+    try:
+        name, port = str(ipaddress.ip_address(place.strip("[]"))), ""
+    except ValueError:
+        name, _, port = place.rpartition(":") if ":" in place else (place, "", "")
+        name = name.strip("[]")
     try:
         number = urlsplit(f"{scheme}://x:{port}").port or fallback
     except ValueError:
         raise ConfigError(f"OLLAMA_HOST {host!r} has an invalid port; write it as host:port") from None
-    return f"{scheme}://{_reachable(name)}:{number}{slash}{path}"
 
-
-def _split(place: str) -> tuple[str, str]:
-    """Host and port; an IPv6 address has colons of its own, and needs brackets only before a port."""
-    with suppress(ValueError):
-        return str(ipaddress.ip_address(place.strip("[]"))), ""
-    name, _, port = place.rpartition(":") if ":" in place else (place, "", "")
-    return name.strip("[]"), port
-
-
-def _reachable(name: str) -> str:
+    # What it listens on is not always where it can be reached.
     try:
         ip = ipaddress.ip_address(name or "127.0.0.1")
     except ValueError:
-        return name
+        return f"{scheme}://{name}:{number}{slash}{path}"
     if ip.is_unspecified:
-        return "127.0.0.1" if ip.version == 4 else "[::1]"  # noqa: PLR2004 - IPv4
-    return f"[{ip}]" if ip.version == 6 else str(ip)  # noqa: PLR2004 - IPv6
+        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")  # noqa: PLR2004 - IPv4
+    return f"{scheme}://{f'[{ip}]' if ip.version == 6 else ip}:{number}{slash}{path}"  # noqa: PLR2004 - IPv6

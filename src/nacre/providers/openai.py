@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
-from nacre.agent.terms import Form
+from nacre.agent.ports import Context, Emit, Form, Notice, Reply, Usage, ignore
 from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError, RateLimited
-from nacre.providers.frames import OVER, events
-from nacre.providers.listing import ModelInfo, entries_of
-from nacre.providers.model_server import RETRIED, Heard, Patience, Server, Wire, checked_key, is_nearby
-from nacre.providers.server_responses import Failure, refused
-from nacre.providers.text_tools.call_shapes import Found
+from nacre.providers import wire
+from nacre.providers.model_server import RETRIED, AnswerWatch, Endpoint, ModelServer, Timeouts, clean_key, is_nearby
+from nacre.providers.server_responses import DONE, Failure, events, read_failure
 from nacre.providers.text_tools.parser import read
-from nacre.providers.windows import known_window
-from nacre.providers.wire import (
-    Pieces,
-    arguments_of,
-    fitting_id,
-    function,
-    ignore,
-    json_text,
-    mapping_of,
-    object_of,
-    parts_of,
-    reply,
-    storable,
-    system_first,
-    text_of,
-    token_count,
-    with_result_images,
-)
-from nacre.providers.written import with_written_calls
+from nacre.providers.text_tools.provider import read_written_calls
 
 HOME = "https://api.openai.com/v1"
 EXTRA = "extra_content"
@@ -69,31 +48,35 @@ class OpenAI:
         max_tokens: int | None = None,
         return_reasoning: bool | None = None,
         options: Mapping[str, Any] | None = None,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         modern = azure is not None or base_url.rstrip("/") == HOME
         self._settings = Settings(
             model=model,
             max_tokens=max_tokens,
             limit="max_completion_tokens" if modern else "max_tokens",
-            form_beside_tools=modern,
+            form_with_tools=modern,
             has_cache_key=azure is None and modern,
             return_reasoning=bool(_DEMANDING.search(model)) if return_reasoning is None else return_reasoning,
             options=dict(options or {}),
         )
         self._usage = True
         self.is_local = azure is None and is_nearby(base_url)
-        self._reported: int | None = None
-        secret = checked_key(key, owner=base_url)
-        self._paths = _azure_paths(model, azure) if azure else ("/chat/completions", "/models")
+        self._window: int | None = None
+        secret = clean_key(key, owner=base_url)
+        self._chat_path, self._models_path = "/chat/completions", "/models"
+        if azure:
+            version = f"?api-version={quote(azure, safe='')}"
+            self._chat_path = f"/openai/deployments/{quote(model, safe='')}/chat/completions{version}"
+            self._models_path = f"/openai/models{version}"
         headers = {"api-key": secret} if azure else {"authorization": f"Bearer {secret}"}
-        server = Server(
+        endpoint = Endpoint(
             name="Azure OpenAI" if azure else "OpenAI" if modern else "the server",
             address=base_url.rstrip("/").removesuffix("/openai") if azure else base_url,
             headers=headers if secret else {},
             secret=secret,
         )
-        self._wire = Wire(server, frames=events, judge=self._judge, patience=patience or Patience())
+        self._server = ModelServer(endpoint, frames=events, judge=self._judge, timeouts=timeouts or Timeouts())
 
     @property
     def model(self) -> str:
@@ -102,7 +85,7 @@ class OpenAI:
     @property
     def context_size(self) -> int | None:
         """The context window of the model in tokens: named by the server, else that of a known model."""
-        return self._reported or known_window(self.model)
+        return self._window or wire.known_window(self.model)
 
     async def check(self) -> None:
         """Raise ModelUnavailable if a server of this network is down or lacks the model; learn the model's window.
@@ -120,72 +103,68 @@ class OpenAI:
         found = next((info for info in listed if info.name == self.model), None)
         if found is None and len(listed) > 1:
             names = ", ".join(info.name for info in listed[:8])
-            raise ModelUnavailable(f"{self._wire.where} does not have the model {self.model!r}\nIt has: {names}")
+            raise ModelUnavailable(f"{self._server.where} does not have the model {self.model!r}\nIt has: {names}")
         # llama.cpp serves its one model under any name.
         found = found or (listed[0] if listed else None)
-        self._reported = found.context if found is not None else None
+        self._window = found.context if found is not None else None
 
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
-        """Answer; `schema` holds the text of the answer to a JSON schema, as the context's form does."""
+        """Answer; with a `schema`, in JSON that follows it, as with the context's form."""
         shown = context if schema is None else replace(context, form=Form(schema=schema))
-        return await with_written_calls(lambda heard: self._answer(shown, heard), context.tools, emit)
+        return await read_written_calls(lambda inner: self._ask(shown, inner), context.tools, emit)
 
-    async def _answer(self, context: Context, emit: Emit) -> Reply:
+    async def _ask(self, context: Context, emit: Emit) -> Reply:
         """Answer; a request that the server refused for no lasting reason is repeated."""
-        heard, is_repeated = Heard(emit), False
+        watch, is_repeated = AnswerWatch(emit), False
         while True:
+            request = body(context, self._settings, usage=self._usage)
             try:
-                return await self._chat(context, heard)
+                return await self._server.ask(
+                    self._chat_path, request, begin=lambda inner: _Answer(self.model, inner), emit=watch
+                )
             except _NoUsage:
                 self._usage = False
             except _CallRefused as error:
+                # The server could not read the calls; perhaps we can.
                 calls = read(error.generation, context.tools).calls
                 if calls and all(isinstance(call.arguments, dict) for call in calls):
-                    return self._rescued(calls)
+                    made = [ToolCall(name=call.name, arguments=call.arguments) for call in calls]
+                    return wire.make_reply(wire.Pieces(ignore).message(self.model, made), usage=None, cut=False)
                 # The same request may well succeed, but words that were shown would come twice.
-                if is_repeated or heard.anything:
+                if is_repeated or watch.has_answer:
                     raise
                 is_repeated = True
                 emit(Notice(f"{error}; asking again"))
-
-    def _rescued(self, calls: Sequence[Found]) -> Reply:
-        """The answer of which the server could not read the calls."""
-        made = [ToolCall(name=call.name, arguments=call.arguments) for call in calls]
-        return reply(Pieces(ignore).message(self.model, made), usage=None, cut=False)
 
     async def models(self) -> list[str]:
         """The names of the server's models."""
         return [info.name for info in await self.list_models()]
 
-    async def list_models(self) -> list[ModelInfo]:
+    async def list_models(self) -> list[wire.ModelInfo]:
         """The server's models; the window where the server or our table knows it."""
-        listed = await self._wire.fetch(self._paths[1])
+        listed = await self._server.fetch(self._models_path)
         return [
-            ModelInfo(name=entry["id"], context=_reported(entry) or known_window(entry["id"]))
-            for entry in entries_of(listed, "data", name="id")
+            wire.ModelInfo(name=entry["id"], context=_listed_window(entry) or wire.known_window(entry["id"]))
+            for entry in wire.entries_of(listed, "data", name="id")
         ]
 
     async def close(self) -> None:
-        await self._wire.close()
-
-    async def _chat(self, context: Context, emit: Emit) -> Reply:
-        request = body(context, self._settings, usage=self._usage)
-        return await self._wire.ask(self._paths[0], request, begin=lambda heard: _Answer(self.model, heard), emit=emit)
+        await self._server.close()
 
     def _judge(self, failure: Failure) -> ProviderError | None:
-        said = self._wire.sentence(failure)
+        sentence = self._server.sentence(failure)
         if failure.status in {400, 422} and self._usage and "stream_options" in failure.message:
-            return _NoUsage(said)
+            return _NoUsage(sentence)
         if "tool_use_failed" in failure.kind:
-            return _CallRefused(f"{said}; the model wrote: {failure.generation[:200]!r}", failure.generation)
+            return _CallRefused(f"{sentence}; the model wrote: {failure.generation[:200]!r}", failure.generation)
         if "insufficient_quota" in failure.kind:
-            return RateLimited(f"{said}; the account has no credit left", wait=failure.wait)
+            return RateLimited(f"{sentence}; the account has no credit left", wait=failure.wait)
         if failure.status == 404 and not failure.overflow:  # noqa: PLR2004 - not found
-            return ModelUnavailable(f"{said}; check the name of the model ({self.model!r}) and the address")
+            return ModelUnavailable(f"{sentence}; check the name of the model ({self.model!r}) and the address")
         return None
 
 
-def _reported(entry: Mapping[str, Any]) -> int | None:
+def _listed_window(entry: Mapping[str, Any]) -> int | None:
     """The window of a listed model: vLLM, OpenRouter, LM Studio and llama.cpp each have a field of their own."""
     meta = entry.get("meta")
     sources = (entry, meta) if isinstance(meta, dict) else (entry,)
@@ -206,25 +185,20 @@ class _CallRefused(ProviderError):
         self.generation = generation
 
 
-def _azure_paths(deployment: str, version: str) -> tuple[str, str]:
-    asked = f"?api-version={quote(version, safe='')}"
-    return f"/openai/deployments/{quote(deployment, safe='')}/chat/completions{asked}", f"/openai/models{asked}"
-
-
-# ---- what is asked
+# ---- the request
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """The settings that every request to a model carries; `limit` is the name of `max_tokens` there.
 
-    `form_beside_tools`: the server can hold an answer to a form where the model may call tools as well.
+    `form_with_tools`: the server can force an answer into a form where the model may call tools as well.
     `has_cache_key`: it finds what it has cached by a key; most other servers refuse a field that they do not know.
     """
 
     model: str
     max_tokens: int | None = None
     limit: str = "max_tokens"
-    form_beside_tools: bool = False
+    form_with_tools: bool = False
     has_cache_key: bool = False
     return_reasoning: bool = False
     options: dict[str, Any] = {}
@@ -235,67 +209,58 @@ def body(context: Context, settings: Settings, *, usage: bool = True) -> dict[st
     found: dict[str, Any] = {
         "model": settings.model,
         "messages": [
-            *system_first(context),
-            *(_message(message, settings) for message in with_result_images(context.messages)),
+            *wire.system_first(context),
+            *(_message(message, settings) for message in wire.with_result_images(context.messages)),
         ],
         "stream": True,
     }
     if usage:
         found["stream_options"] = {"include_usage": True}
     if context.tools:
-        found["tools"] = [function(spec) for spec in context.tools]
+        found["tools"] = [wire.function(spec) for spec in context.tools]
     if settings.max_tokens is not None:
         found[settings.limit] = settings.max_tokens
     if settings.has_cache_key and context.cache_key:
         found["prompt_cache_key"] = context.cache_key
-    if context.form is not None and (settings.form_beside_tools or not context.tools):
-        found["response_format"] = _format(context.form)
+    form = context.form
+    if form is not None and (settings.form_with_tools or not context.tools):
+        if form.schema == {"type": "object"}:
+            # Any object at all is what more servers understand.
+            found["response_format"] = {"type": "json_object"}
+        else:
+            strict = {"strict": True} if form.strict else {}
+            json_schema = {"name": form.name, "schema": form.schema, **strict}
+            found["response_format"] = {"type": "json_schema", "json_schema": json_schema}
     return found | settings.options
 
 
-def _format(form: Form) -> dict[str, Any]:
-    """A form as servers are told of it; any object at all is what more of them understand."""
-    if form.schema == {"type": "object"}:
-        return {"type": "json_object"}
-    strict = {"strict": True} if form.strict else {}
-    return {"type": "json_schema", "json_schema": {"name": form.name, "schema": form.schema, **strict}}
-
-
 def _message(message: Message, settings: Settings) -> dict[str, Any]:
+    text = wire.text_of(message)
     if message.role == "tool":
-        return {"role": "tool", "tool_call_id": _id(message.tool_call_id), "content": text_of(message)}
-    found: dict[str, Any] = {"role": message.role, "content": _content(message)}
-    is_own = message.role == "assistant" and message.model == settings.model
+        return {"role": "tool", "tool_call_id": wire.fitting_id(message.tool_call_id, _ID), "content": text}
+    # Text where text is all there is, which every server takes; an assistant's parts are text.
+    parts = wire.parts_of(message)
+    is_text = message.role != "user" or all(part.get("type") == "text" for part in parts)
+    found: dict[str, Any] = {"role": message.role, "content": text if is_text else parts}
     if message.tool_calls and settings.return_reasoning and message.reasoning:
         found["reasoning_content"] = message.reasoning
+    # What the server gave along with its answer goes back to the same model alone.
+    is_own = message.role == "assistant" and message.model == settings.model
     if is_own and DETAILS in message.extra:
         found[DETAILS] = message.extra[DETAILS]
     if message.tool_calls:
-        found["tool_calls"] = [_call(call, is_own=is_own) for call in message.tool_calls]
+        found["tool_calls"] = []
+        for call in message.tool_calls:
+            arguments = json.dumps(wire.object_of(call.arguments), ensure_ascii=False)
+            function = {"name": call.name, "arguments": arguments}
+            signature = {EXTRA: call.extra[EXTRA]} if is_own and EXTRA in call.extra else {}
+            id = wire.fitting_id(call.id, _ID)
+            found["tool_calls"].append({"id": id, "type": "function", "function": function, **signature})
         found["content"] = found["content"] or None
     return found
 
 
-def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Text where text is all there is, which every server takes; an assistant's parts are text."""
-    parts = parts_of(message)
-    if message.role != "user" or all(part.get("type") == "text" for part in parts):
-        return text_of(message)
-    return parts
-
-
-def _call(call: ToolCall, *, is_own: bool) -> dict[str, Any]:
-    """A call as the server is told of it; what it gave along with the call goes back to the same model alone."""
-    told = {"name": call.name, "arguments": json.dumps(object_of(call.arguments), ensure_ascii=False)}
-    signed = {EXTRA: call.extra[EXTRA]} if is_own and EXTRA in call.extra else {}
-    return {"id": _id(call.id), "type": "function", "function": told, **signed}
-
-
-def _id(id: str | None) -> str:
-    return fitting_id(id, _ID)
-
-
-# ---- what is answered: the fields that an answer is made of must have their types, others may be anything
+# ---- the answer: the fields that an answer is made of must have their types, others may be anything
 
 
 class _Function(Struct):
@@ -346,7 +311,7 @@ class _Piece(Struct):
 class _Answer:
     def __init__(self, model: str, emit: Emit) -> None:
         self._model, self._emit = model, emit
-        self._pieces = Pieces(emit)
+        self._pieces = wire.Pieces(emit)
         self._calls = _Calls()
         self._details = _Details()
         self._usage: dict[str, Any] = {}
@@ -361,23 +326,23 @@ class _Answer:
         return bool(self._finish) or self._over
 
     def take(self, piece: dict[str, Any]) -> None:
-        self._over = self._over or piece is OVER
+        self._over = self._over or piece is DONE
         read = convert(piece, _Piece)
         if read.error:
-            raise _failed(read.error)
+            raise _stream_failure(read.error)
         self._request = self._request or (read.id if isinstance(read.id, str) else "")
-        self._usage = mapping_of(read.usage) or self._usage
+        self._usage = wire.mapping_of(read.usage) or self._usage
         for choice in read.choices or ():
             if choice.error:
-                raise _failed(choice.error)
+                raise _stream_failure(choice.error)
             self._streams = self._streams or choice.delta is not None
-            self._hear((choice.delta if self._streams else choice.message) or _Delta())
+            self._take_delta((choice.delta if self._streams else choice.message) or _Delta())
             self._finish = self._finish or choice.finish_reason or ""
             self._is_left_open = choice.finish_reason == ""
         if self._finish == "error":
-            raise Failure("ended its answer with an error, and did not say which", again=True)
+            raise Failure("ended its answer with an error, and did not say which", can_retry=True)
 
-    def _hear(self, delta: _Delta) -> None:
+    def _take_delta(self, delta: _Delta) -> None:
         thought = _text(delta.reasoning_content) or _text(delta.reasoning)
         details = self._details.take(delta.reasoning_details)
         self._pieces.think(thought or details)
@@ -402,9 +367,18 @@ class _Answer:
     def result(self) -> Reply:
         if self._finish == "content_filter":
             self._emit(Notice("the server's content filter cut the answer"))
-        extra = storable({DETAILS: self._details.parts}, DETAILS) if self._details.parts else {}
+        extra = wire.storable({DETAILS: self._details.parts}, DETAILS) if self._details.parts else {}
         message = self._pieces.message(self._model, self._calls.whole(), extra)
-        return reply(message, usage=_usage(self._usage, self._request), cut=self._finish == "length")
+        counts, usage = self._usage, None
+        if counts:
+            details = wire.mapping_of(counts.get("prompt_tokens_details"))
+            usage = Usage(
+                prompt=wire.token_count(counts.get("prompt_tokens")),
+                completion=wire.token_count(counts.get("completion_tokens")),
+                cached=wire.token_count(details.get("cached_tokens")),
+                request=self._request,
+            )
+        return wire.make_reply(message, usage=usage, cut=self._finish == "length")
 
 
 class _Calls:
@@ -415,16 +389,10 @@ class _Calls:
         self._at: dict[int | str, _Call] = {}
 
     def take(self, piece: _CallPiece) -> None:
-        told = piece.function or _Function()
-        call = self._place(piece, told.name or "")
-        arguments = told.arguments or ""
-        call.arguments += arguments if isinstance(arguments, str) else json_text(arguments)
-        if isinstance(piece.extra_content, dict):
-            call.extra |= storable({EXTRA: piece.extra_content}, EXTRA)
-
-    def _place(self, piece: _CallPiece, name: str) -> _Call:
-        """Find the call that a piece belongs to; some servers give all their calls the same index, or none."""
-        index, id = piece.index, str(piece.id or "")
+        function = piece.function or _Function()
+        name, id = function.name or "", str(piece.id or "")
+        # Find the call that it belongs to; some servers give all their calls the same index, or none.
+        index = piece.index
         if index is None:
             index = len(self._at) - (not name and bool(self._at))
         call = self._at.get(index)
@@ -432,11 +400,14 @@ class _Calls:
             call = self._at[index] = _Call()
             self._calls.append(call)
         call.id, call.name = call.id or id, call.name or name
-        return call
+        arguments = function.arguments or ""
+        call.arguments += arguments if isinstance(arguments, str) else wire.json_text(arguments)
+        if isinstance(piece.extra_content, dict):
+            call.extra |= wire.storable({EXTRA: piece.extra_content}, EXTRA)
 
     def whole(self) -> list[ToolCall]:
         return [
-            ToolCall(id=call.id, name=call.name, arguments=arguments_of(call.arguments), extra=call.extra)
+            ToolCall(id=call.id, name=call.name, arguments=wire.arguments_of(call.arguments), extra=call.extra)
             for call in self._calls
         ]
 
@@ -458,21 +429,19 @@ class _Details:
         """Take the next ones; gives what can be shown of them."""
         shown = ""
         for part in details if isinstance(details, list) else ():
-            if isinstance(part, dict):
-                shown += _text(part.get("text")) or _text(part.get("summary"))
-                self._keep(part)
+            if not isinstance(part, dict):
+                continue
+            shown += _text(part.get("text")) or _text(part.get("summary"))
+            last = self.parts[-1] if self.parts else {}
+            if last.get("index") is None or any(last.get(key) != part.get(key) for key in ("index", "type")):
+                self.parts.append(dict(part))
+                continue
+            # It continues the last one.
+            for key, value in part.items():
+                before = last.get(key)
+                is_text = key in {"text", "summary", "data"} and isinstance(before, str) and isinstance(value, str)
+                last[key] = f"{before}{value}" if is_text else before if value is None else value
         return shown
-
-    def _keep(self, part: dict[str, Any]) -> None:
-        last = self.parts[-1] if self.parts else {}
-        is_same = last.get("index") is not None and all(last.get(key) == part.get(key) for key in ("index", "type"))
-        if not is_same:
-            self.parts.append(dict(part))
-            return
-        for key, value in part.items():
-            before = last.get(key)
-            is_text = key in {"text", "summary", "data"} and isinstance(before, str) and isinstance(value, str)
-            last[key] = f"{before}{value}" if is_text else before if value is None else value
 
 
 def _text(content: Any) -> str:
@@ -483,19 +452,7 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _failed(error: Any) -> Failure:
+def _stream_failure(error: Any) -> Failure:
     """Read an error that came where a piece of the answer was due; its status, if any, is in its code."""
-    code = mapping_of(error).get("code")
-    return refused({"error": error}, status=200, again=isinstance(code, int) and code in RETRIED)
-
-
-def _usage(counted: Mapping[str, Any], request: str) -> Usage | None:
-    if not counted:
-        return None
-    details = mapping_of(counted.get("prompt_tokens_details"))
-    return Usage(
-        prompt=token_count(counted.get("prompt_tokens")),
-        completion=token_count(counted.get("completion_tokens")),
-        cached=token_count(details.get("cached_tokens")),
-        request=request,
-    )
+    code = wire.mapping_of(error).get("code")
+    return read_failure({"error": error}, status=200, can_retry=isinstance(code, int) and code in RETRIED)

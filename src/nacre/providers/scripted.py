@@ -1,4 +1,4 @@
-"""A model that says what it was told to: for tests and demonstrations."""
+"""A model that answers from a script: for tests and demonstrations."""
 
 from __future__ import annotations
 
@@ -81,7 +81,24 @@ class Scripted:
         parts = [step] if isinstance(step, str | Call | Pause | Thinks | Stops | Exception) else list(step)
         for part in parts:
             await self._play(part, emit)
-        return self._reply(parts)
+
+        text = "".join(part for part in parts if isinstance(part, str))
+        thoughts = "".join(part.text for part in parts if isinstance(part, Thinks))
+        made = [part for part in parts if isinstance(part, Call)]
+        calls = tuple(
+            ToolCall(id=call.id or f"call_{number}", name=call.name, arguments=call.arguments)
+            for number, call in enumerate(made, self._calls + 1)
+        )
+        self._calls += len(made)
+        message = Message(
+            role="assistant", content=text, tool_calls=calls, reasoning=thoughts or None, model=self._model
+        )
+        # Words are counted, which is as good as anything and always the same.
+        prompt = sum(len(str(one.content or "").split()) for one in context.messages)
+        prompt += len(context.system.split())
+        usage = Usage(prompt=prompt, completion=len(text.split()), request=f"request_{len(self.contexts)}")
+        is_cut = any(isinstance(part, Stops) for part in parts)
+        return Reply(message=message, usage=usage, finish="length" if is_cut else "calls" if calls else "stop")
 
     async def _play(self, part: Part, emit: Emit) -> None:
         match part:
@@ -97,25 +114,3 @@ class Scripted:
                 raise part
             case Call() | Stops():
                 pass
-
-    def _reply(self, parts: Sequence[Part]) -> Reply:
-        text = "".join(part for part in parts if isinstance(part, str))
-        thoughts = "".join(part.text for part in parts if isinstance(part, Thinks))
-        calls = tuple(self._call(part) for part in parts if isinstance(part, Call))
-        message = Message(
-            role="assistant", content=text, tool_calls=calls, reasoning=thoughts or None, model=self._model
-        )
-        is_cut = any(isinstance(part, Stops) for part in parts)
-        usage = self._usage(text)
-        return Reply(message=message, usage=usage, finish="length" if is_cut else "calls" if calls else "stop")
-
-    def _call(self, call: Call) -> ToolCall:
-        self._calls += 1
-        return ToolCall(id=call.id or f"call_{self._calls}", name=call.name, arguments=call.arguments)
-
-    def _usage(self, text: str) -> Usage:
-        """Count words, which is as good as anything and always the same."""
-        context = self.contexts[-1]
-        shown = sum(len(str(message.content or "").split()) for message in context.messages)
-        prompt = shown + len(context.system.split())
-        return Usage(prompt=prompt, completion=len(text.split()), request=f"request_{len(self.contexts)}")

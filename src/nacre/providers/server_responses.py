@@ -1,9 +1,10 @@
-"""What servers say when they fail: read in every shape, with the reason in words."""
+"""What the servers of models send: streams, cut into the pieces of an answer, and failures, with their reason."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -11,9 +12,14 @@ from nacre.errors import ModelUnavailable, ProviderError, RateLimited, ServerFai
 
 TOO_LARGE = 413
 TOO_MANY = 429
-_LONGEST_PAGE = 10_000
+_MAX_PAGE = 10_000
+MAX_LINE = 64 * 1024 * 1024
+DONE: dict[str, Any] = {}
+"""What OpenAI's `[DONE]` is taken as."""
+_BOM = b"\xef\xbb\xbf"
+_EVENT_FIELD = re.compile(rb"\s*+(?:data|event|id|retry|error)?(?::|\Z)")
 
-# How servers say that they were shown too much; each has its own words.
+# How servers say that a request is too long; each has its own words.
 _OVERFLOW = re.compile(
     r"context_length_exceeded|exceed_context_size|request_too_large"  # OpenAI, llama.cpp, Anthropic: by name
     r"|maximum context length|maximum model length|too long to fit into the model"  # OpenAI, vLLM
@@ -25,7 +31,7 @@ _OVERFLOW = re.compile(
 
 
 class Failure(Exception):
-    """What a server answered instead of a completion; `again`: the same request may succeed later."""
+    """What a server answered instead of a completion; `can_retry`: the same request may succeed later."""
 
     def __init__(  # noqa: PLR0913 - each is one thing that servers say about a failure
         self,
@@ -33,28 +39,25 @@ class Failure(Exception):
         *,
         status: int = 0,
         kind: str = "",
-        again: bool = False,
+        can_retry: bool = False,
         wait: float | None = None,
         generation: str = "",
     ) -> None:
         """`generation` is what the model wrote, where the server refused to pass it on."""
         super().__init__(message)
-        self.message, self.status, self.kind, self.again, self.wait = message, status, kind, again, wait
+        self.message, self.status, self.kind, self.can_retry, self.wait = message, status, kind, can_retry, wait
         self.generation = generation
 
     @property
     def overflow(self) -> bool:
-        """Whether the server was shown more than its model can take."""
+        """Whether the request had more than the model can take."""
         return self.status == TOO_LARGE or bool(_OVERFLOW.search(f"{self.kind} {self.message}"))
 
-    @property
-    def unavailable(self) -> bool:
-        """Whether no request would be answered now: server down or overloaded, key refused, model not there."""
-        return not self.overflow and (self.again or self.status in {0, 401, 402, 403, 404})
-
     def error(self, sentence: str) -> ProviderError:
-        """The error that it is for the caller, told in a sentence."""
-        if not self.unavailable:
+        """The error that it is for the caller, with a sentence about it."""
+        # Would any request be answered now? Server down or overloaded, key refused, model not there.
+        is_unavailable = self.can_retry or self.status in {0, 401, 402, 403, 404}
+        if self.overflow or not is_unavailable:
             return ProviderError(sentence)
         if self.status == TOO_MANY:
             return RateLimited(sentence, wait=self.wait)
@@ -62,27 +65,30 @@ class Failure(Exception):
         return ServerFailed(sentence) if is_answer else ModelUnavailable(sentence)
 
 
-def refused(value: Any, *, status: int, again: bool = False, wait: float | None = None) -> Failure:
+def read_failure(value: Any, *, status: int, can_retry: bool = False, wait: float | None = None) -> Failure:
     """Read an error's JSON value, in any of the shapes that servers use."""
     kind, message = _reason(value)
     error = value.get("error") if isinstance(value, dict) else None
     generation = error.get("failed_generation") if isinstance(error, dict) else None
-    said = generation if isinstance(generation, str) else ""
-    return Failure(message, status=status, kind=kind, again=again, wait=wait, generation=said)
+    text = generation if isinstance(generation, str) else ""
+    return Failure(message, status=status, kind=kind, can_retry=can_retry, wait=wait, generation=text)
 
 
 def not_json(body: bytes) -> Failure:
     """The failure of a server that sends words or a page instead of JSON; most often it is another server."""
     if not body.lstrip().startswith(b"<"):
         return Failure(f"sent something that is not JSON: {body[:80]!r}")
-    said = " ".join(_page_text(body.decode(errors="replace")).split())
-    return Failure(f"sent a page instead of an answer: {said[:200]!r}; check the address")
+    text = " ".join(_page_text(body.decode(errors="replace")).split())
+    return Failure(f"sent a page instead of an answer: {text[:200]!r}; check the address")
 
 
 def _reason(value: Any) -> tuple[str, str]:
     """Find kind and words of an error: `error` or `detail` may hold text, an object, or JSON once more as text."""
     if isinstance(value, str):
-        return _reason_in_text(value)
+        if value.lstrip().startswith("{"):
+            with suppress(ValueError, RecursionError):
+                return _reason(json.loads(value))
+        return "", _page_text(value) if value.lstrip().startswith("<") else value
     if not isinstance(value, dict):
         return "", _json_text(value)
     for key in ("error", "detail"):
@@ -92,31 +98,20 @@ def _reason(value: Any) -> tuple[str, str]:
     kind = " ".join(text for text in kinds if isinstance(text, str))
     message = value.get("message") or value
     message = message if isinstance(message, str) else _json_text(message)
-    # llama.cpp has the sizes of a context that is too long beside its message.
-    sizes = ", ".join(f"{name}: {value[name]}" for name in ("n_prompt_tokens", "n_ctx") if name in value)
-    return kind, f"{message} ({sizes})" if sizes else message + _cause(value.get("metadata"))
-
-
-def _cause(metadata: Any) -> str:
-    """What the server behind OpenRouter said, which its own message leaves out."""
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None
-    if not raw:
-        return ""
-    said, name = _reason(raw)[1], metadata.get("provider_name")
-    return f" ({name}: {said})" if isinstance(name, str) and name else f" ({said})"
-
-
-def _reason_in_text(text: str) -> tuple[str, str]:
-    if text.lstrip().startswith("{"):
-        with suppress(ValueError, RecursionError):
-            return _reason(json.loads(text))
-    return "", _page_text(text) if text.lstrip().startswith("<") else text
+    # llama.cpp has the sizes of a context that is too long next to its message.
+    detail = ", ".join(f"{name}: {value[name]}" for name in ("n_prompt_tokens", "n_ctx") if name in value)
+    # OpenRouter's own message leaves out what the server behind it said.
+    metadata = value.get("metadata")
+    if not detail and isinstance(metadata, dict) and metadata.get("raw"):
+        detail, name = _reason(metadata["raw"])[1], metadata.get("provider_name")
+        detail = f"{name}: {detail}" if isinstance(name, str) and name else detail
+    return kind, f"{message} ({detail})" if detail else message
 
 
 def _page_text(page: str) -> str:
     """The words at the beginning of a page, without its tags, scripts and styles."""
     tags = r"<(script|style)\b.*?</\1>|<[^>]*>"
-    return re.sub(tags, " ", page[:_LONGEST_PAGE], flags=re.DOTALL | re.IGNORECASE)
+    return re.sub(tags, " ", page[:_MAX_PAGE], flags=re.DOTALL | re.IGNORECASE)
 
 
 def _json_text(value: Any) -> str:
@@ -124,3 +119,94 @@ def _json_text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:
         return "an error that is nested too deep"
+
+
+# ---- streams: lines of JSON, server-sent events, or neither
+
+
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Cut bytes into lines at LF, CR or both; a byte order mark in front is left out.
+
+    A character may be split between chunks, and U+2028 ends no line of JSON: nothing is decoded here.
+    """
+    rest, is_first, is_after_cr = b"", True, False
+    async for chunk in chunks:
+        # A line feed after a carriage return of the chunk before is the rest of one line end.
+        new = chunk.removeprefix(b"\n") if is_after_cr else chunk
+        is_after_cr = chunk.endswith(b"\r") if chunk else is_after_cr
+        if not new:
+            continue
+        *whole, rest = (rest + new).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line in whole:
+            yield line.removeprefix(_BOM) if is_first else line
+            is_first = False
+        if len(rest) > MAX_LINE:
+            raise Failure(f"sent a line of more than {MAX_LINE} bytes")
+    if rest:
+        yield rest.removeprefix(_BOM) if is_first else rest
+
+
+async def documents(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """NDJSON: each line that is not empty is a document; what does not begin with one is given whole."""
+    has_begun = False
+    async for line in whole:
+        if not line.strip():
+            continue
+        if not has_begun:
+            try:
+                json.loads(line)
+            except (ValueError, RecursionError):
+                yield await _gather(line, whole)
+                return
+        has_begun = True
+        yield line
+
+
+async def events(whole: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Server-sent events: the data of each, and what llama.cpp sends as a field `error`.
+
+    A body that begins with something else is not a stream of events, and is given whole: it is the answer in
+    one piece, an error, or a page of some server in between.
+    """
+    data: list[bytes] = []
+    has_begun = False
+    async for line in whole:
+        if not has_begun and line.strip():
+            has_begun = True
+            if not _EVENT_FIELD.match(line):
+                yield await _gather(line, whole)
+                return
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif field == b"error":
+            yield b'{"error":%b}' % value
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+    if data:
+        yield b"\n".join(data)
+
+
+async def _gather(first: bytes, rest: AsyncIterator[bytes]) -> bytes:
+    """The lines of a body in one piece."""
+    found, size = [first], len(first)
+    async for line in rest:
+        found.append(line)
+        size += len(line)
+        if size > MAX_LINE:
+            raise Failure(f"sent more than {MAX_LINE} bytes that are not a stream")
+    return b"\n".join(found).strip()
+
+
+def parse_piece(piece: bytes) -> dict[str, Any]:
+    """Read one piece; raises Failure if it is not a JSON object."""
+    if piece.strip() == b"[DONE]":
+        return DONE
+    try:
+        value = json.loads(piece)
+    except (ValueError, RecursionError) as error:
+        raise not_json(piece) from error
+    if not isinstance(value, dict):
+        raise Failure(f"sent {piece[:80]!r} where an object was expected")
+    return value

@@ -1,4 +1,4 @@
-"""What the wires have in common: arguments, ids, parts of a message, and an answer put together from pieces."""
+"""What the formats of servers share: tool calls, parts of a message, answers in pieces, and lists of models."""
 
 from __future__ import annotations
 
@@ -9,18 +9,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.agent.ports import Context, Emit, Event, Reply, Spec, Text, Thought, Usage
+from nacre.agent.ports import Context, Emit, Reply, Spec, Text, Thought, Usage
 from nacre.entries import Message, ToolCall, plain
 from nacre.errors import InvalidMessage
 
 _DATA_URL = re.compile(r"data:(?P<media>[\w.+-]+/[\w.+-]+)(;[\w=.+-]+)*;base64,(?P<data>.*)", re.DOTALL)
 
-Finish = Literal["stop", "calls", "length"]
-
-_MOST_TOKENS = 2**53
+_MAX_TOKENS = 2**53
 _IMAGES_OF_RESULTS = {"type": "text", "text": "[images of the results above]"}
+_NOT_FOR_CHAT = ("embed", "minilm", "bge-", "rerank", "whisper", "tts", "dall-e", "image", "moderation")
+# First match wins; the name is what follows the last slash, as in `openai/gpt-4o`.
+_WINDOWS = (
+    (r"gpt-oss", 131_072),
+    (r"gpt-5-chat", 128_000),
+    (r"gpt-[5-9]", 400_000),
+    (r"gpt-4\.1", 1_047_576),
+    (r"gpt-4\.5|gpt-4o|chatgpt-4o|gpt-4-turbo|gpt-4-\d{4}-preview", 128_000),
+    (r"gpt-4-32k", 32_768),
+    (r"gpt-4", 8_192),
+    (r"gpt-3\.5-turbo-instruct", 4_096),
+    (r"gpt-3\.5", 16_385),
+    (r"o1-(mini|preview)", 128_000),
+    (r"o[1-9]", 200_000),
+    (r"claude-(instant|2\.0)", 100_000),
+    (r"claude", 200_000),
+)
 
 
 # ---- tool calls
@@ -42,7 +58,7 @@ def arguments_of(raw: Any) -> dict[str, Any] | str:
 
 
 def object_of(arguments: Any) -> dict[str, Any]:
-    """Arguments for a wire that takes objects alone; text that is none is shown as what it was."""
+    """Arguments for a server that takes objects alone; text that is none is sent as what it was."""
     value = arguments_of(arguments)
     return value if isinstance(value, dict) else {"unparsed": value}
 
@@ -64,9 +80,9 @@ def tool_names(messages: Sequence[Message]) -> dict[str, str]:
 
 
 def function(spec: Spec) -> dict[str, Any]:
-    """A tool as OpenAI and Ollama are told of it."""
-    told = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-    return {"type": "function", "function": told}
+    """A tool as it is described to OpenAI and Ollama."""
+    described = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": described}
 
 
 def storable(value: dict[str, Any], what: str) -> dict[str, Any]:
@@ -105,7 +121,7 @@ def text_of(message: Message) -> str:
 
 
 def with_result_images(messages: Iterable[Message]) -> Iterator[Message]:
-    """The messages, and behind results with images a user's message that has them: results are text to most servers."""
+    """The messages, and after results with images a user's message that has them: results are text to most servers."""
     images: list[dict[str, Any]] = []
     for message in messages:
         if images and message.role != "tool":
@@ -147,11 +163,7 @@ def mapping_of(value: object) -> dict[str, Any]:
 
 def token_count(value: object) -> int:
     """A number of tokens that a server reported; 0 if it is not a number that makes sense."""
-    return int(value) if isinstance(value, int | float) and 0 <= value < _MOST_TOKENS else 0
-
-
-def ignore(_: Event) -> None:
-    """Nobody watches."""
+    return int(value) if isinstance(value, int | float) and 0 <= value < _MAX_TOKENS else 0
 
 
 class Pieces:
@@ -159,10 +171,10 @@ class Pieces:
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
-        self._said, self._thought = _Joined(), _Joined()
+        self._text, self._thought = _Joined(), _Joined()
 
     def say(self, piece: str | None) -> None:
-        if text := self._said.add(piece or ""):
+        if text := self._text.add(piece or ""):
             self._emit(Text(text))
 
     def think(self, piece: str | None) -> None:
@@ -170,10 +182,18 @@ class Pieces:
             self._emit(Thought(text))
 
     def message(self, model: str, calls: Iterable[ToolCall], extra: dict[str, Any] | None = None) -> Message:
+        # Each call with an id of its own: some servers give none, or the same to several.
+        distinct: dict[str, ToolCall] = {}
+        for call in calls:
+            id = without_halves(call.id)
+            id = new_id() if not id or id in distinct else id
+            given = call.arguments
+            arguments = without_halves(given) if isinstance(given, str) else given
+            distinct[id] = replace(call, id=id, name=without_halves(call.name), arguments=arguments)
         return Message(
             role="assistant",
-            content=self._said.whole(),
-            tool_calls=_distinct(calls),
+            content=self._text.whole(),
+            tool_calls=tuple(distinct.values()),
             reasoning=self._thought.whole() or None,
             model=model,
             extra=extra or {},
@@ -204,24 +224,45 @@ class _Joined:
         return "".join(self._pieces)
 
 
-def _distinct(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
-    """Calls with an id each: some servers give none, or the same to several."""
-    seen: dict[str, ToolCall] = {}
-    for call in calls:
-        id = without_halves(call.id)
-        id = new_id() if not id or id in seen else id
-        given = call.arguments
-        arguments = without_halves(given) if isinstance(given, str) else given
-        seen[id] = replace(call, id=id, name=without_halves(call.name), arguments=arguments)
-    return tuple(seen.values())
-
-
-def reply(message: Message, *, usage: Usage | None, cut: bool) -> Reply:
+def make_reply(message: Message, *, usage: Usage | None, cut: bool) -> Reply:
     """A whole answer; `cut`: the model had more to say than it was allowed to."""
-    finish: Finish = "length" if cut else "calls" if message.tool_calls else "stop"
+    finish: Literal["stop", "calls", "length"] = "length" if cut else "calls" if message.tool_calls else "stop"
     return Reply(message=message, usage=usage, finish=finish)
 
 
 def system_first(context: Context) -> list[dict[str, Any]]:
-    """The system text as a message of its own, where a wire has it so."""
+    """The system text as a message of its own, where a format has it so."""
     return [{"role": "system", "content": context.system}] if context.system else []
+
+
+# ---- models
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """A model of a server: bytes on disk, context window in tokens, capabilities; None or () if not known."""
+
+    name: str
+    size: int | None = None
+    context: int | None = None
+    capabilities: tuple[str, ...] = ()
+
+    @property
+    def can_chat(self) -> bool:
+        """Whether it answers messages; where the server does not say, its name decides."""
+        if self.capabilities:
+            return "completion" in self.capabilities or "tools" in self.capabilities
+        name = self.name.lower()
+        return not any(word in name for word in _NOT_FOR_CHAT)
+
+
+def entries_of(listed: Any, key: str, *, name: str) -> list[dict[str, Any]]:
+    """The entries of a server's list that have a name; none if it is no list."""
+    entries = listed.get(key) if isinstance(listed, dict) else None
+    found = entries if isinstance(entries, list) else []
+    return [entry for entry in found if isinstance(entry, dict) and isinstance(entry.get(name), str) and entry[name]]
+
+
+def known_window(model: str) -> int | None:
+    """The context window of a model of OpenAI or Anthropic in tokens; None for any other."""
+    name = model.rpartition("/")[2].lower()
+    return next((tokens for pattern, tokens in _WINDOWS if re.match(pattern, name)), None)

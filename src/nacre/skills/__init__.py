@@ -1,8 +1,6 @@
 """Skills: folders with a SKILL.md, of which a model knows the name and the purpose until it uses them."""
 
-from nacre.skills.catalogue import Catalogue
-from nacre.skills.discovery import Found, Place, find, usual_places
-from nacre.skills.permits import permits
-from nacre.skills.skill_file import Skill
+from nacre.skills.catalogue import Catalogue, FoundSkill, Place, find, usual_places
+from nacre.skills.skill_file import Skill, permits
 
-__all__ = ["Catalogue", "Found", "Place", "Skill", "find", "permits", "usual_places"]
+__all__ = ["Catalogue", "FoundSkill", "Place", "Skill", "find", "permits", "usual_places"]

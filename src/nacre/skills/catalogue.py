@@ -1,28 +1,120 @@
-"""What a model is told of skills: all of them in a line each, and one of them in full when it is used."""
+"""Where skills are, which of two with one name is used, and what a model sees of them.
+
+The model gets a line for each skill, and one of them in full when it is used.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from html import escape
 from itertools import islice
 from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
 
 from nacre.errors import ToolError
-from nacre.skills.skill_file import FILE, Skill
+from nacre.skills.skill_file import FILE, Skill, read
 
-_MOST_FILES = 200
-_MOST_ENTRIES = 5_000
+PACKAGED = Path(__file__).parent / "packaged"
+_MAX_DEPTH = 4
+_MAX_FOLDERS = 2000
+_SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
+_MAX_FILES = 200
+_MAX_ENTRIES = 5_000
 """Files and folders that are looked at, whether they are listed or not."""
 _MORE = "there are more files, which can be used by their names"
-_LONGEST_FILE = 1_000_000
+_MAX_FILE = 1_000_000
 _INTRODUCTION = (
     "Skills are instructions for special tasks. When a task fits one of these, "
     "load it with use_skill before you begin; do not guess what it says."
 )
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A folder with skills in it, and whose it is."""
+
+    whose: Literal["project", "user", "packaged"]
+    folder: Path
+
+
+class FoundSkill(Struct, frozen=True, kw_only=True):
+    """A skill and where it was found."""
+
+    place: Place
+    skill: Skill
+
+
+class FoundSkills(Struct, frozen=True, kw_only=True):
+    """All skills, by name, and what is worth a warning."""
+
+    skills: tuple[FoundSkill, ...]
+    warnings: tuple[str, ...]
+
+
+def usual_places(*, home: Path, user: Path, projects: Iterable[Path] = ()) -> tuple[Place, ...]:
+    """Where skills are looked for, the strongest first: the projects', the user's, the packaged ones.
+
+    `home` is the agent's own folder, `user` the user's home directory. The skills of a project were written by
+    the authors of the project: leave it out unless the user trusts it.
+    """
+    mine = (home / "skills", user / ".agents" / "skills", user / ".claude" / "skills")
+    return (
+        *(place for project in projects for place in project_places(project)),
+        *(Place(whose="user", folder=folder) for folder in mine),
+        Place(whose="packaged", folder=PACKAGED),
+    )
+
+
+def project_places(project: Path) -> tuple[Place, ...]:
+    """Where a project keeps its skills."""
+    names = (".nacre", ".agents", ".claude")
+    return tuple(Place(whose="project", folder=project / name / "skills") for name in names)
+
+
+def find(places: Iterable[Place], *, accepts: Callable[[Path], bool] = lambda _: True) -> FoundSkills:
+    """Every skill of these places; of two with one name the first is used, with a warning about the other.
+
+    A skill of a project whose folder `accepts` refuses is left out without a word.
+    """
+    skills: dict[str, FoundSkill] = {}
+    warnings: list[str] = []
+    seen: set[Path] = set()
+    for place, folder in ((one, folder) for one in places for folder in folders(one)):
+        if (place.whose == "project" and not accepts(folder)) or (real := folder.resolve()) in seen:
+            continue
+        seen.add(real)
+        reading = read(folder)
+        warnings += [f"{folder}: {fault}" for fault in reading.errors]
+        if reading.skill is None:
+            warnings.append(f"{folder}: it was skipped")
+        elif (before := skills.get(reading.skill.name)) is not None:
+            warnings.append(f"{folder}: {reading.skill.name!r} is hidden by {before.skill.folder}")
+        else:
+            skills[reading.skill.name] = FoundSkill(place=place, skill=reading.skill)
+    return FoundSkills(skills=tuple(skills[name] for name in sorted(skills)), warnings=tuple(warnings))
+
+
+def folders(place: Place) -> Iterator[Path]:
+    """The folders in a place that hold a SKILL.md, sorted; nothing below one of them is looked at."""
+    looked_at = 0
+    waiting = [(place.folder, 0)]
+    while waiting and looked_at < _MAX_FOLDERS:
+        folder, depth = waiting.pop()
+        looked_at += 1
+        if depth and (folder / FILE).is_file():
+            yield folder
+        elif depth < _MAX_DEPTH:
+            with suppress(OSError), os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir() and entry.name not in _SKIPPED)
+                waiting += [(folder / name, depth + 1) for name in reversed(names)]
+
+
+# ---- what the model sees
 
 
 class Catalogue:
@@ -61,7 +153,7 @@ class Catalogue:
             raise ToolError(f"there is no skill {name!r}: there are {', '.join(self._skills) or 'none'}")
         if not file:
             return _instructions(skill)
-        text = _file(skill, file)
+        text = _read_file(skill, file)
         if not self._is_current(skill.folder):
             raise ToolError(f"the files of the skill {name!r} were changed since they were accepted: ask the user")
         return text
@@ -75,10 +167,10 @@ def resources(skill: Skill) -> tuple[list[str], bool]:
     found: list[str] = []
     waiting = deque([""])
     looked_at = 0
-    while waiting and looked_at < _MOST_ENTRIES and len(found) <= _MOST_FILES:
+    while waiting and looked_at < _MAX_ENTRIES and len(found) <= _MAX_FILES:
         here = waiting.popleft()
         with suppress(OSError), os.scandir(skill.folder / here) as every:  # it may be gone meanwhile
-            entries = sorted(islice(every, _MOST_ENTRIES - looked_at), key=lambda entry: entry.name)
+            entries = sorted(islice(every, _MAX_ENTRIES - looked_at), key=lambda entry: entry.name)
             looked_at += len(entries)
             for entry in entries:
                 name = f"{here}{entry.name}"
@@ -86,8 +178,8 @@ def resources(skill: Skill) -> tuple[list[str], bool]:
                     waiting.append(f"{name}/")
                 elif entry.is_file(follow_symlinks=False) and not entry.name.startswith(".") and name != FILE:
                     found.append(name)
-    is_all = not waiting and looked_at < _MOST_ENTRIES and len(found) <= _MOST_FILES
-    return sorted(found[:_MOST_FILES]), is_all
+    is_all = not waiting and looked_at < _MAX_ENTRIES and len(found) <= _MAX_FILES
+    return sorted(found[:_MAX_FILES]), is_all
 
 
 def _instructions(skill: Skill) -> str:
@@ -105,35 +197,27 @@ def _instructions(skill: Skill) -> str:
     return "\n".join(lines)
 
 
-def _file(skill: Skill, file: str) -> str:
+def _read_file(skill: Skill, file: str) -> str:
+    # As it is listed; if none is equal, the only one that differs in case alone.
     listed, is_all = resources(skill)
-    wanted = _listed_name(file.removeprefix("./"), listed)
-    if not wanted and not is_all and _is_plain(file):
-        wanted = file  # it may be one of those that are not listed
+    name = file.removeprefix("./")
+    alike = [name] if name in listed else [one for one in listed if one.casefold() == name.casefold()]
+    wanted = alike[0] if len(alike) == 1 else ""
+    # Or one of those that are not listed: down from the folder, by names that would be.
+    is_plain = "\0" not in file and all(part and not part.startswith(".") for part in file.split("/"))
+    if not wanted and not is_all and is_plain:
+        wanted = file
     if not wanted:
         raise ToolError(f"the skill {skill.name!r} has no file {file!r}: it has {', '.join(listed) or 'none'}")
-    with os.fdopen(_opened(skill.folder, wanted.split("/")), "rb") as stream:
-        data = stream.read(_LONGEST_FILE + 1)
+    with os.fdopen(_open_below(skill.folder, wanted.split("/")), "rb") as stream:
+        data = stream.read(_MAX_FILE + 1)
     if b"\0" in data:
         return f"{file} is not text: it is at {skill.folder.resolve() / wanted}"
-    note = f"\n[only the first {_LONGEST_FILE:,} bytes]" if len(data) > _LONGEST_FILE else ""
-    return data[:_LONGEST_FILE].decode("utf-8", "replace") + note
+    note = f"\n[only the first {_MAX_FILE:,} bytes]" if len(data) > _MAX_FILE else ""
+    return data[:_MAX_FILE].decode("utf-8", "replace") + note
 
 
-def _listed_name(wanted: str, listed: list[str]) -> str:
-    """The name as it is listed; if none is equal, the only one that differs in case alone."""
-    if wanted in listed:
-        return wanted
-    alike = [name for name in listed if name.casefold() == wanted.casefold()]
-    return alike[0] if len(alike) == 1 else ""
-
-
-def _is_plain(file: str) -> bool:
-    """Tell whether a name leads down from the folder, by names that would be listed."""
-    return "\0" not in file and all(part and not part.startswith(".") for part in file.split("/"))
-
-
-def _opened(folder: Path, parts: list[str]) -> int:
+def _open_below(folder: Path, parts: list[str]) -> int:
     """Open a file name by name from its folder, so that a link put in between leads nowhere."""
     directory = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     with ExitStack() as stack:

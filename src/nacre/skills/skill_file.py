@@ -1,4 +1,4 @@
-"""SKILL.md: what is in it, and what is wrong with it."""
+"""SKILL.md: what is in it, what is wrong with it, which tools it asks for, and how a new one begins."""
 
 from __future__ import annotations
 
@@ -13,21 +13,55 @@ from typing import Any
 from msgspec import Struct
 
 from nacre.errors import ConfigError, install_command
-from nacre.skills.permits import permits
 
 FILE = "SKILL.md"
-_LONGEST_FILE = 1_000_000
-_LONGEST_NAME = 64
-_LONGEST_DESCRIPTION = 1024
-_LONGEST_COMPATIBILITY = 500
-_LONGEST_FIELDS = 65_536
-_MOST_BRACKETS = 200
+_MAX_FILE = 1_000_000
+_MAX_NAME = 64
+_MAX_DESCRIPTION = 1024
+_MAX_COMPATIBILITY = 500
+_MAX_FIELDS = 65_536
+_MAX_BRACKETS = 200
 _LONG_BODY_LINES = 500
 _LONG_BODY = 20_000
 _FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
 # The marks are whole lines: three hyphens inside a value are text.
 _DOCUMENT = re.compile(r"---[ \t]*\n(.*?)(?:^|\n)---[ \t]*(?:\n|\Z)(.*)\Z", re.DOTALL | re.MULTILINE)
 _UNQUOTED = re.compile(r"^(description|compatibility):[ \t]+(?![\"'|>])(.*:.*)$", re.MULTILINE)
+# The names that skills use for tools, and ours.
+_OURS = {
+    "Bash": "shell",
+    "Edit": "edit_file",
+    "MultiEdit": "edit_file",
+    "Write": "write_file",
+    "WebFetch": "web_fetch",
+    "Read": "read_file",
+    "Glob": "list_files",
+    "LS": "list_files",
+    "Task": "delegate",
+}
+# Patterns may hold spaces and commas; parentheses in them are not nested.
+_ENTRY = re.compile(r"([A-Za-z][\w.-]*)(?:\(([^()]*)\))?(?:[\s,]+|\Z)")
+_SERVER = re.compile(r"mcp__(.+?)__(.+)")
+_TEMPLATE = """\
+---
+name: {name}
+description: {description}
+---
+
+# {title}
+
+Describe step by step what to do when this skill is used: in the imperative, as short as possible.
+
+1. First …
+2. Then …
+
+## If something fails
+
+Describe what to check, and when to ask the user.
+"""
+_PLACEHOLDER = (
+    "Describe what this does, and when to use it. The model decides by this line alone whether to load the rest."
+)
 
 
 class Skill(Struct, frozen=True, kw_only=True):
@@ -44,9 +78,9 @@ class Skill(Struct, frozen=True, kw_only=True):
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """What came of reading a folder: a skill unless it is beyond use, and what is wrong by the specification.
+    """What came of reading a folder: a skill unless it cannot be used at all, and what is wrong by the specification.
 
-    `errors` are against the specification; `advice` is not, but other programs or models may stumble over it.
+    `errors` are against the specification; `advice` is not, but other programs or models may fail on it.
     """
 
     folder: Path
@@ -57,66 +91,70 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 def read(folder: Path) -> Reading:
     """Read a skill as leniently as can be: it is lost only without a description, or if nothing can be made of it."""
+    # 1. The fields and the instructions below them; a colon in a value that has no quotes is repaired.
     try:
-        text = _text(folder / FILE)
-        fields, body, mended = _parsed(text)
+        document = _DOCUMENT.match(_read_text(folder / FILE))
+        if document is None:
+            raise ValueError(f"{FILE} must begin with a line `---`, its fields, and a line `---`")  # noqa: TRY301 - a fault like the others
+        errors: list[str] = []
+        try:
+            fields = _parse_fields(document[1])
+        except ValueError as error:
+            repaired = _UNQUOTED.sub(lambda found: f"{found[1]}: {_quote(found[2].strip())}", document[1])
+            if repaired == document[1]:
+                raise
+            fields = _parse_fields(repaired)
+            errors = [f"{error}; a value with a colon needs quotes"]
     except ValueError as error:
         return Reading(folder=folder, skill=None, errors=(str(error),))
-    errors = [*mended, *_faults(fields, folder)]
-    return Reading(
-        folder=folder, skill=_skill(fields, body, folder), errors=tuple(errors), advice=tuple(_advice(fields, body))
-    )
+
+    # 2. The skill, which needs a description.
+    body, skill = document[2].strip("\n"), None
+    if description := _words(fields.get("description")):
+        metadata = fields.get("metadata")
+        skill = Skill(
+            name=_words(fields.get("name")) or folder.name,
+            description=description,
+            body=body,
+            folder=folder,
+            compatibility=_words(fields.get("compatibility")),
+            license=_words(fields.get("license")),
+            metadata={k: v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {},
+            allowed_tools=_tools(fields.get("allowed-tools")),
+        )
+
+    # 3. What is wrong with it.
+    errors += _field_faults(fields, folder)
+    return Reading(folder=folder, skill=skill, errors=tuple(errors), advice=tuple(_advice(fields, body)))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         # A pipe without a writer would be waited for without end.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            data = file.read(_LONGEST_FILE + 1) if is_file else b""
+            data = file.read(_MAX_FILE + 1) if is_file else b""
     except FileNotFoundError:
         raise ValueError(f"there is no {FILE}") from None
     except OSError as error:
         raise ValueError(f"{FILE} cannot be read: {error.strerror}") from error
     if not is_file:
         raise ValueError(f"{FILE} is not a regular file")
-    if len(data) > _LONGEST_FILE:
-        raise ValueError(f"{FILE} has more than {_LONGEST_FILE:,} bytes")
+    if len(data) > _MAX_FILE:
+        raise ValueError(f"{FILE} has more than {_MAX_FILE:,} bytes")
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{FILE} is not UTF-8: byte {error.start:,} is not text") from error
 
 
-def _parsed(text: str) -> tuple[dict[str, Any], str, list[str]]:
-    """The fields and the body, and what had to be mended to get at them; raises ValueError."""
-    found = _DOCUMENT.match(text)
-    if found is None:
-        raise ValueError(f"{FILE} must begin with a line `---`, its fields, and a line `---`")
-    mended: list[str] = []
-    try:
-        fields = _fields(found[1])
-    except ValueError as error:
-        quoted = _UNQUOTED.sub(_quoted, found[1])
-        if quoted == found[1]:
-            raise
-        fields = _fields(quoted)
-        mended = [f"{error}; a value with a colon needs quotes"]
-    return fields, found[2].strip("\n"), mended
-
-
-def _quoted(found: re.Match[str]) -> str:
-    value = found[2].strip().replace("\\", "\\\\").replace('"', '\\"')
-    return f'{found[1]}: "{value}"'
-
-
-def _fields(text: str) -> dict[str, Any]:
+def _parse_fields(text: str) -> dict[str, Any]:
     """The fields as text: nothing is taken for a number, a date or a truth value."""
     # The parser takes seconds for a thousand brackets in one another.
-    if len(text) > _LONGEST_FIELDS or text.count("[") + text.count("{") > _MOST_BRACKETS:
+    if len(text) > _MAX_FIELDS or text.count("[") + text.count("{") > _MAX_BRACKETS:
         raise ValueError("the fields are too long or too deep")
     try:
-        import yaml  # noqa: PLC0415 - only for who has skills
+        import yaml  # noqa: PLC0415 - only for users who have skills
     except ModuleNotFoundError as error:
         raise ConfigError(f"reading skills needs PyYAML: {install_command('agent')}") from error
     try:
@@ -131,23 +169,6 @@ def _fields(text: str) -> dict[str, Any]:
     return found
 
 
-def _skill(fields: Mapping[str, Any], body: str, folder: Path) -> Skill | None:
-    description = _words(fields.get("description"))
-    if not description:
-        return None
-    metadata = fields.get("metadata")
-    return Skill(
-        name=_words(fields.get("name")) or folder.name,
-        description=description,
-        body=body,
-        folder=folder,
-        compatibility=_words(fields.get("compatibility")),
-        license=_words(fields.get("license")),
-        metadata={k: v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {},
-        allowed_tools=_tools(fields.get("allowed-tools")),
-    )
-
-
 def _words(value: Any) -> str:
     return " ".join(value.split()) if isinstance(value, str) else ""
 
@@ -160,52 +181,45 @@ def _tools(value: Any) -> str:
 # ---- the specification
 
 
-def _faults(fields: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def _field_faults(fields: Mapping[str, Any], folder: Path) -> Iterator[str]:
     unknown = sorted(str(field) for field in fields if field not in _FIELDS)
     if unknown:
         yield f"{', '.join(map(repr, unknown))} not known: the fields are {', '.join(sorted(_FIELDS))}"
-    yield from _name_faults(fields.get("name"), folder)
-    yield from _text_faults("description", fields.get("description"), _LONGEST_DESCRIPTION, is_needed=True)
-    yield from _text_faults("compatibility", fields.get("compatibility"), _LONGEST_COMPATIBILITY, is_needed=False)
-    yield from (f"{field} is a text" for field in ("license", "allowed-tools") if not _is_text(fields.get(field, "")))
+
+    name = fields.get("name")
+    if not isinstance(name, str) or not name.strip():
+        yield "there is no name"
+    else:
+        normal = unicodedata.normalize("NFKC", name.strip())
+        yield from name_faults(normal)
+        if normal != unicodedata.normalize("NFKC", folder.name):
+            yield f"the name {name!r} differs from the name of its folder, {folder.name!r}: make them equal"
+
+    for field, limit in (("description", _MAX_DESCRIPTION), ("compatibility", _MAX_COMPATIBILITY)):
+        value, is_needed = fields.get(field), field == "description"
+        if isinstance(value, str) and value.strip():
+            if len(value) > limit:
+                yield f"{field} has {len(value):,} characters; the maximum is {limit:,}"
+        elif is_needed or value is not None:
+            yield f"there is no {field}" if is_needed else f"{field} is a text"
+
+    texts = ("license", "allowed-tools")
+    yield from (f"{field} is a text" for field in texts if not isinstance(fields.get(field, ""), str))
     metadata = fields.get("metadata", {})
-    if not isinstance(metadata, dict) or not all(_is_text(value) for value in metadata.values()):
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         yield "metadata is a mapping of texts to texts"
 
 
 def name_faults(name: str) -> Iterator[str]:
     """What is wrong with a skill's name."""
-    if len(name) > _LONGEST_NAME:
-        yield f"the name has {len(name)} characters; the maximum is {_LONGEST_NAME}"
+    if len(name) > _MAX_NAME:
+        yield f"the name has {len(name)} characters; the maximum is {_MAX_NAME}"
     if name != name.lower():
         yield f"the name {name!r} has capital letters: use lower case"
     if name.startswith("-") or name.endswith("-") or "--" in name:
         yield f"the name {name!r} begins or ends with a hyphen, or has two in a row"
     if not name or not all(char.isalnum() or char == "-" for char in name):
         yield f"the name {name!r} has other characters than letters, digits and hyphens"
-
-
-def _name_faults(name: Any, folder: Path) -> Iterator[str]:
-    if not isinstance(name, str) or not name.strip():
-        yield "there is no name"
-        return
-    normal = unicodedata.normalize("NFKC", name.strip())
-    yield from name_faults(normal)
-    if normal != unicodedata.normalize("NFKC", folder.name):
-        yield f"the name {name!r} differs from the name of its folder, {folder.name!r}: make them equal"
-
-
-def _text_faults(field: str, value: Any, most: int, *, is_needed: bool) -> Iterator[str]:
-    if value is None and not is_needed:
-        return
-    if not isinstance(value, str) or not value.strip():
-        yield f"there is no {field}" if value is None or is_needed else f"{field} is a text"
-    elif len(value) > most:
-        yield f"{field} has {len(value):,} characters; the maximum is {most:,}"
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _advice(fields: Mapping[str, Any], body: str) -> Iterator[str]:
@@ -218,5 +232,50 @@ def _advice(fields: Mapping[str, Any], body: str) -> Iterator[str]:
     if not body.strip():
         yield "there are no instructions below the fields"
     if body.count("\n") >= _LONG_BODY_LINES or len(body) > _LONG_BODY:
-        most = f"{_LONG_BODY_LINES} lines or {_LONG_BODY:,} characters"
-        yield f"the instructions are longer than {most}: move parts of them to other files in the folder"
+        limit = f"{_LONG_BODY_LINES} lines or {_LONG_BODY:,} characters"
+        yield f"the instructions are longer than {limit}: move parts of them to other files in the folder"
+
+
+# ---- the tools that a skill names
+
+
+def permits(allowed_tools: str) -> tuple[str, ...]:
+    """The rules that a skill asks for, such as `shell(git *)`; none if they cannot be read to the end."""
+    found: list[str] = []
+    at = 0
+    while at < len(allowed_tools):
+        entry = _ENTRY.match(allowed_tools, at)
+        if entry is None:
+            return ()
+        at = entry.end()
+        server = _SERVER.fullmatch(entry[1])
+        tool = f"{server[1]}_{server[2]}" if server else _OURS.get(entry[1], entry[1])
+        # `git:*` is how some write `git *`, and a host may be marked as one.
+        pattern = (entry[2] or "").strip()
+        pattern = re.sub(r":\*$", " *", pattern) if tool == "shell" else pattern.removeprefix("domain:")
+        found.append(f"{tool}({pattern})" if pattern and pattern != "*" else tool)
+    return tuple(dict.fromkeys(found))
+
+
+# ---- a new skill
+
+
+def make(folder: Path, name: str, *, description: str = "") -> Path:
+    """Write a new skill's SKILL.md; raises ConfigError if the name cannot be one or is taken."""
+    faults = list(name_faults(name))
+    if faults:
+        raise ConfigError(f"{name!r} cannot name a skill: {faults[0]}")
+    path = folder / name / FILE
+    quoted = _quote(" ".join(description.split()) or _PLACEHOLDER)
+    text = _TEMPLATE.format(name=name, description=quoted, title=name.replace("-", " ").capitalize())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError(f"there is a skill {name!r} in {folder} already: choose another name") from None
+    return path
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -15,12 +15,11 @@ from anyio import to_thread
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.loop import run_turn
-from nacre.agent.model_request import Material, fit
+from nacre.agent.model_request import NONE as NO_TERMS
+from nacre.agent.model_request import TERMS, Material, Terms, fit, terms_of, with_terms
 from nacre.agent.ports import Context, Emit, Entry, Event, Notice, Provider, Reply, Spec, Text, Turn, Usage
-from nacre.agent.terms import NONE as NO_TERMS
-from nacre.agent.terms import TERMS, Terms, terms_of, with_terms
 from nacre.app import App
 from nacre.app.titles import first_title
 from nacre.entries import Message, Note
@@ -126,7 +125,7 @@ async def _by_agent_in_session(app: App, asked: Asked, stand: reading.Stand, emi
         answer = await app.kernel.resume(asked.key, emit=emit)
     else:
         extra = {name: words.extra[name] for name in _KEPT if name in words.extra}
-        inbound = Inbound(
+        inbound = UserMessage(
             key=asked.key,
             content=words.content or "",
             id=asked.id,
@@ -152,7 +151,7 @@ async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
     tools = {name: tool for name, tool in who.tools.items() if name not in _KEEPS_SESSIONS}
 
     def show(tokens: int, **_: object) -> Window:
-        return window(kept, tokens=tokens, most=who.most)
+        return window(kept, tokens=tokens, most=who.max_messages)
 
     async def look(below: int | None) -> Context:
         specs = [tool.spec for tool in tools.values()]

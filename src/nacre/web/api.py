@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Ask, Called, Emit, Event, Notice, Returned, Text, Thought
 from nacre.app import App
 from nacre.app.titles import first_title
@@ -84,7 +84,7 @@ async def send(request: Request) -> Response:
     """Send a message to a session; the turn continues if the client disconnects."""
     wanted = await body(request, shapes.Send)
     key, id = writable_key(request), checked_id(request.headers)
-    inbound = Inbound(key=key, content=wanted.content, id=id, sender="api", meta=first_title(wanted.content))
+    inbound = UserMessage(key=key, content=wanted.content, id=id, sender="api", meta=first_title(wanted.content))
     running = begin(request, _delivering(agent(request), _turns(request), inbound), key=key)
     stream = _told(running, limits(request).heartbeat) if wanted.stream else None
     return await respond(request, running, stream=stream, whole=lambda sent: sent)
@@ -151,7 +151,7 @@ routes = [
 # ---- a turn
 
 
-def _delivering(app: App, turns: Turns, inbound: Inbound) -> Callable[[Emit], Awaitable[shapes.Sent]]:
+def _delivering(app: App, turns: Turns, inbound: UserMessage) -> Callable[[Emit], Awaitable[shapes.Sent]]:
     async def work(emit: Emit) -> shapes.Sent:
         # The same words under the same id wait for each other, so that whoever repeats them gets their answer.
         async with turns.alone(f"{inbound.key}\n{inbound.id}") if inbound.id else nullcontext():
@@ -164,7 +164,7 @@ def _delivering(app: App, turns: Turns, inbound: Inbound) -> Callable[[Emit], Aw
 
 async def deliver_once(  # noqa: PLR0913 - who asks, and whom to tell
     app: App,
-    inbound: Inbound,
+    inbound: UserMessage,
     stand: reading.Stand,
     *,
     emit: Emit,

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from nacre.agent.ports import Called, Text, Thought, Usage
-from nacre.agent.terms import Form, Terms, with_terms
+from nacre.agent.model_request import Terms, with_terms
+from nacre.agent.ports import Called, Form, Text, Thought, Usage
 from nacre.app.forms import check_schema
 from nacre.web.access import Caller, agent, begin, check_user, session_for
 from nacre.web.answering import Answer, Asked, finish_of, work

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from nacre.agent.ports import Called, Event, Text, Thought, Usage
-from nacre.agent.terms import Form
+from nacre.agent.ports import Called, Event, Form, Text, Thought, Usage
 from nacre.entries import Message
 from nacre.web.answering import Answer, finish_of
 from nacre.web.events import BEAT, event

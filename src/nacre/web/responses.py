@@ -22,7 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from nacre.agent.terms import Form, Terms, terms_of, with_terms
+from nacre.agent.model_request import Terms, terms_of, with_terms
+from nacre.agent.ports import Form
 from nacre.app import App
 from nacre.app.forms import check_schema
 from nacre.entries import Message, Past, Stored, time_of

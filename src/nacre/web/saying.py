@@ -13,7 +13,7 @@ import msgspec
 from anyio import to_thread
 from msgspec import Struct
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Ask, Emit
 from nacre.app import App
 from nacre.app.running import CHOSEN
@@ -74,7 +74,7 @@ def saying_of(fields: Mapping[str, str]) -> Saying:
     return Saying(content=content, id=id, edit=edit, again=again)
 
 
-def inbound_of(key: str, saying: Saying) -> Inbound | None:
+def inbound_of(key: str, saying: Saying) -> UserMessage | None:
     """The message; None if there is none, and another answer is wanted. Raises Fault."""
     words = saying.content.replace("\r\n", "\n").strip()
     if saying.again and not words:
@@ -86,7 +86,7 @@ def inbound_of(key: str, saying: Saying) -> Inbound | None:
     meta = {**first_title(words or saying.files[0].name), **({CHOSEN: saying.model} if saying.model else {})}
     whole = content(words, [_part(file) for file in saying.files])
     id = saying.id[:_LONGEST_ID] or secrets.token_hex(16)
-    return Inbound(key=key, content=whole, id=id, sender="web", meta=meta)
+    return UserMessage(key=key, content=whole, id=id, sender="web", meta=meta)
 
 
 def turn(

@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Emit
 from nacre.channels.terminal.ports import Compactor, Learner
@@ -81,7 +81,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class Once:
     """A turn that ends with its answer or is stopped by SIGINT; other signals leave it unfinished in the log."""
 
-    def __init__(self, kernel: Kernel, inbound: Inbound, *, emit: Emit, ask: Ask | None, ticker: Ticker) -> None:
+    def __init__(self, kernel: Kernel, inbound: UserMessage, *, emit: Emit, ask: Ask | None, ticker: Ticker) -> None:
         self._kernel = kernel
         self._inbound = inbound
         self._emit = emit

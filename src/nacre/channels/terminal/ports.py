@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from nacre.agent.filling import Filling
 from nacre.agent.kernel import Kernel
+from nacre.agent.model_request import ContextUsage
 from nacre.agent.ports import Approval, Change, Event, Tool
 from nacre.entries import SessionInfo, Stored
 from nacre.sessions import Sessions
@@ -185,7 +185,7 @@ class App(Protocol):
     async def suggest_title(self, key: str) -> str:
         """A title for a session, made by the model; "" if it makes none. Raises ProviderError."""
 
-    def filling(self, key: str) -> Filling:
+    def filling(self, key: str) -> ContextUsage:
         """What would fill the model's context if something were said in a session now."""
 
     def cost(self, use: Any) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from nacre.agent.actor import Inbound
+from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Event
 from nacre.channels.attachments import content, mark_pasted
 from nacre.channels.terminal.asking import asked
@@ -153,7 +153,7 @@ class Talk:
             meta = opening_meta(self.app.sessions, self.key, cwd=self.cwd, text=words)
             if "title" in meta:
                 self._plain_titles[self.key] = meta["title"]
-            inbound = Inbound(key=self.key, content=whole, id=id, sender="terminal", meta=meta, extra=extra)
+            inbound = UserMessage(key=self.key, content=whole, id=id, sender="terminal", meta=meta, extra=extra)
             return await self.app.kernel.deliver(inbound, emit=self._emit, ask=self._ask)
 
         self._start(deliver, words)

@@ -7,8 +7,8 @@ import math
 import re
 from typing import Any, NoReturn
 
-DEEPEST = 100
-_MOST_GUESSES = 1000
+MAX_DEPTH = 100
+_MAX_GUESSES = 1000
 
 _GAP = re.compile(r"(?:\s|//[^\n]*|#[^\n]*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/)*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,400})(?:\.\d{1,400})?(?:[eE][+-]?\d{1,4})?(?![\w.])")
@@ -19,18 +19,18 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\n": "\n"}
 _PLAIN_ESCAPES = frozenset("\"'`\\/")
 _VERBATIM = ('<|"|>', '"""', "'''")
 
-# What may stand behind the quote that ends a string; behind any other, the quote was part of it.
+# What may follow the quote that ends a string; before anything else, the quote is part of it.
 _QUOTED = r"""(?:"[^"\n]{0,80}"|'[^'\n]{0,80}')"""
 _KEY = rf"(?:{_QUOTED}\s*+[:=]|[\w$-]{{1,80}}\s*+:)"
 _REMARK = r"//|#|/\*"
-_BEHIND = {
+_AFTER_QUOTE = {
     "key": re.compile(r"\s*+[:=]"),
     "item": re.compile(rf"\s*+(?:,|\]|\Z|{_REMARK})"),
     "value": re.compile(rf"\s*+(?:[}}\]]|\Z|{_REMARK}|,\s*+(?:[}}\]]|\Z|{_REMARK}|{_KEY})|(?<=\s){_QUOTED}\s*+:)"),
 }
 
 
-class Wrong(ValueError):
+class NotJson(ValueError):
     """The text is not JSON, however kindly it is read; `at` is how far it was."""
 
     def __init__(self, reason: str, at: int) -> None:
@@ -38,12 +38,12 @@ class Wrong(ValueError):
         self.at = at
 
 
-class Cut(Wrong):
+class Incomplete(NotJson):
     """The text ends before the value does."""
 
 
 class Reader:
-    """Reads one value; afterwards `at` is behind it.
+    """Reads one value; afterwards `at` is where it ends.
 
     `guessed` says that a quote inside a string was taken as part of it, `unclosed` that closing brackets
     were missing at the very end, with nothing else left open.
@@ -60,14 +60,14 @@ class Reader:
     def guessed(self) -> bool:
         return self._guesses > 0
 
-    def value(self, depth: int = DEEPEST, role: str = "value") -> Any:
-        """Read a value; raises Wrong, or Cut where the text ends first."""
+    def value(self, depth: int = MAX_DEPTH, role: str = "value") -> Any:
+        """Read a value; raises NotJson, or Incomplete where the text ends first."""
         self._skip()
         if depth == 0:
             self._fail("it is nested too deep")
         match self._text[self.at : min(self.at + 1, self._end)]:
             case "":
-                raise Cut("it ends where a value is expected", self.at)
+                raise Incomplete("it ends where a value is expected", self.at)
             case "{":
                 return self._object(depth)
             case "[":
@@ -79,19 +79,26 @@ class Reader:
         found = _GAP.match(self._text, self.at, self._end)
         self.at = found.end() if found else self.at
         if self._text.startswith("/*", self.at, self._end):
-            raise Cut("it ends inside a comment", self._end)
+            raise Incomplete("it ends inside a comment", self._end)
 
     def _fail(self, reason: str) -> NoReturn:
-        raise Wrong(reason, self.at)
+        raise NotJson(reason, self.at)
 
     def _object(self, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         self.at += 1
         while not self._is_over("}"):
-            key = self._key()
+            if self._is_quoted():
+                key = self._string("key")
+            elif word := _WORD.match(self._text, self.at, self._end):
+                key, self.at = word[0], word.end()
+            else:
+                self._fail("a key is expected")
             self._skip()
             if not self._text.startswith((":", "="), self.at, self._end):
-                self._fail_at_end(f"a colon is expected after {key[:40]!r}")
+                if self.at >= self._end:
+                    raise Incomplete("it ends in the middle", self.at)
+                self._fail(f"a colon is expected after {key[:40]!r}")
             self.at += 1
             found[key] = self.value(depth - 1)
             self._separate()
@@ -121,78 +128,55 @@ class Reader:
         if self._text.startswith(",", self.at, self._end):
             self.at += 1
 
-    def _fail_at_end(self, reason: str) -> NoReturn:
-        if self.at >= self._end:
-            raise Cut("it ends in the middle", self.at)
-        self._fail(reason)
-
-    def _key(self) -> str:
-        if self._text[self.at] in _PIECE or self._text.startswith(_VERBATIM, self.at, self._end):
-            return self._string("key")
-        found = _WORD.match(self._text, self.at, self._end)
-        if found is None:
-            self._fail("a key is expected")
-        self.at = found.end()
-        return found[0]
+    def _is_quoted(self) -> bool:
+        return self._text[self.at] in _PIECE or self._text.startswith(_VERBATIM, self.at, self._end)
 
     def _scalar(self, role: str) -> Any:
-        if self._text[self.at] in _PIECE or self._text.startswith(_VERBATIM, self.at, self._end):
+        if self._is_quoted():
             return self._string(role)
-        found = _NUMBER.match(self._text, self.at, self._end)
-        if found is not None:
+        if found := _NUMBER.match(self._text, self.at, self._end):
             self.at = found.end()
-            return self._number(found[0])
-        return self._word()
-
-    def _number(self, digits: str) -> float:
-        if digits.lstrip("-").isdigit():
-            return int(digits)
-        number = float(digits)
-        return number if math.isfinite(number) else self._fail("a number is too large")
-
-    def _word(self) -> Any:
-        found = _WORD.match(self._text, self.at, self._end)
-        if found is None or found[0] in {"NaN", "Infinity", "-Infinity"}:
+            if found[0].lstrip("-").isdigit():
+                return int(found[0])
+            number = float(found[0])
+            return number if math.isfinite(number) else self._fail("a number is too large")
+        word = _WORD.match(self._text, self.at, self._end)
+        if word is None or word[0] in {"NaN", "Infinity", "-Infinity"}:
             self._fail("a value is expected")
-        self.at = found.end()
+        self.at = word.end()
         if self.at >= self._end:
-            raise Cut("it may end inside a word", self.at)
-        return _LITERALS.get(found[0], found[0])
+            raise Incomplete("it may end inside a word", self.at)
+        return _LITERALS.get(word[0], word[0])
 
     def _string(self, role: str) -> str:
+        # Between marks that mean nothing else, every character is part of it.
         for mark in _VERBATIM:
             if self._text.startswith(mark, self.at, self._end):
-                return self._verbatim(mark)
+                start = self.at + len(mark)
+                end = self._text.find(mark, start, self._end)
+                if end < 0:
+                    raise Incomplete("it ends inside a string", self._end)
+                self.at = end + len(mark)
+                return self._text[start:end]
+        # Else what follows a quote decides whether the string ends there.
         quote = self._text[self.at]
         self.at += 1
         pieces: list[str] = []
         while True:
             found = _PIECE[quote].match(self._text, self.at, self._end)
             if found is None:
-                raise Cut("it ends inside a string", self.at)
+                raise Incomplete("it ends inside a string", self.at)
             self.at = found.end()
-            if found[0] == quote and self._ends(role):
-                return "".join(pieces)
-            pieces.append(_unescaped(found[0]))
-
-    def _verbatim(self, mark: str) -> str:
-        start = self.at + len(mark)
-        end = self._text.find(mark, start, self._end)
-        if end < 0:
-            raise Cut("it ends inside a string", self._end)
-        self.at = end + len(mark)
-        return self._text[start:end]
-
-    def _ends(self, role: str) -> bool:
-        if _BEHIND[role].match(self._text, self.at, self._end):
-            return True
-        self._guesses += 1
-        if self._guesses > _MOST_GUESSES:
-            self._fail("its quotes are ambiguous")
-        return False
+            if found[0] == quote:
+                if _AFTER_QUOTE[role].match(self._text, self.at, self._end):
+                    return "".join(pieces)
+                self._guesses += 1
+                if self._guesses > _MAX_GUESSES:
+                    self._fail("its quotes are ambiguous")
+            pieces.append(_unescape(found[0]))
 
 
-def _unescaped(piece: str) -> str:
+def _unescape(piece: str) -> str:
     if piece[0] != "\\":
         return piece
     if piece.startswith("\\u") and piece != "\\u":
@@ -224,10 +208,10 @@ class Source:
         self._start = 0
         self._window = text
 
-    def strictly(self, at: int) -> tuple[Any, int]:
+    def read_strict(self, at: int) -> tuple[Any, int]:
         """Read one value, whose strings may hold raw newlines; gives it and where it ends.
 
-        Raises Wrong with how far it was.
+        Raises NotJson with how far it was.
         """
         start = at - at % self._STRIDE
         if start != self._start:
@@ -235,8 +219,8 @@ class Source:
         try:
             value, end = _DECODER.raw_decode(self._window, at - start)
         except json.JSONDecodeError as error:
-            raise Wrong(error.msg, start + error.pos) from error
+            raise NotJson(error.msg, start + error.pos) from error
         except (ValueError, RecursionError) as error:
             # Neither says where: a number that is too long, or nesting that is too deep.
-            raise Wrong(str(error), min(len(self.text), at + 10_000)) from error
+            raise NotJson(str(error), min(len(self.text), at + 10_000)) from error
         return value, start + end

@@ -1,9 +1,9 @@
-"""Tool calls in what a model wrote: found, read, and told apart from text that only speaks of them."""
+"""Tool calls in what a model wrote: found, read, and distinguished from text that only mentions them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from nacre.agent.ports import Spec
 from nacre.entries import plain
 from nacre.errors import InvalidMessage
 from nacre.providers.text_tools import call_shapes, lenient_json
-from nacre.providers.text_tools.call_shapes import DSML, NAMESPACE, SEPARATOR, Found
+from nacre.providers.text_tools.call_shapes import DSML, NAMESPACE, SEPARATOR, ParsedCall
 
 UNREADABLE = "tool_call"
 """The name of a call whose name could not be read; every provider takes it."""
@@ -24,7 +24,7 @@ _HARMONY = (
     r"(?:(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(?:commentary|analysis)\s+|<\|start\|>assistant\s+|(?<=\n)[ ]?)"
     r"to=(?=functions\.)"
 )
-# The marks of each family around one call or several; what is inside is read by `envelopes`.
+# The marks of each family around one call or several; what is inside is read by `call_shapes`.
 _OPENINGS = (
     rf"<{DSML}{_TAG}>",  # Hermes, Qwen, Granite, GLM, DeepSeek V3.2, MiniMax, Seed and many others
     r"<\|tool_call\|?>",  # Gemma 4, Phi-4
@@ -63,12 +63,12 @@ _ANSWER = (
     r"|<\|(?:open|close)\|>(?:response|message)<\|sep\|>"
 )
 _ENDED = r"<\|(?:eom_id|eot_id|im_end|end|return)\|>|<[\uff5c|]end[\u2581_]of[\u2581_]sentence[\uff5c|]>"
-# Where a line begins, also one right behind the end of a thought.
+# Where a line begins, also one right after the end of a thought.
 _LINE = (
     r"(?:(?<=\n)|(?<=</think>)|(?<=</thinking>)|(?<=</thought>)|(?<=</mm:think>)|(?<=\[/THINK\])|(?<=<channel\|>)"
     r"|(?<=<\|END_THINKING\|>)|(?<=<\|end\|>))"
 )
-# Most characters begin no mark: the first look spares them all the others.
+# Most characters begin no mark: the first test skips all the others for them.
 _MARK = re.compile(
     rf"""
     (?=[<\[\]{{`~ft\ \t])
@@ -98,10 +98,10 @@ _BODY = re.compile(
     rf"|(?:<name>\s*+)?[\w.:-]{{1,64}}\s*+(?:<arg_key>|{SEPARATOR}|\(\s*+(?:\)|[\w]{{1,64}}\s*+=)|\(?\s*+\{{))"
 )
 _PYTHON = re.compile(r"\[?\s*+[A-Za-z_][\w.]{0,63}\(")
-_PYTHON_BEGUN = re.compile(r"\[\s*+(?:[A-Za-z_]\w{0,63}\.){0,3}+([A-Za-z_]\w{0,63})\Z")
+_PYTHON_START = re.compile(r"\[\s*+(?:[A-Za-z_]\w{0,63}\.){0,3}+([A-Za-z_]\w{0,63})\Z")
 _PYTHON_FENCE = "tool_code"
-_TRIED = re.compile(r"[{}:=(]")
-_KEYED = re.compile(
+_LIKE_CALL = re.compile(r"[{}:=(]")
+_CALL_KEY = re.compile(
     r"""[\[{\s]{0,60}+["']?(?:name|tool|tool_name|tool_calls?|function|function_calls?|function_name|action|call|calls|type|id"""
     r"""|arguments|parameters|args|input|thought|recipient_name)["']?\s*:"""
 )
@@ -112,12 +112,12 @@ _LEFTOVER = re.compile(
     rf"|{_ENDED}|(?:{_OPEN})(?=\s*\Z)))+|\s*[}}\]]+(?=\s*(?:\Z|```))",
     re.IGNORECASE,
 )
-_LEFT_BEHIND = re.compile(r"(?:\s|<\|[\w/]{1,20}\|>){1,40}\Z")
-_LONGEST_PYTHON = 50_000
+_TRAILING_TOKENS = re.compile(r"(?:\s|<\|[\w/]{1,20}\|>){1,40}\Z")
+_MAX_PYTHON = 50_000
 _NEVER = re.compile(r"(?!)")
 _PEEK = 80
-_LONGEST_UNLIKELY = 2_000
-_MARK_COST, _FAILURE_COST = 64, 256
+_MAX_UNLIKELY = 2_000
+_MARK_COST, _FAIL_COST = 64, 256
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -125,16 +125,16 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     content: str = ""
     reasoning: str = ""
-    calls: tuple[Found, ...] = ()
+    calls: tuple[ParsedCall, ...] = ()
 
 
-class Said(Struct, frozen=True):
+class Prose(Struct, frozen=True):
     """Text for people, up to `end`."""
 
     end: int
 
 
-class Mused(Struct, frozen=True):
+class Thinking(Struct, frozen=True):
     """Thinking; the text of it, and where it ends."""
 
     text: str
@@ -144,11 +144,11 @@ class Mused(Struct, frozen=True):
 class Calls(Struct, frozen=True):
     """Calls, up to `end`."""
 
-    calls: tuple[Found, ...]
+    calls: tuple[ParsedCall, ...]
     end: int
 
 
-class Closed(Struct, frozen=True):
+class ThoughtEnd(Struct, frozen=True):
     """The end of a thought that was opened in the prompt: all before it was thinking."""
 
     end: int
@@ -162,7 +162,7 @@ class Wait(Struct, frozen=True):
     start: int = 0
 
 
-Step = Said | Mused | Calls | Closed | Wait
+Step = Prose | Thinking | Calls | ThoughtEnd | Wait
 
 
 def read(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
@@ -177,7 +177,7 @@ def read(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
 def read_native(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
     """Take an answer apart of a model that can call tools without writing them as text, and may have done so anyway.
 
-    What is not clearly a call stays text, to the letter: all calls are of tools that there are, the answer ends with
+    What is not clearly a call stays text, unchanged: all calls are of tools that there are, the answer ends with
     them, and a code block has none. JSON without marks is a call only if it is the whole answer. A thought is
     taken out only where the answer begins with it.
     """
@@ -189,31 +189,12 @@ def read_native(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answe
     thoughts: list[str] = []
     scan, begin = Scan("\n" + text, tools, cut=cut, native=True), 1
     for at, step in scan.steps(1):
-        if isinstance(step, Mused):
+        if isinstance(step, Thinking):
             thoughts += [step.text] if step.text else []
             begin = step.end
-        elif not isinstance(step, Said) or scan.text[at : step.end].strip():
+        elif not isinstance(step, Prose) or scan.text[at : step.end].strip():
             break
     return Answer(content=scan.text[begin:], reasoning="\n".join(thoughts))
-
-
-def _sort(scan: Scan) -> _Sorted:
-    """Go through a text that begins with a newline, to its end."""
-    found = _Sorted()
-    for at, step in scan.steps(1):
-        match step:
-            case Said(end):
-                found.parts[-1].append(scan.text[at:end])
-            case Mused(thought, _):
-                found.thoughts += [thought] if thought else []
-            case Calls(calls, _):
-                found.calls += calls
-                found.parts.append([])
-            case Closed():
-                found = _Sorted(scan.text[1:at].strip())
-            case Wait():
-                break
-    return found
 
 
 class _Sorted:
@@ -222,23 +203,42 @@ class _Sorted:
     def __init__(self, thought: str = "") -> None:
         self.parts: list[list[str]] = [[]]
         self.thoughts = [thought] if thought else []
-        self.calls: list[Found] = []
+        self.calls: list[ParsedCall] = []
 
     def answer(self) -> Answer:
         content = "\n".join(filter(None, ("".join(part).strip() for part in self.parts)))
         return Answer(content=content, reasoning="\n".join(self.thoughts), calls=tuple(self.calls))
 
 
-def settled(call: Found, tools: Container[str]) -> Found:
+def _sort(scan: Scan) -> _Sorted:
+    """Go through a text that begins with a newline, to its end."""
+    found = _Sorted()
+    for at, step in scan.steps(1):
+        match step:
+            case Prose(end):
+                found.parts[-1].append(scan.text[at:end])
+            case Thinking(thought, _):
+                found.thoughts += [thought] if thought else []
+            case Calls(calls, _):
+                found.calls += calls
+                found.parts.append([])
+            case ThoughtEnd():
+                found = _Sorted(scan.text[1:at].strip())
+            case Wait():
+                break
+    return found
+
+
+def normalize_call(call: ParsedCall, tools: Container[str]) -> ParsedCall:
     """A call that the log can hold, under a name that every provider takes."""
-    name = proper(call.name, tools)
+    name = normalize_name(call.name, tools)
     try:
-        return Found(name=name, arguments=plain(call.arguments, "arguments"))
+        return ParsedCall(name=name, arguments=plain(call.arguments, "arguments"))
     except (InvalidMessage, RecursionError):
-        return Found(name=name, arguments=call_shapes.raw(call.arguments))
+        return ParsedCall(name=name, arguments=call_shapes.raw_text(call.arguments))
 
 
-def proper(name: str, tools: Container[str]) -> str:
+def normalize_name(name: str, tools: Container[str]) -> str:
     """The tool's name that is meant, or one like it that every provider takes."""
     if name in tools:
         return name
@@ -268,37 +268,36 @@ class Scan:
         self._final = final
         self._next: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
         self._left = 4 * len(text) + 65_536
-        self._reading: dict[str, Callable[[re.Match[str]], Step]] = {
-            "open": lambda mark: self._marked(mark.start(), mark.end()),
-            "markup": lambda mark: self._marked(mark.start(), mark.start()),
-            "think": self._thinking,
-            "thought": self._thought,
-            "result": self._imagined,
-            "token": lambda mark: Mused("", mark.end()),
-            "stray": lambda mark: Mused("", mark.end()) if self.called else Said(mark.end()),
-            "fence": lambda mark: self._fenced(mark.start()),
-            "bare": lambda mark: self._bare(mark.end() - 1),
+        self._readers: dict[str, Callable[[re.Match[str]], Step]] = {
+            "open": lambda mark: self._read_marked(mark.start(), mark.end()),
+            "markup": lambda mark: self._read_marked(mark.start(), mark.start()),
+            "think": self._read_thought,
+            "thought": self._end_thought,
+            "result": self._read_result,
+            "token": lambda mark: Thinking("", mark.end()),
+            "stray": lambda mark: Thinking("", mark.end()) if self.called else Prose(mark.end()),
+            "fence": lambda mark: self._read_fence(mark.start()),
+            "bare": lambda mark: self._read_bare(mark.end() - 1),
         }
 
     def steps(self, at: int) -> Iterator[tuple[int, Step]]:
         """Give what comes from `at` on, step by step, each with where it begins."""
         while at < len(self.text):
-            step = self._step(at)
+            found = self._search(_MARK, at)
+            step: Step
+            if found is None or self._left <= 0:
+                step = Prose(len(self.text))
+            elif found.start() > at:
+                step = Prose(found.start())
+            else:
+                self._left -= _MARK_COST
+                step = self._readers[found.lastgroup or ""](found)
             yield at, step
             if isinstance(step, Wait):
                 return
             self.called = self.called or isinstance(step, Calls)
-            self.has_said = self.has_said or (isinstance(step, Said) and not self.text[at : step.end].isspace())
+            self.has_said = self.has_said or (isinstance(step, Prose) and not self.text[at : step.end].isspace())
             at = max(step.end, at + 1)
-
-    def _step(self, at: int) -> Step:
-        found = self._search(_MARK, at)
-        if found is None or self._left <= 0:
-            return Said(len(self.text))
-        if found.start() > at:
-            return Said(found.start())
-        self._left -= _MARK_COST
-        return self._reading[found.lastgroup or ""](found)
 
     def _search(self, pattern: re.Pattern[str], at: int) -> re.Match[str] | None:
         """Search, remembering the answer: it holds for every later place before the match."""
@@ -311,95 +310,96 @@ class Scan:
 
     # ---- thinking
 
-    def _thinking(self, mark: re.Match[str]) -> Step:
+    def _read_thought(self, mark: re.Match[str]) -> Step:
         at = mark.end()
         if self._is_native and self.has_said:
-            return Said(at)
+            return Prose(at)
         closing = self._search(AFTER_THOUGHT, at)
         self._thought_open = False
         if closing is not None:
-            return Mused(self.text[at : closing.start()].strip(), closing.end())
+            return Thinking(self.text[at : closing.start()].strip(), closing.end())
         if not self._final:
             return Wait(AFTER_THOUGHT, "thinking", at)
-        return Mused(self.text[at:].strip(), len(self.text))
+        return Thinking(self.text[at:].strip(), len(self.text))
 
-    def _thought(self, found: re.Match[str]) -> Step:
+    def _end_thought(self, mark: re.Match[str]) -> Step:
         """Meet a closing tag without an opening one; only the first means something."""
         if not self._thought_open:
-            return Mused("", found.end())
+            return Thinking("", mark.end())
         self._thought_open = self.called = False
-        return Closed(found.end())
+        return ThoughtEnd(mark.end())
 
-    def _imagined(self, found: re.Match[str]) -> Step:
-        """Behind a call, a result is the model's imagination of what will come of it, and so is the rest."""
+    def _read_result(self, mark: re.Match[str]) -> Step:
+        """After a call, a result is the model's imagination of what will come of it, and so is the rest."""
         if not self.called:
-            return Said(found.end())
-        return Mused("", len(self.text)) if self._final else Wait(_NEVER, "over")
+            return Prose(mark.end())
+        return Thinking("", len(self.text)) if self._final else Wait(_NEVER, "over")
 
     # ---- calls between marks that mean nothing else
 
-    def _marked(self, start: int, at: int) -> Step:
+    def _read_marked(self, start: int, at: int) -> Step:
         closing = self._search(_CLOSE, at)
         if not _BODY.match(self.text, at):
-            return self._unlikely(start, at, closing)
+            return self._read_unlikely(start, at, closing)
         if not self._final and closing is None:
             return Wait(_CLOSE)
-        found = self._read_body(self._past(_BETWEEN, self._past(_INNER_FENCE, at)), closing)
+        found = self._read_body(self._skip(_BETWEEN, self._skip(_INNER_FENCE, at)), closing)
         if found is not None:
-            return Calls(found.calls, self._behind(found.end, closing))
-        if not self._final:
-            return Wait(_CLOSE)
-        return self._unreadable(at, closing)
+            return Calls(found.calls, self._skip_leftovers(found.end, closing))
+        return self._unreadable(at, closing) if self._final else Wait(_CLOSE)
 
-    def _past(self, pattern: re.Pattern[str], at: int) -> int:
+    def _skip(self, pattern: re.Pattern[str], at: int) -> int:
         found = pattern.match(self.text, at)
         return found.end() if found else at
 
-    def _unlikely(self, start: int, at: int, closing: re.Match[str] | None) -> Step:
-        """Meet a mark that no call follows: mostly somebody speaks of it."""
-        if closing is None or closing.end() - at > _LONGEST_UNLIKELY:
-            if not self._final and len(self.text) - at <= _LONGEST_UNLIKELY:
+    def _read_unlikely(self, start: int, at: int, closing: re.Match[str] | None) -> Step:
+        """Meet a mark that no call follows: mostly somebody mentions it."""
+        if closing is None or closing.end() - at > _MAX_UNLIKELY:
+            if not self._final and len(self.text) - at <= _MAX_UNLIKELY:
                 return Wait(_CLOSE)
-            return Said(at if at > start else at + 1)
+            return Prose(at if at > start else at + 1)
         body = self.text[at : closing.start()]
-        if _TRIED.search(body) or any(name in body for name in self._tools):
+        if _LIKE_CALL.search(body) or any(name in body for name in self._tools):
             return self._unreadable(at, closing) if self._final else Wait(_NEVER)
-        return Said(closing.end())
+        return Prose(closing.end())
 
     def _read_body(self, at: int, closing: re.Match[str] | None) -> Calls | None:
         bound = closing.start() if closing else None
-        if _PYTHON.match(self.text, at) and (bound is not None or not self._cut):
-            found = self._python(at, len(self.text) if bound is None else bound)
+        is_whole = bound is not None or not self._cut
+        if _PYTHON.match(self.text, at) and is_whole:
+            found = self._read_python(at, len(self.text) if bound is None else bound)
             if found is not None:
                 return found
         if self.text[at : at + 1] in {"{", "["}:
-            return self._values(at, closing, trusted=True)
-        calls, end = call_shapes.read_markup(
-            self._source, at, bound, self._tools, whole=not self._cut or bound is not None
-        )
-        self._left -= end - at + _FAILURE_COST if calls is None else 0
-        return None if calls is None else Calls(tuple(settled(call, self._tools) for call in calls), end)
+            return self._read_values(at, closing, trusted=True)
+        calls, end = call_shapes.read_markup(self._source, at, bound, self._tools, whole=is_whole)
+        if calls is None:
+            self._left -= end - at + _FAIL_COST
+            return None
+        return self._calls(calls, end)
 
-    def _python(self, at: int, end: int) -> Calls | None:
+    def _calls(self, calls: Iterable[ParsedCall], end: int) -> Calls:
+        return Calls(tuple(normalize_call(call, self._tools) for call in calls), end)
+
+    def _read_python(self, at: int, end: int) -> Calls | None:
         """Calls as Python code that fills a stretch of the text; None if it is something else."""
-        self._left -= min(end - at, _LONGEST_PYTHON) + _FAILURE_COST
-        found = call_shapes.read_python(_LEFT_BEHIND.sub("", self.text[at:end])) if end - at < _LONGEST_PYTHON else None
-        return None if found is None else Calls(tuple(settled(call, self._tools) for call in found), end)
+        self._left -= min(end - at, _MAX_PYTHON) + _FAIL_COST
+        text = _TRAILING_TOKENS.sub("", self.text[at:end]) if end - at < _MAX_PYTHON else ""
+        found = call_shapes.read_python(text)
+        return None if found is None else self._calls(found, end)
 
     def _unreadable(self, at: int, closing: re.Match[str] | None) -> Calls:
-        """Keep a call that cannot be read as its raw text: whoever runs calls says what is wrong."""
+        """Keep a call that cannot be read as its raw text: what runs calls says what is wrong."""
         following = self._search(_MARK, at + 1) if closing is None else None
         end = closing.start() if closing else len(self.text)
         if following is not None and following.lastgroup == "open":
             end = following.start()
         raw = self.text[at:end].strip()
-        return Calls((Found(name=self._named(raw), arguments=raw),), closing.end() if closing else end)
-
-    def _named(self, raw: str) -> str:
         name = call_shapes.name_in(raw)
-        return proper(name, self._tools) if name else UNREADABLE
+        call = ParsedCall(name=normalize_name(name, self._tools) if name else UNREADABLE, arguments=raw)
+        return Calls((call,), closing.end() if closing else end)
 
-    def _behind(self, at: int, closing: re.Match[str] | None) -> int:
+    def _skip_leftovers(self, at: int, closing: re.Match[str] | None) -> int:
         """Where a call's leftovers end: its closing mark, brackets too many, the mark of its fence."""
         fence = FENCE_END.match(self.text, at) or _FENCE_BEFORE_MARK.match(self.text, at)
         at = fence.end() if fence else at
@@ -407,167 +407,147 @@ class Scan:
             following = self._search(_MARK, at)
             if following is None or following.start() >= closing.start():
                 at = closing.start()
-        found = _LEFTOVER.match(self.text, at)
-        return found.end() if found else at
+        return self._skip(_LEFTOVER, at)
 
     # ---- calls in plain JSON
 
-    def _values(self, at: int, closing: re.Match[str] | None, *, trusted: bool) -> Calls | None:
-        """Read one value or several, one behind the other, as calls; None if the first is none.
+    def _read_values(self, at: int, closing: re.Match[str] | None, *, trusted: bool) -> Calls | None:
+        """Read one value or several, one after the other, as calls; None if the first is none.
 
-        Where only these marks say that it is a call, one that cannot be read behind others is kept raw.
+        Where only these marks say that it is a call, one that cannot be read after others is kept raw.
         """
-        calls: list[Found] = []
+        calls: list[ParsedCall] = []
         end = at
         while self.text[at : at + 1] in {"{", "["}:
-            value = self._value(at, closing)
+            value = self._read_value(at, closing)
             found = None if value is None else call_shapes.calls_of(value[0], self._tools, trusted=trusted)
             if value is None or found is None:
                 if calls and trusted and self._final:
                     half = self._unreadable(at, closing)
                     return Calls((*calls, *half.calls), half.end)
                 break
-            calls += (settled(call, self._tools) for call in found)
             end = value[1]
-            at = self._past(_BETWEEN, end)
+            calls += self._calls(found, end).calls
+            at = self._skip(_BETWEEN, end)
         return Calls(tuple(calls), end) if calls else None
 
-    def _value(self, at: int, closing: re.Match[str] | None) -> tuple[Any, int] | None:
+    def _read_value(self, at: int, closing: re.Match[str] | None) -> tuple[Any, int] | None:
         try:
-            return self._source.strictly(at)
-        except lenient_json.Wrong as error:
-            self._left -= error.at - at + _FAILURE_COST
+            return self._source.read_strict(at)
+        except lenient_json.NotJson as error:
+            self._left -= error.at - at + _FAIL_COST
         bound = closing.start() if closing is not None and closing.start() > at else None
         reader = lenient_json.Reader(self.text, at, bound)
         try:
             value = reader.value()
-        except lenient_json.Wrong as error:
+        except lenient_json.NotJson as error:
             self._left -= error.at - at
             return None
-        if bound is None and not (reader.unclosed or reader.guessed):
-            return value, reader.at
-        is_clear = not reader.guessed or (not reader.unclosed and bound and self._nothing_follows(reader.at, bound))
-        if bound is not None and is_clear:
+        # What was guessed counts only where the closing mark follows; what was not closed, where there is one.
+        if bound is None:
+            is_clear = not (reader.unclosed or reader.guessed)
+        else:
+            rest = self.text[reader.at : bound].strip(" \t\n}]`")
+            is_clear = not reader.guessed or not (reader.unclosed or rest)
+        if is_clear:
             return value, reader.at
         self._left -= reader.at - at
         return None
 
-    def _nothing_follows(self, at: int, bound: int) -> bool:
-        return not self.text[at:bound].strip(" \t\n}]`")
-
     # ---- calls in a code block, or with nothing around them: only of tools that there are
 
-    def _fenced(self, start: int) -> Step:
+    def _read_fence(self, start: int) -> Step:
         found = _LANGUAGE.match(self.text, start)
         body = found.end() if found else start
         language = found[1].lower() if found else ""
         if not self._final and len(self.text) - body < 1:
             return Wait(_NEVER)
-        if self._is_native:
-            return self._block(body)
-        if language in _CALLING or language == _PYTHON_FENCE:
-            return self._called_by_fence(body)
-        if language in _NEUTRAL and self._may_call(body):
-            step = self._shown_or_called(body)
-            if step is not None:
-                return step
-        return self._block(body)
-
-    def _block(self, body: int) -> Step:
-        """A code block is text to its end."""
+        if not self._is_native:
+            is_trusted = language in _CALLING or language == _PYTHON_FENCE
+            if is_trusted or (language in _NEUTRAL and self._may_call(body)):
+                step = self._read_fenced_calls(body, trusted=is_trusted)
+                if step is not None:
+                    return step
+            if is_trusted:
+                return self._unreadable(body, self._search(FENCE_END, body))
+        # A code block is text to its end.
         closing = self._search(FENCE_END, max(body - 1, 1))
         if closing is not None:
-            return Said(closing.end())
-        return Said(len(self.text)) if self._final else Wait(FENCE_END, "block", body)
+            return Prose(closing.end())
+        return Prose(len(self.text)) if self._final else Wait(FENCE_END, "block", body)
 
     def _may_call(self, at: int) -> bool:
         if self.text[at : at + 1] in {"{", "["}:
-            return bool(_KEYED.match(self.text, at)) or (not self._final and len(self.text) - at < _PEEK // 2)
+            return bool(_CALL_KEY.match(self.text, at)) or (not self._final and len(self.text) - at < _PEEK // 2)
         if not self._final and self.text[at] == "<" and len(self.text) - at < _PEEK // 4:
             return True
         found = self._search(_MARK, at)
         return found is not None and found.start() == at and found.lastgroup in {"open", "markup"}
 
-    def _called_by_fence(self, body: int) -> Step:
-        closing = self._search(FENCE_END, body)
-        if not self._final and closing is None:
-            return Wait(FENCE_END)
-        step = self._shown_or_called(body, trusted=True)
-        if step is not None:
-            return step
-        return self._unreadable(body, closing)
-
-    def _shown_or_called(self, body: int, *, trusted: bool = False) -> Step | None:
+    def _read_fenced_calls(self, body: int, *, trusted: bool) -> Step | None:
         """The calls of a code block that holds nothing else; None if it is one like any other."""
         closing = self._search(FENCE_END, body)
         if not self._final and closing is None:
             return Wait(FENCE_END)
         if trusted and _PYTHON.match(self.text, body):
-            found = self._python(body, closing.start() if closing else len(self.text))
+            found = self._read_python(body, closing.start() if closing else len(self.text))
         elif self.text[body : body + 1] in {"{", "["}:
-            found = self._values(body, closing, trusted=trusted)
+            found = self._read_values(body, closing, trusted=trusted)
         else:
-            found = self._marked_inside(body)
+            found = self._read_marked_inside(body)
         if found is None:
-            return self._half(body, closing)
-        end = self._behind(found.end, None)
-        ending = FENCE_END.match(self.text, end)
-        return Calls(found.calls, ending.end() if ending else end)
+            return self._read_half(body, closing)
+        return Calls(found.calls, self._skip(FENCE_END, self._skip_leftovers(found.end, None)))
 
-    def _marked_inside(self, body: int) -> Calls | None:
-        calls: list[Found] = []
+    def _read_marked_inside(self, body: int) -> Calls | None:
+        calls: list[ParsedCall] = []
         while (mark := self._search(_MARK, body)) is not None and mark.lastgroup in {"open", "markup"}:
             if self.text[body : mark.start()].strip():
                 break
-            step = self._marked(mark.start(), mark.end() if mark.lastgroup == "open" else mark.start())
+            step = self._readers[mark.lastgroup](mark)
             if not isinstance(step, Calls) or any(call.name not in self._tools for call in step.calls):
                 break
             calls += step.calls
             body = step.end
         return Calls(tuple(calls), body) if calls else None
 
-    def _bare(self, at: int) -> Step:
+    def _read_bare(self, at: int) -> Step:
         if self._is_native and self.has_said:
-            return Said(at + 1)
-        begun = None if self._final else _PYTHON_BEGUN.match(self.text, at)
-        if begun is not None and any(name.startswith(begun[1]) for name in self._tools):
+            return Prose(at + 1)
+        start = None if self._final else _PYTHON_START.match(self.text, at)
+        if start is not None and any(name.startswith(start[1]) for name in self._tools):
             return Wait(_NEVER)
         if _PYTHON.match(self.text, at):
-            return self._bare_python(at)
-        return self._bare_json(at) if self._may_call(at) else Said(at + 1)
-
-    def _bare_json(self, at: int) -> Step:
-        found = self._values(at, None, trusted=False)
+            return self._read_bare_python(at)
+        if not self._may_call(at):
+            return Prose(at + 1)
+        found = self._read_values(at, None, trusted=False)
         if found is not None:
-            return Calls(found.calls, self._behind(found.end, None))
-        if not self._final:
-            return Wait(_NEVER)
-        return self._half(at, None) or Said(at + 1)
+            return Calls(found.calls, self._skip_leftovers(found.end, None))
+        return (self._read_half(at, None) or Prose(at + 1)) if self._final else Wait(_NEVER)
 
-    def _bare_python(self, at: int) -> Step:
+    def _read_bare_python(self, at: int) -> Step:
         """Python calls in a list that the answer ends with, of tools that there are; anything else is text."""
-        name = proper(self.text[at : at + 80].lstrip("[ \t\n").partition("(")[0], self._tools)
+        name = normalize_name(self.text[at : at + 80].lstrip("[ \t\n").partition("(")[0], self._tools)
         if name not in self._tools:
-            return Said(at + 1)
+            return Prose(at + 1)
         if not self._final:
             return Wait(_NEVER)
-        found = self._python(at, len(self.text))
+        found = self._read_python(at, len(self.text))
         is_call = found is not None and all(call.name in self._tools for call in found.calls)
-        return found if found is not None and is_call else Said(at + 1)
+        return found if found is not None and is_call else Prose(at + 1)
 
-    def _half(self, at: int, closing: re.Match[str] | None) -> Step | None:
+    def _read_half(self, at: int, closing: re.Match[str] | None) -> Step | None:
         """The half of a call of a tool that there is, kept as its raw text; None if it is none."""
         end = closing.start() if closing else len(self.text)
-        name = call_shapes.name_in(self.text[at : min(end, at + 4096)]) if _KEYED.match(self.text, at) else ""
-        if proper(name, self._tools) not in self._tools or not self._is_broken(at):
+        name = call_shapes.name_in(self.text[at : min(end, at + 4096)]) if _CALL_KEY.match(self.text, at) else ""
+        name = normalize_name(name, self._tools)
+        if name not in self._tools:
             return None
-        call = Found(name=proper(name, self._tools), arguments=self.text[at:end].strip())
-        return Calls((call,), closing.end() if closing else end)
-
-    def _is_broken(self, at: int) -> bool:
         try:
-            self._source.strictly(at)
-        except lenient_json.Wrong as error:
+            self._source.read_strict(at)
+        except lenient_json.NotJson as error:
             self._left -= error.at - at
-            return True
-        return False
+            call = ParsedCall(name=name, arguments=self.text[at:end].strip())
+            return Calls((call,), closing.end() if closing else end)
+        return None

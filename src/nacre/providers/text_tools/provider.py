@@ -1,22 +1,29 @@
-"""Tool calling for models that only know text: tools told in the system text, calls read out of the answer."""
+"""Tool calling for models that only know text: tools described in the system text, calls read out of the answer.
+
+Models that call tools natively sometimes write a call as text anyway: `read_written_calls` turns it into one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Provider, Reply, Spec, Text
-from nacre.entries import Message
+from nacre.entries import Message, ToolCall
 from nacre.errors import ProviderError
 from nacre.history.text import text_of
-from nacre.providers.held import Said, read_held, schema_of
-from nacre.providers.text_tools.parser import Answer, read
-from nacre.providers.text_tools.stream_filter import Sieve, sift
-from nacre.providers.written import with_answer
+from nacre.providers.text_tools import lenient_json
+from nacre.providers.text_tools.call_shapes import ParsedCall
+from nacre.providers.text_tools.parser import Answer, normalize_call, read, read_native
+from nacre.providers.text_tools.stream_filter import StreamFilter, filter_text
+from nacre.providers.wire import new_id
 
-_HOW = """\
+_PROMPT = """\
 # Tools
 
 You may call tools. Each is described by a JSON object:
@@ -30,7 +37,7 @@ To call several, write one such block for each. Arguments follow the tool's JSON
 line breaks are \\n and quotes are \\". Do not put calls into code blocks, and do not invent results: they come \
 in the next message, between <tool_response> tags. If no tool is needed, answer in plain words, without these tags.\
 """
-_HOW_HELD = """\
+_PROMPT_SCHEMA = """\
 # Tools
 
 Answer with one JSON object. To speak:
@@ -40,7 +47,7 @@ To call a tool, with arguments that follow its JSON schema:
 The result comes in the next message, between <tool_response> tags. The tools:
 {tools}\
 """
-_HOW_BRIEFLY = """\
+_PROMPT_BRIEF = """\
 You may call these tools:
 {tools}
 
@@ -49,20 +56,24 @@ To call one, answer with this form and nothing else:
 Otherwise answer in plain words.\
 """
 _PLACEHOLDERS: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+_REPLY = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
+_STRING = re.compile(
+    r'(?:[^"\\]|\\(?:[^u]|u(?![dD][89abAB])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}))*'
+)
 
 
-class Holds(Protocol):
-    """A provider that can hold its answer to a JSON schema."""
+class SchemaProvider(Protocol):
+    """A provider that can force its answer to follow a JSON schema."""
 
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
         """Answer; with a schema, in JSON that follows it."""
 
 
-class Prompted:
+class TextToolProvider:
     """Wraps a provider whose model has no tool calls of its own; what is logged is the same as with one that has.
 
     Where it is `strict`, the provider inside is given a `schema` that its answer must follow. Where it is
-    `brief`, tools are told in one line each, for models that understand no more.
+    `brief`, tools are described in one line each, for models that understand no more.
     """
 
     def __init__(self, inner: Provider, *, strict: bool = False, brief: bool = False) -> None:
@@ -88,20 +99,19 @@ class Prompted:
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         """Answer with text or calls; the raw text of a call is never emitted."""
         if self._is_strict and context.tools:
-            return await self._held(context, emit)
-        sieve = Sieve(context.tools)
-        reply = await self._inner.complete(rendered(context, brief=self._is_brief), emit=sift(sieve, emit))
+            return await self._complete_strict(context, emit)
+        shown = StreamFilter(context.tools)
+        reply = await self._inner.complete(render(context, brief=self._is_brief), emit=filter_text(shown, emit))
         answer = read(text_of(reply.message), context.tools, cut=reply.finish == "length")
-        _emit_rest(answer, sieve.shown, emit)
-        return with_answer(reply, answer)
+        return _finish(reply, answer, shown.shown, emit)
 
-    async def _held(self, context: Context, emit: Emit) -> Reply:
+    async def _complete_strict(self, context: Context, emit: Emit) -> Reply:
         inner: Any = self._inner
-        holding: Holds = inner
-        said = Said()
-        shown = rendered(context, held=True, brief=self._is_brief)
+        provider: SchemaProvider = inner
+        shown = ReplyFilter()
+        text = render(context, schema=True, brief=self._is_brief)
         try:
-            reply = await holding.complete(shown, emit=sift(said, emit), schema=schema_of(context.tools))
+            reply = await provider.complete(text, emit=filter_text(shown, emit), schema=answer_schema(context.tools))
         except TypeError as error:
             if "schema" not in str(error):
                 raise
@@ -109,108 +119,182 @@ class Prompted:
                 f"provider {type(inner).__name__} cannot force an answer to follow a schema: use it without strict=True"
             )
             raise ProviderError(problem) from error
-        answer = read_held(text_of(reply.message), context.tools, cut=reply.finish == "length")
-        _emit_rest(answer, said.shown, emit)
-        return with_answer(reply, answer)
+        answer = read_json_answer(text_of(reply.message), context.tools, cut=reply.finish == "length")
+        return _finish(reply, answer, shown.shown, emit)
 
 
-def _emit_rest(answer: Answer, shown: str, emit: Emit) -> None:
-    if answer.content.startswith(shown) and len(answer.content) > len(shown):
-        emit(Text(answer.content[len(shown) :]))
+async def read_written_calls(ask: Callable[[Emit], Awaitable[Reply]], tools: Sequence[Spec], emit: Emit) -> Reply:
+    """Ask a model that calls tools natively; a call that it wrote as text instead becomes one, and is not shown."""
+    if not tools:
+        return await ask(emit)
+    shown = StreamFilter(tools, native=True)
+    try:
+        reply = await ask(filter_text(shown, emit))
+    except BaseException:
+        # An answer that breaks off is shown as far as it came.
+        if shown.tail:
+            emit(Text(shown.tail))
+        raise
+    text = text_of(reply.message)
+    # A model that made a call natively means what it wrote next to it as text.
+    has_called = bool(reply.message.tool_calls)
+    answer = Answer(content=text) if has_called else read_native(text, tools, cut=reply.finish == "length")
+    return _finish(reply, answer, shown.shown, emit, native=True)
+
+
+def _finish(reply: Reply, answer: Answer, shown: str, emit: Emit, *, native: bool = False) -> Reply:
+    """Emit what was held back of an answer; gives the reply with its text taken apart."""
+    text = answer.content.lstrip() if native and shown else answer.content
+    if text.startswith(shown) and len(text) > len(shown):
+        emit(Text(text[len(shown) :]))
+    message = reply.message
+    found = (ToolCall(id=new_id(), name=call.name, arguments=call.arguments) for call in answer.calls)
+    reasoning = "\n".join(filter(None, (message.reasoning, answer.reasoning)))
+    calls = (*message.tool_calls, *found)
+    message = replace(message, content=answer.content, tool_calls=calls, reasoning=reasoning or None)
+    return replace(reply, message=message, finish="calls" if answer.calls else reply.finish)
 
 
 # ---- what the model is shown
 
 
-def rendered(context: Context, *, held: bool = False, brief: bool = False) -> Context:
+def render(context: Context, *, schema: bool = False, brief: bool = False) -> Context:
     """The context as text alone: tools in the system text, calls and results in messages.
 
-    The same tools give the same bytes, so that a server's cache of the prompt holds from turn to turn.
+    With a `schema`, an answer is one JSON object. The same tools give the same bytes, so that a server's cache of
+    the prompt holds from turn to turn.
     """
-    held = held and bool(context.tools)
-    system = context.system
-    if context.tools:
-        system = "\n\n".join(filter(None, (system, _told(context.tools, held=held, brief=brief))))
+    system, tools = context.system, context.tools
+    schema = schema and bool(tools)
+    if tools:
+        prompt = _PROMPT_SCHEMA if schema else _PROMPT_BRIEF if brief else _PROMPT
+        described = "\n".join(_signature(tool) if brief else _json(tool) for tool in tools)
+        example = call_text(tools[0].name, _example_arguments(tools[0].parameters), bare=schema)
+        system = "\n\n".join(filter(None, (system, prompt.format(tools=described, example=example))))
     messages: list[Message] = []
-    for message in context.messages:
-        _append(messages, _as_text(message, held=held))
+    for given in context.messages:
+        message = _render_message(given, schema=schema)
+        last = messages[-1] if messages else None
+        is_user = last is not None and last.role == message.role == "user"
+        if last is not None and is_user and isinstance(last.content, str) and isinstance(message.content, str):
+            # The user's texts in a row become one, for many chat templates refuse two.
+            media = (*last.media, *message.media)
+            messages[-1] = Message(role="user", content=f"{last.content}\n\n{message.content}", media=media)
+        else:
+            messages.append(message)
     return Context(system=system, messages=tuple(messages))
 
 
-def _told(tools: Sequence[Spec], *, held: bool, brief: bool) -> str:
-    how = _HOW_HELD if held else _HOW_BRIEFLY if brief else _HOW
-    lines = "\n".join(_signature(tool) if brief else _json(_described(tool)) for tool in tools)
-    return how.format(tools=lines, example=_example(tools, held=held))
-
-
 def _signature(tool: Spec) -> str:
-    """Tell a tool in one line, as in `read_file(path: string, limit?: integer): Read a file`."""
+    """Describe a tool in one line, as in `read_file(path: string, limit?: integer): Read a file`."""
     required = tool.parameters.get("required", ())
-    taken = (
+    parameters = (
         f"{name}{'' if name in required else '?'}: {schema.get('type', 'any') if isinstance(schema, dict) else 'any'}"
         for name, schema in tool.parameters.get("properties", {}).items()
     )
-    return f"{tool.name}({', '.join(taken)}): {tool.description.partition('. ')[0].partition(chr(10))[0]}"
-
-
-def call_text(name: str, arguments: Any, *, held: bool = False) -> str:
-    """A call as the model writes it; arguments that could not be read stand as they were written."""
-    if isinstance(arguments, str):
-        return arguments if held else f"<tool_call>\n{arguments}\n</tool_call>"
-    call = _json({"name": name, "arguments": arguments})
-    return call if held else f"<tool_call>\n{call}\n</tool_call>"
-
-
-def _as_text(message: Message, *, held: bool) -> Message:
-    if message.role == "tool":
-        return Message(role="user", content=_response(message), media=message.media)
-    if message.role != "assistant" or not (message.tool_calls or held):
-        return message
-    calls = [call_text(call.name, call.arguments, held=held) for call in message.tool_calls]
-    said = text_of(message)
-    words = _json({"reply": said}) if held and not calls else said
-    return Message(role="assistant", content="\n".join(filter(None, (words, *calls))), reasoning=message.reasoning)
-
-
-def _response(message: Message) -> str:
-    text = text_of(message).replace("</tool_response>", "<\\/tool_response>")
-    name = f' name="{message.name}"' if message.name else ""
-    return f"<tool_response{name}>\n{text}\n</tool_response>"
-
-
-def _append(messages: list[Message], message: Message) -> None:
-    """Add a message; the user's texts in a row become one, for many chat templates refuse two."""
-    last = messages[-1] if messages else None
-    if last is None or last.role != "user" or message.role != "user":
-        messages.append(message)
-    elif isinstance(last.content, str) and isinstance(message.content, str):
-        media = (*last.media, *message.media)
-        messages[-1] = Message(role="user", content=f"{last.content}\n\n{message.content}", media=media)
-    else:
-        messages.append(message)
-
-
-def _described(tool: Spec) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-
-
-def _example(tools: Sequence[Spec], *, held: bool) -> str:
-    return call_text(tools[0].name, _example_arguments(tools[0].parameters), held=held)
+    return f"{tool.name}({', '.join(parameters)}): {tool.description.partition('. ')[0].partition(chr(10))[0]}"
 
 
 def _example_arguments(schema: dict[str, Any]) -> dict[str, Any]:
+    """A value for each argument that a tool needs, or for its first one."""
     properties = schema.get("properties", {})
-    required = schema.get("required") or list(properties)[:1]
-    return {name: _placeholder(properties.get(name), name) for name in required}
+    found: dict[str, Any] = {}
+    for name in schema.get("required") or list(properties)[:1]:
+        own = properties.get(name)
+        own = own if isinstance(own, dict) else {}
+        kind = own.get("type")
+        example = _PLACEHOLDERS.get(kind, f"the {name}") if isinstance(kind, str) else f"the {name}"
+        found[name] = own["enum"][0] if own.get("enum") else example
+    return found
 
 
-def _placeholder(schema: Any, name: str) -> Any:
-    schema = schema if isinstance(schema, dict) else {}
-    if schema.get("enum"):
-        return schema["enum"][0]
-    kind = schema.get("type")
-    return _PLACEHOLDERS.get(kind, f"the {name}") if isinstance(kind, str) else f"the {name}"
+def call_text(name: str, arguments: Any, *, bare: bool = False) -> str:
+    """A call as the model writes it, `bare` without tags; arguments that could not be read are left unchanged."""
+    text = arguments if isinstance(arguments, str) else _json({"name": name, "arguments": arguments})
+    return text if bare else f"<tool_call>\n{text}\n</tool_call>"
+
+
+def _render_message(message: Message, *, schema: bool) -> Message:
+    text = text_of(message)
+    if message.role == "tool":
+        text = text.replace("</tool_response>", "<\\/tool_response>")
+        name = f' name="{message.name}"' if message.name else ""
+        content = f"<tool_response{name}>\n{text}\n</tool_response>"
+        return Message(role="user", content=content, media=message.media)
+    if message.role != "assistant" or not (message.tool_calls or schema):
+        return message
+    calls = [call_text(call.name, call.arguments, bare=schema) for call in message.tool_calls]
+    text = _json({"reply": text}) if schema and not calls else text
+    return Message(role="assistant", content="\n".join(filter(None, (text, *calls))), reasoning=message.reasoning)
 
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+# ---- answers that follow a schema: one JSON object that is either a reply or a call
+
+
+def answer_schema(tools: Sequence[Spec]) -> dict[str, Any]:
+    """The schema of an answer: a reply, or a call of one of these tools."""
+    return {"anyOf": [_closed_object({"reply": {"type": "string"}}), *map(call_schema, tools)]}
+
+
+def call_schema(tool: Spec) -> dict[str, Any]:
+    """The schema of a call of a tool."""
+    return _closed_object({"name": {"const": tool.name}, "arguments": tool.parameters})
+
+
+def _closed_object(properties: dict[str, Any]) -> dict[str, Any]:
+    required = list(properties)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def read_json_answer(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
+    """Read such an answer; one that does not follow the schema is read like any other text.
+
+    A reply that was cut short is given as far as it came; a call never is.
+    """
+    try:
+        value, _ = lenient_json.Source(text).read_strict(len(text) - len(text.lstrip()))
+    except lenient_json.NotJson:
+        beginning = ReplyFilter()
+        beginning.feed(text)
+        return Answer(content=beginning.shown) if beginning.shown else read(text, tools, cut=cut)
+    match value:
+        case {"reply": str(reply)} if len(value) == 1:
+            return Answer(content=reply)
+        case {"name": str(name), "arguments": dict(arguments)}:
+            call = normalize_call(ParsedCall(name=name, arguments=arguments), {tool.name for tool in tools})
+            return Answer(calls=(call,))
+        case _:
+            return read(text, tools, cut=cut)
+
+
+class ReplyFilter:
+    """Gives the reply of such an answer as it comes, without the JSON around it."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._at: int | None = None
+        self._shown: list[str] = []
+
+    @property
+    def shown(self) -> str:
+        """All that was given so far."""
+        return "".join(self._shown)
+
+    def feed(self, piece: str) -> list[Text]:
+        """Take the next piece; gives what may be shown now."""
+        self._text += piece
+        if self._at is None:
+            found = _REPLY.match(self._text)
+            if found is None:
+                return []
+            self._at = found.end()
+        found = _STRING.match(self._text, self._at)
+        raw = found[0] if found else ""
+        self._text, self._at = self._text[self._at + len(raw) :], 0
+        text = json.loads(f'"{raw}"', strict=False) if raw else ""
+        self._shown += [text] if text else []
+        return [Text(text)] if text else []

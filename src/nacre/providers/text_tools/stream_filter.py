@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from nacre.agent.ports import Emit, Event, Spec, Text, Thought
-from nacre.providers.text_tools.parser import AFTER_THOUGHT, FENCE_END, Calls, Closed, Mused, Said, Scan, Step, Wait
+from nacre.providers.text_tools.parser import AFTER_THOUGHT, FENCE_END, Calls, Prose, Scan, Thinking, ThoughtEnd, Wait
 
 _TAGS = (
     *("tool_call", "tool_calls", "toolcall", "toolcalls", "tool-call", "tool-calls", "tools"),
@@ -46,11 +46,11 @@ _MARKS = (
 )
 _WORDS = ("functools[{", "to=functions.")
 """Marks that look like any word: only the first one of a line is held back."""
-_WORD_BEGUN = re.compile(
+_WORD_START = re.compile(
     r"\n ?(?:" + "|".join(re.escape(word[:length]) for word in _WORDS for length in range(1, len(word))) + r")\Z"
 )
-_BEGINNINGS = frozenset(mark[:length] for mark in _MARKS for length in range(1, len(mark) + 1))
-_LONGEST = max(map(len, _MARKS))
+_MARK_STARTS = frozenset(mark[:length] for mark in _MARKS for length in range(1, len(mark) + 1))
+_MAX_MARK = max(map(len, _MARKS))
 _ENDINGS = (
     "</thinking>",
     "</thought>",
@@ -61,35 +61,35 @@ _ENDINGS = (
     "</mm:think>",
     "<|close|>think<|sep|>",
 )
-_ENDINGS_BEGUN = frozenset(mark[:length] for mark in _ENDINGS for length in range(1, len(mark)))
+_ENDING_STARTS = frozenset(mark[:length] for mark in _ENDINGS for length in range(1, len(mark)))
 _MAYBE_FENCE = re.compile(r"\n[ \t]*[`~]{0,3}[ \t]*\Z|(?<=[}\]>])[ \t]*`{1,3}[ \t]*\Z")
 _TRIM = 4096
-_LOOKED_BACK = 32
+_LOOK_BACK = 32
 
 
-class Sifts(Protocol):
+class TextFilter(Protocol):
     """Something that text goes through before it is shown."""
 
     def feed(self, piece: str) -> Sequence[Event]:
         """Take the next piece; gives what may be shown now."""
 
 
-def sift(sieve: Sifts, emit: Emit) -> Emit:
-    """Let text through a sieve, and everything else as it is."""
+def filter_text(through: TextFilter, emit: Emit) -> Emit:
+    """An `emit` that passes text through a filter, and everything else as it is."""
 
-    def sifted(event: Event) -> None:
-        for piece in sieve.feed(event.text) if isinstance(event, Text) else (event,):
+    def emit_filtered(event: Event) -> None:
+        for piece in through.feed(event.text) if isinstance(event, Text) else (event,):
             emit(piece)
 
-    return sifted
+    return emit_filtered
 
 
-class Sieve:
+class StreamFilter:
     """Takes pieces of an answer and gives what of them may be shown.
 
-    Shown text is always a beginning of the content that `calls.read` finds in the whole answer, but for
-    answers that close a thought that they never opened. Where it is `native`, `calls.read_native` reads the
-    answer, and nothing is shown behind what may be a call: it may turn out to be text.
+    Shown text is always a beginning of the content that `parser.read` finds in the whole answer, but for
+    answers that close a thought that they never opened. Where it is `native`, `parser.read_native` reads the
+    answer, and nothing is shown after what may be a call: it may turn out to be text.
     """
 
     def __init__(self, tools: Sequence[Spec], *, native: bool = False) -> None:
@@ -104,7 +104,7 @@ class Sieve:
         self._grown = 0
         self._shown: list[str] = []
         self._space = ""
-        self._is_behind_calls = False
+        self._is_after_calls = False
 
     @property
     def shown(self) -> str:
@@ -124,11 +124,13 @@ class Sieve:
         self._waiting.clear()
         self._grown = 0
         given: list[Text | Thought] = []
-        while self._advance(given):
+        # Each goes one stretch on, and says whether there may be more.
+        modes = {"thinking": self._think, "block": self._pass_block}
+        while modes.get(self._mode, self._scan)(given):
             pass
         if self._at > _TRIM:
             # What stands before is looked back at: where a line begins, where a thought ends.
-            self._text, self._at = self._text[self._at - _LOOKED_BACK :], _LOOKED_BACK
+            self._text, self._at = self._text[self._at - _LOOK_BACK :], _LOOK_BACK
         return given
 
     def _is_ripe(self, piece: str) -> bool:
@@ -143,64 +145,49 @@ class Sieve:
             return True
         return False
 
-    def _advance(self, given: list[Text | Thought]) -> bool:
-        """Go one stretch on; says whether there may be more."""
-        match self._mode:
-            case "thinking":
-                return self._think(given)
-            case "block":
-                return self._pass_block(given)
-            case _:
-                return self._scan(given)
-
     def _scan(self, given: list[Text | Thought]) -> bool:
         self._mode = "text"
         scan = Scan(self._text, self._tools, final=False, native=self._is_native)
         scan.called, scan.has_said = self._called, bool(self._shown)
         for at, step in scan.steps(self._at):
-            if self._is_native and self._ends_with(step):
+            # What follows these can be shown only when the whole answer is there.
+            is_end = isinstance(step, Calls | ThoughtEnd) or (isinstance(step, Thinking) and bool(self._shown))
+            if self._is_native and is_end:
                 self._mode = "over"
                 return False
             match step:
-                case Said(end):
+                case Prose(end):
                     self._say(self._text[at : self._safe(end)], given)
                     self._at = self._safe(end)
                     if self._at < end:
                         return False
                 case Wait(until, kind, start):
-                    return self._wait(until, kind, start, given)
-                case Mused(thought, end):
+                    self._mode, self._until = kind, until
+                    if kind == "block":
+                        self._say(self._text[self._at : start], given)
+                    is_passing = kind in {"block", "thinking"}
+                    self._at = start if is_passing else self._at
+                    return is_passing
+                case Thinking(thought, end):
                     self._at = end
                     given += [Thought(thought)] if thought else []
-                case Closed(end):
+                case ThoughtEnd(end):
                     self._at = end
                 case Calls(_, end):
                     self._at = end
                     self._called = True
-                    self._is_behind_calls, self._space = True, ""
+                    self._is_after_calls, self._space = True, ""
         return False
-
-    def _ends_with(self, step: Step) -> bool:
-        """Tell whether what follows can be shown only when the whole answer is there."""
-        return isinstance(step, Calls | Closed) or (isinstance(step, Mused) and bool(self._shown))
-
-    def _wait(self, until: re.Pattern[str], kind: str, start: int, given: list[Text | Thought]) -> bool:
-        self._mode, self._until = kind, until
-        if kind == "block":
-            self._say(self._text[self._at : start], given)
-        is_passing = kind in {"block", "thinking"}
-        self._at = start if is_passing else self._at
-        return is_passing
 
     def _safe(self, end: int) -> int:
         """How far text may be shown: not what may yet become a mark, nor the space before it."""
         if end < len(self._text):
             return end
-        if self._is_behind_calls and not self._text[self._at : end].strip(" \n\t}]"):
+        if self._is_after_calls and not self._text[self._at : end].strip(" \n\t}]"):
             return self._at
-        tail = self._text[max(self._at, end - _LONGEST) : end].lower()
-        partial = next((len(tail) - i for i in range(len(tail)) if tail[i:] in _BEGINNINGS), 0)
-        word = _WORD_BEGUN.search(self._text, max(self._at - 1, end - _LONGEST), end)
+        tail = self._text[max(self._at, end - _MAX_MARK) : end].lower()
+        partial = _start_length(tail, _MARK_STARTS)
+        word = _WORD_START.search(self._text, max(self._at - 1, end - _MAX_MARK), end)
         partial = max(partial, end - word.start() - 1) if word else partial
         if self._is_native:
             # Most answers are text: a line is whole when its end has come.
@@ -215,18 +202,18 @@ class Sieve:
             start = f"{self._space}{body}"
             if not self._shown:
                 start = start.lstrip()
-            elif self._is_behind_calls:
+            elif self._is_after_calls:
                 start = f"\n{start.lstrip()}"
             self._shown.append(start)
             given.append(Text(start))
-            self._is_behind_calls, self._space = False, ""
+            self._is_after_calls, self._space = False, ""
         self._space += text[len(body) :]
 
     def _think(self, given: list[Text | Thought]) -> bool:
         closing = AFTER_THOUGHT.search(self._text, self._at)
         end = closing.start() if closing else len(self._text)
-        tail = self._text[max(self._at, end - _LONGEST) : end].lower()
-        end -= 0 if closing else next((len(tail) - i for i in range(len(tail)) if tail[i:] in _ENDINGS_BEGUN), 0)
+        tail = self._text[max(self._at, end - _MAX_MARK) : end].lower()
+        end -= 0 if closing else _start_length(tail, _ENDING_STARTS)
         thought = self._text[self._at : end]
         given += [Thought(thought)] if thought else []
         self._at = closing.end() if closing else end
@@ -243,3 +230,8 @@ class Sieve:
         self._at = end
         self._mode = "text" if is_over else "block"
         return is_over
+
+
+def _start_length(text: str, starts: frozenset[str]) -> int:
+    """How many characters at the end of a text may be the start of a mark."""
+    return next((len(text) - i for i in range(len(text)) if text[i:] in starts), 0)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nacre.agent.filling import Filling, measure
-from nacre.agent.model_request import Request
+from nacre.agent.model_request import ContextUsage, ModelRequest, measure
 from nacre.agent.ports import Context, Spec
 from nacre.entries import Message, Snapshot
 from nacre.history.tokens import count
@@ -16,9 +15,9 @@ SKILLS = "skills: " + "one " * 50
 SYSTEM = f"Be kind.\n\n{SKILLS}"
 
 
-def filled(now: Snapshot, *, system: str = SYSTEM, **changes: Any) -> Filling:
+def filled(now: Snapshot, *, system: str = SYSTEM, **changes: Any) -> ContextUsage:
     shown = window(now.messages, summary=now.summary, tokens=4000, most=50)
-    request = Request(
+    request = ModelRequest(
         context=Context(system=system, messages=shown.messages, tools=[TOOL]), left_out=shown.left_out, cuts=["a cut"]
     )
     return measure(request, now, skills=SKILLS, **{"limit": 8000, "reply": 1000, **changes})
@@ -42,5 +41,5 @@ def test_it_is_told_in_the_models_own_tokens() -> None:
 
 
 def test_nothing_is_free_in_a_context_that_is_too_full() -> None:
-    assert Filling(limit=10, messages=20).free == 0
+    assert ContextUsage(limit=10, messages=20).free == 0
     assert filled(Snapshot(), system="").system == 0
