@@ -128,15 +128,6 @@ def load(settings: Settings) -> Any:
         raise ProviderError(MISSING.format(f"llama.cpp (package {RUNTIME!r})"))
     path = settings.path or weights.path()
     xllamacpp = importlib.import_module(RUNTIME)
-    params = _params(xllamacpp, settings, path)
-    try:
-        return xllamacpp.Server(params)
-    except (RuntimeError, ValueError, OSError) as error:
-        problem = f"the embedded model cannot be loaded from {path!r}: {error}; run `nacre setup embedded` again"
-        raise ProviderError(problem) from error
-
-
-def _params(xllamacpp: Any, settings: Settings, path: str) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.model_alias = {NAME}
@@ -148,7 +139,11 @@ def _params(xllamacpp: Any, settings: Settings, path: str) -> Any:
     # It listens on a loopback port whether one wants it or not; nobody else shall use it.
     params.api_keys = [secrets.token_hex(32)]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = count_threads(settings.threads)
-    return params
+    try:
+        return xllamacpp.Server(params)
+    except (RuntimeError, ValueError, OSError) as error:
+        problem = f"the embedded model cannot be loaded from {path!r}: {error}; run `nacre setup embedded` again"
+        raise ProviderError(problem) from error
 
 
 def count_threads(wanted: int) -> int:

@@ -206,11 +206,7 @@ class ModelServer:
     # ---- one request
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        consume: Callable[[httpx2.Response], Awaitable[T]],
+        self, method: str, path: str, body: Mapping[str, Any] | None, consume: Callable[[httpx2.Response], Awaitable[T]]
     ) -> T:
         response = await self._open(method, path, body)
         try:

@@ -232,7 +232,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def body(context: Context, settings: Settings, *, schema: dict[str, Any] | None = None) -> dict[str, Any]:
     """Translate a context to the body of `/api/chat`."""
-    names = wire.tool_names(context.messages)
+    # Which tool each call was of; results of earlier versions do not name theirs.
+    names = {call.id: call.name for message in context.messages for call in message.tool_calls}
     found: dict[str, Any] = {
         "model": settings.model,
         "messages": [
@@ -274,14 +275,9 @@ def _message(message: Message, names: Mapping[str, str]) -> dict[str, Any]:
 # ---- the answer: the fields that an answer is made of must have their types, others may be anything
 
 
-class _Function(Struct):
-    name: str | None = None
-    arguments: str | dict[str, Any] | list[Any] | None = None
-
-
 class _CallPiece(Struct):
     id: Any = None
-    function: _Function | None = None
+    function: wire.FunctionPiece | None = None
 
 
 class _Message(Struct):
@@ -315,7 +311,7 @@ class _Answer:
         self._pieces.think(message.thinking)
         self._pieces.say(message.content)
         for call in message.tool_calls or ():
-            function = call.function or _Function()
+            function = call.function or wire.FunctionPiece()
             id, arguments = call.id if isinstance(call.id, str) else "", wire.arguments_of(function.arguments or {})
             self._calls.append(ToolCall(id=id, name=function.name or "", arguments=arguments))
         if read.done:

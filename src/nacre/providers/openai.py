@@ -263,15 +263,10 @@ def _message(message: Message, settings: Settings) -> dict[str, Any]:
 # ---- the answer: the fields that an answer is made of must have their types, others may be anything
 
 
-class _Function(Struct):
-    name: str | None = None
-    arguments: str | dict[str, Any] | list[Any] | None = None
-
-
 class _CallPiece(Struct):
     index: int | str | None = None
     id: str | int | None = None
-    function: _Function | None = None
+    function: wire.FunctionPiece | None = None
     extra_content: Any = None
 
 
@@ -291,7 +286,7 @@ class _Delta(Struct):
     reasoning: Any = None
     reasoning_details: Any = None
     tool_calls: list[_CallPiece] | None = None
-    function_call: _Function | None = None
+    function_call: wire.FunctionPiece | None = None
 
 
 class _Choice(Struct):
@@ -315,11 +310,8 @@ class _Answer:
         self._calls = _Calls()
         self._details = _Details()
         self._usage: dict[str, Any] = {}
-        self._request = ""
-        self._finish = ""
-        self._is_left_open = False
-        self._streams = False
-        self._over = False
+        self._request = self._finish = ""
+        self._is_left_open = self._streams = self._over = False
 
     @property
     def complete(self) -> bool:
@@ -389,7 +381,7 @@ class _Calls:
         self._at: dict[int | str, _Call] = {}
 
     def take(self, piece: _CallPiece) -> None:
-        function = piece.function or _Function()
+        function = piece.function or wire.FunctionPiece()
         name, id = function.name or "", str(piece.id or "")
         # Find the call that it belongs to; some servers give all their calls the same index, or none.
         index = piece.index

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -72,11 +72,6 @@ def fitting_id(id: str | None, pattern: re.Pattern[str]) -> str:
     """An id as another provider takes it: itself if it fits, else the same short one for the same id."""
     id = id or ""
     return id if pattern.fullmatch(id) else f"call_{sha256(id.encode()).hexdigest()[:24]}"
-
-
-def tool_names(messages: Sequence[Message]) -> dict[str, str]:
-    """Which tool each call was of; results of earlier versions do not name theirs."""
-    return {call.id: call.name for message in messages for call in message.tool_calls}
 
 
 def function(spec: Spec) -> dict[str, Any]:
@@ -154,6 +149,13 @@ def image_data(url: str) -> tuple[str, str] | None:
 
 
 # ---- answers
+
+
+class FunctionPiece(Struct):
+    """A call, or a piece of one, in the answers of OpenAI and Ollama."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
 
 
 def mapping_of(value: object) -> dict[str, Any]:

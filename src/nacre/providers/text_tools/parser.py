@@ -257,15 +257,11 @@ class Scan:
         self, text: str, tools: Sequence[Spec], *, cut: bool = False, final: bool = True, native: bool = False
     ) -> None:
         """`native`: the model has another way to call, so that text is a call only where it can be nothing else."""
-        self.text = text
-        self._is_native = native
-        self.has_said = False
-        self._source = lenient_json.Source(text)
-        self._thought_open = True
-        self.called = False
+        self.text, self._source = text, lenient_json.Source(text)
         self._tools = {tool.name: tool for tool in tools}
-        self._cut = cut
-        self._final = final
+        self._cut, self._final, self._is_native = cut, final, native
+        self.called = self.has_said = False
+        self._thought_open = True
         self._next: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
         self._left = 4 * len(text) + 65_536
         self._readers: dict[str, Callable[[re.Match[str]], Step]] = {

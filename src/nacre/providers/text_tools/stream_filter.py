@@ -52,13 +52,7 @@ _WORD_START = re.compile(
 _MARK_STARTS = frozenset(mark[:length] for mark in _MARKS for length in range(1, len(mark) + 1))
 _MAX_MARK = max(map(len, _MARKS))
 _ENDINGS = (
-    "</thinking>",
-    "</thought>",
-    "<channel|>",
-    "[/think]",
-    "<|end_thinking|>",
-    "<|end|>",
-    "</mm:think>",
+    *("</thinking>", "</thought>", "<channel|>", "[/think]", "<|end_thinking|>", "<|end|>", "</mm:think>"),
     "<|close|>think<|sep|>",
 )
 _ENDING_STARTS = frozenset(mark[:length] for mark in _ENDINGS for length in range(1, len(mark)))
@@ -93,18 +87,13 @@ class StreamFilter:
     """
 
     def __init__(self, tools: Sequence[Spec], *, native: bool = False) -> None:
-        self._tools = tools
-        self._is_native = native
-        self._text = "\n"
-        self._at = 1
-        self._mode = "text"
-        self._called = False
-        self._until = FENCE_END
-        self._waiting: list[str] = []
-        self._grown = 0
+        self._tools, self._is_native = tools, native
+        self._text, self._at, self._mode = "\n", 1, "text"
+        self._called = self._is_after_calls = False
+        # What came while a call is held back, until it may be complete.
+        self._until, self._waiting, self._grown = FENCE_END, list[str](), 0
         self._shown: list[str] = []
         self._space = ""
-        self._is_after_calls = False
 
     @property
     def shown(self) -> str:
@@ -138,12 +127,11 @@ class StreamFilter:
         before = self._waiting[-1][-16:] if self._waiting else self._text[-16:]
         self._waiting.append(piece)
         self._grown += len(piece)
-        if self._grown * 2 > len(self._text) or (
-            self._grown * 8 > len(self._text) - 512 and self._until.search(before + piece)
-        ):
+        is_ripe = self._grown * 8 > len(self._text) - 512 and bool(self._until.search(before + piece))
+        is_ripe = is_ripe or self._grown * 2 > len(self._text)
+        if is_ripe:
             self._waiting.pop()
-            return True
-        return False
+        return is_ripe
 
     def _scan(self, given: list[Text | Thought]) -> bool:
         self._mode = "text"
