@@ -25,10 +25,6 @@ from nacre.history.text import text_of
 NOT_RUN = "not run: stopped by the user"
 
 
-async def _no_summary(_: str) -> None:
-    """The `make_room` of an agent that summarises nothing."""
-
-
 class Agent(Struct, frozen=True, kw_only=True):
     """Who answers: a model, its tools, and how much of a session it is shown.
 
@@ -50,7 +46,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     capacity: Callable[[], int | None] = lambda: None
     max_messages: int = 50
     steps: int = 50
-    make_room: Callable[[str], Awaitable[str | None]] = _no_summary
+    make_room: Callable[[str], Awaitable[str | None]] | None = None
     recall: Callable[[str, Callable[[], Sequence[str]]], str] = lambda *_: ""
     local_model: Callable[[], str] = str
     after: Callable[[str], None] = lambda _: None
@@ -225,7 +221,7 @@ class Actor:
 
         async def look(below: int | None) -> ports.Context:
             found = self._make_request(material, below=below)
-            summary_notice = await agent.make_room(session.key) if found.is_cut else None
+            summary_notice = await agent.make_room(session.key) if found.is_cut and agent.make_room else None
             if summary_notice is not None:
                 session.read()
                 found = self._make_request(material, below=below)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import anyio
@@ -36,8 +35,7 @@ class Kernel:
         max_waiting: int = 64,
         pace: Pace = no_wait,
     ) -> None:
-        self._sessions, self._agent_for = sessions, agent_for
-        self._idle, self._pace = idle, pace
+        self._sessions, self._agent_for, self._idle, self._pace = sessions, agent_for, idle, pace
         self._max_actors, self._max_waiting = max_actors, max_waiting
         self._actors: dict[str, Actor] = {}
         self._tasks: TaskGroup | None = None
@@ -46,9 +44,7 @@ class Kernel:
         self._tasks = await anyio.create_task_group().__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         tasks, self._tasks = self._tasks, None
         if tasks is not None:
             tasks.cancel_scope.cancel()

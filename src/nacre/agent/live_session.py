@@ -20,8 +20,7 @@ from nacre.history.text import cut_middle
 from nacre.history.window import Costs, Window, recent
 
 T = TypeVar("T")
-_MIN_KEPT = 256
-"""How many messages are kept at least, so that a repeat is known without reading the log."""
+_MIN_KEPT = 256  # messages, so that a repeat is known without reading the log
 
 
 class TurnLock(Protocol):

@@ -13,10 +13,6 @@ from nacre.history.text import text_of
 from nacre.history.tokens import cost
 
 _MAX_ATTEMPTS = 8
-_TOO_LONG = (
-    "The smallest request of this session was rejected too; it has about {size} tokens.\n"
-    "Give the server a larger context, use another model, or write a shorter message."
-)
 _MAX_REPEATS = 3
 _STUCK = "[stopped: {name} failed {times} times in a row with the same arguments]"
 
@@ -88,4 +84,7 @@ async def _ask_model(turn: Turn) -> Reply:
         if below is None:
             turn.emit(Notice("the request was too long for the model; retrying with less"))
         below = size
-    raise ContextOverflow(f"{refusal}\n{_TOO_LONG.format(size=below)}") from refusal
+    raise ContextOverflow(
+        f"{refusal}\nThe smallest request of this session was rejected too; it has about {below} tokens.\n"
+        "Give the server a larger context, use another model, or write a shorter message."
+    ) from refusal
