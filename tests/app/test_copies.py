@@ -9,7 +9,7 @@ import pytest
 
 import nacre
 from nacre.app.copies import KIND, FileHistory
-from nacre.tools.workspace import Workspace
+from nacre.tools.files.workspace import Workspace
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from nacre.agent.ports import Answer, Approval, Effect, Guard, Tool
 from nacre.entries import ToolCall
 from nacre.tools import Function
 from nacre.tools.approvals import Approvals, Policy
-from nacre.tools.permissions import Verdict
+from nacre.tools.permission_rules import Verdict
 
 CALL = ToolCall(id="1")
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nacre.errors import ToolError
 from nacre.tools.delegate import Limits, Report, Task, delegate_tool
-from nacre.tools.output import harmless
 from nacre.tools.skill import skill_tool
+from nacre.tools.tool_output import harmless
 from tests.tools.scenes import output, text
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.tools.permissions import Judge, Rules, parse_rule
+from nacre.tools.permission_rules import Judge, Rules, parse_rule
 
 EXACT = [["git", "status"], ["make", "all"], ["ls"], ["echo", "a b"], ["grep", "x;y", "f"], ["test", "-f", "a"]]
 EXACT += [["git", "log", "--oneline", "-3"]]

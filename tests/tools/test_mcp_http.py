@@ -26,7 +26,7 @@ from nacre.errors import ToolError
 from nacre.tools.mcp import Config, LoginNeeded, Server, Servers, login_from
 from nacre.tools.mcp.http import Transport
 from nacre.tools.mcp.oauth import log_in
-from nacre.tools.mcp.tokens import TokenFile
+from nacre.tools.mcp.token_file import TokenFile
 from tests.tools.mcp_site import Site, site
 from tests.tools.scenes import scene
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from nacre.agent.sandbox import Finished, Sandbox
-from nacre.tools.shell import shell_tool
+from nacre.tools.builtin import shell_tool
 from tests.tools.scenes import output, text
 
 

@@ -19,8 +19,8 @@ from nacre.agent.ports import Change
 from nacre.errors import ToolError
 from nacre.history.earlier import turn_starts
 from nacre.sessions import Sessions
-from nacre.tools.workspace import Workspace
-from nacre.tools.writing import LARGEST_COPY
+from nacre.tools.files.file_writer import LARGEST_COPY
+from nacre.tools.files.workspace import Workspace
 
 KIND = "x.file"
 _RECENT = 256

@@ -19,16 +19,16 @@ from nacre.sessions import Sessions
 from nacre.skills import Catalogue, FoundSkill, Place, usual_places
 from nacre.skills import find as find_skills
 from nacre.state import state_folder
-from nacre.tools import loading
+from nacre.tools import user_tools
+from nacre.tools.builtin import shell_tool
 from nacre.tools.delegate import Children, delegate_tool
-from nacre.tools.reading import reading_tools
+from nacre.tools.files.file_reader import reading_tools
+from nacre.tools.files.file_writer import Keep, writing_tools
+from nacre.tools.files.workspace import Workspace
 from nacre.tools.remembering import remembering_tools
-from nacre.tools.searching import search_tool
-from nacre.tools.shell import shell_tool
+from nacre.tools.session_search import search_tool
 from nacre.tools.skill import skill_tool
-from nacre.tools.web import web_tool
-from nacre.tools.workspace import Workspace
-from nacre.tools.writing import Keep, writing_tools
+from nacre.tools.web.fetch import web_tool
 
 if TYPE_CHECKING:
     from nacre.tools.mcp import Offer, Prompt, Servers
@@ -108,7 +108,7 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
             if tool.spec.name not in own:
                 theirs.setdefault(tool.spec.name, tool)  # of two servers' tools with one name, the first
         tools += theirs.values()
-        loaded = loading.load(makings.home / "tools", taken=[tool.spec.name for tool in tools])
+        loaded = user_tools.load(makings.home / "tools", taken=[tool.spec.name for tool in tools])
         notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
         tools += loaded.tools
     by_name = {tool.spec.name: tool for tool in tools}

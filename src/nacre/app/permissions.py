@@ -13,7 +13,7 @@ from nacre.config import Settings
 from nacre.errors import ConfigError
 from nacre.skills import Skill, permits
 from nacre.state import locked, state_folder, write_whole
-from nacre.tools.permissions import Rule, Rules, parse_rule
+from nacre.tools.permission_rules import Rule, Rules, parse_rule
 
 _FILE = "permissions.json"
 _KINDS = ("allow", "ask", "deny")

@@ -58,8 +58,8 @@ from nacre.render.prices import Prices
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Grounds, Policy
-from nacre.tools.permissions import Verdict
-from nacre.tools.writing import Writer
+from nacre.tools.files.file_writer import Writer
+from nacre.tools.permission_rules import Verdict
 
 if TYPE_CHECKING:
     from nacre.tools.mcp import Prompt

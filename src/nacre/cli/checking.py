@@ -225,7 +225,7 @@ async def _sandbox(settings: Settings) -> Check:
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - beside its only use
     from typing import cast  # noqa: PLC0415 - the same
 
-    from nacre.sandbox.finding import Kind, find  # noqa: PLC0415 - optional
+    from nacre.sandbox.sandboxes import Kind, find  # noqa: PLC0415 - optional
 
     kind = settings.text("sandbox.kind")
     with TemporaryDirectory() as folder:

@@ -133,7 +133,7 @@ def _set(args: Namespace, out: Out) -> int:
 
 
 def _check_rules(key: str, rules: Sequence[str]) -> None:
-    from nacre.tools.permissions import parse_rule  # noqa: PLC0415 - only for rules
+    from nacre.tools.permission_rules import parse_rule  # noqa: PLC0415 - only for rules
 
     try:
         for rule in rules:

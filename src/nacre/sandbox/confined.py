@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from nacre.agent.sandbox import Finished
 from nacre.errors import ConfigError, ToolError
 from nacre.sandbox.policy import Policy, fingerprint
-from nacre.sandbox.process import Cell, Plan, follow
+from nacre.sandbox.process_tree import Cell, Plan, follow
 
 Make = Callable[[Policy, str], Plan]
 Script = Callable[[Sequence[str]], bytes]

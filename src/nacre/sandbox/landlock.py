@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nacre.sandbox import filters
+from nacre.sandbox import seccomp
 from nacre.sandbox.policy import SETTINGS, Policy, environment
-from nacre.sandbox.process import Plan, memory_file
+from nacre.sandbox.process_tree import Plan, memory_file
 
-_PROGRAM = str(Path(__file__).with_name("confine.py"))
+_PROGRAM = str(Path(__file__).with_name("landlock_child.py"))
 
 
 def plan(policy: Policy, scratch: str) -> Plan:
@@ -35,7 +35,7 @@ def plan(policy: Policy, scratch: str) -> Plan:
         # To git, a file that it may not look for is an error.
         "environment": {**environment("/tmp"), "GIT_CONFIG_NOSYSTEM": "1"},  # noqa: S108 - seen from inside
         "limits": [limits.cpu, limits.memory, limits.file, limits.processes],
-        "filter": filters.program(platform.machine(), netlink=policy.network).hex(),
+        "filter": seccomp.program(platform.machine(), netlink=policy.network).hex(),
     }
     order = memory_file(json.dumps(words).encode())
     command = [sys.executable, "-I", "-S", _PROGRAM, str(order)]

@@ -16,7 +16,7 @@ import anyio.to_thread
 from nacre.agent.sandbox import Finished
 from nacre.errors import ToolError
 from nacre.sandbox.policy import environment
-from nacre.sandbox.process import follow
+from nacre.sandbox.process_tree import follow
 
 _MARK = "NACRE_CALL"
 _PAUSE = 0.005

@@ -13,7 +13,7 @@ from msgspec import Struct
 from nacre.agent.ports import Approval, Ask, Change, Effect, Tool
 from nacre.entries import ToolCall
 from nacre.errors import ConfigError
-from nacre.tools.permissions import Judge, Rule, Rules, Verdict, parse_rule
+from nacre.tools.permission_rules import Judge, Rule, Rules, Verdict, parse_rule
 
 Mode = Literal["ask", "read-only", "yolo"]
 _BY_EFFECT: Mapping[Effect, Verdict] = {"read": "allow", "write": "ask", "run": "ask"}

@@ -9,7 +9,7 @@ from msgspec import Struct
 from nacre.agent.ports import Emit, Output, Scene
 from nacre.errors import ToolError
 from nacre.tools.functions import Function
-from nacre.tools.output import bounded
+from nacre.tools.tool_output import bounded
 
 Status = Literal["done", "steps", "repeated", "tokens", "length", "failed", "interrupted"]
 _STATUS = {

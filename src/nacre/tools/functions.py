@@ -14,8 +14,8 @@ from anyio import to_thread
 from nacre.agent.ports import Effect, Output, Scene, Spec
 from nacre.errors import NacreError, ToolError
 from nacre.tools.docstrings import read
-from nacre.tools.output import bounded
 from nacre.tools.schemas import Parameters, converted, names_of, parameters_of
+from nacre.tools.tool_output import bounded
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 

@@ -8,7 +8,7 @@ from typing import Literal
 from nacre.agent.ports import Output
 from nacre.errors import ToolError
 from nacre.tools.functions import Function
-from nacre.tools.output import MOST, harmless
+from nacre.tools.tool_output import MOST, harmless
 
 Load = Callable[[str, str], str]
 """Give the text of a skill, or of the file of it that is named; raises ToolError."""

@@ -38,12 +38,12 @@ from pydantic import ValidationError
 from nacre import __version__
 from nacre.agent.ports import Notice, Scene
 from nacre.errors import ToolError
-from nacre.tools.mcp import http, stdio
+from nacre.tools.mcp import http, transports
+from nacre.tools.mcp.client_types import Closed, Forgotten, Gone, Login, LoginNeeded, Patience, Unasked
 from nacre.tools.mcp.config import Config
-from nacre.tools.mcp.ports import Closed, Forgotten, Gone, Login, LoginNeeded, Patience, Unasked
-from nacre.tools.mcp.process import Program
+from nacre.tools.mcp.program import Program
 from nacre.tools.mcp.trimming import Trimmed
-from nacre.tools.output import harmless
+from nacre.tools.tool_output import harmless
 
 _CHANGES = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
 _SECONDS_BETWEEN_CHANGES = 1
@@ -69,7 +69,7 @@ class Connection:
         self._failure: BaseException | None = None
         self._unasked = Unasked()
         transport: AbstractAsyncContextManager[Any] = (
-            http.connect(config, login) if program is None else stdio.connect(program, self._is_over.set)
+            http.connect(config, login) if program is None else transports.connect(program, self._is_over.set)
         )
         self.client = Client(
             _trimmed(transport, config.name),

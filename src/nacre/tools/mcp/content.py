@@ -22,7 +22,7 @@ from mcp.types import (
 )
 
 from nacre.agent.ports import Output
-from nacre.tools.output import bounded, cut
+from nacre.tools.tool_output import bounded, cut
 
 # What providers take, by how the bytes begin: another type than they have would fail every later request.
 _IMAGES = (

@@ -10,9 +10,9 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from nacre.errors import ToolError
-from nacre.tools.addresses import Gate
+from nacre.tools.mcp.client_types import MAX_BYTES, MOST_TIMEOUTS, Login
 from nacre.tools.mcp.config import Config
-from nacre.tools.mcp.ports import MAX_BYTES, MOST_TIMEOUTS, Login
+from nacre.tools.web.ssrf import Gate
 
 _SECONDS_TO_CONNECT = 30
 _PORTS = {"http": 80, "https": 443}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from nacre.tools.mcp.client_types import Login
 from nacre.tools.mcp.config import Config
-from nacre.tools.mcp.ports import Login
 
 
 def login_from(folder: Path) -> Login:
@@ -14,7 +14,7 @@ def login_from(folder: Path) -> Login:
 
     def login(config: Config) -> Any:
         from nacre.tools.mcp.oauth import silent  # noqa: PLC0415 - it needs the package
-        from nacre.tools.mcp.tokens import TokenFile  # noqa: PLC0415 - the same
+        from nacre.tools.mcp.token_file import TokenFile  # noqa: PLC0415 - the same
 
         return silent(config, TokenFile(folder, config))
 

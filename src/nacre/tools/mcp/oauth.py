@@ -31,11 +31,11 @@ from msgspec.structs import replace
 from pydantic import AnyUrl, BaseModel
 
 from nacre.errors import ToolError
+from nacre.tools.mcp.client_types import Forgotten, LoginNeeded
 from nacre.tools.mcp.config import Config
-from nacre.tools.mcp.ports import Forgotten, LoginNeeded
-from nacre.tools.mcp.server import Server, Servers
-from nacre.tools.mcp.tokens import TokenFile
-from nacre.tools.output import harmless
+from nacre.tools.mcp.servers import Server, Servers
+from nacre.tools.mcp.token_file import TokenFile
+from nacre.tools.tool_output import harmless
 
 _SECONDS_FOR_A_PERSON = 600
 _LONGEST_REQUEST = 16_384

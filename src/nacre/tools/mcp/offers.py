@@ -15,12 +15,12 @@ from mcp.types import Tool as ToolInfo
 
 from nacre.agent.ports import Effect, Notice, Output, Scene, Spec, Tool
 from nacre.errors import ToolError
+from nacre.tools.mcp.client_types import Offer, Patience, clean
 from nacre.tools.mcp.content import contents_of, output_of, result_of
-from nacre.tools.mcp.ports import Offer, Patience, clean
-from nacre.tools.output import bounded, harmless
+from nacre.tools.tool_output import bounded, harmless
 
 if TYPE_CHECKING:
-    from nacre.tools.mcp.server import Server
+    from nacre.tools.mcp.servers import Server
 
 _MOST_PAGES = 100
 _MOST = 500

@@ -12,8 +12,8 @@ from nacre.agent.ports import Answer, Approval, Ask, Effect
 from nacre.entries import ToolCall
 from nacre.errors import ConfigError
 from nacre.tools.approvals import Approvals, Grounds
-from nacre.tools.permissions import Judge, Rules, Verdict, parse_rule
-from nacre.tools.workspace import Workspace
+from nacre.tools.files.workspace import Workspace
+from nacre.tools.permission_rules import Judge, Rules, Verdict, parse_rule
 from tests.growth import assert_linear
 from tests.tools.test_approvals import named
 

@@ -20,8 +20,8 @@ from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 
 from nacre.errors import ToolError
-from nacre.tools.mcp.ports import MAX_BYTES, Unasked
-from nacre.tools.mcp.process import Program
+from nacre.tools.mcp.client_types import MAX_BYTES, Unasked
+from nacre.tools.mcp.program import Program
 
 # Both halves of a character, or one of them alone, or whatever else is escaped.
 _ESCAPED = re.compile(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nacre.errors import ToolError
-from nacre.tools.workspace import Workspace
+from nacre.tools.files.workspace import Workspace
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import NamedTuple
 from urllib.parse import urljoin
 
-from nacre.tools.unseen import Attributes, Look, Sheet
+from nacre.tools.web.hidden_text import Attributes, Look, Sheet
 
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _CLOSE_LINES = frozenset({"dd", "div", "dt", "li", "tr"})

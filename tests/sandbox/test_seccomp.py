@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from nacre.sandbox.filters import MACHINES, program
+from nacre.sandbox.seccomp import MACHINES, program
 
 
 def steps(code: bytes) -> list[tuple[int, int, int, int]]:

@@ -16,8 +16,8 @@ from typing import Any
 from nacre.agent.ports import Change, Scene
 from nacre.entries import ToolCall
 from nacre.errors import ToolError
+from nacre.tools.files.workspace import Workspace
 from nacre.tools.functions import Function
-from nacre.tools.workspace import Workspace
 
 _MOST_EDITED = 10_000_000
 _MOST_LINES_COMPARED = 20_000

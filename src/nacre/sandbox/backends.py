@@ -6,16 +6,16 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 
-from nacre.sandbox import filters
+from nacre.sandbox import seccomp
 from nacre.sandbox.policy import SETTINGS, Limits, Policy, environment, inside
-from nacre.sandbox.process import Plan, memory_file
+from nacre.sandbox.process_tree import Plan, memory_file
 
 _ROOM = "/tmp"  # noqa: S108 - the sandbox's own, seen from inside
 
 
 def plan(policy: Policy, scratch: str) -> Plan:
     """How to start a shell in there that waits for its script on stdin."""
-    rules = memory_file(filters.program(platform.machine(), netlink=policy.network))
+    rules = memory_file(seccomp.program(platform.machine(), netlink=policy.network))
     reader, writer = os.pipe()
     settings, files = _settings()
     words = [*_namespaces(policy, rules, writer), *settings, *_view(policy, scratch), *_environment()]

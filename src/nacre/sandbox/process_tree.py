@@ -18,7 +18,7 @@ from msgspec import Struct
 from nacre.agent.sandbox import Finished
 from nacre.errors import ToolError
 from nacre.sandbox import counting
-from nacre.sandbox.scratch import Scratch
+from nacre.sandbox.host_resources import Scratch
 
 _PIECE = 1 << 16
 _LEFT_IN_A_PIPE = 1 << 20

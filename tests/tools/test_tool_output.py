@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.tools.output import bounded, harmless, printed
+from nacre.tools.tool_output import bounded, harmless, printed
 
 
 def test_short_text_is_as_it_is() -> None:

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from nacre.agent.ports import Output
 from nacre.errors import ToolError
+from nacre.tools.files.glob import Pattern
+from nacre.tools.files.workspace import Entry, Workspace
 from nacre.tools.functions import Function
-from nacre.tools.glob import Pattern
-from nacre.tools.output import MOST, harmless
-from nacre.tools.workspace import Entry, Workspace
+from nacre.tools.tool_output import MOST, harmless
 
 _CHUNK = 1 << 16
 _SNIFFED = 8192

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nacre.agent.ports import Tool
 from nacre.errors import ToolError
-from nacre.tools.workspace import Workspace
-from nacre.tools.writing import Writer, writing_tools
+from nacre.tools.files.file_writer import Writer, writing_tools
+from nacre.tools.files.workspace import Workspace
 from tests.growth import assert_linear
 from tests.tools.scenes import output, scene, text
 

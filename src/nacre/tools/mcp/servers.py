@@ -15,9 +15,9 @@ from anyio.abc import TaskGroup
 
 from nacre.agent.ports import Scene, Tool
 from nacre.errors import ConfigError, ToolError, install_command
+from nacre.tools.mcp.client_types import Closed, Forgotten, Gone, Login, LoginNeeded, Offer, Patience, Prompt
 from nacre.tools.mcp.config import Config
-from nacre.tools.mcp.ports import Closed, Forgotten, Gone, Login, LoginNeeded, Offer, Patience, Prompt
-from nacre.tools.mcp.process import start
+from nacre.tools.mcp.program import start
 
 if TYPE_CHECKING:
     from mcp.client import Client

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nacre.errors import ToolError
-from nacre.tools.readable import readable
+from nacre.tools.web.page_text import readable
 from tests.growth import assert_linear
 
 

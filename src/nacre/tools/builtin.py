@@ -8,7 +8,7 @@ from pathlib import Path
 from nacre.agent.ports import Notice, Output, Scene
 from nacre.agent.sandbox import Finished, Sandbox
 from nacre.tools.functions import Function
-from nacre.tools.output import bounded, printed
+from nacre.tools.tool_output import bounded, printed
 
 _LONGEST = 600
 _MOST_BYTES = 4_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.tools.loading import Loaded, load
+from nacre.tools.user_tools import Loaded, load
 from tests.tools.scenes import text
 
 GOOD = '''
@@ -98,7 +98,7 @@ def test_entry_points_of_installed_packages_bring_tools(tmp_path: Path) -> None:
         "[nacre.tools]\nhello = brought:hello\nbad = brought:nothing\ngone = nowhere:x\n"
     )
     program = (
-        "from nacre.tools.loading import load; found = load(); "
+        "from nacre.tools.user_tools import load; found = load(); "
         "print([tool.spec.name for tool in found.tools], [problem.where for problem in found.problems])"
     )
     done = subprocess.run(

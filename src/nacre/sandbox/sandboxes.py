@@ -13,16 +13,16 @@ from msgspec import Struct
 
 from nacre.agent.sandbox import Sandbox
 from nacre.errors import NacreError
-from nacre.sandbox import bubblewrap, landlock, scratch
+from nacre.sandbox import backends, host_resources, landlock
 from nacre.sandbox.confined import Confined
-from nacre.sandbox.filters import MACHINES
-from nacre.sandbox.guarding import Guarded, guarded_paths
 from nacre.sandbox.policy import ELSEWHERE, PROGRAMS, SYSTEM, Limits, Policy, inside, linked_folders, settle
+from nacre.sandbox.protected_files import Guarded, guarded_paths
+from nacre.sandbox.seccomp import MACHINES
 from nacre.sandbox.unconfined import Unconfined
 
 Kind = Literal["auto", "bwrap", "landlock", "off"]
 
-_BACKENDS = {"bwrap": bubblewrap, "landlock": landlock}
+_BACKENDS = {"bwrap": backends, "landlock": landlock}
 _INSTALL = "install bubblewrap (Debian and Ubuntu: apt-get install bubblewrap)"
 _OFF = "set the sandbox to 'off'"
 _TRIAL_SECONDS = 20
@@ -55,7 +55,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     stays hidden; a hidden file only until someone puts another in its place, so hide folders. `frozen` paths in the
     workspace that exist when a command begins can be read and not written; so can `readable` paths anywhere, and the
     folders of `skills`, those in something hidden too, and of programs in `system`. With `aside`, files that tell
-    agents or git what to do are protected (see `guarding`), and what a command makes of them is moved there.
+    agents or git what to do are protected (see `protected_files`), and what a command makes of them is moved there.
     """
 
     def guard(sandbox: Sandbox) -> Sandbox:
@@ -84,7 +84,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
         )
 
     policy()
-    scratch.sweep()
+    host_resources.sweep()
     reasons = []
     for name in _BACKENDS if kind == "auto" else (kind,):
         sandbox = _confined(name, policy)

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from nacre.agent.ports import Output, Scene
 from nacre.errors import ToolError
-from nacre.tools.addresses import Gate
 from nacre.tools.functions import Function
-from nacre.tools.output import bounded, harmless
-from nacre.tools.readable import readable
+from nacre.tools.tool_output import bounded, harmless
+from nacre.tools.web.page_text import readable
+from nacre.tools.web.ssrf import Gate
 
 if TYPE_CHECKING:
     from httpx2 import URL, AsyncClient, Response

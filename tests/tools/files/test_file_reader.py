@@ -9,8 +9,8 @@ import pytest
 
 from nacre.agent.ports import Tool
 from nacre.errors import ToolError
-from nacre.tools.reading import reading_tools
-from nacre.tools.workspace import Workspace
+from nacre.tools.files.file_reader import reading_tools
+from nacre.tools.files.workspace import Workspace
 from tests.tools.scenes import output, text
 
 

@@ -11,9 +11,9 @@ from ipaddress import ip_address
 import pytest
 
 from nacre.errors import ToolError
-from nacre.tools.addresses import Gate
-from nacre.tools.readable import readable
-from nacre.tools.web import Limits, web_tool
+from nacre.tools.web.fetch import Limits, web_tool
+from nacre.tools.web.page_text import readable
+from nacre.tools.web.ssrf import Gate
 from tests.tools.scenes import output, text
 
 PAGE = (

@@ -1,0 +1,1 @@
+"""The tool that fetches from the public web, and its text as Markdown."""
