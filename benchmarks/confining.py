@@ -58,5 +58,5 @@ async def _alone() -> float:
 
 async def _confined(sandbox: Sandbox) -> float:
     started = measure.now()
-    await sandbox.run(["true"], timeout=10, most=1000)
+    await sandbox.run(["true"], timeout=10, max_bytes=1000)
     return measure.now() - started

@@ -13,7 +13,7 @@ from nacre.agent.ports import Emit, ignore
 from nacre.app.children import Delegated
 from nacre.entries import Message
 from nacre.sessions import Sessions
-from nacre.tools.delegate import Report, Task
+from nacre.tools.builtin import Report, Task
 
 
 def task(text: str, call: str = "call_0") -> Task:

@@ -155,7 +155,7 @@ async def _attempts(sandbox: Sandbox, names: list[str], world: dict[str, Any]) -
     lines: list[str] = []
     for together in calls:
         command = [PYTHON, "attempts.py", ",".join(together), json.dumps(world)]
-        finished = await sandbox.run(command, timeout=30, most=1 << 20)
+        finished = await sandbox.run(command, timeout=30, max_bytes=1 << 20)
         lines += finished.output.decode(errors="replace").splitlines()
     return dict(line.partition(": ")[::2] for line in lines)
 

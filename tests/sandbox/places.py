@@ -23,13 +23,13 @@ async def sandbox(kind: str, workspace: Path, **options: Any) -> Sandbox:
 
 
 def ran(
-    kind: str, workspace: Path, *command: str, timeout: float = 20, most: int = 1 << 16, **options: Any
+    kind: str, workspace: Path, *command: str, timeout: float = 20, max_bytes: int = 1 << 16, **options: Any
 ) -> Finished:
     """The end of one command in a sandbox of its own."""
     usable(kind)
 
     async def run() -> Finished:
-        return await (await sandbox(kind, workspace, **options)).run(command, timeout=timeout, most=most)
+        return await (await sandbox(kind, workspace, **options)).run(command, timeout=timeout, max_bytes=max_bytes)
 
     return anyio.run(run)
 

@@ -21,7 +21,7 @@ from nacre.sandbox import find
 async def main():
     found = await find(sys.argv[1], kind=sys.argv[2])
     await found.sandbox.run(["sh", "-c", "mkdir -p /tmp/a && chmod 0 /tmp/a /tmp; echo >begun; read x </dev/zero"],
-                            timeout=600, most=100)
+                            timeout=600, max_bytes=100)
 
 anyio.run(main)
 """

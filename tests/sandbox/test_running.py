@@ -17,9 +17,9 @@ import anyio
 import pytest
 
 from nacre.errors import ToolError
-from nacre.sandbox import counting
-from nacre.sandbox.confined import Confined
+from nacre.sandbox.host_resources import CGROUPS
 from nacre.sandbox.policy import SYSTEM
+from nacre.sandbox.sandboxes import Sandboxed
 from tests.sandbox.places import CONFINED, ran, sandbox, usable
 
 KINDS = [*CONFINED, "off"]
@@ -45,7 +45,7 @@ def test_output_and_errors_come_in_their_order(kind: str, tmp_path: Path) -> Non
 @every_kind
 def test_words_arrive_as_they_are(kind: str, tmp_path: Path) -> None:
     words = ["", "a b", "'", '"$HOME"', "two\nlines", "\\", "ü😀", "-n", "\udcff", "x" * 100_000]
-    finished = ran(kind, tmp_path, "printf", "%s|", *words, most=1 << 20)
+    finished = ran(kind, tmp_path, "printf", "%s|", *words, max_bytes=1 << 20)
     assert finished.output == b"".join(os.fsencode(word) + b"|" for word in words)
 
 
@@ -82,20 +82,20 @@ def test_a_store_among_the_programs_is_hidden(tmp_path: Path) -> None:
 
 @every_kind
 def test_output_is_bounded_and_the_command_goes_on(kind: str, tmp_path: Path) -> None:
-    finished = ran(kind, tmp_path, "sh", "-c", "head -c 3000000 /dev/zero; echo end >file", most=1000)
+    finished = ran(kind, tmp_path, "sh", "-c", "head -c 3000000 /dev/zero; echo end >file", max_bytes=1000)
     assert (finished.status, finished.output, finished.cut) == (0, bytes(1000), True)
     assert (tmp_path / "file").exists()
 
 
 @every_kind
 def test_output_that_just_fits_is_not_cut(kind: str, tmp_path: Path) -> None:
-    finished = ran(kind, tmp_path, "printf", "12345", most=5)
+    finished = ran(kind, tmp_path, "printf", "12345", max_bytes=5)
     assert (finished.output, finished.cut) == (b"12345", False)
 
 
 @every_kind
 def test_endless_output_ends_with_the_time(kind: str, tmp_path: Path) -> None:
-    finished = ran(kind, tmp_path, "yes", timeout=0.3, most=10)
+    finished = ran(kind, tmp_path, "yes", timeout=0.3, max_bytes=10)
     assert (finished.timed_out, finished.output, finished.cut) == (True, b"y\n" * 5, True)
 
 
@@ -180,7 +180,7 @@ def test_nothing_is_left_when_the_caller_is_cancelled(kind: str, tmp_path: Path)
         box = await sandbox(kind, tmp_path)
         async with anyio.create_task_group() as group:
             command = ["/usr/bin/python3", "-c", LEAVER, "wait"]
-            group.start_soon(lambda: box.run(command, timeout=100, most=100))
+            group.start_soon(lambda: box.run(command, timeout=100, max_bytes=100))
             await until(lambda: (tmp_path / "lock").exists() and left_behind(tmp_path))
             group.cancel_scope.cancel()
 
@@ -193,7 +193,7 @@ import anyio, sys
 from nacre.sandbox import find
 async def main():
     found = await find(sys.argv[2], kind=sys.argv[1])
-    await found.sandbox.run(["/usr/bin/python3", "-c", sys.argv[3], "wait"], timeout=100, most=100)
+    await found.sandbox.run(["/usr/bin/python3", "-c", sys.argv[3], "wait"], timeout=100, max_bytes=100)
 anyio.run(main)
 """
 
@@ -224,7 +224,7 @@ def test_many_commands_at_once_do_not_meet(kind: str, tmp_path: Path) -> None:
 
         async def one(number: int) -> None:
             command = ["sh", "-c", f"echo {number} >>/tmp/mine; cat /tmp/mine"]
-            seen.add((await box.run(command, timeout=20, most=100)).output)
+            seen.add((await box.run(command, timeout=20, max_bytes=100)).output)
 
         async with anyio.create_task_group() as group:
             for number in range(8):
@@ -240,9 +240,9 @@ def test_a_sandbox_may_be_used_from_one_loop_after_another(kind: str, tmp_path: 
     box = anyio.run(sandbox, kind, tmp_path)
 
     async def main() -> bytes:
-        await box.run(["true"], timeout=20, most=100)
+        await box.run(["true"], timeout=20, max_bytes=100)
         await anyio.sleep(0.05)  # time for the next one to be made ready
-        return (await box.run(["echo", "here"], timeout=20, most=100)).output
+        return (await box.run(["echo", "here"], timeout=20, max_bytes=100)).output
 
     assert [anyio.run(main), anyio.run(main)] == [b"here\n"] * 2
 
@@ -255,11 +255,11 @@ def test_one_made_ready_for_other_files_is_not_used(kind: str, tmp_path: Path) -
 
     async def main() -> bytes:
         box = await sandbox(kind, tmp_path, hidden=[str(hidden)])
-        assert isinstance(box, Confined)
+        assert isinstance(box, Sandboxed)
         box.prepare()
         (tmp_path / "new").write_text("new")
         (tmp_path / "new").replace(hidden)
-        return (await box.run(["sh", "-c", "cat hidden"], timeout=20, most=100)).output
+        return (await box.run(["sh", "-c", "cat hidden"], timeout=20, max_bytes=100)).output
 
     assert b"new" not in anyio.run(main)
 
@@ -285,11 +285,11 @@ def test_a_frozen_file_that_was_replaced_is_frozen_again(kind: str, tmp_path: Pa
 
     async def main() -> bytes:
         box = await sandbox(kind, tmp_path, frozen=[str(frozen)])
-        assert isinstance(box, Confined)
+        assert isinstance(box, Sandboxed)
         box.prepare()
         (tmp_path / "new").write_text("new")
         (tmp_path / "new").replace(frozen)
-        return (await box.run(["sh", "-c", "cat frozen; echo forged >frozen"], timeout=20, most=100)).output
+        return (await box.run(["sh", "-c", "cat frozen; echo forged >frozen"], timeout=20, max_bytes=100)).output
 
     assert anyio.run(main).startswith(b"new")
     assert frozen.read_text() == "new"
@@ -361,7 +361,7 @@ def test_more_folders_can_be_made_readable(kind: str, tmp_path: Path) -> None:
 def test_no_control_group_is_left(tmp_path: Path) -> None:
     ran("bwrap", tmp_path, "true")
     gc.collect()
-    assert [path for place in counting._PLACES for path in Path(place).glob(f"nacre-{os.getpid()}-*")] == []
+    assert [path for place in CGROUPS for path in Path(place).glob(f"nacre-{os.getpid()}-*")] == []
 
 
 def ends(output: int) -> bool:
@@ -375,7 +375,7 @@ def ends(output: int) -> bool:
 def test_one_that_is_never_used_ends_however_early(kind: str, tmp_path: Path) -> None:
     usable(kind)
     box = anyio.run(sandbox, kind, tmp_path)
-    assert isinstance(box, Confined)
+    assert isinstance(box, Sandboxed)
     for milliseconds in range(0, 40, 2):
         box.prepare()
         time.sleep(milliseconds / 1000)  # to meet it at every stage of its start

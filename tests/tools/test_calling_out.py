@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nacre.errors import ToolError
-from nacre.tools.delegate import Limits, Report, Task, delegate_tool
-from nacre.tools.skill import skill_tool
+from nacre.tools.builtin import DelegateLimits, Report, Task, delegate_tool, skill_tool
 from nacre.tools.tool_output import harmless
 from tests.tools.scenes import output, text
 
@@ -68,7 +67,7 @@ class Family:
 
 def test_a_child_is_linked_to_its_parent_and_limited() -> None:
     family = Family(0, Report(key="cli:1/a", status="done", answer="42", steps=3, tokens=1200))
-    tool = delegate_tool(family, Limits(depth=2, steps=9, tokens=500))
+    tool = delegate_tool(family, DelegateLimits(depth=2, steps=9, tokens=500))
     assert text(tool, task="count", steps=99) == "[session cli:1/a: done; 3 steps, 1,200 tokens]\n\n42"
     assert family.tasks == [Task(parent="cli:1", call="call_1", text="count", depth=1, steps=9, tokens=500)]
 

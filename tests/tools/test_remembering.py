@@ -8,8 +8,8 @@ import pytest
 from nacre.agent.ports import Output, Scene
 from nacre.entries import ToolCall
 from nacre.errors import NacreError, ToolError
+from nacre.tools.builtin import memory_tools
 from nacre.tools.functions import Function
-from nacre.tools.remembering import remembering_tools
 
 
 class Kept:
@@ -37,7 +37,7 @@ def run(tool: Function, **arguments: str) -> Output:
 
 def test_a_fact_is_kept_with_the_session_it_was_said_in_and_taken_out_again() -> None:
     kept = Kept()
-    remember, forget = remembering_tools(kept.remember, kept.forget)
+    remember, forget = memory_tools(kept.remember, kept.forget)
     assert (
         run(remember, fact="Release day is Thursday", subject="releases").text == "remembered: Release day is Thursday"
     )
@@ -47,13 +47,13 @@ def test_a_fact_is_kept_with_the_session_it_was_said_in_and_taken_out_again() ->
 
 
 def test_what_is_not_known_is_told_to_the_model() -> None:
-    _, forget = remembering_tools(Kept().remember, Kept().forget)
+    _, forget = memory_tools(Kept().remember, Kept().forget)
     with pytest.raises(ToolError, match="no fact matches"):
         run(forget, fact="Friday")
 
 
 def test_the_model_is_told_of_fact_and_subject_only() -> None:
-    remember, forget = remembering_tools(Kept().remember, Kept().forget)
+    remember, forget = memory_tools(Kept().remember, Kept().forget)
     assert set(remember.spec.parameters["properties"]) == {"fact", "subject"}
     assert remember.spec.parameters["required"] == ["fact"]
     assert set(forget.spec.parameters["properties"]) == {"fact"}

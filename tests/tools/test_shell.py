@@ -20,7 +20,7 @@ class Canned:
         self._finished = finished
         self.asked: list[tuple[Sequence[str], float]] = []
 
-    async def run(self, command: Sequence[str], *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - the port's
+    async def run(self, command: Sequence[str], *, timeout: float, max_bytes: int) -> Finished:  # noqa: ASYNC109 - the port's
         self.asked.append((command, timeout))
         return self._finished
 

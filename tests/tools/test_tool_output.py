@@ -13,14 +13,14 @@ def test_short_text_is_as_it_is() -> None:
 
 
 def test_long_text_keeps_head_and_tail_and_says_how_much_is_missing() -> None:
-    found = bounded("h" * 600 + "t" * 600, most=100)
+    found = bounded("h" * 600 + "t" * 600, limit=100)
     assert found.text == "h" * 50 + "\n[… 1,100 characters left out …]\n" + "t" * 50
     assert found.whole == "h" * 600 + "t" * 600
 
 
 def test_it_is_cut_between_lines_if_one_ends_near() -> None:
     text = "".join(f"line {i}\n" for i in range(1000))
-    found = bounded(text, most=1000).text
+    found = bounded(text, limit=1000).text
     head, _, tail = found.partition("\n[…")
     assert text.startswith(head + "\n")
     assert tail.splitlines()[1].startswith("line ")

@@ -28,5 +28,5 @@ class Sandbox(Protocol):
     def name(self) -> str:
         """Which confinement it is."""
 
-    async def run(self, command: Sequence[str], *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
-        """Run a command in the workspace, confined; at most `most` bytes of its output are kept."""
+    async def run(self, command: Sequence[str], *, timeout: float, max_bytes: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
+        """Run a command in the workspace, confined; at most `max_bytes` of its output are kept."""

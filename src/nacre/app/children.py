@@ -10,7 +10,7 @@ from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Returned
 from nacre.entries import Describe, Message
 from nacre.errors import NacreError, Stopped, StoreError
 from nacre.sessions import Sessions
-from nacre.tools.delegate import Report, Status, Task
+from nacre.tools.builtin import Report, Status, Task
 
 _LONGEST_TITLE = 80
 

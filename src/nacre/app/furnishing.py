@@ -20,14 +20,11 @@ from nacre.skills import Catalogue, FoundSkill, Place, usual_places
 from nacre.skills import find as find_skills
 from nacre.state import state_folder
 from nacre.tools import user_tools
-from nacre.tools.builtin import shell_tool
-from nacre.tools.delegate import Children, delegate_tool
+from nacre.tools.builtin import Children, delegate_tool, memory_tools, shell_tool, skill_tool
 from nacre.tools.files.file_reader import reading_tools
 from nacre.tools.files.file_writer import Keep, writing_tools
 from nacre.tools.files.workspace import Workspace
-from nacre.tools.remembering import remembering_tools
 from nacre.tools.session_search import search_tool
-from nacre.tools.skill import skill_tool
 from nacre.tools.web.fetch import web_tool
 
 if TYPE_CHECKING:
@@ -100,7 +97,7 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
         tools += await _shell(settings, folder.path, notes, hidden=hidden, skills=places)
         tools += [web_tool(allow=settings.texts("web.allow")), delegate_tool(makings.children)]
         if makings.memory is not None:
-            tools += remembering_tools(*_remembering(makings.memory))
+            tools += memory_tools(*_remembering(makings.memory))
         own = {tool.spec.name for tool in tools}
         offers, problems = await servers.offers() if servers is not None else ({}, [])
         notes += problems

@@ -1,15 +1,24 @@
-"""The folder that a sandbox shows as /tmp: locked while it is used, and swept by a later start if it was left."""
+"""What a confinement needs outside of it: the folder that it shows as /tmp, and a control group for root.
+
+Both are removed after use; those of an agent that was killed are removed by a later start.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import stat
 import tempfile
+import time
+from contextlib import suppress
 
-_PREFIX = "nacre-sandbox-"
+_SCRATCH_PREFIX = "nacre-sandbox-"
+CGROUPS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
+_CGROUP_PREFIX = "nacre-"
+_REMOVE_TIMEOUT = 2.0
+_REMOVE_PAUSE = 0.002
 
 
 class Scratch:
@@ -17,49 +26,39 @@ class Scratch:
 
     def __init__(self) -> None:
         while True:
-            self.path = tempfile.mkdtemp(prefix=_PREFIX)
+            self.path = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            if _is_same(self._lock, self.path):
-                return
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self._lock), os.stat(self.path, follow_symlinks=False)):
+                    return
             os.close(self._lock)  # somebody swept it before it was locked
 
     def remove(self) -> None:
         """Remove it with all that is in it."""
-        _remove(self.path)
+        _remove_folder(self.path)
         os.close(self._lock)
 
 
 def sweep() -> None:
-    """Remove the folders that agents of this user left behind when they were killed."""
+    """Remove the scratch folders that agents of this user left when they were killed."""
     with os.scandir(tempfile.gettempdir()) as entries:
-        names = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
-    for path in names:
-        with contextlib.suppress(OSError):
-            _remove_if_left(path)
+        paths = [entry.path for entry in entries if entry.name.startswith(_SCRATCH_PREFIX)]
+    for path in paths:
+        with suppress(OSError):
+            found = os.lstat(path)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                continue
+            os.chmod(path, stat.S_IRWXU)  # a command may have forbidden everything
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove_folder(path)
+            finally:
+                os.close(folder)
 
 
-def _remove_if_left(path: str) -> None:
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        return
-    os.chmod(path, stat.S_IRWXU)  # a command may have forbidden everything
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove(path)
-    finally:
-        os.close(folder)
-
-
-def _is_same(folder: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(folder), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
-
-
-def _remove(folder: str) -> None:
+def _remove_folder(folder: str) -> None:
     """Remove a folder whose contents may forbid it."""
     os.chmod(folder, stat.S_IRWXU)
     shutil.rmtree(folder, ignore_errors=True)
@@ -68,3 +67,43 @@ def _remove(folder: str) -> None:
             if entry.is_dir(follow_symlinks=False):
                 os.chmod(entry.path, stat.S_IRWXU)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_cgroup(max_processes: int) -> str | None:
+    """A new control group, which bounds root's processes as RLIMIT_NPROC does not.
+
+    None where none is needed, or none can be had.
+    """
+    if os.geteuid() != 0:
+        return None
+    for place in CGROUPS:
+        group = f"{place}/{_CGROUP_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        with suppress(OSError):
+            _remove_deserted(place)
+            os.mkdir(group)
+            with suppress(OSError):
+                # Not "w": where this is no control group, that would make a file.
+                with open(f"{group}/pids.max", "r+", encoding="ascii") as file:
+                    file.write(str(max_processes))
+                return group
+            remove_cgroup(group)
+    return None
+
+
+def remove_cgroup(group: str | None) -> None:
+    """Remove a group, once the last of its dying processes is out of it."""
+    until = time.monotonic() + _REMOVE_TIMEOUT
+    while group is not None and os.path.isdir(group) and time.monotonic() < until:
+        try:
+            os.rmdir(group)
+        except OSError:
+            time.sleep(_REMOVE_PAUSE)
+
+
+def _remove_deserted(place: str) -> None:
+    """Remove the groups of agents that were killed."""
+    for name in os.listdir(place):
+        owner = name.removeprefix(_CGROUP_PREFIX).partition("-")[0] if name.startswith(_CGROUP_PREFIX) else ""
+        if owner.isdigit() and not os.path.isdir(f"/proc/{owner}"):
+            with suppress(OSError):
+                os.rmdir(f"{place}/{name}")

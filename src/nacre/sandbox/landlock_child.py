@@ -1,4 +1,4 @@
-"""A program that confines itself and then runs the command it is told; it needs the standard library alone.
+"""A program that confines itself and then runs the command it is given; it needs the standard library alone.
 
 Two processes: the outer one makes the namespaces; the first of the new PID namespace sets up the view, gives up
 every right, runs the command, reaps, and reports. When it ends, the kernel ends every other one in its namespace.
@@ -32,11 +32,11 @@ _CREATE_RULES, _ADD_RULE, _RESTRICT = 444, 445, 446
 _EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE, _CONTROL_DEVICE = 1, 2, 4, 8, 1 << 14, 1 << 15
 _MAKE_DEVICES = 1 << 6 | 1 << 11
 _OF_A_FILE = _EXECUTE | _WRITE | _READ | _TRUNCATE | _CONTROL_DEVICE
-_OLDEST, _WITH_DEVICES, _WITH_SCOPES = 3, 5, 6
+_OLDEST_VERSION, _DEVICES_SINCE, _SCOPES_SINCE = 3, 5, 6
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _SHARED = ("/tmp", "/dev/shm")  # noqa: S108 - the scratch folder lies over them
-_FEWEST_PIDS = 301
+_MIN_PIDS = 301
 _PIDS_PER_NAMESPACE = (6, 14)
 _COULD_NOT_START = 127
 
@@ -50,11 +50,19 @@ def main() -> None:
     _call(libc.prctl, _DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != words["parent"]:
         sys.exit("the process that started this is gone")
-    _leave(network=words["network"])
+    # Enter namespaces of our own, as the same user.
+    user, group = os.getuid(), os.getgid()
+    if user == 0:
+        os.setgroups([])
+    spaces = _NEW_USERS | _NEW_MOUNTS | _NEW_PIDS | _NEW_IPC | _NEW_NAMES | _NEW_CGROUPS
+    _call(libc.unshare, spaces if words["network"] else spaces | _NEW_NETWORK)
+    _put("/proc/self/setgroups", "deny")
+    _put("/proc/self/uid_map", f"{user} {user} 1")
+    _put("/proc/self/gid_map", f"{group} {group} 1")
     first = os.fork()
     if first == 0:
         os.set_inheritable(words["news"], False)  # noqa: FBT003 - the call takes it so
-        _first(words)
+        _be_first(words)
     os.write(words["news"], b'{"child-pid": %d}' % first)
     os.close(words["news"])
     os.closerange(0, 3)
@@ -62,60 +70,40 @@ def main() -> None:
     os._exit(0)
 
 
-def _leave(*, network: bool) -> None:
-    """Enter namespaces of our own, as the same user."""
-    user, group = os.getuid(), os.getgid()
-    if user == 0:
-        os.setgroups([])
-    spaces = _NEW_USERS | _NEW_MOUNTS | _NEW_PIDS | _NEW_IPC | _NEW_NAMES | _NEW_CGROUPS
-    _call(libc.unshare, spaces if network else spaces | _NEW_NETWORK)
-    _put("/proc/self/setgroups", "deny")
-    _put("/proc/self/uid_map", f"{user} {user} 1")
-    _put("/proc/self/gid_map", f"{group} {group} 1")
-
-
-def _first(words: dict[str, Any]) -> NoReturn:
+def _be_first(words: dict[str, Any]) -> NoReturn:
     """Be the first process of the namespace: set up, run the command, reap until it is over."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _view(words)
+    _set_view(words)
     _limit_pids(words["limits"][-1])
     if not words["network"]:
-        _raise_loopback()
-    _confine(words)
+        # Raise the loopback device.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))
+    _give_up_rights(words)
     # Last, for giving up rights takes these back.
     _call(libc.prctl, _DUMPABLE, 0)
     _call(libc.prctl, _DIE_WITH_PARENT, signal.SIGKILL)
-    _limit_all(words["limits"])
+    kinds = (resource.RLIMIT_CPU, resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC)
+    for kind, limit in (*zip(kinds, words["limits"], strict=True), (resource.RLIMIT_CORE, 0)):
+        hard = resource.getrlimit(kind)[1]
+        bound = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(kind, (bound, bound))
     os.environ["PATH"] = words["environment"]["PATH"]
-    command = [bytes.fromhex(word) for word in json.loads(_rest())]
-    running = _run(command, words["environment"])
-    os.closerange(0, 3)
-    status = _COULD_NOT_START if running is None else _reap(running)
+    order = b""
+    while piece := os.read(0, 1 << 16):
+        order += piece
+    if not order:
+        os._exit(0)
+    status = _run([bytes.fromhex(word) for word in json.loads(order)], words["environment"])
     os.write(words["news"], b'{"exit-code": %d}' % status)
     os._exit(status)
 
 
-def _rest() -> bytes:
-    content = b""
-    while piece := os.read(0, 1 << 16):
-        content += piece
-    if not content:
-        os._exit(0)
-    return content
-
-
-def _reap(running: int) -> int:
-    while True:
-        process, status = os.wait()
-        if process == running:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
-
-
-def _run(command: list[bytes], environment: dict[str, str]) -> int | None:
-    """Start the command without copying ourselves first."""
+def _run(command: list[bytes], environment: dict[str, str]) -> int:
+    """Run the command without copying ourselves first, and reap all processes until it is over; gives its status."""
+    running = None
     try:
-        return os.posix_spawnp(
+        running = os.posix_spawnp(
             command[0],
             command,
             environment,
@@ -125,21 +113,19 @@ def _run(command: list[bytes], environment: dict[str, str]) -> int | None:
         )
     except OSError as error:
         os.write(2, command[0] + f": {error.strerror}\n".encode())
-        return None
-
-
-def _limit_all(limits: list[int]) -> None:
-    kinds = (resource.RLIMIT_CPU, resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC)
-    for kind, most in (*zip(kinds, limits, strict=True), (resource.RLIMIT_CORE, 0)):
-        hard = resource.getrlimit(kind)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (bound, bound))
+    os.closerange(0, 3)
+    while running is not None:
+        process, status = os.wait()
+        if process == running:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+    return _COULD_NOT_START
 
 
 # ---- what can be seen
 
 
-def _view(words: dict[str, Any]) -> None:
+def _set_view(words: dict[str, Any]) -> None:
     """Make everything read-only but the workspace and the scratch folder; freeze parts of it, cover what is hidden."""
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
     placed = [(_copy(words["scratch"]), place) for place in _SHARED]
@@ -170,17 +156,13 @@ def _copy(path: str) -> int:
 def _place(tree: int, place: str) -> None:
     """Mount a copied tree; what lay in the host's /tmp needs a new place to be mounted on."""
     if not os.path.lexists(place):
-        _make_place(place, folder=os.path.isdir(f"/proc/self/fd/{tree}"))
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        if os.path.isdir(f"/proc/self/fd/{tree}"):
+            os.mkdir(place)
+        else:
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
     _call(libc.syscall, _MOVE_MOUNT, tree, b"", _HERE, os.fsencode(place), _EMPTY_PATH)
     os.close(tree)
-
-
-def _make_place(place: str, *, folder: bool) -> None:
-    os.makedirs(os.path.dirname(place), exist_ok=True)
-    if folder:
-        os.mkdir(place)
-    else:
-        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
 
 
 def _cover(path: str, bared: list[tuple[str, int]]) -> None:
@@ -191,10 +173,9 @@ def _cover(path: str, bared: list[tuple[str, int]]) -> None:
         for place, tree in bared:
             _place(tree, place)
             _restrict_mount(place, _READ_ONLY | _NO_SET_ID, deep=True)
-        _restrict_mount(path, _READ_ONLY | _NO_SET_ID | _NO_DEVICES | _NO_EXEC)
     else:
         _mount("/dev/null", path, None, _BIND)
-        _restrict_mount(path, _READ_ONLY | _NO_SET_ID | _NO_DEVICES | _NO_EXEC)
+    _restrict_mount(path, _READ_ONLY | _NO_SET_ID | _NO_DEVICES | _NO_EXEC)
 
 
 def _mount(source: str | None, place: str, kind: str | None, flags: int, options: bytes | None = None) -> None:
@@ -206,50 +187,44 @@ def _restrict_mount(place: str, attributes: int, *, deep: bool = False) -> None:
     _call(libc.syscall, _SET_ATTRIBUTES, _HERE, os.fsencode(place), _WHOLE if deep else 0, wanted, len(wanted))
 
 
-def _limit_pids(most: int) -> None:
+def _limit_pids(limit: int) -> None:
     """Bound the number of processes for root, whom RLIMIT_NPROC does not; older kernels have one bound for all."""
     release = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in os.uname().release.split(".")[:2])
     if os.getuid() == 0 and release >= _PIDS_PER_NAMESPACE:
-        _put("/proc/sys/kernel/pid_max", str(max(most, _FEWEST_PIDS)))
+        _put("/proc/sys/kernel/pid_max", str(max(limit, _MIN_PIDS)))
     _restrict_mount("/proc", _READ_ONLY)
-
-
-def _raise_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))
 
 
 # ---- what may be done
 
 
-def _confine(words: dict[str, Any]) -> None:
+def _give_up_rights(words: dict[str, Any]) -> None:
     """Give up every right; there is no way back."""
-    rules = _rules(words)
-    _drop_capabilities()
+    rules = _make_rules(words)
+    # Capabilities
+    for capability in range(64):
+        if libc.prctl(_DROP_BOUND, capability, 0, 0, 0) != 0:
+            break
+    _call(libc.prctl, _AMBIENT, 4, 0, 0, 0)
+    _call(libc.capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))
+    # Landlock
     _call(libc.prctl, _NO_NEW_RIGHTS, 1, 0, 0, 0)
     _call(libc.syscall, _RESTRICT, rules, 0)
     os.close(rules)
+    # The filter of system calls
     steps = bytes.fromhex(words["filter"])
     program = ctypes.create_string_buffer(steps, len(steps))
     header = struct.pack("@HP", len(steps) // 8, ctypes.addressof(program))
     _call(libc.prctl, _FILTER, 2, header, 0, 0)
 
 
-def _drop_capabilities() -> None:
-    for capability in range(64):
-        if libc.prctl(_DROP_BOUND, capability, 0, 0, 0) != 0:
-            break
-    _call(libc.prctl, _AMBIENT, 4, 0, 0, 0)
-    _call(libc.capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))
-
-
-def _rules(words: dict[str, Any]) -> int:
+def _make_rules(words: dict[str, Any]) -> int:
     """The Landlock rules: all that the kernel knows to refuse is refused, but for these paths."""
     version = _call(libc.syscall, _CREATE_RULES, None, 0, 1)
-    if version < _OLDEST:
-        sys.exit(f"Landlock here is version {version}, and {_OLDEST} is needed (Linux 6.2)")
-    everything = (_CONTROL_DEVICE << 1) - 1 if version >= _WITH_DEVICES else _CONTROL_DEVICE - 1
-    wanted = struct.pack("=QQQ", everything, 0, 3) if version >= _WITH_SCOPES else struct.pack("=Q", everything)
+    if version < _OLDEST_VERSION:
+        sys.exit(f"Landlock here is version {version}, and {_OLDEST_VERSION} is needed (Linux 6.2)")
+    everything = (_CONTROL_DEVICE << 1) - 1 if version >= _DEVICES_SINCE else _CONTROL_DEVICE - 1
+    wanted = struct.pack("=QQQ", everything, 0, 3) if version >= _SCOPES_SINCE else struct.pack("=Q", everything)
     rules = _call(libc.syscall, _CREATE_RULES, wanted, len(wanted), 0)
     reading = _EXECUTE | _READ | _LIST
     for path in (*words["system"], *words["readable"], *words["bared"]):

@@ -1,5 +1,7 @@
 """What a sandbox lets its processes see and use, checked before anything runs."""
 
+# ruff: noqa: SIM905 - lists of words read better as words
+
 from __future__ import annotations
 
 import os
@@ -16,32 +18,15 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/
 SETTINGS = tuple(
     f"/etc/{name}"
     for name in (
-        *(
-            "alternatives",
-            "crypto-policies",
-            "debian_version",
-            "group",
-            "host.conf",
-            "hosts",
-            "ld.so.cache",
-            "localtime",
-        ),
-        *(
-            "mime.types",
-            "nsswitch.conf",
-            "os-release",
-            "passwd",
-            "pki/ca-trust/extracted",
-            "pki/tls/certs",
-            "protocols",
-        ),
-        *("resolv.conf", "services", "ssl/certs", "ssl/openssl.cnf", "timezone"),
-    )
+        "alternatives crypto-policies debian_version group host.conf hosts ld.so.cache localtime mime.types"
+        " nsswitch.conf os-release passwd pki/ca-trust/extracted pki/tls/certs protocols resolv.conf services"
+        " ssl/certs ssl/openssl.cnf timezone"
+    ).split()
 )
 """The parts of /etc that programs need and that hold no secret, not even for root."""
 
 PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-ELSEWHERE = "/opt"
+OTHER_PROGRAMS = "/opt"
 _KEPT = ("LANG", "LANGUAGE", "TZ")
 
 
@@ -88,15 +73,30 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
     The folders in `skills` may be read as far as they exist, even in something hidden.
     """
     room = os.path.realpath(workspace)
-    _check_workspace(workspace, room, system)
-    open_to_all = tuple(map(_existing, readable))
+    if not os.path.isdir(room):
+        raise ConfigError(f"the workspace {workspace!r} is not a folder; create it")
+    if room == "/" or _seen(room, (*system, "/etc", "/proc", "/sys", "/dev", "/boot")):
+        raise ConfigError(f"the workspace {workspace!r} belongs to the system; choose a folder of your own")
+    for path in readable:
+        if not os.path.exists(path):
+            what = f"{path!r} must be readable in the sandbox, but does not exist"
+            raise ConfigError(f"{what}; create it, or leave it out")
+    open_to_all = tuple(map(os.path.realpath, readable))
     shown = tuple(dict.fromkeys(os.path.realpath(path) for path in skills if os.path.isdir(path)))
+    # What is hidden matters only where it would be seen otherwise.
     visible = (room, *system, *SETTINGS, *open_to_all, *shown)
     real = {_real(path, room) for path in hidden}
     covered = sorted(path for path in real if _seen(path, visible) and os.path.lexists(path))
     for path in (room, *open_to_all):
-        _check_not_hidden(path, covered)
-    kept = sorted(path for path in {os.path.realpath(path) for path in frozen} if _is_to_freeze(path, room, covered))
+        cover = next((other for other in covered if inside(path, other)), None)
+        if cover is not None:
+            raise ConfigError(f"{path!r} must be visible in the sandbox, but {cover!r} must be hidden; separate them")
+    # What is frozen matters only where something could be written otherwise.
+    kept = sorted(
+        path
+        for path in {os.path.realpath(path) for path in frozen}
+        if _below(path, room) and not _seen(path, covered) and os.path.exists(path)
+    )
     return Policy(
         workspace=room,
         covered=tuple(path for path in covered if not any(_below(path, other) for other in covered)),
@@ -116,8 +116,12 @@ def environment(home: str) -> dict[str, str]:
     return {"LANG": "C.UTF-8", **kept, "PATH": ":".join(PROGRAMS), "HOME": home, "TMPDIR": home, "TERM": "dumb"}
 
 
-def linked_folders(programs: Sequence[str], elsewhere: str) -> list[str]:
-    """The folders in `elsewhere` that programs are linked from: what is needed of a place that holds anything."""
+def linked_folders(programs: Sequence[str], elsewhere: str, *, hidden: Sequence[str] = ()) -> list[str]:
+    """The folders in `elsewhere` that programs are linked from: what is needed of a place that holds anything.
+
+    Those that are hidden, or in something hidden, are left out.
+    """
+    secret = [os.path.realpath(path) for path in hidden]
     found: set[str] = set()
     for folder in dict.fromkeys(map(os.path.realpath, programs)):
         with suppress(OSError), os.scandir(folder) as entries:
@@ -125,12 +129,21 @@ def linked_folders(programs: Sequence[str], elsewhere: str) -> list[str]:
             links = [entry.path for entry in entries if entry.is_symlink() and "/" in os.readlink(entry.path)]
             real = map(os.path.realpath, links)
             found |= {os.path.relpath(path, elsewhere).split("/")[0] for path in real if _below(path, elsewhere)}
-    return sorted(path for path in (f"{elsewhere}/{name}" for name in found) if os.path.isdir(path))
+    folders = (f"{elsewhere}/{name}" for name in found)
+    return sorted(path for path in folders if os.path.isdir(path) and not _seen(path, secret))
 
 
 def fingerprint(policy: Policy) -> tuple[tuple[int, int], ...]:
     """Which files the policy's paths name just now; raises ConfigError if one is gone."""
-    return tuple(_identity(path) for path in (policy.workspace, *policy.covered, *policy.frozen))
+    found = []
+    for path in (policy.workspace, *policy.covered, *policy.frozen):
+        try:
+            status = os.lstat(path)
+        except OSError as error:
+            message = f"the sandbox needs {path!r}, which cannot be found ({error.strerror}); create it"
+            raise ConfigError(message) from error
+        found.append((status.st_dev, status.st_ino))
+    return tuple(found)
 
 
 def inside(path: str, folder: str) -> bool:
@@ -146,56 +159,19 @@ def _seen(path: str, visible: Sequence[str]) -> bool:
     return any(inside(path, place) for place in visible)
 
 
-def _identity(path: str) -> tuple[int, int]:
-    try:
-        found = os.lstat(path)
-    except OSError as error:
-        message = f"the sandbox needs {path!r}, which cannot be found ({error.strerror}); create it"
-        raise ConfigError(message) from error
-    return (found.st_dev, found.st_ino)
-
-
-def _check_workspace(given: str, room: str, system: Sequence[str]) -> None:
-    if not os.path.isdir(room):
-        raise ConfigError(f"the workspace {given!r} is not a folder; create it")
-    if room == "/" or any(inside(room, place) for place in (*system, "/etc", "/proc", "/sys", "/dev", "/boot")):
-        raise ConfigError(f"the workspace {given!r} belongs to the system; choose a folder of your own")
-
-
-def _check_not_hidden(path: str, covered: Sequence[str]) -> None:
-    cover = next((other for other in covered if inside(path, other)), None)
-    if cover is not None:
-        raise ConfigError(f"{path!r} must be visible in the sandbox, but {cover!r} must be hidden; separate them")
-
-
-def _existing(path: str) -> str:
-    if not os.path.exists(path):
-        raise ConfigError(f"{path!r} must be readable in the sandbox, but does not exist; create it, or leave it out")
-    return os.path.realpath(path)
-
-
-def _is_to_freeze(path: str, room: str, covered: Sequence[str]) -> bool:
-    """Whether something could be written there otherwise."""
-    return _below(path, room) and not _seen(path, covered) and os.path.exists(path)
-
-
 def _real(path: str, room: str) -> str:
     """The real path of something to hide."""
     real = os.path.realpath(path)
-    if any(os.path.islink(part) and inside(os.path.realpath(os.path.dirname(part)), room) for part in _parts(path)):
+    # The path and every folder on the way to it.
+    parts = [os.path.abspath(path)]
+    while parts[-1] != "/":
+        parts.append(os.path.dirname(parts[-1]))
+    if any(os.path.islink(part) and inside(os.path.realpath(os.path.dirname(part)), room) for part in parts):
         # A tool could turn the link elsewhere, and what is hidden would be what the tool wrote.
         raise ConfigError(f"the hidden path {path!r} goes through a link in the workspace; use {real!r}")
     if inside(real, room) and not os.path.lexists(real):
         raise ConfigError(f"the hidden path {path!r} does not exist, so a tool could create it; create it first")
     return real
-
-
-def _parts(path: str) -> list[str]:
-    """A path and every folder on the way to it."""
-    parts = [os.path.abspath(path)]
-    while parts[-1] != "/":
-        parts.append(os.path.dirname(parts[-1]))
-    return parts
 
 
 def _between(room: str, path: str) -> list[str]:

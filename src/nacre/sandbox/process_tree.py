@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import select
@@ -10,6 +9,7 @@ import signal
 import subprocess
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import anyio
@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from nacre.agent.sandbox import Finished
 from nacre.errors import ToolError
-from nacre.sandbox import counting
-from nacre.sandbox.host_resources import Scratch
+from nacre.sandbox.host_resources import Scratch, make_cgroup, remove_cgroup
 
-_PIECE = 1 << 16
-_LEFT_IN_A_PIPE = 1 << 20
-_PATIENCE = 10.0
+_CHUNK = 1 << 16
+_MAX_LEFT_IN_PIPE = 1 << 20
+_START_TIMEOUT = 10.0
 _BY_SIGNAL = range(129, 193)
+_JOIN_CGROUP = 'echo $$ >"$0/cgroup.procs" && exec "$@"'
 
 
 class Tree(Protocol):
@@ -41,7 +41,7 @@ class Tree(Protocol):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """How a confinement starts; it is given `passed`, and tells on `news` its first process and how it ended."""
+    """How a confinement starts; it is given `passed`, and reports on `news` its first process and how it ended."""
 
     command: Sequence[str]
     passed: Sequence[int]
@@ -49,16 +49,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     processes: int
 
 
-class _Kept:
+class _Output:
     """The beginning of an output, and whether there was more."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.content = bytearray()
         self.cut = False
 
     def add(self, piece: bytes) -> None:
-        room = self.most - len(self.content)
+        room = self.max_bytes - len(self.content)
         self.content += piece[:room]
         self.cut = self.cut or len(piece) > room
 
@@ -71,11 +71,21 @@ def memory_file(content: bytes) -> int:
     return file
 
 
-async def follow(tree: Tree, *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
-    """Wait for the command, at most so long; whatever happens to the caller, nothing of the tree is left."""
-    kept = _Kept(most)
+async def follow(tree: Tree, *, timeout: float, max_bytes: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
+    """Wait for the command until its timeout; whatever happens to the caller, nothing of the tree is left."""
+    output = _Output(max_bytes)
+
+    async def drain() -> None:
+        """Read to the end, past what is kept, so that nobody inside waits for a full pipe."""
+        while True:
+            await anyio.wait_readable(tree.output)
+            piece = os.read(tree.output, _CHUNK)
+            if not piece:
+                return
+            output.add(piece)
+
     async with anyio.create_task_group() as group:
-        group.start_soon(_drain, tree.output, kept)
+        group.start_soon(drain)
         try:
             with anyio.move_on_after(timeout) as limit:
                 await tree.over()
@@ -83,49 +93,50 @@ async def follow(tree: Tree, *, timeout: float, most: int) -> Finished:  # noqa:
             with anyio.CancelScope(shield=True):
                 status = await tree.end()
         group.cancel_scope.cancel()
-    _sweep(tree.output, kept)
-    return Finished(status=status, output=bytes(kept.content), timed_out=limit.cancelled_caught, cut=kept.cut)
+    _read_rest(tree.output, output)
+    return Finished(status=status, output=bytes(output.content), timed_out=limit.cancelled_caught, cut=output.cut)
 
 
-async def _drain(output: int, kept: _Kept) -> None:
-    """Read to the end, past what is kept, so that nobody inside waits for a full pipe."""
-    while True:
-        await anyio.wait_readable(output)
-        piece = os.read(output, _PIECE)
-        if not piece:
-            return
-        kept.add(piece)
-
-
-def _sweep(output: int, kept: _Kept) -> None:
+def _read_rest(descriptor: int, output: _Output) -> None:
     """Take what the dead have left in the pipe; a survivor could fill it for ever."""
-    with contextlib.suppress(BlockingIOError):
-        for _ in range(_LEFT_IN_A_PIPE // _PIECE):
-            piece = os.read(output, _PIECE)
+    with suppress(BlockingIOError):
+        for _ in range(_MAX_LEFT_IN_PIPE // _CHUNK):
+            piece = os.read(descriptor, _CHUNK)
             if not piece:
                 return
-            kept.add(piece)
+            output.add(piece)
 
 
 class Cell:
-    """A confinement that is ready, and waits for its one command; `marks` says for which state of the files."""
+    """A confinement that is ready, and waits for its one command; `made_for` says for which state of the files."""
 
-    def __init__(self, make: Callable[[str], Plan], *, marks: object) -> None:
-        self.marks = marks
+    def __init__(self, make: Callable[[str], Plan], *, made_for: object) -> None:
+        self.made_for = made_for
         scratch = Scratch()
         try:
             plan = make(scratch.path)
         except OSError:
             scratch.remove()
             raise
-        group = counting.make(plan.processes)
+        group = make_cgroup(plan.processes)
         orders, self._orders = os.pipe()
         self.output, printed = os.pipe()
         try:
-            self._process = _start(plan, group, orders=orders, printed=printed)
+            self._process = subprocess.Popen(  # noqa: S603 - to run commands is what a sandbox is for
+                # In the control group from its first moment.
+                plan.command if group is None else ["/bin/sh", "-c", _JOIN_CGROUP, group, *plan.command],
+                stdin=orders,
+                stdout=printed,
+                stderr=printed,
+                pass_fds=plan.passed,
+                cwd="/",
+                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+                start_new_session=True,
+            )
         except OSError:
             _close((self._orders, self.output, plan.news))
-            _clear(scratch, group)
+            scratch.remove()
+            remove_cgroup(group)
             raise
         finally:
             _close((orders, printed, *plan.passed))
@@ -144,29 +155,34 @@ class Cell:
         return self._process.poll() is None
 
     async def order(self, script: bytes) -> None:
-        """Let it begin; raises ToolError with what it printed if it could not start."""
-        with anyio.move_on_after(_PATIENCE):
-            number = await self._hear(b"child-pid")
+        """Begin the command; raises ToolError with what it printed if it could not start."""
+        with anyio.move_on_after(_START_TIMEOUT):
+            number = await self._read_news(b"child-pid")
             self._first = None if number is None else os.pidfd_open(number)
         if self._first is None:
             await self.end()
-            kept = _Kept(_PIECE)
-            _sweep(self.output, kept)
-            raise ToolError(f"the sandbox did not start: {kept.content.decode(errors='replace').strip()!r}")
+            output = _Output(_CHUNK)
+            _read_rest(self.output, output)
+            raise ToolError(f"the sandbox did not start: {output.content.decode(errors='replace').strip()!r}")
         self._held.append(self._first)
-        await self._tell(script)
+        with suppress(BrokenPipeError):  # it has ended, and `over` finds that out
+            while script:
+                try:
+                    script = script[os.write(self._orders, script) :]
+                except BlockingIOError:
+                    await anyio.wait_writable(self._orders)
         self._held.remove(self._orders)
         os.close(self._orders)
 
     async def over(self) -> None:
-        self._status = await self._hear(b"exit-code")
+        self._status = await self._read_news(b"exit-code")
 
     async def end(self) -> int:
         if self._first is None:
             self._process.kill()
         else:
             # The first process of a PID namespace ends only when every other one in it has.
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
             await anyio.wait_readable(self._first)
         status = 128 + signal.SIGKILL if self._status is None else self._status
@@ -176,11 +192,11 @@ class Cell:
         """Give everything back, whatever state it is in; twice is harmless."""
         self._release()
 
-    async def _hear(self, name: bytes) -> int | None:
-        """The number that it tells under a name; None if it ended before it could."""
-        while (found := _told(self._heard, name)) is None:
+    async def _read_news(self, name: bytes) -> int | None:
+        """The number that it reports under a name; None if it ended before it could."""
+        while (found := _number(self._heard, name)) is None:
             try:
-                piece = os.read(self._news, _PIECE)
+                piece = os.read(self._news, _CHUNK)
             except BlockingIOError:
                 await anyio.wait_readable(self._news)
                 continue
@@ -189,31 +205,10 @@ class Cell:
             self._heard += piece
         return found
 
-    async def _tell(self, words: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and `over` finds that out
-            while words:
-                try:
-                    words = words[os.write(self._orders, words) :]
-                except BlockingIOError:
-                    await anyio.wait_writable(self._orders)
 
-
-def _start(plan: Plan, group: str | None, *, orders: int, printed: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - to run commands is what a sandbox is for
-        counting.joined(plan.command, group),
-        stdin=orders,
-        stdout=printed,
-        stderr=printed,
-        pass_fds=plan.passed,
-        cwd="/",
-        env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-        start_new_session=True,
-    )
-
-
-def _told(words: bytes, name: bytes) -> int | None:
+def _number(news: bytes, name: bytes) -> int | None:
     """The number under a name, once it is there to its last digit."""
-    found = re.search(rb'"%s": *(\d+)\s*[,}]' % name, words)
+    found = re.search(rb'"%s": *(\d+)\s*[,}]' % name, news)
     return int(found[1]) if found else None
 
 
@@ -226,25 +221,22 @@ def _release(
     process.kill()
     process.wait()
     _close(descriptors)
-    _clear(*rest)
+    scratch, group = rest
+    scratch.remove()
+    remove_cgroup(group)
 
 
 def _kill_first(news: int) -> None:
     """End a confinement that was never used: killed too early, bubblewrap leaves its first process waiting for it."""
-    words = b""
-    while (first := _told(words, b"child-pid")) is None:
-        if not select.select([news], [], [], _PATIENCE)[0] or not (piece := os.read(news, _PIECE)):
+    heard = b""
+    while (first := _number(heard, b"child-pid")) is None:
+        if not select.select([news], [], [], _START_TIMEOUT)[0] or not (piece := os.read(news, _CHUNK)):
             return
-        words += piece
-    with contextlib.suppress(ProcessLookupError):
+        heard += piece
+    with suppress(ProcessLookupError):
         os.kill(first, signal.SIGKILL)
 
 
 def _close(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-def _clear(scratch: Scratch, group: str | None) -> None:
-    scratch.remove()
-    counting.remove(group)

@@ -31,10 +31,10 @@ _GIT = ".git"
 _INSTRUCTIONS = frozenset(("AGENTS.md", "CLAUDE.md", ".nacre", ".agents", ".claude"))
 _WORKTREE = ("commondir", "gitdir", "config.worktree")
 """Files of `.git/worktrees/NAME` that say which repository and which settings a worktree has."""
-_MOST_FOLDERS = 5_000
+_MAX_FOLDERS = 5_000
 _SKIPPED = frozenset(("node_modules", ".venv", "__pycache__", ".tox"))
 """Folders of installed packages: they have many folders, and their instructions are not followed."""
-_MOST_FILES, _MOST_BYTES = 500, 8 << 20
+_MAX_FILES, _MAX_BYTES = 500, 8 << 20
 # What `git init` writes by itself, and what none of it makes git run.
 _PLAIN_CONFIG = re.compile(
     r"(\s*(\[core\]|(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks)"
@@ -68,26 +68,26 @@ class Guarded:
     def name(self) -> str:
         return self._inner.name
 
-    async def run(self, command: Sequence[str], *, timeout: float, most: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
-        folders, found = _survey(self._workspace)
+    async def run(self, command: Sequence[str], *, timeout: float, max_bytes: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
+        folders, found = _list_guarded(self._workspace)
         # What was found once stays guarded, also if a command makes so many folders that a survey ends early.
         self._known |= found
-        before = {name: self._look(name) for name in (*GUARDED, _GIT)}
-        before |= {name: _tree(self._workspace / name) for name in self._known}
+        before = {name: self._read_before(name) for name in (*GUARDED, _GIT)}
+        before |= {name: _read_tree(self._workspace / name) for name in self._known}
         notes: list[str] = []
         try:
-            finished = await self._inner.run(command, timeout=timeout, most=most)
+            finished = await self._inner.run(command, timeout=timeout, max_bytes=max_bytes)
         finally:
             # Also when the caller has gone away: what the command left is there.
-            for name in sorted(_survey(self._workspace)[1] - before.keys()):
+            for name in sorted(_list_guarded(self._workspace)[1] - before.keys()):
                 # A folder that the command made is not guarded: it may be a clone, and it is not trusted.
-                if _owner(name) in folders and not _leaf(name).startswith(f"{_GIT}/worktrees/"):
+                if _owner_folder(name) in folders and not _name_in_owner(name).startswith(f"{_GIT}/worktrees/"):
                     before[name] = {}
             for name, tree in before.items():
-                notes += self._settle(name, tree)
+                notes += self._put_back(name, tree)
         return msgspec.structs.replace(finished, notes=tuple(notes))
 
-    def _look(self, name: str) -> _Tree | None:
+    def _read_before(self, name: str) -> _Tree | None:
         """What is there now; None if a command cannot change it, or if it is too large to be kept."""
         path = self._workspace / name
         is_folder = path.is_dir() and not path.is_symlink()
@@ -95,12 +95,12 @@ class Guarded:
             return None
         if self._has_mounts and path.exists() and not path.is_symlink() and not _has_second_name(path):
             return None
-        return _tree(path)
+        return _read_tree(path)
 
-    def _settle(self, name: str, before: _Tree | None) -> Iterator[str]:
+    def _put_back(self, name: str, before: _Tree | None) -> Iterator[str]:
         """Put aside what the command made or changed, and restore what was there; says what was done."""
         path = self._workspace / name
-        if before is None or (_leaf(name) == _GIT and path.is_dir() and not path.is_symlink()):
+        if before is None or (_name_in_owner(name) == _GIT and path.is_dir() and not path.is_symlink()):
             return
         if name not in GUARDED and name != _GIT and not path.parent.is_dir():
             return  # The folder or worktree was removed with everything in it.
@@ -109,11 +109,16 @@ class Guarded:
             if before:
                 yield f"{name} is protected, and a folder above it was replaced by a link: check it"
             return
-        now = _tree(path)
+        now = _read_tree(path)
         if now == before or (now is not None and not before and _is_plain(name, now)):
             return
         try:
-            place = self._put_aside(path, name) if os.path.lexists(path) else None
+            place = None
+            if os.path.lexists(path):
+                self._aside.mkdir(mode=0o700, parents=True, exist_ok=True)
+                place = Path(tempfile.mkdtemp(prefix="", dir=self._aside)) / name.rpartition("/")[2]
+                _make_movable(path)
+                shutil.move(path, place)
             if before:
                 _restore(path, before)
         except OSError as error:
@@ -125,15 +130,8 @@ class Guarded:
             done = f"the former one was restored, and the changed one {done.removeprefix('it ')}"
         yield f"{name} is protected and was {what} by the command: {done}"
 
-    def _put_aside(self, path: Path, name: str) -> Path:
-        self._aside.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target = Path(tempfile.mkdtemp(prefix="", dir=self._aside)) / name.rpartition("/")[2]
-        _open_up(path)
-        shutil.move(path, target)
-        return target
 
-
-def _survey(workspace: Path) -> tuple[set[str], set[str]]:
+def _list_guarded(workspace: Path) -> tuple[set[str], set[str]]:
     """The folders below a workspace, and the protected paths in them; the nearest first, up to a limit."""
     folders, found = {""}, set(_worktree_files(workspace, ""))
     waiting = deque([""])
@@ -152,7 +150,7 @@ def _survey(workspace: Path) -> tuple[set[str], set[str]]:
                     found |= set(_worktree_files(workspace, f"{here}/"))
                 elif here:
                     found.add(path)
-            elif is_folder and name not in _SKIPPED and len(folders) < _MOST_FOLDERS:
+            elif is_folder and name not in _SKIPPED and len(folders) < _MAX_FOLDERS:
                 folders.add(path)
                 waiting.append(path)
     return folders, found
@@ -162,27 +160,27 @@ def _worktree_files(workspace: Path, prefix: str) -> Iterator[str]:
     """The files of a repository's worktrees that are guarded, where a worktree is registered."""
     place = f"{prefix}{_GIT}/worktrees"
     try:
-        names = sorted(os.listdir(workspace / place))[:_MOST_FILES]
+        names = sorted(os.listdir(workspace / place))[:_MAX_FILES]
     except OSError:
         return
     yield from (f"{place}/{name}/{file}" for name in names for file in _WORKTREE)
 
 
-def _owner(name: str) -> str:
+def _owner_folder(name: str) -> str:
     """The folder that a protected path belongs to: the one with `.git`, or the one that the file is in."""
     parts = name.split("/")
     return "/".join(parts[: parts.index(_GIT)] if _GIT in parts else parts[:-1])
 
 
-def _leaf(name: str) -> str:
+def _name_in_owner(name: str) -> str:
     """A protected path without the folder that it belongs to."""
-    return name.removeprefix(f"{_owner(name)}/")
+    return name.removeprefix(f"{_owner_folder(name)}/")
 
 
 def _has_second_name(path: Path) -> bool:
     """Tell whether a file, or one below a folder, has another hard link, by which it can be written."""
     files = [path] if path.is_file() else [Path(here, name) for here, _, names in os.walk(path) for name in names]
-    for file in files[: _MOST_FILES + 1]:
+    for file in files[: _MAX_FILES + 1]:
         with suppress(OSError):
             status = file.lstat()
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
@@ -190,7 +188,7 @@ def _has_second_name(path: Path) -> bool:
     return False
 
 
-def _tree(path: Path) -> _Tree | None:
+def _read_tree(path: Path) -> _Tree | None:
     """Everything at a path; empty if there is nothing, None if it is too much or cannot be read."""
     found: _Tree = {}
     size = 0
@@ -204,19 +202,19 @@ def _tree(path: Path) -> _Tree | None:
         except OSError:
             return None
         try:
-            entry = _entry(here, status)
+            entry = _read_entry(here, status)
             if entry[0] == "folder":
                 waiting += here.iterdir()
         except OSError:
             entry = ("other", stat.S_IMODE(status.st_mode), b"unreadable")
         size += len(entry[2])
         found[str(here.relative_to(path))] = entry
-        if len(found) > _MOST_FILES or size > _MOST_BYTES:
+        if len(found) > _MAX_FILES or size > _MAX_BYTES:
             return None
     return found
 
 
-def _entry(path: Path, status: os.stat_result) -> _Entry:
+def _read_entry(path: Path, status: os.stat_result) -> _Entry:
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
         return ("link", 0, os.fsencode(path.readlink()))
@@ -225,7 +223,7 @@ def _entry(path: Path, status: os.stat_result) -> _Entry:
     if not stat.S_ISREG(status.st_mode):
         return ("other", mode, b"")
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        return ("file", mode, file.read(_MOST_BYTES + 1))
+        return ("file", mode, file.read(_MAX_BYTES + 1))
 
 
 def _restore(path: Path, tree: _Tree) -> None:
@@ -244,14 +242,15 @@ def _restore(path: Path, tree: _Tree) -> None:
 
 def _is_plain(name: str, tree: _Tree) -> bool:
     """Tell whether this is what `git init` writes by itself: settings of no consequence, and samples of hooks."""
-    if _leaf(name) == ".git/config":
+    own_name = _name_in_owner(name)
+    if own_name == ".git/config":
         kind, _, content = tree.get(".", ("other", 0, b""))
         return kind == "file" and _PLAIN_CONFIG.match(content.decode("utf-8", "replace")) is not None
     files = [entry for entry, (kind, _, _) in tree.items() if kind != "folder"]
-    return _leaf(name) == ".git/hooks" and all(entry.endswith(".sample") and "/" not in entry for entry in files)
+    return own_name == ".git/hooks" and all(entry.endswith(".sample") and "/" not in entry for entry in files)
 
 
-def _open_up(path: Path) -> None:
+def _make_movable(path: Path) -> None:
     """Make a tree that may forbid it movable."""
     if path.is_symlink() or not path.is_dir():
         return

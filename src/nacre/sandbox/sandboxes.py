@@ -1,32 +1,53 @@
-"""Which sandbox works here: found by running a command in it."""
+"""The sandboxes: one over each backend, one that confines nothing; and which of them works here."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
+import secrets
+import signal
+import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+import anyio
+import anyio.to_thread
 from msgspec import Struct
 
-from nacre.agent.sandbox import Sandbox
-from nacre.errors import NacreError
-from nacre.sandbox import backends, host_resources, landlock
-from nacre.sandbox.confined import Confined
-from nacre.sandbox.policy import ELSEWHERE, PROGRAMS, SYSTEM, Limits, Policy, inside, linked_folders, settle
+from nacre.agent.sandbox import Finished, Sandbox
+from nacre.errors import ConfigError, NacreError, ToolError
+from nacre.sandbox import host_resources
+from nacre.sandbox.backends import BACKENDS, Backend
+from nacre.sandbox.policy import (
+    OTHER_PROGRAMS,
+    PROGRAMS,
+    SYSTEM,
+    Limits,
+    Policy,
+    environment,
+    fingerprint,
+    linked_folders,
+    settle,
+)
+from nacre.sandbox.process_tree import Cell, follow
 from nacre.sandbox.protected_files import Guarded, guarded_paths
 from nacre.sandbox.seccomp import MACHINES
-from nacre.sandbox.unconfined import Unconfined
 
 Kind = Literal["auto", "bwrap", "landlock", "off"]
 
-_BACKENDS = {"bwrap": backends, "landlock": landlock}
 _INSTALL = "install bubblewrap (Debian and Ubuntu: apt-get install bubblewrap)"
 _OFF = "set the sandbox to 'off'"
 _TRIAL_SECONDS = 20
 _TRIAL_BYTES = 4096
+_PREPARE_AFTER = 0.01
+_CALL_ID = "NACRE_CALL"
+_KILL_TIMEOUT = 5.0
+_KILL_PAUSE = 0.005
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -63,19 +84,18 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
 
     if kind == "off":
         why = "the sandbox is off: tools run with every right of the user"
-        return Found(sandbox=guard(Unconfined(workspace)), why=why)
+        return Found(sandbox=guard(Unsandboxed(workspace)), why=why)
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         where = f"{platform.system()} on {platform.machine()}"
         return Found(sandbox=None, why=f"there is no sandbox for {where}; to run tools unconfined, {_OFF}")
 
-    linked = _linked(hidden)
+    linked = linked_folders(PROGRAMS, OTHER_PROGRAMS, hidden=hidden)
 
-    def policy() -> Policy:
-        kept = frozen if aside is None else [*frozen, *guarded_paths(workspace)]
+    def make_policy() -> Policy:
         return settle(
             workspace,
             hidden=hidden,
-            frozen=kept,
+            frozen=frozen if aside is None else [*frozen, *guarded_paths(workspace)],
             readable=[*readable, *linked],
             skills=skills,
             system=system,
@@ -83,35 +103,158 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
             limits=limits or Limits(),
         )
 
-    policy()
+    make_policy()
     host_resources.sweep()
     reasons = []
-    for name in _BACKENDS if kind == "auto" else (kind,):
-        sandbox = _confined(name, policy)
-        trouble = await _trouble(sandbox)
-        if not trouble:
+    for name in BACKENDS if kind == "auto" else (kind,):
+        sandbox = Sandboxed(name, make_policy, BACKENDS[name])
+        failure = await _try_out(sandbox)
+        if not failure:
             return Found(sandbox=guard(sandbox), why=f"tools are confined to the workspace by {name}")
-        reasons.append(f"{name}: {trouble}")
+        reasons.append(f"{name}: {failure}")
     return Found(sandbox=None, why=f"no sandbox works here ({'; '.join(reasons)}); {_INSTALL}, or {_OFF}")
 
 
-def _linked(hidden: Sequence[str]) -> list[str]:
-    """The folders outside the system that programs are linked from, without those that must be hidden."""
-    secret = [os.path.realpath(path) for path in hidden]
-    return [path for path in linked_folders(PROGRAMS, ELSEWHERE) if not any(inside(path, one) for one in secret)]
-
-
-def _confined(name: str, policy: Callable[[], Policy]) -> Confined:
-    module = _BACKENDS[name]
-    return Confined(name, policy, make=module.plan, script=module.script)
-
-
-async def _trouble(sandbox: Confined) -> str:
-    """What goes wrong when `true` is run; "" if nothing does."""
+async def _try_out(sandbox: Sandbox) -> str:
+    """Run `true`; gives what went wrong, "" if nothing did."""
     try:
-        finished = await sandbox.run(["true"], timeout=_TRIAL_SECONDS, most=_TRIAL_BYTES)
+        finished = await sandbox.run(["true"], timeout=_TRIAL_SECONDS, max_bytes=_TRIAL_BYTES)
     except (NacreError, OSError) as error:
         return str(error)
     if finished.status == 0:
         return ""
     return finished.output.decode(errors="replace").strip() or f"`true` ended with {finished.status}"
+
+
+class Sandboxed:
+    """Runs each command in a confinement of its own.
+
+    A command waits neither for namespaces nor for mounts: once one has run, a confinement for the next is started
+    while nobody waits. It is used only if the policy, which is made again for each command, still names the same
+    files.
+    """
+
+    def __init__(self, name: str, make_policy: Callable[[], Policy], backend: Backend) -> None:
+        self.name = name
+        self._make_policy = make_policy
+        self._backend = backend
+        self._ready: Cell | None = None
+        self._soon: asyncio.TimerHandle | None = None
+
+    async def run(self, command: Sequence[str], *, timeout: float, max_bytes: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
+        if not command:
+            raise ToolError("there is no command to run; give at least the name of a program")
+        if any("\0" in word for word in command):
+            raise ToolError(f"the command {command[0]!r} contains a NUL character; remove it")
+        cell = self._take()
+        try:
+            await cell.order(self._backend.script(command))
+            return await follow(cell, timeout=timeout, max_bytes=max_bytes)
+        finally:
+            loop = asyncio.get_running_loop()
+            # Nothing runs in it any more; to take it down and to empty its scratch folder, nobody need wait.
+            loop.run_in_executor(None, cell.discard)
+            self._soon = loop.call_later(_PREPARE_AFTER, _prepare, weakref.ref(self))
+
+    def close(self) -> None:
+        """End the confinement that waits for a command; it ends with this process anyway."""
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.discard()
+
+    def prepare(self) -> None:
+        """Make a confinement ready for the next command, if none is."""
+        if self._ready is None:
+            self._ready = self._start(self._make_policy())
+
+    def _take(self) -> Cell:
+        if self._soon is not None:
+            self._soon.cancel()
+        ready, self._ready = self._ready, None
+        policy = self._make_policy()
+        if ready is not None:
+            if ready.alive and ready.made_for == (policy, fingerprint(policy)):
+                return ready
+            ready.discard()
+        return self._start(policy)
+
+    def _start(self, policy: Policy) -> Cell:
+        return Cell(lambda scratch: self._backend.plan(policy, scratch), made_for=(policy, fingerprint(policy)))
+
+
+def _prepare(sandbox: weakref.ref[Sandboxed]) -> None:
+    """Prepare a sandbox that someone still has; failing costs nothing, for the next command will say why."""
+    found = sandbox()
+    if found is not None:
+        with suppress(OSError, ConfigError):
+            found.prepare()
+
+
+class Unsandboxed:
+    """Runs commands in the workspace with every right of the user, in a clean environment, for a limited time."""
+
+    name = "off"
+
+    def __init__(self, workspace: str) -> None:
+        self._workspace = workspace
+
+    async def run(self, command: Sequence[str], *, timeout: float, max_bytes: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
+        try:
+            tree = _Group(command, self._workspace)
+        except (OSError, ValueError, IndexError) as error:
+            raise ToolError(f"the command {list(command)[:1]!r} did not start: {error}") from error
+        try:
+            return await follow(tree, timeout=timeout, max_bytes=max_bytes)
+        finally:
+            os.close(tree.output)
+
+
+class _Group:
+    """A process group; what left it is known by an id in its environment, where /proc shows that."""
+
+    def __init__(self, command: Sequence[str], workspace: str) -> None:
+        self._id = secrets.token_hex(8)
+        home = os.environ.get("HOME", workspace)
+        self.output, printed = os.pipe()
+        os.set_blocking(self.output, False)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - the user has turned the sandbox off
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                cwd=workspace,
+                env={**environment(home), "TMPDIR": "/tmp", _CALL_ID: self._id},  # noqa: S108 - where programs expect it
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self.output)
+            raise
+        finally:
+            os.close(printed)
+
+    async def over(self) -> None:
+        await anyio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
+
+    async def end(self) -> int:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with anyio.move_on_after(_KILL_TIMEOUT):
+            while self._kill_those_with_id():  # noqa: ASYNC110 - the dead send no event
+                await anyio.sleep(_KILL_PAUSE)
+        await self.over()
+        return self._process.returncode
+
+    def _kill_those_with_id(self) -> bool:
+        """Kill every process that has the id; says whether there was one."""
+        variable = f"{_CALL_ID}={self._id}".encode()
+        processes = []
+        with suppress(FileNotFoundError):
+            for name in filter(str.isdigit, os.listdir("/proc")):
+                with suppress(OSError):
+                    if variable in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                        processes.append(int(name))
+        for process in processes:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        return bool(processes)

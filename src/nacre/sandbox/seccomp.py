@@ -19,6 +19,7 @@ _KIND_OF_FILE, _CHARACTER, _BLOCK = 0o170000, 0o020000, 0o060000
 _PUSHES_INPUT = (0x5412, 0x541C)
 _INET, _INET6, _NETLINK = 2, 10, 16
 _KIND_OF_SOCKET, _STREAM, _PACKETS = 0xF, 1, 5
+_ALLOWED = (_RETURN, 0, 0, _ALLOW)
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COLUMN = {"x86_64": 0, "aarch64": 1}
@@ -75,7 +76,7 @@ def program(machine: str, *, netlink: bool) -> bytes:
     for numbers, block in blocks:
         if numbers[column] != _ABSENT:
             steps += [(_EQUAL, 0, len(block), numbers[column]), *block]
-    steps.append(_allow())
+    steps.append(_ALLOWED)
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
@@ -86,7 +87,7 @@ def _conditions(families: Sequence[int]) -> Iterable[tuple[tuple[int, int], list
     yield (41, 198), _only(0, families)  # socket
     # One of a pair of datagram sockets can still be connected to a path.
     yield (53, 199), _only(1, (_STREAM, _PACKETS), mask=_KIND_OF_SOCKET)  # socketpair
-    # A set-id file that root's tool leaves in the workspace would make root of whoever runs it.
+    # A set-id file that root's tool leaves in the workspace would make root of anyone who runs it.
     yield (90, _ABSENT), _unless_bits(1, _SET_ID)  # chmod
     yield (91, 52), _unless_bits(1, _SET_ID)  # fchmod
     yield (268, 53), _unless_bits(2, _SET_ID)  # fchmodat
@@ -98,10 +99,6 @@ def _conditions(families: Sequence[int]) -> Iterable[tuple[tuple[int, int], list
     yield (259, 33), _no_device(2)  # mknodat
 
 
-def _allow() -> _Step:
-    return (_RETURN, 0, 0, _ALLOW)
-
-
 def _refuse(error: int = errno.EPERM) -> _Step:
     return (_RETURN, 0, 0, _ERROR | error)
 
@@ -111,21 +108,21 @@ def _load(position: int) -> _Step:
 
 
 def _unless_bits(position: int, bits: int) -> list[_Step]:
-    return [_load(position), (_ANY_BIT, 0, 1, bits), _refuse(), _allow()]
+    return [_load(position), (_ANY_BIT, 0, 1, bits), _refuse(), _ALLOWED]
 
 
 def _unless_one_of(position: int, values: Iterable[int]) -> list[_Step]:
     refusals = [step for value in values for step in ((_EQUAL, 0, 1, value), _refuse())]
-    return [_load(position), *refusals, _allow()]
+    return [_load(position), *refusals, _ALLOWED]
 
 
 def _only(position: int, values: Iterable[int], *, mask: int = 0xFFFFFFFF) -> list[_Step]:
-    allowed = [step for value in values for step in ((_EQUAL, 0, 1, value), _allow())]
+    allowed = [step for value in values for step in ((_EQUAL, 0, 1, value), _ALLOWED)]
     return [_load(position), (_MASK, 0, 0, mask), *allowed, _refuse()]
 
 
 def _if_it_makes_a_file(position: int, then: list[_Step]) -> list[_Step]:
-    return [_load(position), (_ANY_BIT, 1, 0, _MAKES_A_FILE), _allow(), *then]
+    return [_load(position), (_ANY_BIT, 1, 0, _MAKES_A_FILE), _ALLOWED, *then]
 
 
 def _no_device(position: int) -> list[_Step]:

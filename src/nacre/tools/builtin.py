@@ -1,22 +1,29 @@
-"""shell: a command in the workspace, run by the sandbox."""
+"""The built-in tools that pass a call on: the shell, a delegated task, skills, and memory."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal, Protocol
 
-from nacre.agent.ports import Notice, Output, Scene
+from msgspec import Struct
+
+from nacre.agent.ports import Emit, Notice, Output, Scene
 from nacre.agent.sandbox import Finished, Sandbox
+from nacre.errors import ToolError
 from nacre.tools.functions import Function
-from nacre.tools.tool_output import bounded, printed
+from nacre.tools.tool_output import MAX_LENGTH, bounded, harmless, printed
 
-_LONGEST = 600
-_MOST_BYTES = 4_000_000
+# ---- shell
+
+_MAX_SECONDS = 600
+_MAX_BYTES = 4_000_000
 _SHELLS = ("/bin/bash", "/usr/bin/bash")
 
 
 class Shell:
-    """The tool that runs commands."""
+    """The tool that runs commands in the workspace, by the sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -33,11 +40,15 @@ class Shell:
             command: what to run
             timeout: seconds after which it is stopped; maximum 600
         """
-        seconds = min(max(timeout, 1), _LONGEST)
-        finished = await self._sandbox.run([self._program, "-c", command], timeout=seconds, most=_MOST_BYTES)
+        seconds = min(max(timeout, 1), _MAX_SECONDS)
+        finished = await self._sandbox.run([self._program, "-c", command], timeout=seconds, max_bytes=_MAX_BYTES)
         for note in finished.notes:
             scene.emit(Notice(note))
-        return _told(finished, seconds)
+        text = printed(finished.output.decode("utf-8", "replace")).rstrip("\n")
+        found = bounded(text or "(no output)", failed=finished.timed_out or finished.status != 0)
+        notes = "".join(f"\n[{note}]" for note in _notes(finished, seconds))
+        whole = None if found.whole is None else found.whole + notes
+        return Output(text=found.text + notes, whole=whole, failed=found.failed)
 
 
 def shell_tool(sandbox: Sandbox) -> Function:
@@ -45,29 +56,183 @@ def shell_tool(sandbox: Sandbox) -> Function:
     return Function(Shell(sandbox).shell, effect="run")
 
 
-def _told(finished: Finished, seconds: int) -> Output:
-    text = printed(finished.output.decode("utf-8", "replace")).rstrip("\n")
-    found = bounded(text or "(no output)", failed=finished.timed_out or finished.status != 0)
-    notes = "".join(f"\n[{note}]" for note in _notes(finished, seconds))
-    whole = None if found.whole is None else found.whole + notes
-    return Output(text=found.text + notes, whole=whole, failed=found.failed)
-
-
 def _notes(finished: Finished, seconds: int) -> list[str]:
     notes = []
     if finished.cut:
-        notes.append(f"it printed more than {_MOST_BYTES:,} bytes; the rest was not kept")
+        notes.append(f"it printed more than {_MAX_BYTES:,} bytes; the rest was not kept")
     if finished.timed_out:
         notes.append(f"stopped after {seconds} s: timeout")
     elif finished.status < 0:
-        notes.append(f"killed by {_signal(-finished.status)}")
+        try:
+            name = signal.Signals(-finished.status).name
+        except ValueError:
+            name = f"signal {-finished.status}"
+        notes.append(f"killed by {name}")
     elif finished.status:
         notes.append(f"exit status {finished.status}")
     return [*notes, *finished.notes]
 
 
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+# ---- delegate: a piece of work for a session of its own, linked to the one that asked for it
+
+Status = Literal["done", "steps", "repeated", "tokens", "length", "failed", "interrupted"]
+_STATUS = {
+    "done": "done",
+    "steps": "stopped: it used all its steps",
+    "repeated": "stopped: it repeated a call that fails",
+    "tokens": "stopped: it used all its tokens",
+    "length": "its answer was cut off",
+    "failed": "failed",
+    "interrupted": "interrupted; what it did so far is kept",
+}
+
+
+class DelegateLimits(Struct, frozen=True, kw_only=True):
+    """How deep sessions may delegate, and what one child may use."""
+
+    depth: int = 2
+    steps: int = 30
+    tokens: int = 200_000
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """Work for a child: its parent and the call that asked for it, what to do, and what it may use."""
+
+    parent: str
+    call: str
+    text: str
+    depth: int
+    steps: int
+    tokens: int
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What became of a child: its session, how it ended, its last answer, and what it used."""
+
+    key: str
+    status: Status
+    answer: str = ""
+    steps: int = 0
+    tokens: int = 0
+
+
+class Children(Protocol):
+    """Who runs child sessions."""
+
+    def depth(self, key: str) -> int:
+        """How many parents a session has; 0 for one that a person began."""
+
+    async def run(self, task: Task, emit: Emit) -> Report:
+        """Run a new child to its end, and pass on the calls in it that were refused; it is cancelled with the call."""
+
+
+class Delegate:
+    """The tool that delegates."""
+
+    def __init__(self, children: Children, limits: DelegateLimits) -> None:
+        self._children = children
+        self._limits = limits
+
+    async def delegate(self, task: str, scene: Scene, steps: int | None = None) -> Output:
+        """Give a piece of work to a helper with a conversation of its own, and wait for its answer.
+
+        It knows nothing of this conversation, so say all that it needs; it has the same workspace and tools.
+
+        Args:
+            task: what to do, and what to answer
+            steps: maximum number of steps, if fewer than the default
+        """
+        depth = self._children.depth(scene.key)
+        if depth >= self._limits.depth:
+            raise ToolError(f"this session is already {depth} levels deep and cannot delegate: do the work here")
+        if not task.strip():
+            raise ToolError("the task is empty: describe what to do")
+        work = Task(
+            parent=scene.key,
+            call=scene.call.id,
+            text=task,
+            depth=depth + 1,
+            steps=self._limits.steps if steps is None else min(max(steps, 1), self._limits.steps),
+            tokens=self._limits.tokens,
+        )
+        report = await self._children.run(work, scene.emit)
+        used = f"{report.steps:,} step{'s' * (report.steps != 1)}, {report.tokens:,} tokens"
+        heading = f"[session {report.key}: {_STATUS[report.status]}; {used}]"
+        return bounded(f"{heading}\n\n{report.answer or '(no answer)'}", failed=report.status != "done")
+
+
+def delegate_tool(children: Children, limits: DelegateLimits | None = None) -> Function:
+    """The tool that delegates, within limits."""
+    return Function(Delegate(children, limits or DelegateLimits()).delegate, effect="run")
+
+
+# ---- use_skill: the instructions of a skill, and the files that come with it
+
+Load = Callable[[str, str], str]
+"""Give the text of a skill, or of the file of it that is named; raises ToolError."""
+
+_NEAR = 2000
+_FOR_THE_NOTE = 200
+
+
+def skill_tool(names: Sequence[str], load: Load) -> Function:
+    """The tool that loads one of these skills; `names` must not be empty."""
+
+    def use_skill(name: str, file: str = "", offset: int = 0) -> Output:
+        """Load the instructions of a skill before doing what it is for, or a file that it comes with.
+
+        A long text comes in parts: read all of them. Its files are in the folder that is named with it; other tools
+        can read them and run its scripts there, by their full path.
+
+        Args:
+            name: which skill
+            file: one of the skill's files, as its instructions name it; empty for the instructions
+            offset: how many characters of the text to leave out, since they were read before
+        """
+        text = harmless(load(name, file))
+        if offset < 0 or (offset and offset >= len(text)):
+            raise ToolError(f"offset is from 0 to {max(len(text) - 1, 0)}, not {offset}: the text ends there")
+        rest = text[offset:]
+        if len(rest) <= MAX_LENGTH:
+            return Output(text=rest)
+        # Up to the end of a line if there is one near, with a note that says how to get the next part.
+        limit = MAX_LENGTH - _FOR_THE_NOTE
+        end = rest.rfind("\n", limit - _NEAR, limit) + 1 or limit
+        after = offset + end
+        note = f"[{len(text) - after:,} of {len(text):,} characters follow; offset={after} continues]"
+        return Output(text=f"{rest[:end]}\n{note}")
+
+    use_skill.__annotations__["name"] = Literal.__getitem__(tuple(sorted(names)))
+    return Function(use_skill, effect="read")
+
+
+# ---- remember and forget: what the agent is to know in every later conversation
+
+Remember = Callable[[str, str, str], str]
+"""Keep a fact, given its text, its subject and the session it was said in; gives the text that is kept."""
+
+Forget = Callable[[str], str]
+"""Take out the fact that a text or an id means; gives its text. Raises what the model is to be given."""
+
+
+def memory_tools(remember_fact: Remember, forget_fact: Forget) -> list[Function]:
+    """The tools that write memory."""
+
+    def remember(fact: str, scene: Scene, subject: str = "") -> str:
+        """Keep a fact or a preference for all later conversations; only what the user wants kept.
+
+        Args:
+            fact: one short sentence that can be understood on its own
+            subject: what it is about, in one to three words; a fact about it that this one contradicts is replaced
+        """
+        return f"remembered: {remember_fact(fact, subject, scene.key)}"
+
+    def forget(fact: str) -> str:
+        """Remove a fact from memory that is wrong or no longer wanted.
+
+        Args:
+            fact: its text, or its id
+        """
+        return f"forgotten: {forget_fact(fact)}"
+
+    return [Function(remember, effect="write"), Function(forget, effect="write")]

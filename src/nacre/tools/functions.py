@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from inspect import iscoroutinefunction
-from typing import Any, overload
+from typing import Annotated, Any, get_type_hints, overload
 
 import msgspec
 from anyio import to_thread
+from msgspec import NODEFAULT, Meta, Struct, ValidationError
 
 from nacre.agent.ports import Effect, Output, Scene, Spec
 from nacre.errors import NacreError, ToolError
-from nacre.tools.docstrings import read
-from nacre.tools.schemas import Parameters, converted, names_of, parameters_of
 from nacre.tools.tool_output import bounded
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_REFERENCE = "#/$defs/"
+_NOT_BY_NAME = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+# The parts of a docstring.
+_SECTION = re.compile(
+    r"(args|arguments|parameters|params|returns?|yields?|raises|examples?|notes?)\s*:\s*$", re.IGNORECASE
+)
+_UNDERLINE = re.compile(r"^\s*[-=]{3,}\s*$")
+_FIELD = re.compile(r":(?:param|parameter|arg|argument)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)")
+_OTHER_FIELD = re.compile(r":(?:returns?|rtype|raises|type|yields?)\b[^:]*:")
+_ENTRY = re.compile(r"[`*]{0,2}(\w+)[`*]{0,2}\s*(?:\([^)]*\))?\s*(?::|–|--| - )\s*(.*)")
 
 
 class Function:
     """A function as a tool; it can still be called as what it is.
 
-    Raises TypeError if a model could not be told of it: no docstring, a parameter without a type,
+    Raises TypeError if it cannot be described to a model: no docstring, a parameter without a type,
     or of a type that JSON cannot represent.
     """
 
@@ -33,11 +42,11 @@ class Function:
         found = name or getattr(function, "__name__", "")
         if not _NAME.fullmatch(found):
             raise TypeError(f"{found!r} cannot name a tool: use up to 64 letters, digits, _ and -")
-        description, about = read(function.__doc__ or "", names_of(function))
+        description, about = _parse_docstring(function.__doc__ or "", inspect.signature(function).parameters)
         if not description:
             raise TypeError(f"tool {found!r} has no docstring: the model needs it as the description")
-        self._parameters: Parameters = parameters_of(function, about, name=found)
-        self._spec = Spec(name=found, description=description, parameters=self._parameters.schema)
+        self._fields, self._scene = _read_signature(function, about, name=found)
+        self._spec = Spec(name=found, description=description, parameters=_make_schema(self._fields, found))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self._function(*arguments, **named)
@@ -56,22 +65,47 @@ class Function:
         A cancelled call does not wait for the thread: what it still does is not known to anybody.
         Raises ToolError, whatever the function raised.
         """
-        named = converted(self._parameters, arguments, name=self._spec.name)
-        if self._parameters.scene:
-            named[self._parameters.scene] = scene
+        named = self._convert(arguments)
+        if self._scene:
+            named[self._scene] = scene
         try:
-            return _output(await self._called(named))
+            if inspect.iscoroutinefunction(self._function):
+                value = await self._function(**named)
+            else:
+                value = await to_thread.run_sync(partial(self._function, **named), abandon_on_cancel=True)
+            return value if isinstance(value, Output) else bounded(_text(value))
         except ToolError:
             raise
         except NacreError as error:
             raise ToolError(str(error)) from error
-        except Exception as error:  # a tool is anybody's code: what it raises is what the model is told
+        except Exception as error:  # a tool is anybody's code: what it raises is what the model is given
             raise ToolError(f"{type(error).__name__}: {error}") from error
 
-    async def _called(self, named: dict[str, Any]) -> Any:
-        if iscoroutinefunction(self._function):
-            return await self._function(**named)
-        return await to_thread.run_sync(partial(self._function, **named), abandon_on_cancel=True)
+    def _convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them; raises ToolError with what is wrong and what it takes.
+
+        Numbers and lists that came as text are understood, and null means nothing given.
+        """
+        name, schema = self._spec.name, self._spec.parameters
+        properties = schema["properties"]
+        given = {field: _parse_json(value, properties.get(field, {})) for field, value in arguments.items()}
+        optional = set(properties) - set(schema.get("required", ()))
+        given = {
+            field: value
+            for field, value in given.items()
+            if value is not None or field not in optional or _takes(properties[field], "null")
+        }
+        try:
+            value = msgspec.convert(given, type=self._fields, strict=False)
+        except ValidationError as error:
+            what = str(error).replace(" - at `$.", " - at `")
+            takes = [
+                f"{field} ({_kind_in_words(one)}{'' if field in schema['required'] else ', optional'})"
+                for field, one in properties.items()
+            ]
+            usage = f"{name} takes {', '.join(takes) or 'no arguments'}."
+            raise ToolError(f"{name} was not run: {what}. {usage}") from error
+        return {field: getattr(value, field) for field in self._fields.__struct_fields__}
 
 
 @overload
@@ -94,14 +128,8 @@ def tool(
     return lambda given: Function(given, effect=effect, name=name)
 
 
-def _output(value: Any) -> Output:
-    """What a function returned, as the model sees it."""
-    if isinstance(value, Output):
-        return value
-    return bounded(_text(value))
-
-
 def _text(value: Any) -> str:
+    """What a function returned, as the model sees it."""
     if value is None:
         return "done"
     if isinstance(value, str):
@@ -110,3 +138,132 @@ def _text(value: Any) -> str:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError):
         return str(value)
+
+
+# ---- the docstring
+
+
+def _parse_docstring(docstring: str, parameters: Collection[str]) -> tuple[str, dict[str, str]]:
+    """What the function does, and what each parameter is.
+
+    Known are Google's `Args:` section, `:param name: …` and plain lines of the form `name: …`;
+    what a function returns and raises is left out.
+    """
+    summary: list[str] = []
+    found: dict[str, list[str]] = {}
+    into: list[str] | None = summary
+    depth = -1
+    for line in inspect.cleandoc(docstring).splitlines():
+        text, indent = line.strip(), len(line) - len(line.lstrip())
+        parameter = _FIELD.match(text) or _ENTRY.match(text)
+        if parameter and parameter[1] in parameters:
+            into, depth = found.setdefault(parameter[1], [parameter[2]]), indent
+        elif _SECTION.match(text) or _OTHER_FIELD.match(text) or _UNDERLINE.match(line):
+            into = None
+        elif into is summary:
+            summary.append(line)
+        elif into is not None and text and indent > depth:
+            into.append(text)
+        else:
+            into = None
+    return "\n".join(summary).strip(), {name: " ".join(lines).strip() for name, lines in found.items()}
+
+
+# ---- the signature, and the JSON schema of it
+
+
+def _read_signature(function: Callable[..., Any], about: Mapping[str, str], *, name: str) -> tuple[type[Struct], str]:
+    """The parameters that a model gives, as fields of a struct, and the one that is for the scene, "" if none is.
+
+    Raises TypeError if a model could not call it.
+    """
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception as error:  # annotations are code, so anything may come of evaluating them
+        raise TypeError(f"the annotations of tool {name!r} cannot be read: {error}") from error
+    fields: list[tuple[str, Any, Any]] = []
+    scene = ""
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in _NOT_BY_NAME:
+            raise TypeError(f"tool {name!r} takes {parameter}, but a model passes arguments by name: name each of them")
+        if parameter.name not in hints:
+            raise TypeError(f"parameter {parameter.name!r} of tool {name!r} has no type: annotate it")
+        kind = hints[parameter.name]
+        if kind is Scene:
+            scene = parameter.name
+            continue
+        described = Annotated[kind, Meta(description=about[parameter.name])] if about.get(parameter.name) else kind
+        fields.append((parameter.name, described, _default(parameter)))
+    return msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True), scene
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    if parameter.default is inspect.Parameter.empty:
+        return NODEFAULT
+    if isinstance(parameter.default, list | dict | set):
+        return msgspec.field(default_factory=lambda: type(parameter.default)(parameter.default))
+    return parameter.default
+
+
+def _make_schema(fields: type[Struct], name: str) -> dict[str, Any]:
+    try:
+        (_, definitions) = msgspec.json.schema_components([fields], ref_template=_REFERENCE + "{name}")
+    except TypeError as error:
+        raise TypeError(f"tool {name!r} has a parameter that JSON cannot represent: {error}") from error
+
+    def inline(value: Any, within: tuple[str, ...]) -> Any:
+        """A schema with what it refers to written out, since some servers do not follow references."""
+        if isinstance(value, list):
+            return [inline(item, within) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            target = value["$ref"].removeprefix(_REFERENCE)
+            if target in within:
+                raise TypeError(f"tool {name!r} has a parameter of type {target}, which contains itself: use `dict`")
+            rest = {key: item for key, item in value.items() if key != "$ref"}
+            return {**inline(definitions[target], (*within, target)), **rest}
+        found: dict[str, Any] = {}
+        for key, item in value.items():
+            if key == "title" or (key == "additionalProperties" and item is False):
+                continue  # a model need not know the name of a type, nor that nothing more is taken
+            if key == "properties":
+                # Every key below is a parameter's own, even if it is called `title`.
+                found[key] = {field: inline(schema, within) for field, schema in item.items()}
+            else:
+                found[key] = item if key in {"default", "enum"} else inline(item, within)
+        is_choice_of_texts = "type" not in found and all(isinstance(one, str) for one in found.get("enum", [None]))
+        return {"type": "string", **found} if is_choice_of_texts else found
+
+    found: dict[str, Any] = inline(definitions.pop(fields.__name__), ())
+    return {"type": "object", "properties": found["properties"], "required": found["required"]}
+
+
+# ---- the arguments
+
+
+def _parse_json(value: Any, schema: Mapping[str, Any]) -> Any:
+    """A list or an object that a model wrote as text; anything else as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")) or _takes(schema, "string"):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return value
+
+
+def _takes(schema: Mapping[str, Any], kind: str) -> bool:
+    """Whether a schema accepts a kind of value."""
+    if "anyOf" in schema:
+        return any(_takes(one, kind) for one in schema["anyOf"])
+    if "enum" in schema:
+        return kind == ("null" if None in schema["enum"] else "string")
+    return bool(schema.get("type", kind) == kind)
+
+
+def _kind_in_words(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_kind_in_words(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return "one of " + ", ".join(str(one) for one in schema["enum"])
+    return str(schema.get("type", "anything"))

@@ -25,8 +25,7 @@ from msgspec import Struct
 from nacre.errors import ConfigError
 from nacre.tools.files.glob import Pattern
 from nacre.tools.files.workspace import can_be_path
-from nacre.tools.runners import always_asks, has_options_first
-from nacre.tools.shell_commands import NotPlain, Word, loose_commands, split
+from nacre.tools.shell_commands import NotPlain, Word, always_asks, has_options_first, loose_commands, split
 
 Verdict = Literal["allow", "ask", "deny"]
 FILE_TOOLS = ("read_file", "list_files", "write_file", "edit_file")

@@ -6,7 +6,7 @@ import re
 
 from nacre.agent.ports import Output
 
-MOST = 16_000
+MAX_LENGTH = 16_000
 _NEAR = 200
 # What can drive a terminal or hide text; newline and tab are what they are, CRLF is a line's end.
 _UNSAFE = re.compile(
@@ -22,17 +22,22 @@ _BYTE = 0xFF
 _UNIT = 0xFFFF
 
 
-def bounded(text: str, *, most: int = MOST, failed: bool = False) -> Output:
+def bounded(text: str, *, limit: int = MAX_LENGTH, failed: bool = False) -> Output:
     """Give a text to the model: harmless, and if it is long its head and its tail with a note between them."""
     safe = harmless(text)
-    if len(safe) <= most:
+    if len(safe) <= limit:
         return Output(text=safe, failed=failed)
-    return Output(text=cut(safe, most), whole=safe, failed=failed)
+    return Output(text=cut(safe, limit), whole=safe, failed=failed)
 
 
-def cut(text: str, most: int) -> str:
+def cut(text: str, limit: int) -> str:
     """The head and the tail of a text, and between them how many characters were left out."""
-    head, tail = _head(text, most // 2), _tail(text, most - most // 2)
+    # Each ends or begins at the end of a line if one is near.
+    end = text.rfind("\n", limit // 2 - _NEAR, limit // 2)
+    head = text[: end if end > 0 else limit // 2]
+    start = len(text) - (limit - limit // 2)
+    line = text.find("\n", start, start + _NEAR)
+    tail = text[line + 1 if line >= 0 else start :]
     left_out = len(text) - len(head) - len(tail)
     return f"{head}\n[… {left_out:,} characters left out …]\n{tail}"
 
@@ -41,7 +46,7 @@ def harmless(text: str) -> str:
     """The text with every character that could drive a terminal or hide text shown as its number."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(_shown, text.replace("\r\n", "\n"))
+    return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def printed(text: str) -> str:
@@ -50,19 +55,7 @@ def printed(text: str) -> str:
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
-def _head(text: str, most: int) -> str:
-    """At most so many characters, up to the end of a line if one is near."""
-    end = text.rfind("\n", most - _NEAR, most)
-    return text[: end if end > 0 else most]
-
-
-def _tail(text: str, most: int) -> str:
-    start = len(text) - most
-    line = text.find("\n", start, start + _NEAR)
-    return text[line + 1 if line >= 0 else start :]
-
-
-def _shown(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     point = ord(found[0])
     if point <= _BYTE:
         return f"\\x{point:02x}"

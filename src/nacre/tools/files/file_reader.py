@@ -17,7 +17,7 @@ from nacre.errors import ToolError
 from nacre.tools.files.glob import Pattern
 from nacre.tools.files.workspace import Entry, Workspace
 from nacre.tools.functions import Function
-from nacre.tools.tool_output import MOST, harmless
+from nacre.tools.tool_output import MAX_LENGTH, harmless
 
 _CHUNK = 1 << 16
 _SNIFFED = 8192
@@ -173,7 +173,7 @@ def _joined(kept: str, dropped: int, more: str) -> tuple[str, int]:
 
 def _piece(lines: Iterator[tuple[str, int]], offset: int, limit: int) -> _Piece:
     found = _Piece(lines=[], total=None)
-    number, room = 0, MOST
+    number, room = 0, MAX_LENGTH
     for number, (line, dropped) in enumerate(lines, start=1):
         if number < offset:
             continue
