@@ -20,7 +20,7 @@ from nacre.channels.waiting import Waiting
 from nacre.errors import ConfigError
 from nacre.memory.folder import Base, Folder
 from nacre.memory.pages import Shown
-from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.client_types import Config
 from nacre.tools.mcp.token_file import TokenFile
 
 ARRIVED = Arrived(channel="irc", chat="bob", sender="bob", id="1", text="h\u00e9llo")

@@ -485,7 +485,7 @@ def test_resources_and_prompts_with_very_many_parts_are_bounded_and_valid(field:
         from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as late as in the program
         from mcp.types import GetPromptResult, JSONRPCResponse, ReadResourceResult  # noqa: PLC0415
 
-        from nacre.tools.mcp.trimming import Trimmed  # noqa: PLC0415
+        from nacre.tools.mcp.content import Trimmed  # noqa: PLC0415
 
         sending, receiving = anyio.create_memory_object_stream[SessionMessage](1)
         async with sending, Trimmed(receiving, "peer") as trimmed:

@@ -24,9 +24,9 @@ import pytest
 from nacre.app.logs import logged
 from nacre.errors import ToolError
 from nacre.tools.mcp import Config, LoginNeeded, Server, Servers, login_from
-from nacre.tools.mcp.http import Transport
 from nacre.tools.mcp.oauth import log_in
 from nacre.tools.mcp.token_file import TokenFile
+from nacre.tools.mcp.transports import HttpTransport
 from tests.tools.mcp_site import Site, site
 from tests.tools.scenes import scene
 
@@ -302,7 +302,7 @@ def test_a_public_server_leads_nowhere_but_to_the_public_web(target: str, said: 
 
     async def ask() -> None:
         async with httpx2.AsyncClient(
-            transport=Transport(httpx2.MockTransport(answer), "https://d.example/mcp")
+            transport=HttpTransport(httpx2.MockTransport(answer), "https://d.example/mcp")
         ) as client:
             await client.get("https://d.example/mcp")
             await client.get(target)

@@ -19,7 +19,7 @@ from nacre.agent.ports import Change
 from nacre.errors import ToolError
 from nacre.history.earlier import turn_starts
 from nacre.sessions import Sessions
-from nacre.tools.files.file_writer import LARGEST_COPY
+from nacre.tools.files.file_writer import MAX_COPY
 from nacre.tools.files.workspace import Workspace
 
 KIND = "x.file"
@@ -62,7 +62,7 @@ class FileHistory:
             return
         session, root = self._outermost(key), self.workspace.root
         text, is_base64 = _text(before)
-        is_too_large = before is not None and len(before) > LARGEST_COPY
+        is_too_large = before is not None and len(before) > MAX_COPY
         copy = Copy(
             turn=self._turn(session),
             root=root,

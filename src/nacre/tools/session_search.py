@@ -18,16 +18,16 @@ T = TypeVar("T")
 Sees = Callable[[str, str], bool]
 """Whether one session may see what was said in another."""
 
-_MOST = 50
+_MAX_RESULTS = 50
 _AROUND = 2
-_LONGEST_NEIGHBOUR = 1000
+_MAX_NEIGHBOUR = 1000
 # Between two messages there are few other records.
 _GAP = 64
 # A turn has far fewer records; one that cannot be found is not looked for through the whole log.
-_LONGEST_TURN = 4096
+_MAX_TURN = 4096
 
 
-class Searched(Protocol):
+class Searchable(Protocol):
     """What of `Sessions` is needed."""
 
     def search(  # noqa: PLR0913 - what a search can be narrowed to
@@ -45,7 +45,7 @@ class Searched(Protocol):
 class Searcher:
     """The tool that searches; by meaning, too, while `meaning` says that it can be done."""
 
-    def __init__(self, sessions: Searched, sees: Sees, meaning: Callable[[], bool]) -> None:
+    def __init__(self, sessions: Searchable, sees: Sees, meaning: Callable[[], bool]) -> None:
         self._sessions = sessions
         self._sees = sees
         self._meaning = meaning
@@ -65,20 +65,20 @@ class Searcher:
         return self._search(query, scene, limit) if query.strip() else self._show(place.strip(), scene)
 
     def _search(self, query: str, scene: Scene, limit: int) -> str:
-        most = min(max(limit, 1), _MOST)
         start = self._sessions.read(scene.key, lambda past: turn_start(past, scene.call.id))
         sees_all = self._sees(scene.key, "")
         # Who may see little gets the best of what may be seen, and nothing by which words of others could be guessed.
         found = self._sessions.search(
             query,
-            limit=most,
+            limit=min(max(limit, 1), _MAX_RESULTS),
             fill=True,
             skip=(scene.key, start) if start else None,
             only="" if sees_all else scene.key,
             meaning=self._meaning(),
         )
         hits = [hit for hit in found if self._sees(scene.key, hit.key)]
-        return "\n".join(map(_line, hits)) or f"nothing was found for {query!r}"
+        lines = [f"{hit.place}  {hit.ts:%Y-%m-%d %H:%M}  {hit.role}: {' '.join(hit.snippet.split())}" for hit in hits]
+        return "\n".join(lines) or f"nothing was found for {query!r}"
 
     def _show(self, place: str, scene: Scene) -> str:
         """A message in full, with its neighbours."""
@@ -86,14 +86,14 @@ class Searcher:
         generation, _, number = numbered.rpartition("/")
         if not key or not number.isascii() or not number.isdecimal():
             raise ToolError(f"{place!r} is no place: give it as a search shows it, such as cli:1@42")
-        found: list[_Said] = []
+        found: list[_Found] = []
         if self._sees(scene.key, key) and not is_internal(key):
             found = self._read(key, generation, int(number))
         if not found:
             raise ToolError(f"there is no message {place}: a search shows where messages are")
         return "\n\n".join(one.shown(key, is_whole=one.n == int(number)) for one in found)
 
-    def _read(self, key: str, generation: str, n: int) -> list[_Said]:
+    def _read(self, key: str, generation: str, n: int) -> list[_Found]:
         """The message and its neighbours; nothing if there is no such message.
 
         A place without a generation is in the active one, or, if that has no such message, in the newest that has.
@@ -107,12 +107,12 @@ class Searcher:
             return []
         having = (one.generation for one in reversed(stored) if one.n == n and generation in ("", one.generation))
         uid = next(having, None)
-        said = [_Said(one.n, one.ts, one.message, one.generation) for one in stored if one.generation == uid]
+        said = [_Found(one.n, one.ts, one.message, one.generation) for one in stored if one.generation == uid]
         at = next((at for at, one in enumerate(said) if one.n == n), 0)
         return said[max(0, at - _AROUND) : at + _AROUND + 1]
 
 
-class _Said(NamedTuple):
+class _Found(NamedTuple):
     """A message with its place."""
 
     n: int
@@ -124,30 +124,30 @@ class _Said(NamedTuple):
         place = place_of(key, self.generation, self.n)
         parts = [text_of(self.message), *(f"{call.name} {call.arguments}" for call in self.message.tool_calls)]
         text = "\n".join(part for part in parts if part)
-        if not is_whole and len(text) > _LONGEST_NEIGHBOUR:
-            text = f"{text[:_LONGEST_NEIGHBOUR]}… (read {place} for the rest)"
+        if not is_whole and len(text) > _MAX_NEIGHBOUR:
+            text = f"{text[:_MAX_NEIGHBOUR]}… (read {place} for the rest)"
         return f"{place}  {self.ts:%Y-%m-%d %H:%M}  {self.message.role}:\n{text}"
 
 
 def search_tool(
-    sessions: Searched, *, sees: Sees = lambda *_: True, meaning: Callable[[], bool] = lambda: False
+    sessions: Searchable, *, sees: Sees = lambda *_: True, meaning: Callable[[], bool] = lambda: False
 ) -> Function:
     """The tool that searches and reads sessions."""
     return Function(Searcher(sessions, sees, meaning).search_sessions, effect="read")
 
 
-def _near(past: Past, n: int) -> list[_Said]:
+def _near(past: Past, n: int) -> list[_Found]:
     """A message and those before and after it; nothing if record `n` is not one."""
     record = past.find(n)
     if record is None or record.m is None:
         return []
     before = [one for one in islice(past.back(n - 1), _GAP) if one.m is not None][:_AROUND]
     after = list(islice(_after(past, n), _AROUND))
-    return [_Said(one.n, time_of(one), message_of(one, past)) for one in (*before[::-1], record, *after)]
+    return [_Found(one.n, time_of(one), message_of(one, past)) for one in (*before[::-1], record, *after)]
 
 
 def _after(past: Past, n: int) -> Iterator[Record]:
-    """The messages behind a record, until there is none for long."""
+    """The messages after a record, until there is none for long."""
     last = n
     while n < min(past.n, last + _GAP):
         n += 1
@@ -160,12 +160,12 @@ def _after(past: Past, n: int) -> Iterator[Record]:
 def turn_start(past: Past, call: str) -> int:
     """The record with which the turn of a tool call begins: its words are in the question and in the call itself.
 
-    A turn begins behind the last answer that called nothing. 0 if the call is not in the log.
+    A turn begins after the last answer that called nothing. 0 if the call is not in the log.
     """
     start, is_in_turn = 0, False
     for count, record in enumerate(past.back(past.n)):
         message = record.m
-        if count == _LONGEST_TURN:
+        if count == _MAX_TURN:
             break
         if message is None:
             continue
@@ -174,7 +174,3 @@ def turn_start(past: Past, call: str) -> int:
         is_in_turn = is_in_turn or any(one.id == call for one in message.tool_calls)
         start = record.n
     return start if is_in_turn else 0
-
-
-def _line(hit: Hit) -> str:
-    return f"{hit.place}  {hit.ts:%Y-%m-%d %H:%M}  {hit.role}: {' '.join(hit.snippet.split())}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
@@ -41,12 +41,14 @@ def load(folder: Path | None = None, *, taken: Collection[str] = ()) -> Loaded:
     One that is broken, or has a name that is `taken` or came before, is a problem; the others go on.
     A file runs as part of this program, unconfined: the folder must not be one that tools can write to.
     """
-    sources = [*_entry_points(), *_files(folder)]
     tools: dict[str, Tool] = {}
     problems: list[Problem] = []
-    for where, read in sources:
-        found, problem = _tried(read, where)
-        problems += [Problem(where=where, reason=problem)] if problem else []
+    for where, read in _sources(folder):
+        try:
+            found = read()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - anybody's code: it must not stop the others
+            problems.append(Problem(where=where, reason=_reason(error, where)))
+            continue
         for tool in found:
             name = tool.spec.name
             if name in taken or name in tools:
@@ -56,29 +58,18 @@ def load(folder: Path | None = None, *, taken: Collection[str] = ()) -> Loaded:
     return Loaded(tools=tuple(tools.values()), problems=tuple(problems))
 
 
-def _tried(read: Callable[[], Iterable[Tool]], where: str) -> tuple[list[Tool], str]:
-    """The tools of one source, or what is wrong with it."""
-    try:
-        return list(read()), ""
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - anybody's code: it must not stop the others
-        return [], _reason(error, where)
-
-
-def _entry_points() -> Iterator[tuple[str, Callable[[], Iterable[Tool]]]]:
+def _sources(folder: Path | None) -> Iterator[tuple[str, Callable[[], list[Tool]]]]:
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         package = point.dist.name if point.dist is not None else "?"
         yield f"{point.name} of {package} ({point.value})", lambda point=point: _as_tools(point.load())  # type: ignore[misc] # bound now
-
-
-def _files(folder: Path | None) -> Iterator[tuple[str, Callable[[], Iterable[Tool]]]]:
     if folder is None or not folder.is_dir():
         return
     for path in sorted(folder.glob("*.py")):
         if not path.name.startswith(("_", ".")):
-            yield str(path), lambda path=path: _tools_of(_module(path))  # type: ignore[misc] # bound now
+            yield str(path), lambda path=path: _tools_of(_import(path))  # type: ignore[misc] # bound now
 
 
-def _module(path: Path) -> ModuleType:
+def _import(path: Path) -> ModuleType:
     if path.stat().st_mode & S_IWOTH:
         raise PermissionError(f"everyone can write to it, so it is not loaded: chmod o-w {path}")
     name = f"nacre_tools_{path.stem}"

@@ -10,8 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from msgspec import Struct
-
 from nacre.agent.ports import Output
 from nacre.errors import ToolError
 from nacre.tools.files.glob import Pattern
@@ -21,14 +19,14 @@ from nacre.tools.tool_output import MAX_LENGTH, harmless
 
 _CHUNK = 1 << 16
 _SNIFFED = 8192
-_LONGEST_LINE = 2000
-_MOST_READ = 500_000_000
+_MAX_LINE = 2000
+_MAX_READ = 500_000_000
 """How much of a file is read to find a line of it."""
-_LONGEST_PATTERN = 1000
-_MOST_DEPTHS = 10
-_MOST_ENTRIES = 500
-_MOST_LOOKED_AT = 100_000
-_DEEPEST = 100
+_MAX_PATTERN = 1000
+_MAX_DOUBLE_STARS = 10
+_MAX_ENTRIES = 500
+_MAX_LOOKED_AT = 100_000
+_MAX_DEPTH = 100
 _KILO = 1000
 _CROWDED = frozenset({"node_modules", "__pycache__", "site-packages", ".git", ".venv", "venv", ".tox"})
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -63,16 +61,18 @@ class Reader:
         """
         if offset < 1 or limit < 1:
             raise ToolError(f"offset and limit are 1 or more, not {offset} and {limit}")
-        workspace, place = self._found(path)
+        workspace, place = self._locate(path)
         with os.fdopen(workspace.read(place), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             first = file.read(_SNIFFED)
-            encoding = _encoding(first)
-            if not encoding:
-                return Output(text=f"{path} is {_kind(first)}, {_bytes(size)}: it is not text and is not shown.")
+            encoding = next((encoding for mark, encoding in _MARKS if first.startswith(mark)), "")
+            kind = next((kind for sign, kind in _KINDS if first.startswith(sign)), "")
+            if not encoding and (kind or b"\0" in first):
+                what = f"{kind or 'a binary file'}, {_bytes(size)}"
+                return Output(text=f"{path} is {what}: it is not text and is not shown.")
             file.seek(0)
-            piece = _piece(_lines(_chunks(file, path), encoding), offset, limit)
-        return Output(text=_told(piece, path, offset, size))
+            lines = _lines(_chunks(file, path), encoding or "utf-8")
+            return Output(text=_excerpt(lines, path, offset, limit, size=size))
 
     def list_files(self, pattern: str = "*", path: str = ".") -> Output:
         """List files and directories of the workspace with their sizes, sorted by path.
@@ -81,17 +81,17 @@ class Reader:
             pattern: the names to list, such as *.py or **/*.md; ** matches any number of directories
             path: the directory to look in, relative to the workspace; the folder of a skill by its full path
         """
-        if len(pattern) > _LONGEST_PATTERN or pattern.count("**") > _MOST_DEPTHS:
-            most = f"{_LONGEST_PATTERN:,} characters or {_MOST_DEPTHS} **"
-            raise ToolError(f"the pattern has more than {most}: shorten it")
-        workspace, place = self._found(path)
+        if len(pattern) > _MAX_PATTERN or pattern.count("**") > _MAX_DOUBLE_STARS:
+            limits = f"{_MAX_PATTERN:,} characters or {_MAX_DOUBLE_STARS} **"
+            raise ToolError(f"the pattern has more than {limits}: shorten it")
+        workspace, place = self._locate(path)
         # A path that is shown can be given back: one of a skill is a full path.
         prefix = "" if workspace is self._workspace else f"{workspace.root}/"
         listing = _Listing(workspace, Pattern(pattern), prefix)
-        listing.fill(place)
-        return Output(text=listing.told(pattern, path))
+        listing.fill(place, listing.pattern.start)
+        return Output(text=listing.text(pattern, path))
 
-    def _found(self, path: str) -> tuple[Workspace, str]:
+    def _locate(self, path: str) -> tuple[Workspace, str]:
         """Where a path is looked for; in the folder of a skill upper and lower case are the same."""
         skill = next((skill for skill in self._skills if skill.holds(path)), None)
         if skill is None:
@@ -121,86 +121,64 @@ def _with_case(folder: str, names: Sequence[str]) -> str:
 # ---- files
 
 
-class _Piece(Struct, kw_only=True):
-    """The lines of a file that are shown; `total` is how many there are, if the end was seen."""
-
-    lines: list[str]
-    total: int | None
-    odd: bool = False
-
-
-def _encoding(first: bytes) -> str:
-    """How a file's bytes are read as text; "" if they are none."""
-    for mark, encoding in _MARKS:
-        if first.startswith(mark):
-            return encoding
-    return "" if b"\0" in first or any(first.startswith(sign) for sign, _ in _KINDS) else "utf-8"
-
-
-def _kind(first: bytes) -> str:
-    return next((kind for sign, kind in _KINDS if first.startswith(sign)), "a binary file")
-
-
 def _chunks(file: BinaryIO, path: str) -> Iterator[bytes]:
     """The bytes of a file; raises ToolError if it has so many that nobody can wait for its end."""
-    for _ in range(_MOST_READ // _CHUNK):
+    for _ in range(_MAX_READ // _CHUNK):
         chunk = file.read(_CHUNK)
         if not chunk:
             return
         yield chunk
-    raise ToolError(f"what is wanted of {path!r} is not in its first {_bytes(_MOST_READ)}: use a program")
+    raise ToolError(f"what is wanted of {path!r} is not in its first {_bytes(_MAX_READ)}: use a program")
 
 
 def _lines(chunks: Iterator[bytes], encoding: str) -> Iterator[tuple[str, int]]:
     """Each line, cut if it is very long, with how many characters of it are missing."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     kept, dropped = "", 0
+
+    def add(text: str) -> None:
+        nonlocal kept, dropped
+        room = _MAX_LINE - len(kept)
+        kept, dropped = kept + text[:room], dropped + max(len(text) - room, 0)
+
     for chunk in chunks:
         first, *others = decoder.decode(chunk).split("\n")
-        kept, dropped = _joined(kept, dropped, first)
+        add(first)
         for text in others:
             yield kept, dropped
-            kept, dropped = _joined("", 0, text)
-    kept, dropped = _joined(kept, dropped, decoder.decode(b"", final=True))
+            kept, dropped = "", 0
+            add(text)
+    add(decoder.decode(b"", final=True))
     if kept:
         yield kept, dropped
 
 
-def _joined(kept: str, dropped: int, more: str) -> tuple[str, int]:
-    room = _LONGEST_LINE - len(kept)
-    return kept + more[:room], dropped + max(len(more) - room, 0)
-
-
-def _piece(lines: Iterator[tuple[str, int]], offset: int, limit: int) -> _Piece:
-    found = _Piece(lines=[], total=None)
-    number, room = 0, MAX_LENGTH
+def _excerpt(lines: Iterator[tuple[str, int]], path: str, offset: int, limit: int, *, size: int) -> str:
+    """The lines from an offset on, as far as there is room for them, and notes on what is missing."""
+    shown: list[str] = []
+    number, room, is_odd, is_complete = 0, MAX_LENGTH, False, True
     for number, (line, dropped) in enumerate(lines, start=1):
         if number < offset:
             continue
-        shown = harmless(line.removesuffix("\r")) + (f" [… {dropped:,} characters left out]" if dropped else "")
-        room -= len(shown) + 1
-        if len(found.lines) >= limit or (room < 0 and found.lines):
-            return found
-        found.odd = found.odd or "\ufffd" in line
-        found.lines.append(shown)
-    found.total = number
-    return found
-
-
-def _told(piece: _Piece, path: str, offset: int, size: int) -> str:
-    if piece.total == 0:
+        text = harmless(line.removesuffix("\r")) + (f" [… {dropped:,} characters left out]" if dropped else "")
+        room -= len(text) + 1
+        if len(shown) >= limit or (room < 0 and shown):
+            is_complete = False
+            break
+        is_odd = is_odd or "\ufffd" in line
+        shown.append(text)
+    if number == 0:
         return f"{path} is empty."
-    if not piece.lines:
-        raise ToolError(f"{path!r} has {piece.total:,} lines, so there is none at offset {offset:,}")
-    notes = []
-    end = offset + len(piece.lines) - 1
-    if piece.total is None:
-        notes.append(f"lines {offset:,} to {end:,} of a file of {_bytes(size)}; offset={end + 1} continues")
+    if not shown:
+        raise ToolError(f"{path!r} has {number:,} lines, so there is none at offset {offset:,}")
+    end = offset + len(shown) - 1
+    if not is_complete:
+        shown.append(f"[lines {offset:,} to {end:,} of a file of {_bytes(size)}; offset={end + 1} continues]")
     elif offset > 1:
-        notes.append(f"lines {offset:,} to {end:,}, the last")
-    if piece.odd:
-        notes.append("bytes that are not UTF-8 are shown as \ufffd")
-    return "\n".join([*piece.lines, *(f"[{note}]" for note in notes)])
+        shown.append(f"[lines {offset:,} to {end:,}, the last]")
+    if is_odd:
+        shown.append("[bytes that are not UTF-8 are shown as \ufffd]")
+    return "\n".join(shown)
 
 
 # ---- directories
@@ -211,67 +189,55 @@ class _Listing:
 
     def __init__(self, workspace: Workspace, pattern: Pattern, prefix: str) -> None:
         self._workspace = workspace
-        self._pattern = pattern
+        self.pattern = pattern
         self._prefix = prefix
         self._rows: list[str] = []
         self._more = 0
         self._looked_at = 0
         self._not_entered: set[str] = set()
 
-    def fill(self, path: str) -> None:
-        shown, entries = self._opened(path)
-        self._take(shown, entries, self._pattern.start)
+    def fill(self, path: str, states: frozenset[int]) -> None:
+        """Take what a folder has, and those below it; raises ToolError if the folder cannot be opened."""
+        with self._workspace.directory(path) as (fd, shown):
+            entries = self._workspace.entries(fd, shown, limit=_MAX_LOOKED_AT - self._looked_at)
+        self._looked_at += len(entries)
+        for entry in entries:
+            match = self.pattern.step(states, entry.name)
+            place = f"{shown}/{entry.name}" if shown else entry.name
+            if match.is_meant:
+                self._add(_row(place, entry))
+            if match.states and stat.S_ISDIR(entry.mode) and self._may_enter(place, states):
+                try:
+                    self.fill(place, match.states)
+                except ToolError:
+                    self._add(f"{place}/  (cannot be read)")
 
-    def told(self, pattern: str, path: str) -> str:
+    def text(self, pattern: str, path: str) -> str:
         notes = []
         if self._more:
             notes.append(f"[{self._more:,} more not shown: use a narrower pattern]")
-        if self._looked_at >= _MOST_LOOKED_AT:
-            notes.append(f"[stopped after {_MOST_LOOKED_AT:,} names: list a subdirectory instead]")
+        if self._looked_at >= _MAX_LOOKED_AT:
+            notes.append(f"[stopped after {_MAX_LOOKED_AT:,} names: list a subdirectory instead]")
         if self._not_entered:
-            notes.append(
-                f"[not searched: {', '.join(sorted(self._not_entered))}; name them in the pattern to search them]"
-            )
+            names = ", ".join(sorted(self._not_entered))
+            notes.append(f"[not searched: {names}; name them in the pattern to search them]")
         nothing = f"{path} is empty" if not self._looked_at else f"no file in {path} matches {pattern}"
         return "\n".join([*(self._rows or [nothing]), *notes])
 
-    def _opened(self, path: str) -> tuple[str, list[Entry]]:
-        with self._workspace.directory(path) as (fd, shown):
-            entries = self._workspace.entries(fd, shown, most=_MOST_LOOKED_AT - self._looked_at)
-        self._looked_at += len(entries)
-        return shown, entries
-
-    def _take(self, shown: str, entries: list[Entry], states: frozenset[int]) -> None:
-        for entry in entries:
-            match = self._pattern.step(states, entry.name)
-            path = f"{shown}/{entry.name}" if shown else entry.name
-            if match.is_meant:
-                self._add(self._prefix + _row(path, entry))
-            if match.states and stat.S_ISDIR(entry.mode) and self._may_enter(path, states):
-                self._enter(path, match.states)
-
     def _add(self, row: str) -> None:
-        if len(self._rows) >= _MOST_ENTRIES:
+        if len(self._rows) >= _MAX_ENTRIES:
             self._more += 1
         else:
-            self._rows.append(harmless(row))
+            self._rows.append(harmless(self._prefix + row))
 
     def _may_enter(self, path: str, states: frozenset[int]) -> bool:
         name = path.rpartition("/")[2]
-        if self._looked_at >= _MOST_LOOKED_AT or path.count("/") >= _DEEPEST:
+        if self._looked_at >= _MAX_LOOKED_AT or path.count("/") >= _MAX_DEPTH:
             return False
-        if name not in _CROWDED or self._pattern.names(states, name):
+        if name not in _CROWDED or self.pattern.names(states, name):
             return True
         self._not_entered.add(name)
         return False
-
-    def _enter(self, path: str, states: frozenset[int]) -> None:
-        try:
-            shown, entries = self._opened(path)
-        except ToolError:
-            self._add(f"{self._prefix}{path}/  (cannot be read)")
-        else:
-            self._take(shown, entries, states)
 
 
 def _row(path: str, entry: Entry) -> str:

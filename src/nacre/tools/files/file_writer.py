@@ -19,16 +19,16 @@ from nacre.errors import ToolError
 from nacre.tools.files.workspace import Workspace
 from nacre.tools.functions import Function
 
-_MOST_EDITED = 10_000_000
-_MOST_LINES_COMPARED = 20_000
-_MOST_COMPARED = 8
-_COMPARED_LENGTH = 400
+_MAX_EDITED = 10_000_000
+_MAX_LINES_COMPARED = 20_000
+_MAX_BLOCKS_COMPARED = 8
+_MAX_LENGTH_COMPARED = 400
 _WORD = re.compile(r"\w+")
-_LIKE = 0.6
-LARGEST_COPY = 20_000_000
+_MIN_LIKENESS = 0.6
+MAX_COPY = 20_000_000
 """The largest file, in bytes, of which a copy is kept before it is overwritten."""
 _PLACES_SHOWN = 10
-_MOST_PLACES = 100_000
+_MAX_PLACES = 100_000
 
 
 Keep = Callable[[str, str, bytes | None, bytes], None]
@@ -53,7 +53,7 @@ class Writer:
             path: the file, relative to the workspace
             content: all of the text that the file will have
         """
-        data = _encoded(content)
+        data = _encode(content)
         before, status = self._copy(path)
         self._keep(scene.key, path, before, data)
         is_new = self._workspace.replace(path, data, expected=status)
@@ -72,9 +72,9 @@ class Writer:
             raise ToolError("old_text is empty: give the text to replace, or use write_file for a whole file")
         if old_text == new_text:
             raise ToolError("old_text and new_text are the same: nothing would change")
-        _encoded(new_text)
+        _encode(new_text)
         before, status = self._read(path)
-        after, lines = _edited(before, old_text, new_text, path=path, every=all)
+        after, lines = _edit(before, old_text, new_text, path=path, every=all)
         data = after.encode("utf-8", "surrogateescape")
         self._keep(scene.key, path, before.encode("utf-8", "surrogateescape"), data)
         self._workspace.replace(path, data, expected=status)
@@ -91,7 +91,7 @@ class Writer:
                     return Change(path=path, before=None if before is None else before.decode(), after=content)
                 case "edit_file", str(), [_, str(old), str(new)]:
                     text, _ = self._read(path)
-                    after, _ = _edited(text, old, new, path=path, every=given.get("all") in {True, "true"})
+                    after, _ = _edit(text, old, new, path=path, every=given.get("all") in {True, "true"})
                     return Change(path=path, before=text, after=after)
                 case _:
                     return None
@@ -107,15 +107,15 @@ class Writer:
                 return None, None
             raise
         with os.fdopen(fd, "rb") as file:
-            return file.read(LARGEST_COPY + 1), os.fstat(file.fileno())
+            return file.read(MAX_COPY + 1), os.fstat(file.fileno())
 
     def _read(self, path: str) -> tuple[str, os.stat_result]:
         """The text of a file; bytes that are no text come back as they were when it is written."""
         with os.fdopen(self._workspace.read(path), "rb") as file:
             status = os.fstat(file.fileno())
-            data = file.read(_MOST_EDITED + 1)
-        if len(data) > _MOST_EDITED:
-            raise ToolError(f"{path!r} has more than {_MOST_EDITED:,} bytes: too large to edit, use a program")
+            data = file.read(_MAX_EDITED + 1)
+        if len(data) > _MAX_EDITED:
+            raise ToolError(f"{path!r} has more than {_MAX_EDITED:,} bytes: too large to edit, use a program")
         if b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise ToolError(f"{path!r} is not UTF-8 text: it cannot be edited")
         return data.decode("utf-8", "surrogateescape"), status
@@ -127,35 +127,38 @@ def writing_tools(workspace: Workspace, keep: Keep = _keep_nothing) -> tuple[Fun
     return (Function(writer.write_file, effect="write"), Function(writer.edit_file, effect="write"))
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise ToolError(f"the text has a lone surrogate at character {error.start:,}: it is not text") from error
 
 
-def _edited(text: str, old: str, new: str, *, path: str, every: bool) -> tuple[str, list[int]]:
+def _edit(text: str, old: str, new: str, *, path: str, every: bool) -> tuple[str, list[int]]:
     """The text after the edit, and the lines that it touched; line ends stay what they were.
 
     Time grows with the length of the text, not with that of both: a model may send any pair of them.
     """
-    plain, wanted = _plain(text), _plain(old)
+    plain, wanted = _unify_line_ends(text), _unify_line_ends(old)
     # Places that overlap are seen for what they are: more than one.
     places = list(islice(_find(plain, wanted, step=1), _PLACES_SHOWN + 1))
     if not places:
-        raise ToolError(f"old_text is not in {path!r}. {_why(plain, wanted)}")
+        raise ToolError(f"old_text is not in {path!r}. {_explain_missing(plain, wanted)}")
     if len(places) > 1 and not every:
         more = "at least " if len(places) > _PLACES_SHOWN else ""
         raise ToolError(
             f"old_text is in {path!r} {more}{len(places)} times (lines {_numbers(_lines_at(plain, places))}): "
             "put more of the text around it in old_text, or set all"
         )
-    places = list(islice(_find(plain, wanted, step=len(wanted)), _MOST_PLACES + 1))
-    if len(places) > _MOST_PLACES:
-        raise ToolError(f"old_text is in {path!r} more than {_MOST_PLACES:,} times: too often to edit, use a program")
-    put = _plain(new).replace("\n", _line_end(text))
-    if len(text) + len(places) * (len(put) - len(wanted)) > _MOST_EDITED:
-        raise ToolError(f"{path!r} would have more than {_MOST_EDITED:,} characters: too large to edit, use a program")
+    places = list(islice(_find(plain, wanted, step=len(wanted)), _MAX_PLACES + 1))
+    if len(places) > _MAX_PLACES:
+        raise ToolError(f"old_text is in {path!r} more than {_MAX_PLACES:,} times: too often to edit, use a program")
+    # The new lines end as most lines of the text do.
+    windows = text.count("\r\n")
+    line_end = "\r\n" if windows and windows * 2 >= text.count("\n") else "\n"
+    put = _unify_line_ends(new).replace("\n", line_end)
+    if len(text) + len(places) * (len(put) - len(wanted)) > _MAX_EDITED:
+        raise ToolError(f"{path!r} would have more than {_MAX_EDITED:,} characters: too large to edit, use a program")
     # Where in the plain text a line break was two characters: so many more stand before it in the file.
     breaks = [match.start() - at for at, match in enumerate(re.finditer("\r\n", text))]
     pieces: list[str] = []
@@ -185,14 +188,8 @@ def _lines_at(text: str, places: Sequence[int]) -> list[int]:
     return found
 
 
-def _plain(text: str) -> str:
+def _unify_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n")
-
-
-def _line_end(text: str) -> str:
-    """The line end that most lines of a text have."""
-    windows = text.count("\r\n")
-    return "\r\n" if windows and windows * 2 >= text.count("\n") else "\n"
 
 
 def _numbers(lines: list[int]) -> str:
@@ -200,15 +197,15 @@ def _numbers(lines: list[int]) -> str:
     return ", ".join(map(str, lines[:_PLACES_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
-def _why(text: str, old: str) -> str:
+def _explain_missing(text: str, old: str) -> str:
     """What is nearest to the text that was not found."""
-    lines = text.split("\n")[:_MOST_LINES_COMPARED]
-    at = _with_other_whitespace(lines, old)
+    lines = text.split("\n")[:_MAX_LINES_COMPARED]
+    at = _find_with_other_whitespace(lines, old)
     height = old.strip("\n").count("\n") + 1
     if at is not None:
         return f"Line {at + 1} has it with different whitespace or line breaks; it reads:\n{_block(lines, at, height)}"
-    score, at = _nearest(lines, old, height)
-    if score < _LIKE:
+    score, at = _find_most_similar(lines, old, height)
+    if score < _MIN_LIKENESS:
         return "Nothing in the file is similar: read the file again."
     return f"Line {at + 1} is the most similar; it reads:\n{_block(lines, at, height)}"
 
@@ -217,15 +214,15 @@ def _block(lines: Sequence[str], at: int, height: int) -> str:
     return "\n".join(lines[at : at + height])
 
 
-def _with_other_whitespace(lines: Sequence[str], old: str) -> int | None:
+def _find_with_other_whitespace(lines: Sequence[str], old: str) -> int | None:
     """The line where a text begins if white space is ignored but for its being there."""
     words = [(word, at) for at, line in enumerate(lines) for word in line.split()]
-    wanted = " ".join(old.split())
-    place = f" {' '.join(word for word, _ in words)} ".find(f" {wanted} ") if wanted else -1
-    return None if place < 0 else words[" ".join(word for word, _ in words).count(" ", 0, place)][1]
+    text, wanted = " ".join(word for word, _ in words), " ".join(old.split())
+    place = f" {text} ".find(f" {wanted} ") if wanted else -1
+    return None if place < 0 else words[text.count(" ", 0, place)][1]
 
 
-def _nearest(lines: Sequence[str], old: str, height: int) -> tuple[float, int]:
+def _find_most_similar(lines: Sequence[str], old: str, height: int) -> tuple[float, int]:
     """How similar the most similar block of lines is, and where it begins.
 
     Only the few blocks that share the most words with the text are compared with it letter by letter.
@@ -234,11 +231,11 @@ def _nearest(lines: Sequence[str], old: str, height: int) -> tuple[float, int]:
     shared = [len(wanted.intersection(_WORD.findall(line))) for line in lines]
     sums = [0, *accumulate(shared)]
     starts = range(max(len(lines) - height + 1, 1))
-    promising = nlargest(_MOST_COMPARED, starts, key=lambda at: sums[min(at + height, len(lines))] - sums[at])
+    promising = nlargest(_MAX_BLOCKS_COMPARED, starts, key=lambda at: sums[min(at + height, len(lines))] - sums[at])
     matcher = SequenceMatcher(autojunk=False)
-    matcher.set_seq2(old[:_COMPARED_LENGTH])
+    matcher.set_seq2(old[:_MAX_LENGTH_COMPARED])
     best = (0.0, 0)
     for at in sorted(promising):
-        matcher.set_seq1(_block(lines, at, height)[:_COMPARED_LENGTH])
+        matcher.set_seq1(_block(lines, at, height)[:_MAX_LENGTH_COMPARED])
         best = max(best, (matcher.ratio(), at), key=itemgetter(0))
     return best

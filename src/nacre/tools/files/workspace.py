@@ -21,8 +21,8 @@ from nacre.errors import ToolError
 _WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_LINKS = 40
-_DEEPEST = 200
+_MAX_LINKS = 40
+_MAX_DEPTH = 200
 """How many folders there may be on the way to a file; each is held open."""
 _NO_LINK = (errno.EINVAL, errno.ENOENT)
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -72,16 +72,16 @@ class Workspace:
         if not can_be_path(path):
             return False  # no file has such a name, and the tool says so
         given = os.path.join(self.root, path)
-        return any(self._rules(place) for place in (os.path.normpath(given), os.path.realpath(given)))
-
-    def _rules(self, place: str) -> bool:
-        names = [name.casefold() for name in os.path.relpath(place, self.root).split("/")]
-        return names[-1] in _PROTECTED_FILES or not _PROTECTED_FOLDERS.isdisjoint(names)
+        for place in (os.path.normpath(given), os.path.realpath(given)):
+            names = [name.casefold() for name in os.path.relpath(place, self.root).split("/")]
+            if names[-1] in _PROTECTED_FILES or not _PROTECTED_FOLDERS.isdisjoint(names):
+                return True
+        return False
 
     def read(self, path: str) -> int:
         """Open a regular file for reading; gives its descriptor. Raises ToolError."""
-        with self._reached(path) as spot:
-            fd = _opened(spot.name, _READ, spot.directory, spot.shown)
+        with self._reach(path) as spot:
+            fd = _open_at(spot.name, _READ, spot.directory, spot.shown)
             try:
                 _refuse_irregular(os.fstat(fd), spot.shown)
                 self.refuse(self._place(spot), os.fstat(fd), spot.shown, writing=False)
@@ -95,18 +95,20 @@ class Workspace:
 
         With `expected` it is refused if the file is no longer the one that had this status.
         """
-        with self._reached(path, writing=True) as spot:
+        with self._reach(path, writing=True) as spot:
             before = self._status(spot)
             if before is not None:
-                _refuse_unwritable(before, spot.shown)
+                _refuse_irregular(before, spot.shown)
+                if not before.st_mode & _WRITABLE:
+                    raise ToolError(f"{spot.shown!r} is read-only: change its mode first")
             if expected is not None and not _is_same(before, expected):
                 raise ToolError(f"{spot.shown!r} was changed meanwhile by someone else: read it again")
-            _exchange(spot, data, before)
+            _write_in_place(spot, data, before)
             return before is None
 
     def remove(self, path: str, *, expected: os.stat_result) -> None:
         """Remove a file, if it is still the one that had this status; raises ToolError."""
-        with self._reached(path, writing=True) as spot:
+        with self._reach(path, writing=True) as spot:
             if not _is_same(self._status(spot), expected):
                 raise ToolError(f"{spot.shown!r} was changed meanwhile by someone else: it is left as it is")
             try:
@@ -117,15 +119,15 @@ class Workspace:
     @contextmanager
     def directory(self, path: str) -> Iterator[tuple[int, str]]:
         """Open a directory for listing; gives its descriptor and its path from the root ("" for the root)."""
-        with self._walked(path) as walk:
+        with self._walk_to(path) as walk:
             walk.enter_last()
-            fd = _opened(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, walk.here, path)
+            fd = _open_at(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, walk.here, path)
             try:
                 yield fd, walk.shown
             finally:
                 os.close(fd)
 
-    def entries(self, directory: int, shown: str, *, most: int) -> list[Entry]:
+    def entries(self, directory: int, shown: str, *, limit: int) -> list[Entry]:
         """What a directory that is open holds, sorted, without what is hidden."""
         found: list[Entry] = []
         secret = self._identities(self._hidden)
@@ -137,19 +139,19 @@ class Workspace:
                     if (status.st_dev, status.st_ino) not in secret and not _is_within(place, self._hidden):
                         target = os.readlink(item.name, dir_fd=directory) if item.is_symlink() else ""
                         found.append(Entry(name=item.name, mode=status.st_mode, size=status.st_size, target=target))
-                if len(found) >= most:
+                if len(found) >= limit:
                     break
         return sorted(found, key=lambda entry: entry.name)
 
     # ---- walking
 
     @contextmanager
-    def _reached(self, path: str, *, writing: bool = False) -> Iterator[Spot]:
-        with self._walked(path, writing=writing) as walk:
+    def _reach(self, path: str, *, writing: bool = False) -> Iterator[Spot]:
+        with self._walk_to(path, writing=writing) as walk:
             yield Spot(directory=walk.here, name=walk.last or ".", shown=walk.shown or ".")
 
     @contextmanager
-    def _walked(self, path: str, *, writing: bool = False) -> Iterator[_Walk]:
+    def _walk_to(self, path: str, *, writing: bool = False) -> Iterator[_Walk]:
         walk = _Walk(self, path, writing=writing)
         try:
             walk.go()
@@ -159,7 +161,7 @@ class Workspace:
 
     def holds(self, path: str) -> bool:
         """Tell whether a full path is one of the workspace, by its name."""
-        return any(path == root or path.startswith(root.rstrip("/") + "/") for root in self._spellings)
+        return _is_within(path, self._spellings)
 
     def inside(self, path: str) -> list[str]:
         """The components of a path from the root; raises ToolError if it is absolute and elsewhere."""
@@ -168,18 +170,18 @@ class Workspace:
         if not path.startswith("/"):
             return path.split("/")
         for root in self._spellings:
-            if path == root or path.startswith(root.rstrip("/") + "/"):
+            if _is_within(path, [root]):
                 return path[len(root) :].split("/")
         raise ToolError(f"{path!r} is outside the workspace: give a path relative to it")
 
     def refuse(self, place: str, status: os.stat_result | None, shown: str, *, writing: bool) -> None:
         """Raise ToolError if this is, or is in, something hidden, or frozen if it is to be changed."""
-        if self._is_among(self._hidden, place, status):
+        if self._is_one_of(self._hidden, place, status):
             raise ToolError(f"{shown!r} belongs to the agent and cannot be used by tools: use another path")
-        if writing and self._is_among(self._frozen, place, status):
+        if writing and self._is_one_of(self._frozen, place, status):
             raise ToolError(f"{shown!r} may be read but not changed")
 
-    def _is_among(self, paths: Iterable[str], place: str, status: os.stat_result | None) -> bool:
+    def _is_one_of(self, paths: Iterable[str], place: str, status: os.stat_result | None) -> bool:
         known = status is not None and (status.st_dev, status.st_ino) in self._identities(paths)
         return known or _is_within(place, paths)
 
@@ -222,7 +224,11 @@ class _Walk:
         self._waiting = workspace.inside(path)[::-1]
         self._links = 0
         self._names: list[str] = []
-        self._fds: list[int] = [_root(workspace.root)]
+        try:
+            root = os.open(workspace.root, _WALK & ~os.O_NOFOLLOW)
+        except OSError as error:
+            raise ToolError(f"the workspace {workspace.root!r} cannot be opened: {error.strerror}") from error
+        self._fds: list[int] = [root]
         self.last = ""
 
     @property
@@ -243,7 +249,7 @@ class _Walk:
                 self._leave()
             elif any(part not in {"", "."} for part in self._waiting):
                 self._enter(name)
-            elif not self._followed(name):
+            elif not self._follow_link(name):
                 self.last = name
 
     def enter_last(self) -> None:
@@ -258,13 +264,13 @@ class _Walk:
             os.close(fd)
 
     def _enter(self, name: str) -> None:
-        if len(self._names) >= _DEEPEST:
-            raise ToolError(f"{self._path[:100]!r}… leads through more than {_DEEPEST} folders")
+        if len(self._names) >= _MAX_DEPTH:
+            raise ToolError(f"{self._path[:100]!r}… leads through more than {_MAX_DEPTH} folders")
         try:
             fd = self._open(name)
         except OSError as error:
             # A link shows as one or the other, depending on the system.
-            if error.errno in {errno.ELOOP, errno.ENOTDIR} and self._followed(name):
+            if error.errno in {errno.ELOOP, errno.ENOTDIR} and self._follow_link(name):
                 return
             _fail(error, self._path)
         self._fds.append(fd)
@@ -287,7 +293,7 @@ class _Walk:
         self._names.pop()
         os.close(self._fds.pop())
 
-    def _followed(self, name: str) -> bool:
+    def _follow_link(self, name: str) -> bool:
         """Put a link's target in its place; False if it is none."""
         try:
             target = os.readlink(name, dir_fd=self.here)
@@ -296,22 +302,18 @@ class _Walk:
                 return False
             _fail(error, self._path)
         self._links += 1
-        if self._links > _MOST_LINKS:
+        if self._links > _MAX_LINKS:
             raise ToolError(f"{self._path!r} leads through too many links")
+        names = target.split("/")
         if target.startswith("/"):
-            self._restart(target)
-        else:
-            self._waiting += target.split("/")[::-1]
+            try:
+                names = self._workspace.inside(target)
+            except ToolError:
+                raise ToolError(f"{self._path!r} is a link that leads out of the workspace") from None
+            while self._names:
+                self._leave()
+        self._waiting += names[::-1]
         return True
-
-    def _restart(self, target: str) -> None:
-        try:
-            inside = self._workspace.inside(target)
-        except ToolError:
-            raise ToolError(f"{self._path!r} is a link that leads out of the workspace") from None
-        while self._names:
-            self._leave()
-        self._waiting += inside[::-1]
 
 
 # ---- details
@@ -325,14 +327,7 @@ def can_be_path(text: str) -> bool:
         return False
 
 
-def _root(path: str) -> int:
-    try:
-        return os.open(path, _WALK & ~os.O_NOFOLLOW)
-    except OSError as error:
-        raise ToolError(f"the workspace {path!r} cannot be opened: {error.strerror}") from error
-
-
-def _opened(name: str, flags: int, directory: int, shown: str) -> int:
+def _open_at(name: str, flags: int, directory: int, shown: str) -> int:
     """Open a name in a directory; raises ToolError in words."""
     try:
         return os.open(name, flags, dir_fd=directory)
@@ -358,25 +353,16 @@ def _refuse_irregular(status: os.stat_result, shown: str) -> None:
         raise ToolError(f"{shown!r} is not a regular file but a device, pipe or socket: it cannot be used")
 
 
-def _refuse_unwritable(status: os.stat_result, shown: str) -> None:
-    _refuse_irregular(status, shown)
-    if not status.st_mode & _WRITABLE:
-        raise ToolError(f"{shown!r} is read-only: change its mode first")
-
-
 def _is_same(now: os.stat_result | None, before: os.stat_result) -> bool:
-    return now is not None and (now.st_ino, now.st_size, now.st_mtime_ns) == (
-        before.st_ino,
-        before.st_size,
-        before.st_mtime_ns,
-    )
+    kept = ("st_ino", "st_size", "st_mtime_ns")
+    return now is not None and all(getattr(now, name) == getattr(before, name) for name in kept)
 
 
 def _is_within(place: str, paths: Iterable[str]) -> bool:
     return any(place == path or place.startswith(path.rstrip("/") + "/") for path in paths)
 
 
-def _exchange(spot: Spot, data: bytes, before: os.stat_result | None) -> None:
+def _write_in_place(spot: Spot, data: bytes, before: os.stat_result | None) -> None:
     """Put new bytes in a file's place by a rename, with the owner and mode it had, but never a set-id bit."""
     temporary = f".nacre-{secrets.token_hex(8)}.tmp"
     try:
@@ -385,7 +371,11 @@ def _exchange(spot: Spot, data: bytes, before: os.stat_result | None) -> None:
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
                 file.flush()
-                _dress(fd, before)
+                if before is not None:
+                    with suppress(PermissionError):
+                        os.fchown(fd, before.st_uid, before.st_gid)
+                    # What a model writes must not run with the rights of the file's owner.
+                    os.fchmod(fd, stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
                 os.fsync(fd)
             os.rename(temporary, spot.name, src_dir_fd=spot.directory, dst_dir_fd=spot.directory)
         except BaseException:
@@ -394,12 +384,3 @@ def _exchange(spot: Spot, data: bytes, before: os.stat_result | None) -> None:
             raise
     except OSError as error:
         raise ToolError(f"{spot.shown!r} was not written: {error.strerror}") from error
-
-
-def _dress(fd: int, before: os.stat_result | None) -> None:
-    if before is None:
-        return
-    with suppress(PermissionError):
-        os.fchown(fd, before.st_uid, before.st_gid)
-    # What a model writes must not run with the rights of the file's owner.
-    os.fchmod(fd, stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))

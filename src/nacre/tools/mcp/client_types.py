@@ -1,19 +1,80 @@
-"""What the parts of an MCP client pass to each other: offers, errors, limits, patience."""
+"""What the parts of the MCP client share: the settings of a server, what it offers, errors, limits, deadlines."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from anyio import CancelScope, current_time
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nacre.agent.ports import Tool
-from nacre.errors import ToolError
-from nacre.tools.mcp.config import Config
+from nacre.errors import ConfigError, ToolError
+
+MAX_BYTES = 64 * 1024 * 1024
+"""The longest message, and the most that one response over HTTP may have, a stream of events too."""
+MAX_UNSOLICITED = 10_000
+"""The most messages in a minute that answer nothing."""
+MAX_TIMEOUTS = 10
+"""How many times its timeout a call may take that reports progress."""
+_MINUTE = 60
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server: a program to start (`command`), or an address (`url`).
+
+    `client_id`, `client_secret`, `scope` and `callback_port` are for a server that people log in to and that does not
+    register clients by itself.
+    """
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    url: str = ""
+    headers: Mapping[str, str] = {}
+    timeout: float = 60
+    start_timeout: float = 30
+    client_id: str = ""
+    client_secret: str = ""
+    scope: str = ""
+    callback_port: int = 0
+
+    def checked(self) -> Config:
+        """The same with `${VARIABLE}` replaced from our environment; raises ConfigError for what cannot work."""
+        where = f"the MCP server {self.name!r}"
+        if bool(self.command) == bool(self.url):
+            raise ConfigError(f"{where} needs a command or a url, and not both")
+        if self.url and (urlsplit(self.url).scheme not in {"http", "https"} or not urlsplit(self.url).hostname):
+            raise ConfigError(f"{where} needs a url that begins with http:// or https://, not {self.url!r}")
+        if self.timeout <= 0 or self.start_timeout <= 0:
+            raise ConfigError(f"{where} needs a timeout and a start_timeout of more than 0 seconds")
+
+        def value(found: re.Match[str]) -> str:
+            try:
+                return os.environ[found[1]]
+            except KeyError:
+                raise ConfigError(f"{where} needs the variable {found[1]}: it is not set") from None
+
+        return replace(
+            self,
+            env={name: _VARIABLE.sub(value, text) for name, text in self.env.items()},
+            headers={name: _VARIABLE.sub(value, text) for name, text in self.headers.items()},
+            client_secret=_VARIABLE.sub(value, self.client_secret),
+        )
+
+
+Login = Callable[[Config], Any]
+"""Who proves to a server who we are: gives an `httpx2.Auth`, or None."""
 
 
 class Prompt(Protocol):
@@ -36,16 +97,6 @@ class Offer(NamedTuple):
 
     tools: Sequence[Tool]
     prompts: Mapping[str, Prompt]
-
-
-MAX_BYTES = 64 * 1024 * 1024
-"""The longest message, and the most that one response over HTTP may have, a stream of events too."""
-MAX_UNASKED = 10_000
-"""The most messages in a minute that answer nothing."""
-MOST_TIMEOUTS = 10
-"""How many times its timeout a call may take that tells of progress."""
-_MINUTE = 60
-_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def clean(name: str) -> str:
@@ -72,11 +123,7 @@ class LoginNeeded(ToolError):
         super().__init__(f"the MCP server {name!r} needs you to log in: nacre mcp login {name}")
 
 
-Login = Callable[[Config], Any]
-"""Who proves to a server who we are: gives an `httpx2.Auth`, or None."""
-
-
-class Patience:
+class Deadline:
     """How long an answer is waited for: `seconds`, again after each sign of progress, but not for ever."""
 
     def __init__(self, seconds: float) -> None:
@@ -84,7 +131,7 @@ class Patience:
 
     def __enter__(self) -> None:
         now = current_time()
-        self._end = now + self._seconds * MOST_TIMEOUTS
+        self._end = now + self._seconds * MAX_TIMEOUTS
         self._scope = CancelScope(deadline=now + self._seconds)
         self._scope.__enter__()
 
@@ -98,8 +145,8 @@ class Patience:
         self._scope.deadline = min(current_time() + self._seconds, self._end)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Let a person take their time."""
+    def pause(self) -> Iterator[None]:
+        """Stop the clock while a person takes their time."""
         begun, self._scope.deadline = current_time(), inf
         try:
             yield
@@ -108,7 +155,7 @@ class Patience:
             self.renew()
 
 
-class Unasked:
+class UnsolicitedCounter:
     """Counts the messages of a server that answer nothing."""
 
     def __init__(self) -> None:
@@ -119,5 +166,5 @@ class Unasked:
         if current_time() - self._since > _MINUTE:
             self._count, self._since = 0, current_time()
         self._count += 1
-        if self._count > MAX_UNASKED:
-            raise ToolError(f"it sent more than {MAX_UNASKED:,} messages in a minute that answer nothing")
+        if self._count > MAX_UNSOLICITED:
+            raise ToolError(f"it sent more than {MAX_UNSOLICITED:,} messages in a minute that answer nothing")

@@ -38,17 +38,25 @@ from pydantic import ValidationError
 from nacre import __version__
 from nacre.agent.ports import Notice, Scene
 from nacre.errors import ToolError
-from nacre.tools.mcp import http, transports
-from nacre.tools.mcp.client_types import Closed, Forgotten, Gone, Login, LoginNeeded, Patience, Unasked
-from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.client_types import (
+    Closed,
+    Config,
+    Deadline,
+    Forgotten,
+    Gone,
+    Login,
+    LoginNeeded,
+    UnsolicitedCounter,
+)
+from nacre.tools.mcp.content import Trimmed
 from nacre.tools.mcp.program import Program
-from nacre.tools.mcp.trimming import Trimmed
+from nacre.tools.mcp.transports import connect_http, connect_program
 from nacre.tools.tool_output import harmless
 
 _CHANGES = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
 _SECONDS_BETWEEN_CHANGES = 1
 _SECONDS_TO_END = 8
-_LONGEST_REASON = 500
+_MAX_REASON = 500
 
 T = TypeVar("T")
 
@@ -64,18 +72,18 @@ class Connection:
     def __init__(self, config: Config, program: Program | None, *, login: Login, is_legacy: bool = False) -> None:
         self._name = config.name
         self._program = program
-        self._scenes: list[tuple[Scene, Patience]] = []
+        self._scenes: list[tuple[Scene, Deadline]] = []
         self._is_over, self._ended, self._changed = Event(), Event(), Event()
         self._failure: BaseException | None = None
-        self._unasked = Unasked()
+        self._unsolicited = UnsolicitedCounter()
         transport: AbstractAsyncContextManager[Any] = (
-            http.connect(config, login) if program is None else transports.connect(program, self._is_over.set)
+            connect_http(config, login) if program is None else connect_program(program, self._is_over.set)
         )
         self.client = Client(
-            _trimmed(transport, config.name),
+            _trim(transport, config.name),
             mode="legacy" if is_legacy else "auto",
             client_info=Implementation(name="nacre", version=__version__),
-            message_handler=self._hear,
+            message_handler=self._handle_message,
             elicitation_callback=self._elicit,
             # What a server offers is asked for when it may have changed, and then it is wanted as it is.
             cache=None,
@@ -102,8 +110,8 @@ class Connection:
             if self._program is not None and self._failure is None:
                 self._failure = Closed(self._program.reason)
         except Exception as error:
-            # Whatever breaks a connection is told to those who wait for an answer.
-            self._failure = _first(error)
+            # Whatever breaks a connection is reported to those who wait for an answer.
+            self._failure = _find_cause(error)
             if not is_started:
                 raise self._reason() from error
         finally:
@@ -116,13 +124,13 @@ class Connection:
         with move_on_after(_SECONDS_TO_END):
             await self._ended.wait()
 
-    async def ask(self, act: Callable[[Client], Awaitable[T]], patience: Patience, scene: Scene | None) -> T:
+    async def ask(self, act: Callable[[Client], Awaitable[T]], deadline: Deadline, scene: Scene | None) -> T:
         """Ask the server; raises ToolError with the server's error, Gone, Forgotten, LoginNeeded or TimeoutError."""
-        entry = (scene, patience) if scene is not None else None
+        entry = (scene, deadline) if scene is not None else None
         if entry is not None:
             self._scenes.append(entry)
         try:
-            with patience:
+            with deadline:
                 return await act(self.client)
             raise TimeoutError
         except MCPError as error:
@@ -135,11 +143,11 @@ class Connection:
                 raise Forgotten("it forgets its sessions") from error
             if error.message.startswith("Failed to parse "):
                 raise ToolError("it sent an answer that is not valid") from error  # the rest quotes it
-            raise ToolError(harmless(error.message)[:_LONGEST_REASON] or f"error {error.code}") from error
+            raise ToolError(harmless(error.message)[:_MAX_REASON] or f"error {error.code}") from error
         except ValidationError as error:
-            raise ToolError(_wrong(error)) from error
+            raise ToolError(_fault(error)) from error
         except RuntimeError as error:
-            raise ToolError(harmless(str(error))[:_LONGEST_REASON]) from error
+            raise ToolError(harmless(str(error))[:_MAX_REASON]) from error
         finally:
             if entry is not None:
                 self._scenes.remove(entry)
@@ -152,19 +160,19 @@ class Connection:
             case MCPError() as error if error.message == "Connection closed" and self._program is not None:
                 return Closed(self._program.reason)
             case ValidationError() as error:
-                return Gone(_wrong(error))
+                return Gone(_fault(error))
             case None:
                 return Gone("the connection was closed")
             case error:
                 # What follows the first line may have values in it.
                 text = str(error).partition("\n")[0] or type(error).__name__
-                return Gone(harmless(text)[:_LONGEST_REASON])
+                return Gone(harmless(text)[:_MAX_REASON])
 
     # ---- what the server says by itself
 
-    async def _hear(self, message: object) -> None:
+    async def _handle_message(self, message: object) -> None:
         try:
-            self._unasked.add()
+            self._unsolicited.add()
         except ToolError as error:
             self._failure = Gone(str(error))
             self._is_over.set()
@@ -183,7 +191,7 @@ class Connection:
                         self._changed.set()
 
     async def _follow(self, on_change: Callable[[], Awaitable[None]]) -> None:
-        """Tell of changes, however many there are, once a second."""
+        """Report changes, however many there are, once a second."""
         while True:
             await self._changed.wait()
             self._changed = Event()
@@ -198,13 +206,13 @@ class Connection:
         """
         if len({scene.key for scene, _ in self._scenes}) != 1:
             return ElicitResult(action="decline")  # it may be about any session's call, and the answer is one user's
-        scene, patience = self._scenes[-1]
-        question = harmless(params.message)[:_LONGEST_REASON]
+        scene, deadline = self._scenes[-1]
+        question = harmless(params.message)[:_MAX_REASON]
         values = _defaults(params) if isinstance(params, ElicitRequestFormParams) else None
         if values is None:
             scene.emit(Notice(f"{self._name} asked, and nobody could answer here: {question}"))
             return ElicitResult(action="decline")
-        with patience.paused():
+        with deadline.pause():
             refusal = await scene.permit({"question": question, "answer": values})
         if refusal:
             return ElicitResult(action="decline")
@@ -212,7 +220,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def _trimmed(transport: AbstractAsyncContextManager[Any], name: str) -> AsyncIterator[tuple[Any, Any]]:
+async def _trim(transport: AbstractAsyncContextManager[Any], name: str) -> AsyncIterator[tuple[Any, Any]]:
     async with transport as (incoming, outgoing):
         yield Trimmed(incoming, name), outgoing
 
@@ -231,16 +239,16 @@ async def _accept(*_: object) -> None:
     """Check nothing."""
 
 
-def _wrong(error: ValidationError) -> str:
+def _fault(error: ValidationError) -> str:
     """What is wrong with an answer, without its values."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
-    return harmless(f"it sent an answer that is not valid: {where}: {first['msg']}")[:_LONGEST_REASON]
+    return harmless(f"it sent an answer that is not valid: {where}: {first['msg']}")[:_MAX_REASON]
 
 
-def _first(error: BaseException) -> BaseException:
+def _find_cause(error: BaseException) -> BaseException:
     """The error in a group of them, or in a group within; what can be done about before all others."""
     if not isinstance(error, BaseExceptionGroup):
         return error
-    found = [_first(one) for one in error.exceptions]
+    found = [_find_cause(one) for one in error.exceptions]
     return next((one for one in found if isinstance(one, LoginNeeded | Forgotten)), found[0])

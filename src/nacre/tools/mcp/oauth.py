@@ -31,14 +31,13 @@ from msgspec.structs import replace
 from pydantic import AnyUrl, BaseModel
 
 from nacre.errors import ToolError
-from nacre.tools.mcp.client_types import Forgotten, LoginNeeded
-from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.client_types import Config, Forgotten, LoginNeeded
 from nacre.tools.mcp.servers import Server, Servers
 from nacre.tools.mcp.token_file import TokenFile
 from nacre.tools.tool_output import harmless
 
 _SECONDS_FOR_A_PERSON = 600
-_LONGEST_REQUEST = 16_384
+_MAX_REQUEST = 16_384
 _UNAUTHORIZED = 401
 _LONG_AGO = 1.0
 _PAGE = b"<!doctype html><meta charset=utf-8><title>nacre</title><p>nacre has what it needs. You can close this window."
@@ -106,13 +105,13 @@ class Interactive:
             self._config,
             self._file,
             redirect_uri=f"http://127.0.0.1:{port}/callback",
-            show=self._lead,
+            show=self._show_login,
             wait=self._wait,
         )
         self._storage.is_new = True
         self._storage.keeps_client = port == earlier
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._tasks.start_soon(self._listener.serve, self._hear)
+        self._tasks.start_soon(self._listener.serve, self._handle_request)
         return self
 
     async def __aexit__(
@@ -123,7 +122,7 @@ class Interactive:
         if self._listener is not None:
             await self._listener.aclose()
 
-    async def _lead(self, address: str) -> None:
+    async def _show_login(self, address: str) -> None:
         """Lead the user to the page, and ask for what was wanted when nobody was there as well."""
         self._answered, self._result = anyio.Event(), None
         self._state = parse_qs(urlsplit(address).query)["state"][0]
@@ -142,12 +141,12 @@ class Interactive:
             return self._result
         raise self._result or ToolError("nobody logged in: the page did not lead back here in time")
 
-    async def _hear(self, stream: SocketStream) -> None:
+    async def _handle_request(self, stream: SocketStream) -> None:
         """Read what the browser brings back; what does not come from our page is answered with nothing."""
         async with stream:
             with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.move_on_after(10):
                 data = b""
-                while b"\r\n\r\n" not in data and len(data) < _LONGEST_REQUEST:
+                while b"\r\n\r\n" not in data and len(data) < _MAX_REQUEST:
                     data += await stream.receive()
                 target = data.split(b" ", 2)[1].decode(errors="replace") if data.startswith(b"GET /") else ""
                 path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
@@ -158,9 +157,9 @@ class Interactive:
                 head = b"content-type: text/html\r\nreferrer-policy: no-referrer\r\nconnection: close\r\n"
                 await stream.send(b"HTTP/1.1 %s\r\n%scontent-length: %d\r\n\r\n%s" % (status, head, len(body), body))
                 if is_answer:
-                    self._take(query)
+                    self._take_answer(query)
 
-    def _take(self, query: dict[str, list[str]]) -> None:
+    def _take_answer(self, query: dict[str, list[str]]) -> None:
         if "error" in query:
             said = query.get("error_description") or query["error"]
             self._result = ToolError(f"the server refused: {harmless(said[0])[:300]}")
@@ -222,10 +221,10 @@ class _Storage:
     async def set_tokens(self, tokens: OAuthToken) -> None:
         context = self._context
         self._change(
-            tokens=_plain(tokens),
+            tokens=_dump(tokens),
             expires=None if tokens.expires_in is None else time.time() + tokens.expires_in,
-            issuer=_plain(context.oauth_metadata) if context is not None else None,
-            resource=_plain(context.protected_resource_metadata) if context is not None else None,
+            issuer=_dump(context.oauth_metadata) if context is not None else None,
+            resource=_dump(context.protected_resource_metadata) if context is not None else None,
             wanted="",
         )
         self.is_new, self.is_written = False, True
@@ -243,7 +242,7 @@ class _Storage:
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         self.keeps_client = True
-        self._change(client=_plain(client_info))
+        self._change(client=_dump(client_info))
 
     def _change(self, **fields: object) -> None:
         self._file.change(**fields)
@@ -251,7 +250,7 @@ class _Storage:
 
 
 class _Refusing(httpx2.Auth):
-    """No tokens: a server that wants some is told of in our words."""
+    """No tokens: a server that wants some is reported in our words."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -274,7 +273,7 @@ def _redirect_uri(client: dict[str, object] | None) -> str:
     return str(uris[0]) if isinstance(uris, list) and uris else "http://127.0.0.1/callback"
 
 
-def _plain(model: BaseModel | None) -> dict[str, object] | None:
+def _dump(model: BaseModel | None) -> dict[str, object] | None:
     return None if model is None else model.model_dump(mode="json", exclude_none=True)
 
 

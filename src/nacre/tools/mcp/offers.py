@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from anyio import current_time
@@ -15,22 +15,36 @@ from mcp.types import Tool as ToolInfo
 
 from nacre.agent.ports import Effect, Notice, Output, Scene, Spec, Tool
 from nacre.errors import ToolError
-from nacre.tools.mcp.client_types import Offer, Patience, clean
+from nacre.tools.mcp.client_types import Config, Deadline, Offer, clean
 from nacre.tools.mcp.content import contents_of, output_of, result_of
 from nacre.tools.tool_output import bounded, harmless
 
-if TYPE_CHECKING:
-    from nacre.tools.mcp.servers import Server
-
-_MOST_PAGES = 100
-_MOST = 500
+_MAX_PAGES = 100
+_MAX_ITEMS = 500
 """Tools, resources or prompts of one server."""
-_LONGEST_NAME = 64
-_LONGEST_DESCRIPTION = 4_000
-_LARGEST_SCHEMA = 64_000
+_MAX_NAME = 64
+_MAX_DESCRIPTION = 4_000
+_MAX_SCHEMA = 64_000
 _SECONDS_BETWEEN_NOTICES = 2
 
 T = TypeVar("T")
+
+
+class Server(Protocol):
+    """The server that is asked."""
+
+    @property
+    def config(self) -> Config:
+        """Its settings."""
+
+    async def use(
+        self,
+        act: Callable[[Client], Awaitable[T]],
+        *,
+        deadline: Deadline | None = None,
+        scene: Scene | None = None,
+    ) -> T:
+        """Ask it, starting it first if need be; raises ToolError."""
 
 
 async def offer_of(server: Server) -> Offer:
@@ -45,7 +59,7 @@ async def offer_of(server: Server) -> Offer:
 
     tools, prompts, has_resources = await server.use(ask)
     for info in tools:
-        if len(msgspec.json.encode(info.input_schema)) <= _LARGEST_SCHEMA:
+        if len(msgspec.json.encode(info.input_schema)) <= _MAX_SCHEMA:
             tool = ServerTool(server, info)
             found.setdefault(tool.spec.name, tool)
     if has_resources:
@@ -78,23 +92,23 @@ class ServerTool:
         return "run"
 
     async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
-        """Call it; the server's progress is told, and a call that nobody waits for any more is cancelled there."""
-        patience = Patience(self._server.config.timeout)
-        told = -inf
+        """Call it; the server's progress is shown, and a call that nobody waits for any more is cancelled there."""
+        deadline = Deadline(self._server.config.timeout)
+        last = -inf
 
-        async def tell(progress: float, total: float | None, message: str | None) -> None:
-            nonlocal told
-            patience.renew()
-            if current_time() - told >= _SECONDS_BETWEEN_NOTICES:
-                told = current_time()
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal last
+            deadline.renew()
+            if current_time() - last >= _SECONDS_BETWEEN_NOTICES:
+                last = current_time()
                 share = f"{progress:g} of {total:g}" if total is not None else f"{progress:g}"
-                said = f" {harmless(message)[:200]}" if message else ""
-                scene.emit(Notice(f"{self._spec.name}: {share}{said}"))
+                text = f" {harmless(message)[:200]}" if message else ""
+                scene.emit(Notice(f"{self._spec.name}: {share}{text}"))
 
         async def call(client: Client) -> Output:
-            return result_of(await client.call_tool(self._name, dict(arguments), progress_callback=tell))
+            return result_of(await client.call_tool(self._name, dict(arguments), progress_callback=report))
 
-        return await self._server.use(call, patience=patience, scene=scene)
+        return await self._server.use(call, deadline=deadline, scene=scene)
 
 
 class _ResourceTool:
@@ -116,7 +130,7 @@ class _ResourceTool:
             output: Output = await self._act(client, arguments)
             return output
 
-        return await self._server.use(act, patience=Patience(self._server.config.timeout), scene=scene)
+        return await self._server.use(act, deadline=Deadline(self._server.config.timeout), scene=scene)
 
 
 def _list_resources(server: Server) -> Tool:
@@ -126,7 +140,9 @@ def _list_resources(server: Server) -> Tool:
         lines += [_line(one.uri_template, one) for one in templates]
         return bounded("\n".join(lines) or "there are no resources")
 
-    description = f"List the resources of {server.name}: addresses for its read_resource, with {{fields}} to fill in."
+    description = (
+        f"List the resources of {server.config.name}: addresses for its read_resource, with {{fields}} to fill in."
+    )
     spec = _spec(server, "list_resources", description=description, parameters={"type": "object", "properties": {}})
     return _ResourceTool(server, spec, act)
 
@@ -143,7 +159,9 @@ def _read_resource(server: Server) -> Tool:
         "properties": {"uri": {"type": "string", "description": "address of the resource"}},
         "required": ["uri"],
     }
-    spec = _spec(server, "read_resource", description=f"Read a resource of {server.name}.", parameters=parameters)
+    spec = _spec(
+        server, "read_resource", description=f"Read a resource of {server.config.name}.", parameters=parameters
+    )
     return _ResourceTool(server, spec, act)
 
 
@@ -153,7 +171,7 @@ class Prompt:
     def __init__(self, server: Server, info: PromptInfo) -> None:
         self._server, self._name = server, info.name
         self._arguments = info.arguments or []
-        self.command = f"{clean(server.name)}:{clean(info.name)}"
+        self.command = f"{clean(server.config.name)}:{clean(info.name)}"
         names = [one.name if one.required else f"[{one.name}]" for one in self._arguments]
         self.takes = harmless(" ".join(names))
         self.meaning = harmless(info.description or info.title or info.name).partition("\n")[0][:200]
@@ -169,7 +187,7 @@ class Prompt:
             found = await client.get_prompt(self._name, arguments)
             return output_of([one.content for one in found.messages])
 
-        output = await self._server.use(get, patience=Patience(self._server.config.timeout))
+        output = await self._server.use(get, deadline=Deadline(self._server.config.timeout))
         return output.whole or output.text, output.images
 
     def _read(self, words: str) -> dict[str, str]:
@@ -199,8 +217,8 @@ class Prompt:
 
 def _spec(server: Server, name: str, *, description: str, parameters: dict[str, Any]) -> Spec:
     return Spec(
-        name=f"{clean(server.name)}_{clean(name)}"[:_LONGEST_NAME],
-        description=harmless(description)[:_LONGEST_DESCRIPTION],
+        name=f"{clean(server.config.name)}_{clean(name)}"[:_MAX_NAME],
+        description=harmless(description)[:_MAX_DESCRIPTION],
         parameters=parameters,
     )
 
@@ -214,10 +232,10 @@ async def _all(ask: Callable[..., Any], items: Callable[[Any], Sequence[T]]) -> 
     """All pages of a list, as far as they can be meant."""
     found: list[T] = []
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await ask(cursor=cursor)
         found += items(page)
         cursor = page.next_cursor
-        if not cursor or len(found) >= _MOST:
+        if not cursor or len(found) >= _MAX_ITEMS:
             break
-    return found[:_MOST]
+    return found[:_MAX_ITEMS]

@@ -11,14 +11,14 @@ import anyio
 from anyio import BrokenResourceError, ClosedResourceError, move_on_after
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
-from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.client_types import Config
 
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-_PATIENCE = 2
+_END_TIMEOUT = 2
 
 
 class Program:
-    """A running program; its output is read by whoever has the connection."""
+    """A running program; its output is read by the connection."""
 
     def __init__(self, process: Process, stdin: ByteSendStream, stdout: ByteReceiveStream) -> None:
         self._process = process
@@ -32,17 +32,17 @@ class Program:
 
     async def settle(self) -> None:
         """Wait a moment for the exit status of a program that has closed its output."""
-        with move_on_after(_PATIENCE):
+        with move_on_after(_END_TIMEOUT):
             await self._process.wait()
 
     async def close(self) -> None:
-        """Close its input, which tells it to end; then be less and less polite."""
+        """Close its input, which asks it to end; then send a signal, then kill it."""
         with suppress(BrokenResourceError, ClosedResourceError, OSError):
             await self.stdin.aclose()
         for sign in (None, signal.SIGTERM, signal.SIGKILL):
             if sign is not None:
                 self._kill(sign)
-            with move_on_after(_PATIENCE):
+            with move_on_after(_END_TIMEOUT):
                 await self._process.wait()
                 break
         self._kill(signal.SIGKILL)

@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
+import msgspec
 from anyio import CancelScope, Lock, create_task_group, fail_after, to_thread
 from anyio.abc import TaskGroup
 
 from nacre.agent.ports import Scene, Tool
 from nacre.errors import ConfigError, ToolError, install_command
-from nacre.tools.mcp.client_types import Closed, Forgotten, Gone, Login, LoginNeeded, Offer, Patience, Prompt
-from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.client_types import Closed, Config, Deadline, Forgotten, Gone, Login, LoginNeeded, Offer, Prompt
 from nacre.tools.mcp.program import start
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Server:
 
     async def offer(self) -> Offer:
         """What the server offers now; raises ToolError if it cannot be asked."""
-        await self._ready()
+        await self._open()
         from nacre.tools.mcp.offers import offer_of  # noqa: PLC0415 - it needs the package, which is loaded now
 
         return await offer_of(self)
@@ -65,15 +65,14 @@ class Server:
         self,
         act: Callable[[Client], Awaitable[T]],
         *,
-        patience: Patience | None = None,
+        deadline: Deadline | None = None,
         scene: Scene | None = None,
     ) -> T:
         """Ask the server, starting it first if need be; raises ToolError, which says what the server is called."""
         for is_last in (False, True):
-            connection = await self._ready()
-            waiting = patience or Patience(self.config.start_timeout)
+            connection = await self._open()
             try:
-                return await connection.ask(act, waiting, scene)
+                return await connection.ask(act, deadline or Deadline(self.config.start_timeout), scene)
             except TimeoutError as error:
                 raise ToolError(f"the MCP server {self.name!r} did not answer in time; it was told to stop") from error
             except LoginNeeded:
@@ -95,12 +94,12 @@ class Server:
             with CancelScope(shield=True):
                 await connection.close()
 
-    async def _ready(self) -> Connection:
+    async def _open(self) -> Connection:
         async with self._starting:
             if self._connection is None or not self._connection.is_open:
                 await self.close()
                 try:
-                    self._connection = await self._started()
+                    self._connection = await self._start()
                 except (TimeoutError, OSError, ToolError) as error:
                     if isinstance(error, LoginNeeded):
                         raise
@@ -109,21 +108,21 @@ class Server:
                     raise ToolError(f"the MCP server {self.name!r} cannot be {lacks}: {reason}") from error
             return self._connection
 
-    async def _started(self) -> Connection:
+    async def _start(self) -> Connection:
         if find_spec("mcp") is None:
             raise ToolError(f"MCP servers need another package: {install_command('mcp')}")
         try:
-            return await self._connected()
+            return await self._connect()
         except Forgotten:
-            return await self._connected()
+            return await self._connect()
         except Closed:
             # Some programs end when they are asked anything before the handshake of the older protocol.
             if self._is_legacy or not self.config.command:
                 raise
             self._is_legacy = True
-            return await self._connected()
+            return await self._connect()
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         if self._tasks is None:
             raise ToolError("it is used outside of `Servers`")
         program = await start(self.config) if self.config.command else None
@@ -225,8 +224,6 @@ class Servers:
 
 def servers_of(table: Mapping[str, Mapping[str, Any]], *, login: Login = _no_login) -> list[Server]:
     """The servers of a section of the configuration; raises ConfigError."""
-    import msgspec  # noqa: PLC0415 - beside its only use
-
     try:
         configs = [msgspec.convert({**entry, "name": name}, Config) for name, entry in table.items()]
     except msgspec.ValidationError as error:

@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from nacre.state import locked, write_whole
-from nacre.tools.mcp.client_types import clean
-from nacre.tools.mcp.config import Config
+from nacre.tools.mcp.client_types import Config, clean
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):

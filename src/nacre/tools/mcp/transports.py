@@ -1,8 +1,4 @@
-"""The messages of a program, one per line; unlike the package's own reader, with a limit to what it may send.
-
-The package keeps a line of any length and copies all of it for each piece that arrives: a program that never ends its
-line takes all memory, and a result of 64 MB half a minute.
-"""
+"""The two ways to reach a server, each with limits: a program by its input and output, an address by HTTP."""
 
 from __future__ import annotations
 
@@ -12,37 +8,49 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
+import httpx2
 import msgspec
 from anyio import BrokenResourceError, ClosedResourceError, EndOfStream
 from anyio.abc import ByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 
 from nacre.errors import ToolError
-from nacre.tools.mcp.client_types import MAX_BYTES, Unasked
+from nacre.tools.mcp.client_types import MAX_BYTES, MAX_TIMEOUTS, Config, Login, UnsolicitedCounter
 from nacre.tools.mcp.program import Program
+from nacre.tools.web.ssrf import Gate
 
+_CHUNK = 1 << 20
 # Both halves of a character, or one of them alone, or whatever else is escaped.
 _ESCAPED = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
+_SECONDS_TO_CONNECT = 30
+_PORTS = {"http": 80, "https": 443}
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
+# ---- a program
+#
+# One message per line. The package's own reader keeps a line of any length and copies all of it for each piece that
+# arrives: a program that never ends its line takes all memory, and a result of 64 MB half a minute.
+
+
 @asynccontextmanager
-async def connect(program: Program, ended: Callable[[], None]) -> AsyncIterator[Streams]:
+async def connect_program(program: Program, ended: Callable[[], None]) -> AsyncIterator[Streams]:
     """Give the streams that the package's session works with; says when its output ends, and ends it in the end."""
     inward, incoming = anyio.create_memory_object_stream[SessionMessage | Exception]()
     outgoing, outward = anyio.create_memory_object_stream[SessionMessage]()
 
     async def read() -> None:
-        unasked = Unasked()
+        unsolicited = UnsolicitedCounter()
         with suppress(BrokenResourceError):  # nobody listens any more
             async for message in _messages(program.stdout):
                 if message is None or not isinstance(message.message, JSONRPCResponse | JSONRPCError):
-                    unasked.add()
+                    unsolicited.add()
                 if message is not None:
                     await inward.send(message)
         inward.close()
@@ -78,12 +86,12 @@ async def _messages(stdout: ByteReceiveStream) -> AsyncIterator[SessionMessage |
     size = 0
     while True:
         try:
-            piece = await stdout.receive(1 << 20)
+            piece = await stdout.receive(_CHUNK)
         except (EndOfStream, BrokenResourceError, ClosedResourceError):
             return
         *lines, rest = piece.split(b"\n")
         for line in lines:
-            yield _message(b"".join([*pieces, line]))
+            yield _parse(b"".join([*pieces, line]))
             pieces, size = [], 0
         pieces.append(rest)
         size += len(rest)
@@ -91,7 +99,7 @@ async def _messages(stdout: ByteReceiveStream) -> AsyncIterator[SessionMessage |
             raise ToolError(f"it sent a message of more than {MAX_BYTES:,} bytes")
 
 
-def _message(line: bytes) -> SessionMessage | None:
+def _parse(line: bytes) -> SessionMessage | None:
     """A line as a message; what answers something, and is no message otherwise, becomes an error for who waits."""
     with suppress(ValueError):
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
@@ -107,3 +115,82 @@ def _message(line: bytes) -> SessionMessage | None:
         return None
     error = ErrorData(code=INVALID_REQUEST, message="it sent an answer that is not valid")
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=value["id"], error=error))
+
+
+# ---- HTTP
+
+
+@asynccontextmanager
+async def connect_http(config: Config, login: Login) -> AsyncIterator[Any]:
+    """Give the streams that the package's session works with; redirects to other hosts are not followed."""
+    limits = httpx2.Timeout(_SECONDS_TO_CONNECT, read=config.timeout * MAX_TIMEOUTS)
+    transport = HttpTransport(httpx2.AsyncHTTPTransport(), config.url)
+    # A small answer that is compressed could become a large one.
+    headers = {"accept-encoding": "identity", **config.headers}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=limits, transport=transport, auth=login(config)) as client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=MAX_BYTES) as streams,
+    ):
+        yield streams
+
+
+class HttpTransport(httpx2.AsyncBaseTransport):
+    """Another transport, whose responses end with an error when they become too long.
+
+    A server may name other addresses for logging in. One of the public web may not lead us into the user's own
+    network, nor to where others can read along.
+    """
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, url: str) -> None:
+        self._inner = inner
+        self._own = httpx2.URL(url)
+        self._peer = ""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        is_own = (request.url.scheme, request.url.netloc) == (self._own.scheme, self._own.netloc)
+        if not is_own and await self._is_public():
+            if request.url.scheme != "https":
+                raise ToolError(f"it leads to {str(request.url.host)!r} without https: that is not followed")
+            await _check_public(request.url.host, request.url)
+        response = await self._inner.handle_async_request(request)
+        if is_own and (stream := response.extensions.get("network_stream")) is not None:
+            peer = stream.get_extra_info("server_addr")
+            self._peer = str(peer[0]) if peer else self._peer
+        if response.headers.get("content-encoding", "identity").strip().lower() not in {"identity", ""}:
+            await response.aclose()
+            raise httpx2.DecodingError("it compressed its answer, which was not requested", request=request)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - an asynchronous transport gives one
+        response.stream = _LimitedStream(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def _is_public(self) -> bool:
+        """Whether the server itself is in the public web, by the address that has answered."""
+        try:
+            await _check_public(self._peer or self._own.host, self._own)
+        except ToolError:
+            return False
+        return True
+
+
+async def _check_public(host: str, url: httpx2.URL) -> None:
+    """Raise ToolError unless a host is in the public web."""
+    await Gate().addresses(host, url.port or _PORTS[url.scheme])
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._inner:
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise httpx2.ReadError(f"it sent an answer of more than {MAX_BYTES:,} bytes")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

@@ -21,8 +21,8 @@ from nacre.tools.web.ssrf import Gate
 if TYPE_CHECKING:
     from httpx2 import URL, AsyncClient, Response
 
-_MOST_REDIRECTS = 5
-_MOST_TRIED = 3
+_MAX_REDIRECTS = 5
+_MAX_ADDRESSES = 3
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _FAILING = 400
 _PORTS = {"http": 80, "https": 443}
@@ -65,37 +65,37 @@ class Web:
             url: the address, http or https
         """
         try:
-            return await self._followed(url, scene)
+            return await self._fetch(url, scene)
         except TimeoutError as error:
             raise ToolError(f"{url!r} did not answer within {self._limits.seconds:g} s") from error
 
-    async def _followed(self, url: str, scene: Scene) -> Output:
+    async def _fetch(self, url: str, scene: Scene) -> Output:
         """Fetch, and follow redirects; every address on the way is checked, and every other host asked about."""
-        import httpx2  # noqa: PLC0415 - half a second, only for who fetches
+        import httpx2  # noqa: PLC0415 - half a second, only for those who fetch
 
         # Without the environment's proxies: through one, nobody could know what is connected to.
         async with httpx2.AsyncClient(trust_env=False, timeout=self._limits.seconds) as client:
-            at = _parsed(url)
-            for _ in range(_MOST_REDIRECTS + 1):
+            at = _parse(url)
+            for _ in range(_MAX_REDIRECTS + 1):
                 # The time limit is the server's; a person who is asked may take longer.
                 with fail_after(self._limits.seconds):
-                    found = await self._one(client, at)
+                    found = await self._ask_server(client, at)
                     if isinstance(found, Fetched):
-                        return await to_thread.run_sync(_told, found, abandon_on_cancel=True)
-                before, at = at, _parsed(str(at.join(found)))
+                        return await to_thread.run_sync(_render, found, abandon_on_cancel=True)
+                before, at = at, _parse(str(at.join(found)))
                 if _origin(at) != _origin(before):
                     refusal = await scene.permit({"url": str(at)})
                     if refusal:
                         raise ToolError(f"{before} redirects to {at}: {refusal}")
-        raise ToolError(f"{url!r} redirects more than {_MOST_REDIRECTS} times")
+        raise ToolError(f"{url!r} redirects more than {_MAX_REDIRECTS} times")
 
-    async def _one(self, client: AsyncClient, url: URL) -> Fetched | str:
+    async def _ask_server(self, client: AsyncClient, url: URL) -> Fetched | str:
         """Ask one server: what it answered, or where it sends us."""
         import httpx2  # noqa: PLC0415 - loaded by the caller
 
         addresses = await self._gate.addresses(url.host, url.port or _PORTS[url.scheme])
         failure: Exception | None = None
-        for address in addresses[:_MOST_TRIED]:
+        for address in addresses[:_MAX_ADDRESSES]:
             request = client.build_request(
                 "GET",
                 url.copy_with(host=address, fragment=None),
@@ -106,17 +106,21 @@ class Web:
             try:
                 response = await client.send(request, stream=True)
                 try:
-                    return await self._answer(response, url)
+                    return await self._read_answer(response, url)
                 finally:
                     await response.aclose()
             except httpx2.ConnectError as error:
                 failure = error
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                raise ToolError(f"{str(url)!r} could not be fetched: {_words(error)}") from error
-        raise ToolError(f"{url.host!r} could not be connected to: {_words(failure)}") from failure
+                raise ToolError(f"{str(url)!r} could not be fetched: {_reason(error)}") from error
+        raise ToolError(f"{url.host!r} could not be connected to: {_reason(failure)}") from failure
 
-    async def _answer(self, response: Response, url: URL) -> Fetched | str:
-        self._check_peer(response, url.host)
+    async def _read_answer(self, response: Response, url: URL) -> Fetched | str:
+        # Look once more, at the address that is really connected.
+        stream = response.extensions.get("network_stream")
+        peer = stream.get_extra_info("server_addr") if stream is not None else None
+        if peer:
+            self._gate.check(ip_address(str(peer[0]).partition("%")[0]), url.host)
         if response.status_code in _REDIRECTS and "location" in response.headers:
             return str(response.headers["location"])
         data, is_cut = await _body(response, self._limits.bytes)
@@ -130,13 +134,6 @@ class Web:
             is_cut=is_cut,
         )
 
-    def _check_peer(self, response: Response, host: str) -> None:
-        """Look once more, at the address that is really connected."""
-        stream = response.extensions.get("network_stream")
-        peer = stream.get_extra_info("server_addr") if stream is not None else None
-        if peer:
-            self._gate.check(ip_address(str(peer[0]).partition("%")[0]), host)
-
 
 def web_tool(*, allow: Iterable[str] = (), limits: Limits | None = None) -> Function:
     """The tool that fetches from the web."""
@@ -148,8 +145,8 @@ def _origin(url: URL) -> tuple[str, int | None]:
     return url.host, None if url.port == _PORTS[url.scheme] else url.port
 
 
-def _parsed(url: str) -> URL:
-    import httpx2  # noqa: PLC0415 - half a second, only for who fetches
+def _parse(url: str) -> URL:
+    import httpx2  # noqa: PLC0415 - the same
 
     try:
         found = httpx2.URL(url.strip())
@@ -162,7 +159,7 @@ def _parsed(url: str) -> URL:
     return found
 
 
-async def _body(response: Response, most: int) -> tuple[bytes, bool]:
+async def _body(response: Response, limit: int) -> tuple[bytes, bool]:
     """The bytes of an answer, unpacked, as far as they are wanted."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
@@ -171,43 +168,31 @@ async def _body(response: Response, most: int) -> tuple[bytes, bool]:
     found = bytearray()
     async for chunk in response.aiter_raw():
         # With a bound, so that a small answer cannot become a large one.
-        found += chunk if unpacker is None else _unpacked(unpacker, chunk, most + 1 - len(found))
-        if len(found) > most:
-            return bytes(found[:most]), True
+        try:
+            found += chunk if unpacker is None else unpacker.decompress(chunk, limit + 1 - len(found))
+        except zlib.error as error:
+            raise ToolError(f"the server's answer cannot be decompressed: {error}") from error
+        if len(found) > limit:
+            return bytes(found[:limit]), True
     return bytes(found), False
 
 
-def _unpacked(unpacker: zlib._Decompress, chunk: bytes, most: int) -> bytes:
-    try:
-        return unpacker.decompress(chunk, most)
-    except zlib.error as error:
-        raise ToolError(f"the server's answer cannot be decompressed: {error}") from error
-
-
-def _told(found: Fetched) -> Output:
+def _render(found: Fetched) -> Output:
     heading = f"{found.url}\n{found.type or 'no content type'}, status {found.status}"
     if found.type and not _TEXTS.match(found.type) and found.type not in _PAGES:
         return Output(text=harmless(f"{heading}\n\n[{len(found.data):,} bytes that are not text: not shown]"))
-    title, text = _text(found)
+    declared = _CHARSET.search(found.data[:_SNIFFED])
+    charset = found.charset or (declared[1].decode("ascii", "replace") if declared else "utf-8")
+    try:
+        text = found.data.decode(charset, "replace").removeprefix("\ufeff")
+    except LookupError:
+        text = found.data.decode("utf-8", "replace")
+    title = ""
+    if found.type in _PAGES or (not found.type and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
+        title, text = readable(text, url=found.url)
     parts = [heading, *([title] if title else []), *(["[only the first part was read]"] if found.is_cut else [])]
     return bounded("\n".join(parts) + f"\n\n{text or '(no text)'}", failed=found.status >= _FAILING)
 
 
-def _text(found: Fetched) -> tuple[str, str]:
-    text = _decoded(found)
-    if found.type in _PAGES or (not found.type and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
-        return readable(text, url=found.url)
-    return "", text
-
-
-def _decoded(found: Fetched) -> str:
-    declared = _CHARSET.search(found.data[:_SNIFFED])
-    charset = found.charset or (declared[1].decode("ascii", "replace") if declared else "utf-8")
-    try:
-        return found.data.decode(charset, "replace").removeprefix("\ufeff")
-    except LookupError:
-        return found.data.decode("utf-8", "replace")
-
-
-def _words(error: Exception | None) -> str:
+def _reason(error: Exception | None) -> str:
     return str(error) or type(error).__name__
