@@ -87,7 +87,7 @@ class Approvals:
         self._grounds = Grounds(policy=grounds) if isinstance(grounds, Policy) else grounds
         self._judge = Judge(self._grounds.rules, root=self._grounds.root, base=self._grounds.base)
         self._ask = ask
-        self._remembered = _readable(remembered)
+        self._remembered = _parse_readable(remembered)
         self._in_use: list[str] = []
         self._kept: list[Rule] = [parse_rule(rule) for rule in kept]
         self._asking = Lock()
@@ -100,7 +100,7 @@ class Approvals:
     def verdict(self, tool: Tool, call: ToolCall) -> Verdict:
         """What holds for a call, before anybody is asked."""
         grounds, name = self._grounds, tool.spec.name
-        by_rule = self._judge.verdict(name, _arguments(call), more=self._allowed())
+        by_rule = self._judge.verdict(name, _arguments(call), more=self._rules_by_people())
         by_tool = grounds.policy.rule(tool)
         if "deny" in {by_rule, by_tool} or self._is_read_only(tool):
             return "deny"
@@ -122,13 +122,13 @@ class Approvals:
             case "deny":
                 return f"{name} was not run: a rule of the configuration denies it. Do without it."
             case "ask":
-                return await self._decide(tool, call, name)
+                return await self._ask_person(tool, call, name)
 
-    async def _decide(self, tool: Tool, call: ToolCall, name: str) -> str:
+    async def _ask_person(self, tool: Tool, call: ToolCall, name: str) -> str:
         """Ask the person who is there."""
         always = () if self._must_ask(tool, call) else self._judge.always(name, _arguments(call))
         if self._ask is None:
-            flags = " ".join(f"--allow {_quote(rule)}" for rule in always)
+            flags = " ".join("--allow '" + rule.replace("'", "'\\''") + "'" for rule in always)
             advice = f"; {flags} would let it run" if flags else ""
             return f"{name} was not run: it needs approval, and nobody can be asked here{advice}. Do without it."
         # One question at a time; the answer to the one before may settle this one.
@@ -152,7 +152,11 @@ class Approvals:
                 )
             )
             if answer == "always" and always:
-                self._remember(always, is_kept=is_kept)
+                if self._grounds.keep is not None and is_kept:
+                    self._kept += [parse_rule(rule) for rule in always]
+                    self._grounds.keep(always)
+                else:
+                    self._remembered |= _parse_readable(always)
         if answer in {"yes", "always"}:
             self._begin_use(call)
             return ""
@@ -163,14 +167,7 @@ class Approvals:
         by_rule = self._judge.verdict(tool.spec.name, _arguments(call))
         return self._is_protected(call) or _is_question(call) or by_rule == "ask"
 
-    def _remember(self, rules: tuple[str, ...], *, is_kept: bool) -> None:
-        if self._grounds.keep is None or not is_kept:
-            self._remembered |= _readable(rules)
-            return
-        self._kept += [parse_rule(rule) for rule in rules]
-        self._grounds.keep(rules)
-
-    def _allowed(self) -> list[Rule]:
+    def _rules_by_people(self) -> list[Rule]:
         """What a person, or the trust in a skill that is in use, allows."""
         trusted = (name for name in self._in_use if any(fnmatchcase(name, one) for one in self._grounds.trusted_skills))
         by_skills = [rule for name in trusted for rule in self._grounds.skills[name]]
@@ -204,14 +201,10 @@ def _is_question(call: ToolCall) -> bool:
     return _arguments(call).keys() == QUESTION
 
 
-def _readable(rules: Iterable[str]) -> dict[str, Rule]:
+def _parse_readable(rules: Iterable[str]) -> dict[str, Rule]:
     """Rules by their text, without those that cannot be read: anybody may write into a session's meta."""
     found: dict[str, Rule] = {}
     for rule in rules:
         with suppress(ConfigError):
             found[rule] = parse_rule(rule)
     return found
-
-
-def _quote(rule: str) -> str:
-    return "'" + rule.replace("'", "'\\''") + "'"

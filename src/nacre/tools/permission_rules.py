@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase, translate
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -114,7 +115,11 @@ class Judge:
                 exact = [f"shell({shlex.join(word.text for word in command)})" for command in commands or ()]
                 # Only what would really be allowed by them: `*` in a word is a pattern in a rule.
                 rules = tuple(dict.fromkeys(exact))
-                return rules if rules and self._allows([_try_rule(rule) for rule in rules], tool, arguments) else ()
+                parsed: list[Rule] = []
+                for rule in rules:
+                    with suppress(ConfigError):
+                        parsed.append(parse_rule(rule))
+                return rules if rules and self._allows(parsed, tool, arguments) else ()
             case "web_fetch":
                 host = _host(str(arguments.get("url", "")))
                 return (f"web_fetch({host})",) if _HOST.fullmatch(host) else ()
@@ -168,13 +173,6 @@ class Judge:
         real = os.path.realpath(os.path.join(self._base, path))  # noqa: PTH118 - links resolved as in Workspace
         inside = os.path.relpath(real, self._root)
         return None if inside == ".." or inside.startswith("../") else inside
-
-
-def _try_rule(text: str) -> Rule:
-    try:
-        return parse_rule(text)
-    except ConfigError:
-        return Rule("")
 
 
 def _plain_commands(arguments: Mapping[str, Any]) -> Sequence[tuple[Word, ...]] | None:

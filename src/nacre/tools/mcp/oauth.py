@@ -157,15 +157,14 @@ class Interactive:
                 head = b"content-type: text/html\r\nreferrer-policy: no-referrer\r\nconnection: close\r\n"
                 await stream.send(b"HTTP/1.1 %s\r\n%scontent-length: %d\r\n\r\n%s" % (status, head, len(body), body))
                 if is_answer:
-                    self._take_answer(query)
+                    self._take_answer({name: values[0] for name, values in query.items()})
 
-    def _take_answer(self, query: dict[str, list[str]]) -> None:
+    def _take_answer(self, query: dict[str, str]) -> None:
         if "error" in query:
-            said = query.get("error_description") or query["error"]
-            self._result = ToolError(f"the server refused: {harmless(said[0])[:300]}")
+            reason = query.get("error_description") or query["error"]
+            self._result = ToolError(f"the server refused: {harmless(reason)[:300]}")
         else:
-            first = {name: values[0] for name, values in query.items()}
-            self._result = AuthorizationCodeResult(code=first["code"], state=first.get("state"), iss=first.get("iss"))
+            self._result = AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
         self._answered.set()
 
 

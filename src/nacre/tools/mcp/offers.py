@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from anyio import current_time
 from mcp.client import Client
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import Prompt as PromptInfo
 from mcp.types import Tool as ToolInfo
 
@@ -47,9 +48,11 @@ class Server(Protocol):
         """Ask it, starting it first if need be; raises ToolError."""
 
 
+Act = Callable[[Client, Mapping[str, Any], ProgressFnT], Awaitable[Output]]
+
+
 async def offer_of(server: Server) -> Offer:
     """The tools and the prompts of a server, and two tools for its resources if it has some."""
-    found: dict[str, Tool] = {}
 
     async def ask(client: Client) -> tuple[list[ToolInfo], list[PromptInfo], bool]:
         able = client.server_capabilities
@@ -57,29 +60,24 @@ async def offer_of(server: Server) -> Offer:
         prompts = await _all(client.list_prompts, lambda page: page.prompts) if able.prompts is not None else []
         return tools, prompts, able.resources is not None
 
-    tools, prompts, has_resources = await server.use(ask)
-    for info in tools:
-        if len(msgspec.json.encode(info.input_schema)) <= _MAX_SCHEMA:
-            tool = ServerTool(server, info)
-            found.setdefault(tool.spec.name, tool)
-    if has_resources:
-        for own in (_list_resources(server), _read_resource(server)):
-            found.setdefault(own.spec.name, own)
+    infos, prompts, has_resources = await server.use(ask)
+    tools = [_own_tool(server, info) for info in infos if len(msgspec.json.encode(info.input_schema)) <= _MAX_SCHEMA]
+    tools += _resource_tools(server) if has_resources else []
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        found.setdefault(tool.spec.name, tool)
     return Offer(tuple(found.values()), {prompt.command: prompt for prompt in (Prompt(server, one) for one in prompts)})
 
 
 class ServerTool:
-    """A tool of a server; its schema is passed on as it came."""
+    """A tool that asks a server; `act` is the request."""
 
-    def __init__(self, server: Server, info: ToolInfo) -> None:
-        self._server = server
-        self._name = info.name
-        schema = dict(info.input_schema)
-        self._spec = _spec(
-            server,
-            info.name,
-            description=info.description or info.title or info.name,
-            parameters={**schema, "type": "object", "properties": schema.get("properties", {})},
+    def __init__(self, server: Server, name: str, *, description: str, parameters: dict[str, Any], act: Act) -> None:
+        self._server, self._act = server, act
+        self._spec = Spec(
+            name=f"{clean(server.config.name)}_{clean(name)}"[:_MAX_NAME],
+            description=harmless(description)[:_MAX_DESCRIPTION],
+            parameters=parameters,
         )
 
     @property
@@ -105,64 +103,64 @@ class ServerTool:
                 text = f" {harmless(message)[:200]}" if message else ""
                 scene.emit(Notice(f"{self._spec.name}: {share}{text}"))
 
-        async def call(client: Client) -> Output:
-            return result_of(await client.call_tool(self._name, dict(arguments), progress_callback=report))
+        async def ask(client: Client) -> Output:
+            return await self._act(client, arguments, report)
 
-        return await self._server.use(call, deadline=deadline, scene=scene)
-
-
-class _ResourceTool:
-    """A tool of ours that asks a server for its resources."""
-
-    def __init__(self, server: Server, spec: Spec, act: Callable[[Client, Mapping[str, Any]], Any]) -> None:
-        self._server, self._spec, self._act = server, spec, act
-
-    @property
-    def spec(self) -> Spec:
-        return self._spec
-
-    @property
-    def effect(self) -> Effect:
-        return "run"
-
-    async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
-        async def act(client: Client) -> Output:
-            output: Output = await self._act(client, arguments)
-            return output
-
-        return await self._server.use(act, deadline=Deadline(self._server.config.timeout), scene=scene)
+        return await self._server.use(ask, deadline=deadline, scene=scene)
 
 
-def _list_resources(server: Server) -> Tool:
-    async def act(client: Client, _: Mapping[str, Any]) -> Output:
+def _own_tool(server: Server, info: ToolInfo) -> ServerTool:
+    """A tool of the server; its schema is passed on as it came."""
+
+    async def call(client: Client, arguments: Mapping[str, Any], report: ProgressFnT) -> Output:
+        return result_of(await client.call_tool(info.name, dict(arguments), progress_callback=report))
+
+    schema = dict(info.input_schema)
+    return ServerTool(
+        server,
+        info.name,
+        description=info.description or info.title or info.name,
+        parameters={**schema, "type": "object", "properties": schema.get("properties", {})},
+        act=call,
+    )
+
+
+def _resource_tools(server: Server) -> list[ServerTool]:
+    """Tools of ours that ask a server for its resources."""
+    name = server.config.name
+
+    async def list_resources(client: Client, _: Mapping[str, Any], __: ProgressFnT) -> Output:
         lines = [_line(str(one.uri), one) for one in await _all(client.list_resources, lambda page: page.resources)]
         templates = await _all(client.list_resource_templates, lambda page: page.resource_templates)
         lines += [_line(one.uri_template, one) for one in templates]
         return bounded("\n".join(lines) or "there are no resources")
 
-    description = (
-        f"List the resources of {server.config.name}: addresses for its read_resource, with {{fields}} to fill in."
-    )
-    spec = _spec(server, "list_resources", description=description, parameters={"type": "object", "properties": {}})
-    return _ResourceTool(server, spec, act)
-
-
-def _read_resource(server: Server) -> Tool:
-    async def act(client: Client, arguments: Mapping[str, Any]) -> Output:
+    async def read_resource(client: Client, arguments: Mapping[str, Any], _: ProgressFnT) -> Output:
         uri = arguments.get("uri")
         if not isinstance(uri, str) or not uri:
             raise ToolError("uri is missing: list_resources shows the addresses")
         return contents_of((await client.read_resource(uri)).contents)
 
-    parameters = {
-        "type": "object",
-        "properties": {"uri": {"type": "string", "description": "address of the resource"}},
-        "required": ["uri"],
-    }
-    spec = _spec(
-        server, "read_resource", description=f"Read a resource of {server.config.name}.", parameters=parameters
-    )
-    return _ResourceTool(server, spec, act)
+    return [
+        ServerTool(
+            server,
+            "list_resources",
+            description=f"List the resources of {name}: addresses for its read_resource, with {{fields}} to fill in.",
+            parameters={"type": "object", "properties": {}},
+            act=list_resources,
+        ),
+        ServerTool(
+            server,
+            "read_resource",
+            description=f"Read a resource of {name}.",
+            parameters={
+                "type": "object",
+                "properties": {"uri": {"type": "string", "description": "address of the resource"}},
+                "required": ["uri"],
+            },
+            act=read_resource,
+        ),
+    ]
 
 
 class Prompt:
@@ -213,14 +211,6 @@ class Prompt:
         if missing:
             raise ToolError(f"{', '.join(missing)} missing; {usage}")
         return found
-
-
-def _spec(server: Server, name: str, *, description: str, parameters: dict[str, Any]) -> Spec:
-    return Spec(
-        name=f"{clean(server.config.name)}_{clean(name)}"[:_MAX_NAME],
-        description=harmless(description)[:_MAX_DESCRIPTION],
-        parameters=parameters,
-    )
 
 
 def _line(address: str, one: Any) -> str:

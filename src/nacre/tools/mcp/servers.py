@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from nacre.tools.mcp.connection import Connection
 
 T = TypeVar("T")
+Accepts = Callable[[str], bool]
+"""Whether a tool of this name is wanted."""
 
 
 def _no_login(_: Config) -> None:
@@ -188,17 +190,11 @@ class Servers:
             for server in self._servers:
                 asking.start_soon(ask, server)
         names = [server.name for server in self._servers]
-        return {name: found[name] for name in names if name in found}, [
-            problems[name] for name in names if name in problems
-        ]
+        offers = {name: found[name] for name in names if name in found}
+        return offers, [problems[name] for name in names if name in problems]
 
     def follow(
-        self,
-        offers: dict[str, Offer],
-        tools: dict[str, Tool],
-        prompts: dict[str, Prompt],
-        *,
-        accepts: Callable[[str], bool],
+        self, offers: dict[str, Offer], tools: dict[str, Tool], prompts: dict[str, Prompt], *, accepts: Accepts
     ) -> None:
         """Change tools and prompts in place when a server says that its own have changed; `offers` is how they are."""
 

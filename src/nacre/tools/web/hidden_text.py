@@ -45,6 +45,7 @@ _USED = frozenset(
     | {"transform", "scale", "translate", "font", "font-size", "margin", "inset"}
     | {*_EDGES, *_COLOURS, *_SCROLLED, *_SIZES}
 )
+_VISIBILITY = {"hidden": False, "collapse": False, "visible": True, "initial": True}
 _PIXELS = {"em": 16, "rem": 16, "ch": 8, "ex": 8, "pt": 1.3, "pc": 16, "in": 96, "cm": 38, "mm": 3.8}
 _PIXELS |= {"%": 4, **dict.fromkeys(("vw", "vh", "vmin", "vmax"), 10)}
 """How many pixels a unit has, about, on the screen of a reader."""
@@ -54,12 +55,12 @@ _MOVED = 100
 _HALF = 50
 _TINY = 1.0
 _FAINT = 0.01
-_HIGHEST = 0x10FFFF
+_MAX_CODE_POINT = 0x10FFFF
 _ALPHA = 4
 _WITH_ALPHA = {5: 4, 9: 7}
 """Where in a colour of so many characters its alpha begins."""
-_DEEPEST = 5
-_MOST_LOOKS = 5_000_000
+_MAX_DEPTH = 5
+_MAX_RULES_TRIED = 5_000_000
 """How many rules are looked at for all elements of a page, so that no page takes long."""
 
 
@@ -112,7 +113,7 @@ class Sheet:
             return above
         return Look(
             is_gone=_is_gone(styles),
-            is_visible=_visibility(styles.get("visibility", ""), inherited=above.is_visible),
+            is_visible=_VISIBILITY.get(styles.get("visibility", ""), above.is_visible),
             is_tiny=_is_tiny(styles.get("font-size", ""), inherited=above.is_tiny),
             is_clear=next((_is_clear(styles[name]) for name in _COLOURS if name in styles), above.is_clear),
         )
@@ -137,7 +138,7 @@ class Sheet:
             for key in ("", tag, *sorted(marks, reverse=True)):
                 rules = self._rules.get(key, {})
                 self._looks += len(rules)
-                if self._looks > _MOST_LOOKS:
+                if self._looks > _MAX_RULES_TRIED:
                     raise ToolError("the style sheets of this page are too large to tell what a reader would see")
                 for rule in rules.values():
                     if rule.tag in {"", tag} and rule.marks <= marks:
@@ -161,7 +162,7 @@ def _blocks(sheet: str, *, depth: int = 0) -> Iterator[tuple[str, str]]:
             selectors, block = sheet[start:opened].strip(), sheet[opened + 1 : at]
             if not selectors.startswith("@"):
                 yield selectors, block
-            elif depth < _DEEPEST and _ALWAYS.match(selectors.lower()):
+            elif depth < _MAX_DEPTH and _ALWAYS.match(selectors.lower()):
                 yield from _blocks(block, depth=depth + 1)
             start = at + 1
         elif inside == 0:
@@ -169,7 +170,7 @@ def _blocks(sheet: str, *, depth: int = 0) -> Iterator[tuple[str, str]]:
 
 
 def _styles(text: str) -> Styles:
-    """Those declarations by name, in lower case, that can hide something; one that ranks higher has a `!` behind it."""
+    """Those declarations by name, in lower case, that can hide something; one that ranks higher has a `!` after it."""
     found: Styles = {}
     for part in _ESCAPE.sub(_character, _COMMENT.sub(" ", text)).split(";"):
         name, _, value = part.partition(":")
@@ -202,7 +203,7 @@ def _parts(name: str, value: str) -> Iterator[tuple[str, str]]:
 def _character(found: re.Match[str]) -> str:
     if found[1]:
         point = int(found[1], 16)
-        return chr(point) if point <= _HIGHEST else ""
+        return chr(point) if point <= _MAX_CODE_POINT else ""
     return found[2]
 
 
@@ -226,18 +227,17 @@ def _is_away(styles: Styles) -> bool:
     changes = [(name, styles[name].split()) for name in ("translate", "scale") if styles.get(name)]
     for name, words in [*changes, *_functions(styles.get("transform", ""))]:
         numbers = [_number(word) for word in words]
-        if name.startswith("translate") and any(_is_far(word) for word in words):
-            return True
-        if name.startswith("scale") and 0 in numbers:
-            return True
-        if name.startswith("matrix") and numbers[:2] == [0, 0]:
+        far = [
+            number is not None and pixels is not None and (number <= -_MOVED or pixels >= _BEYOND)
+            for number, pixels in zip(numbers, map(_pixels, words), strict=True)
+        ]
+        if (
+            (name.startswith("translate") and any(far))
+            or (name.startswith("scale") and 0 in numbers)
+            or (name.startswith("matrix") and numbers[:2] == [0, 0])
+        ):
             return True
     return False
-
-
-def _is_far(word: str) -> bool:
-    number, pixels = _number(word), _pixels(word)
-    return number is not None and pixels is not None and (number <= -_MOVED or pixels >= _BEYOND)
 
 
 def _is_clipped(styles: Styles) -> bool:
@@ -273,16 +273,6 @@ def _functions(value: str) -> Iterator[tuple[str, list[str]]]:
         name, mark, arguments = part.rpartition("(")
         if mark:
             yield name.strip(" \n\t,"), arguments.replace(",", " ").split() or [""]
-
-
-def _visibility(value: str, *, inherited: bool) -> bool:
-    match value:
-        case "hidden" | "collapse":
-            return False
-        case "visible" | "initial":
-            return True
-        case _:
-            return inherited
 
 
 def _is_tiny(value: str, *, inherited: bool) -> bool:

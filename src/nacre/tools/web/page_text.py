@@ -38,9 +38,9 @@ _ENDED_BY: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {
     "tr": (("tr", _TABLE),),
     **{tag: tuple((part, _TABLE) for part in ("tbody", "thead", "tfoot")) for tag in ("tbody", "thead", "tfoot")},
 }
-_FARTHEST = 100
+_MAX_LOOKED_AT = 100
 """How many open elements are looked at for the one that a tag ends, so that no page takes long."""
-_DEEPEST = 12
+_MAX_INDENTS = 12
 """How many lists in one another are indented; the same reason."""
 _WITH_LANGUAGE = frozenset({"div", "figure", "pre", "code"})
 _LANGUAGE = re.compile(
@@ -93,10 +93,10 @@ class _Lines:
 
     def begin_text(self) -> int:
         """Write what comes before a text; gives the number of the piece that follows."""
-        # An item in the first line of another stands behind its mark.
-        marks = "".join(self._marks[-_DEEPEST:])
+        # An item in the first line of another stands after its mark.
+        marks = "".join(self._marks[-_MAX_INDENTS:])
         if self._breaks and self.pieces:
-            indent = "".join(self._indents[: min(len(self._indents) - len(self._marks), _DEEPEST)])
+            indent = "".join(self._indents[: min(len(self._indents) - len(self._marks), _MAX_INDENTS)])
             self.pieces.append("\n" * self._breaks + indent + marks)
         elif marks:
             self.pieces.append(marks)
@@ -113,7 +113,7 @@ class _Lines:
         """Write lines as they are, below each other."""
         self.end_line(2)
         self.begin_text()
-        self.pieces.append(("\n" + "".join(self._indents[:_DEEPEST])).join(lines))
+        self.pieces.append(("\n" + "".join(self._indents[:_MAX_INDENTS])).join(lines))
         self.end_line(2)
 
 
@@ -221,7 +221,7 @@ class _Page(HTMLParser):
         if not self._count[tag]:
             return
         last = len(self._open) - 1
-        for at in range(last, max(last - _FARTHEST, -1), -1):
+        for at in range(last, max(last - _MAX_LOOKED_AT, -1), -1):
             if self._open[at].tag == tag:
                 while len(self._open) > at:
                     element = self._open.pop()
@@ -264,7 +264,9 @@ class _Page(HTMLParser):
             case "br":
                 self._lines.end_line(1)
             case "img":
-                self._write_image(attributes)
+                words = _BLANKS.sub(" ", attributes.get("alt", "")).strip()
+                if words and not {attributes.get("width"), attributes.get("height")} & _TINY_IMAGE:
+                    self._write(f"[image: {words}]")
             case "a":
                 self._end_link()
                 self._link = _Span(attributes.get("href", ""))
@@ -284,8 +286,11 @@ class _Page(HTMLParser):
         if look.is_gone:
             return
         if tag == "pre" and self._code is not None:
-            code, self._code = "".join(self._code), None
-            self._write_code(code)
+            text, self._code = "".join(self._code).removeprefix("\n").rstrip(), None
+            if text.strip():
+                # Between marks that do not occur in it.
+                mark = "`" * max(3, _longest_mark(text) + 1)
+                self._lines.write_block([f"{mark}{self._language}", *text.split("\n"), mark])
         elif self._code is not None:
             self._begin_in_code(tag, {})
             return
@@ -318,18 +323,6 @@ class _Page(HTMLParser):
             if span is not None and span.start is None:
                 span.start = start
         self._lines.write(text)
-
-    def _write_image(self, attributes: Attributes) -> None:
-        words = _BLANKS.sub(" ", attributes.get("alt", "")).strip()
-        if words and not {attributes.get("width"), attributes.get("height")} & _TINY_IMAGE:
-            self._write(f"[image: {words}]")
-
-    def _write_code(self, code: str) -> None:
-        """Write code between marks that do not occur in it."""
-        text = code.removeprefix("\n").rstrip()
-        if text.strip():
-            mark = "`" * max(3, _longest_mark(text) + 1)
-            self._lines.write_block([f"{mark}{self._language}", *text.split("\n"), mark])
 
     def _end_link(self) -> None:
         """Write a link that leads somewhere as Markdown."""
