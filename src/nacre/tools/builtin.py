@@ -22,15 +22,12 @@ _MAX_BYTES = 4_000_000
 _SHELLS = ("/bin/bash", "/usr/bin/bash")
 
 
-class Shell:
+def shell_tool(sandbox: Sandbox) -> Function:
     """The tool that runs commands in the workspace, by the sandbox."""
+    # Models write bash; what is not there cannot be had inside the sandbox either.
+    program = next((path for path in _SHELLS if Path(path).exists()), "/bin/sh")
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
-        # Models write bash; what is not there cannot be had inside the sandbox either.
-        self._program = next((path for path in _SHELLS if Path(path).exists()), "/bin/sh")
-
-    async def shell(self, command: str, scene: Scene, timeout: int = 120) -> Output:  # noqa: ASYNC109 - a limit on the command
+    async def shell(command: str, scene: Scene, timeout: int = 120) -> Output:  # noqa: ASYNC109 - a limit on the command
         """Run a shell command in the workspace and give what it prints, errors too, and how it ended.
 
         There is no terminal and nobody to answer questions; the command ends with the call, so nothing is left
@@ -41,7 +38,7 @@ class Shell:
             timeout: seconds after which it is stopped; maximum 600
         """
         seconds = min(max(timeout, 1), _MAX_SECONDS)
-        finished = await self._sandbox.run([self._program, "-c", command], timeout=seconds, max_bytes=_MAX_BYTES)
+        finished = await sandbox.run([program, "-c", command], timeout=seconds, max_bytes=_MAX_BYTES)
         for note in finished.notes:
             scene.emit(Notice(note))
         text = printed(finished.output.decode("utf-8", "replace")).rstrip("\n")
@@ -50,10 +47,7 @@ class Shell:
         whole = None if found.whole is None else found.whole + notes
         return Output(text=found.text + notes, whole=whole, failed=found.failed)
 
-
-def shell_tool(sandbox: Sandbox) -> Function:
-    """The shell, in a sandbox."""
-    return Function(Shell(sandbox).shell, effect="run")
+    return Function(shell, effect="run")
 
 
 def _notes(finished: Finished, seconds: int) -> list[str]:
@@ -126,14 +120,11 @@ class Children(Protocol):
         """Run a new child to its end, and pass on the calls in it that were refused; it is cancelled with the call."""
 
 
-class Delegate:
-    """The tool that delegates."""
+def delegate_tool(children: Children, limits: DelegateLimits | None = None) -> Function:
+    """The tool that delegates, within limits."""
+    allowed = limits or DelegateLimits()
 
-    def __init__(self, children: Children, limits: DelegateLimits) -> None:
-        self._children = children
-        self._limits = limits
-
-    async def delegate(self, task: str, scene: Scene, steps: int | None = None) -> Output:
+    async def delegate(task: str, scene: Scene, steps: int | None = None) -> Output:
         """Give a piece of work to a helper with a conversation of its own, and wait for its answer.
 
         It knows nothing of this conversation, so say all that it needs; it has the same workspace and tools.
@@ -142,8 +133,8 @@ class Delegate:
             task: what to do, and what to answer
             steps: maximum number of steps, if fewer than the default
         """
-        depth = self._children.depth(scene.key)
-        if depth >= self._limits.depth:
+        depth = children.depth(scene.key)
+        if depth >= allowed.depth:
             raise ToolError(f"this session is already {depth} levels deep and cannot delegate: do the work here")
         if not task.strip():
             raise ToolError("the task is empty: describe what to do")
@@ -152,18 +143,15 @@ class Delegate:
             call=scene.call.id,
             text=task,
             depth=depth + 1,
-            steps=self._limits.steps if steps is None else min(max(steps, 1), self._limits.steps),
-            tokens=self._limits.tokens,
+            steps=allowed.steps if steps is None else min(max(steps, 1), allowed.steps),
+            tokens=allowed.tokens,
         )
-        report = await self._children.run(work, scene.emit)
+        report = await children.run(work, scene.emit)
         used = f"{report.steps:,} step{'s' * (report.steps != 1)}, {report.tokens:,} tokens"
         heading = f"[session {report.key}: {_STATUS[report.status]}; {used}]"
         return bounded(f"{heading}\n\n{report.answer or '(no answer)'}", failed=report.status != "done")
 
-
-def delegate_tool(children: Children, limits: DelegateLimits | None = None) -> Function:
-    """The tool that delegates, within limits."""
-    return Function(Delegate(children, limits or DelegateLimits()).delegate, effect="run")
+    return Function(delegate, effect="run")
 
 
 # ---- use_skill: the instructions of a skill, and the files that come with it

@@ -38,7 +38,7 @@ class Function:
 
     def __init__(self, function: Callable[..., Any], *, effect: Effect = "run", name: str = "") -> None:
         self._function = function
-        self._effect: Effect = effect
+        self.effect: Effect = effect
         found = name or getattr(function, "__name__", "")
         if not _NAME.fullmatch(found):
             raise TypeError(f"{found!r} cannot name a tool: use up to 64 letters, digits, _ and -")
@@ -46,18 +46,10 @@ class Function:
         if not description:
             raise TypeError(f"tool {found!r} has no docstring: the model needs it as the description")
         self._fields, self._scene = _read_signature(function, about, name=found)
-        self._spec = Spec(name=found, description=description, parameters=_make_schema(self._fields, found))
+        self.spec = Spec(name=found, description=description, parameters=_make_schema(self._fields, found))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self._function(*arguments, **named)
-
-    @property
-    def spec(self) -> Spec:
-        return self._spec
-
-    @property
-    def effect(self) -> Effect:
-        return self._effect
 
     async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
         """Check and convert the arguments, and call the function, in a worker thread unless it is async.
@@ -86,7 +78,7 @@ class Function:
 
         Numbers and lists that came as text are understood, and null means nothing given.
         """
-        name, schema = self._spec.name, self._spec.parameters
+        name, schema = self.spec.name, self.spec.parameters
         properties = schema["properties"]
         given = {field: _parse_json(value, properties.get(field, {})) for field, value in arguments.items()}
         optional = set(properties) - set(schema.get("required", ()))

@@ -225,7 +225,7 @@ def _find_with_other_whitespace(lines: Sequence[str], old: str) -> int | None:
 def _find_most_similar(lines: Sequence[str], old: str, height: int) -> tuple[float, int]:
     """How similar the most similar block of lines is, and where it begins.
 
-    Only the few blocks that share the most words with the text are compared with it letter by letter.
+    Only the few blocks that share the most words with the text are compared with it character by character.
     """
     wanted = set(_WORD.findall(old))
     shared = [len(wanted.intersection(_WORD.findall(line))) for line in lines]

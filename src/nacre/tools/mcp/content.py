@@ -7,7 +7,6 @@ import re
 from base64 import b64encode
 from binascii import a2b_base64
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -151,10 +150,8 @@ class Trimmed:
         await self._inner.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        is_handled: bool | None = await self._inner.__aexit__(kind, error, trace)
+    async def __aexit__(self, *details: object) -> bool | None:
+        is_handled: bool | None = await self._inner.__aexit__(*details)
         return is_handled
 
     def _trim(self, message: SessionMessage | Exception) -> SessionMessage | Exception:

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from secrets import compare_digest
-from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -114,9 +113,7 @@ class Interactive:
         self._tasks.start_soon(self._listener.serve, self._handle_request)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
         if self._listener is not None:

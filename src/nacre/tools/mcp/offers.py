@@ -72,22 +72,16 @@ async def offer_of(server: Server) -> Offer:
 class ServerTool:
     """A tool that asks a server; `act` is the request."""
 
+    effect: Effect = "run"
+    """What a server says of its own harmlessness is not relied on."""
+
     def __init__(self, server: Server, name: str, *, description: str, parameters: dict[str, Any], act: Act) -> None:
         self._server, self._act = server, act
-        self._spec = Spec(
+        self.spec = Spec(
             name=f"{clean(server.config.name)}_{clean(name)}"[:_MAX_NAME],
             description=harmless(description)[:_MAX_DESCRIPTION],
             parameters=parameters,
         )
-
-    @property
-    def spec(self) -> Spec:
-        return self._spec
-
-    @property
-    def effect(self) -> Effect:
-        """What a server says of its own harmlessness is not relied on."""
-        return "run"
 
     async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
         """Call it; the server's progress is shown, and a call that nobody waits for any more is cancelled there."""
@@ -101,7 +95,7 @@ class ServerTool:
                 last = current_time()
                 share = f"{progress:g} of {total:g}" if total is not None else f"{progress:g}"
                 text = f" {harmless(message)[:200]}" if message else ""
-                scene.emit(Notice(f"{self._spec.name}: {share}{text}"))
+                scene.emit(Notice(f"{self.spec.name}: {share}{text}"))
 
         async def ask(client: Client) -> Output:
             return await self._act(client, arguments, report)

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
@@ -41,16 +40,13 @@ class Server:
 
     def __init__(self, config: Config, *, login: Login = _no_login) -> None:
         self.config = config.checked()
+        self.name = config.name
         self._login = login
         self._tasks: TaskGroup | None = None
         self._connection: Connection | None = None
         self._starting = Lock()
         self._is_legacy = False
         self.on_change: Callable[[], Awaitable[None]] = _nothing
-
-    @property
-    def name(self) -> str:
-        return self.config.name
 
     def live_in(self, tasks: TaskGroup) -> None:
         """Keep connections open in a task group from now on."""
@@ -76,7 +72,7 @@ class Server:
             try:
                 return await connection.ask(act, deadline or Deadline(self.config.start_timeout), scene)
             except TimeoutError as error:
-                raise ToolError(f"the MCP server {self.name!r} did not answer in time; it was told to stop") from error
+                raise ToolError(f"the MCP server {self.name!r} did not answer in time; it was asked to stop") from error
             except LoginNeeded:
                 raise
             except Gone as error:
@@ -161,9 +157,7 @@ class Servers:
             server.live_in(self._tasks)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         tasks, self._tasks = self._tasks, None
         if tasks is None:
             return
