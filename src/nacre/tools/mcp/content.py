@@ -74,11 +74,6 @@ def output_of(blocks: Iterable[ContentBlock], *, failed: bool = False) -> Output
     return msgspec.structs.replace(shown, images=tuple(images))
 
 
-def contents_of(contents: Iterable[TextResourceContents | BlobResourceContents]) -> Output:
-    """What a resource has, as an output."""
-    return output_of(EmbeddedResource(type="resource", resource=one) for one in contents)
-
-
 def _bounded(text: str, *, failed: bool) -> Output:
     return bounded(cut(text, _MAX_TEXT) if len(text) > _MAX_TEXT else text, failed=failed)
 

@@ -11,13 +11,14 @@ import msgspec
 from anyio import current_time
 from mcp.client import Client
 from mcp.shared.dispatcher import ProgressFnT
+from mcp.types import EmbeddedResource
 from mcp.types import Prompt as PromptInfo
 from mcp.types import Tool as ToolInfo
 
 from nacre.agent.ports import Effect, Notice, Output, Scene, Spec, Tool
 from nacre.errors import ToolError
 from nacre.tools.mcp.client_types import Config, Deadline, Offer, clean
-from nacre.tools.mcp.content import contents_of, output_of, result_of
+from nacre.tools.mcp.content import output_of, result_of
 from nacre.tools.tool_output import bounded, harmless
 
 _MAX_PAGES = 100
@@ -133,7 +134,8 @@ def _resource_tools(server: Server) -> list[ServerTool]:
         uri = arguments.get("uri")
         if not isinstance(uri, str) or not uri:
             raise ToolError("uri is missing: list_resources shows the addresses")
-        return contents_of((await client.read_resource(uri)).contents)
+        contents = (await client.read_resource(uri)).contents
+        return output_of(EmbeddedResource(type="resource", resource=one) for one in contents)
 
     return [
         ServerTool(

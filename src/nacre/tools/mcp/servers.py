@@ -42,15 +42,11 @@ class Server:
         self.config = config.checked()
         self.name = config.name
         self._login = login
-        self._tasks: TaskGroup | None = None
+        self.tasks: TaskGroup | None = None  # where connections are kept open
         self._connection: Connection | None = None
         self._starting = Lock()
         self._is_legacy = False
         self.on_change: Callable[[], Awaitable[None]] = _nothing
-
-    def live_in(self, tasks: TaskGroup) -> None:
-        """Keep connections open in a task group from now on."""
-        self._tasks = tasks
 
     async def offer(self) -> Offer:
         """What the server offers now; raises ToolError if it cannot be asked."""
@@ -121,7 +117,7 @@ class Server:
             return await self._connect()
 
     async def _connect(self) -> Connection:
-        if self._tasks is None:
+        if self.tasks is None:
             raise ToolError("it is used outside of `Servers`")
         program = await start(self.config) if self.config.command else None
         try:
@@ -134,7 +130,7 @@ class Server:
             raise
         connection: Connection = module.Connection(self.config, program, login=self._login, is_legacy=self._is_legacy)
         with fail_after(self.config.start_timeout):
-            await self._tasks.start(connection.run, self._change)
+            await self.tasks.start(connection.run, self._change)
         return connection
 
     async def _change(self) -> None:
@@ -154,7 +150,7 @@ class Servers:
     async def __aenter__(self) -> Self:
         self._tasks = await create_task_group().__aenter__()
         for server in self._servers:
-            server.live_in(self._tasks)
+            server.tasks = self._tasks
         return self
 
     async def __aexit__(self, *_: object) -> None:

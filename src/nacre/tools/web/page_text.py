@@ -58,7 +58,7 @@ def readable(html: str, *, url: str) -> tuple[str, str]:
     page = _Page(html, url)
     page.feed(html)
     page.close()
-    return page.title, page.text
+    return _BLANKS.sub(" ", "".join(page.title)).strip(), str(page.lines)
 
 
 class _Lines:
@@ -141,24 +141,16 @@ class _Page(HTMLParser):
         super().__init__(convert_charrefs=True)
         self._url = url
         self._sheet = Sheet(html)
-        self._lines = _Lines()
+        self.lines = _Lines()
         self._open: list[_Element] = []
         self._count: Counter[str] = Counter()
         self._lists: list[int | None] = []
         self._cells = 0
         self._link: _Span | None = None
         self._word: _Span | None = None
-        self._title: list[str] = []
+        self.title: list[str] = []
         self._code: list[str] | None = None
         self._language = ""
-
-    @property
-    def title(self) -> str:
-        return _BLANKS.sub(" ", "".join(self._title)).strip()
-
-    @property
-    def text(self) -> str:
-        return str(self._lines)
 
     def close(self) -> None:
         # A comment or a tag that is not finished is not seen, but the parser would take it for text.
@@ -208,7 +200,7 @@ class _Page(HTMLParser):
         if self._inside == "head" and data.strip():
             self._end_all("head")
         if self._inside == "title" and all(element.tag in _BEFORE_THE_TITLE for element in self._open[-3:]):
-            self._title.append(data)
+            self.title.append(data)
         elif not self._look.is_seen:
             return
         elif self._code is not None:
@@ -239,10 +231,10 @@ class _Page(HTMLParser):
             self._begin_in_code(tag, attributes)
             return False
         if tag in _BLOCKS:
-            self._lines.end_line(1 if tag in _CLOSE_LINES or (self._lists and tag in _IN_ITEMS) else 2)
+            self.lines.end_line(1 if tag in _CLOSE_LINES or (self._lists and tag in _IN_ITEMS) else 2)
         mark = self._item_mark(attributes) if tag == "li" else f"{_HEADINGS[tag]} " if tag in _HEADINGS else ""
         if mark:
-            self._lines.begin_item(mark)
+            self.lines.begin_item(mark)
         elif tag in _LISTS:
             self._lists.append(_whole(attributes.get("start", ""), 1) if tag == "ol" else None)
         elif tag == "pre":
@@ -262,7 +254,7 @@ class _Page(HTMLParser):
     def _begin_words(self, tag: str, attributes: Attributes) -> None:
         match tag:
             case "br":
-                self._lines.end_line(1)
+                self.lines.end_line(1)
             case "img":
                 words = _BLANKS.sub(" ", attributes.get("alt", "")).strip()
                 if words and not {attributes.get("width"), attributes.get("height")} & _TINY_IMAGE:
@@ -276,7 +268,7 @@ class _Page(HTMLParser):
             case "tr":
                 self._cells = 0
             case "td" | "th":
-                self._lines.write(" | " if self._cells else "")
+                self.lines.write(" | " if self._cells else "")
                 self._cells += 1
             case _:
                 pass
@@ -290,7 +282,7 @@ class _Page(HTMLParser):
             if text.strip():
                 # Between marks that do not occur in it.
                 mark = "`" * max(3, _longest_mark(text) + 1)
-                self._lines.write_block([f"{mark}{self._language}", *text.split("\n"), mark])
+                self.lines.write_block([f"{mark}{self._language}", *text.split("\n"), mark])
         elif self._code is not None:
             self._begin_in_code(tag, {})
             return
@@ -301,9 +293,9 @@ class _Page(HTMLParser):
         elif tag == "code":
             self._end_word()
         if has_item:
-            self._lines.end_item()
+            self.lines.end_item()
         if tag in _BLOCKS:
-            self._lines.end_line(1 if tag in _CLOSE_LINES or (self._lists and tag in _IN_ITEMS) else 2)
+            self.lines.end_line(1 if tag in _CLOSE_LINES or (self._lists and tag in _IN_ITEMS) else 2)
 
     def _item_mark(self, attributes: Attributes) -> str:
         number = self._lists[-1] if self._lists else None
@@ -315,14 +307,14 @@ class _Page(HTMLParser):
 
     def _write(self, text: str) -> None:
         """Write words, whose blanks count once."""
-        text = text.lstrip() if self._lines.is_at_start else text
+        text = text.lstrip() if self.lines.is_at_start else text
         if not text:
             return
-        start = self._lines.begin_text()
+        start = self.lines.begin_text()
         for span in (self._link, self._word):
             if span is not None and span.start is None:
                 span.start = start
-        self._lines.write(text)
+        self.lines.write(text)
 
     def _end_link(self) -> None:
         """Write a link that leads somewhere as Markdown."""
@@ -342,16 +334,16 @@ class _Page(HTMLParser):
         """Write a word of code between marks that do not occur in it."""
         word, self._word = self._word, None
         if word is not None and word.start is not None:
-            longest = _longest_mark("".join(self._lines.pieces[word.start :]))
+            longest = _longest_mark("".join(self.lines.pieces[word.start :]))
             pad = " " if longest else ""
             mark = "`" * (longest + 1)
             self._mark_words(word.start, mark + pad, pad + mark)
 
     def _mark_words(self, start: int, before: str, after: str) -> None:
         """Put marks around the words from a piece on, in one line."""
-        words = "".join(self._lines.pieces[start:])
+        words = "".join(self.lines.pieces[start:])
         end = [" "] if words.endswith(" ") else []
-        self._lines.pieces[start:] = [f"{before}{_BLANKS.sub(' ', words).strip()}{after}", *end]
+        self.lines.pieces[start:] = [f"{before}{_BLANKS.sub(' ', words).strip()}{after}", *end]
 
 
 def _longest_mark(text: str) -> int:
