@@ -37,7 +37,7 @@ from nacre.config import Settings
 from nacre.entries import Message, ToolCall
 from nacre.history.tokens import cost, estimate
 from nacre.memory import Memory
-from nacre.memory.memory import HEADING
+from nacre.memory.agent_memory import HEADING
 from nacre.providers import anthropic, openai
 from nacre.skills import Catalogue
 from nacre.testing import provider_rules

@@ -6,8 +6,8 @@ import sqlite3
 
 import pytest
 
-from nacre.channels.http import Refusal
-from nacre.channels.lost import Lost
+from nacre.channels.channel import Lost
+from nacre.channels.http_client import Refusal
 from nacre.errors import (
     ChannelError,
     ConfigError,

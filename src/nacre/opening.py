@@ -31,7 +31,7 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         return Sessions(Transient(rules=RULES))
     if "://" in place:
         raise ConfigError(f"this version stores sessions in files or in memory, not at {place.split('://')[0]}://")
-    from nacre.legacy.signs import is_due  # noqa: PLC0415 - the same
+    from nacre.legacy.detect import is_due  # noqa: PLC0415 - the same
     from nacre.store.files import Files  # noqa: PLC0415 - the same
 
     root = os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111 - importing pathlib costs more than all this

@@ -21,8 +21,7 @@ from nacre.app.exchanges import Exchanges
 from nacre.app.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox, Why, name_of
 from nacre.app.manners import Manners
-from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
-from nacre.channels.lost import Absent, Doubtful, Gone, Later
+from nacre.channels.channel import AGAIN, Absent, Accept, Arrived, Doubtful, Gone, Later, key_of
 from nacre.entries import Message, ToolCall
 from nacre.errors import ChannelError, ProviderError, Refused, SessionBusy
 from nacre.sessions import Sessions

@@ -16,8 +16,8 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.app.gateway import Gateway, Room
 from nacre.app.inbox import Inbox
 from nacre.app.manners import Manners
+from nacre.channels.channel import Patience
 from nacre.channels.irc_lines import Line
-from nacre.channels.lost import Patience
 from nacre.entries import Message
 from tests.agent.scene import agent
 from tests.channels.irc_peers import Person, bot, person

@@ -15,11 +15,11 @@ from nacre.app.tokens import FILE, Tokens
 from nacre.app.trust import Notices, TrustStore
 from nacre.app.windows import Known, Windows
 from nacre.channels.channel import Arrived
+from nacre.channels.channel_files import Waiting
 from nacre.channels.terminal.recall import Recall
-from nacre.channels.waiting import Waiting
 from nacre.errors import ConfigError
-from nacre.memory.folder import Base, Folder
-from nacre.memory.pages import Shown
+from nacre.memory.model import Shown
+from nacre.memory.page_files import Base, Folder
 from nacre.tools.mcp.client_types import Config
 from nacre.tools.mcp.token_file import TokenFile
 

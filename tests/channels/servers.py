@@ -22,8 +22,7 @@ import anyio
 import pytest
 from msgspec import Struct
 
-from nacre.channels.channel import Accept, Arrived, Channel
-from nacre.channels.lost import Patience
+from nacre.channels.channel import Accept, Arrived, Channel, Patience
 
 SYNAPSE = "1.163.2"
 TELEGRAM = "4.2.1"

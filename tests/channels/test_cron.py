@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nacre.channels.cron import Every, cron, interval
+from nacre.channels.schedules import Every, cron, interval
 from nacre.errors import ConfigError
 
 BERLIN, LORD_HOWE, HAVANA = ZoneInfo("Europe/Berlin"), ZoneInfo("Australia/Lord_Howe"), ZoneInfo("America/Havana")

@@ -14,11 +14,10 @@ from typing import Any
 import anyio
 import pytest
 
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import Absent, Arrived, Doubtful, Gone, Patience
+from nacre.channels.channel_settings import parsed
 from nacre.channels.irc import Config, Pace
 from nacre.channels.irc_lines import Incoming, Line, fold, outgoing, parse, plain
-from nacre.channels.lost import Absent, Doubtful, Gone, Patience
-from nacre.channels.table import parsed
 from nacre.errors import ChannelError, ConfigError
 from tests.channels.irc_peers import Person, bot, person, saying, to_nick, welcome
 from tests.channels.servers import PATIENT, Heard, Server, ended, ngircd, running

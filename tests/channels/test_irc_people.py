@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nacre.channels.irc_people import People
-from nacre.channels.lost import Absent
+from nacre.channels.channel import Absent
+from nacre.channels.irc_lines import People
 from tests.channels.irc_peers import Person, bot, person, saying, welcome
 from tests.channels.servers import PATIENT, Heard, Server, ngircd, running
 

@@ -16,8 +16,7 @@ import anyio
 import httpx2
 import pytest
 
-from nacre.channels.channel import Arrived
-from nacre.channels.lost import Gone, Patience
+from nacre.channels.channel import Arrived, Gone, Patience
 from nacre.channels.matrix import Config, Matrix
 from nacre.errors import ChannelError, ConfigError
 from tests.channels.servers import (

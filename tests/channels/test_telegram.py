@@ -11,10 +11,8 @@ import anyio
 import httpx2
 import pytest
 
-from nacre.channels.channel import Arrived
-from nacre.channels.lost import Gone, Later, Patience
-from nacre.channels.telegram import Config, Telegram
-from nacre.channels.telegram_text import marked_up
+from nacre.channels.channel import Arrived, Gone, Later, Patience
+from nacre.channels.telegram import Config, Telegram, marked_up
 from nacre.errors import ChannelError, ConfigError
 from tests.channels.servers import HASTY, PATIENT, Heard, Reply, Request, Server, ended, running, scripted, telegram
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.memory.memory import Memory
+from nacre.memory.agent_memory import Memory
 from tests.cli.conftest import Nacre, Terminal
 from tests.damage.lines import resealed
 from tests.memory.scene import answer, learn, memory

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nacre.legacy.signs import is_due
+from nacre.legacy.detect import is_due
 from nacre.log.ops import Ops
 from tests.cli.conftest import Nacre
 

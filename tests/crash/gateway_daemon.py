@@ -28,12 +28,11 @@ import nacre.web.server  # noqa: F401 - these too are loaded before the first fo
 from nacre.app import serving
 from nacre.app.gateway import Gateway
 from nacre.app.inbox import Inbox
-from nacre.channels.http import Api
+from nacre.channels.channel_files import Position, Waiting
+from nacre.channels.http_client import Api
 from nacre.channels.irc import Irc
-from nacre.channels.irc_link import Link
+from nacre.channels.irc_connection import Link
 from nacre.channels.matrix import Matrix
-from nacre.channels.position import Position
-from nacre.channels.waiting import Waiting
 from nacre.cli import main
 from nacre.log.ops import Ops
 from nacre.providers.ollama import Ollama

@@ -9,7 +9,7 @@ import threading
 import httpx
 import pytest
 
-from nacre.memory.ledger import KEY as MEMORY
+from nacre.memory.store import KEY as MEMORY
 from tests.everyday.conftest import Person
 from tests.everyday.model import Model, Reply, Request, echo
 from tests.everyday.terminal import Screen

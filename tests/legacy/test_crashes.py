@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from nacre.legacy import continuation, migration, planning
+from nacre.legacy import merge, migration
 from nacre.testing import Fault
 from nacre.testing.faults import Mode
 from tests.legacy import earlier
@@ -56,14 +56,14 @@ def _taken_for_damage(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgetful(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(planning, "knows", lambda past, src: False)
-    patch.setattr(continuation, "rests_in", lambda past, legacy: False)
+    patch.setattr(merge, "knows", lambda past, src: False)
+    patch.setattr(merge, "rests_in", lambda past, legacy: False)
 
 
 def _renamed_first(patch: pytest.MonkeyPatch) -> None:
     write = migration._Walk._write
 
-    def finish_and_write(walk: migration._Walk, plan: planning.Plan, legacy: object, src: dict[str, str]) -> None:
+    def finish_and_write(walk: migration._Walk, plan: merge.Plan, legacy: object, src: dict[str, str]) -> None:
         folder, _, name = f"{earlier.ROOT}/{src['file']}".rpartition("/")
         walk._finish(folder, name, name)
         write(walk, plan, legacy, src)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from nacre.entries import Describe, Summarise, Truncate
-from nacre.legacy.documents import Legacy, Unreadable, read_document, read_lines, spelled
+from nacre.legacy.documents import Legacy, Unreadable, read_document, read_lines, spell_time
 from tests.legacy.earlier import TORN, document, line, meta
 
 WHEN = datetime(2026, 5, 1, tzinfo=UTC)
@@ -26,7 +26,10 @@ def test_a_document_tells_key_messages_summary_and_times() -> None:
     found = read_document(document("telegram:1", "a", "b", summary="S"), "telegram_1")
     assert found is not None
     assert (found.key, texts(found), found.summary) == ("telegram:1", ["a", "b"], "S")
-    assert (spelled(found.created), spelled(found.updated)) == ("2026-01-02T03:04:05.678Z", "2026-02-02T20:05:06.000Z")
+    assert (spell_time(found.created), spell_time(found.updated)) == (
+        "2026-01-02T03:04:05.678Z",
+        "2026-02-02T20:05:06.000Z",
+    )
 
 
 def test_a_document_without_a_good_key_has_its_files_name() -> None:

@@ -14,7 +14,7 @@ import pytest
 import nacre
 from nacre.history.live import RULES
 from nacre.legacy import migrate
-from nacre.legacy.nanobot import read_nanobot
+from nacre.legacy.formats import read_nanobot
 from nacre.store.files import Files
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "exec", "arguments": "{}"}}

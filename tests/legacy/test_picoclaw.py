@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.legacy.picoclaw import LINES, META, Exported, export, file_of
+from nacre.legacy.formats import LINES, META, Exported, export, file_of
 from tests.legacy.picoclaw import Picoclaw
 
 

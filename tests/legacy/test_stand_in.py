@@ -11,7 +11,7 @@ import nacre
 from nacre import DurabilityUnknown, Message, Sessions, StoreError
 from nacre.entries import Describe, Note
 from nacre.history.live import RULES
-from nacre.legacy.stand_in import StandIn, bring_home
+from nacre.legacy.standby import StandIn, bring_home
 from nacre.state import has_standby, standby_places
 from nacre.store.files import Files
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nacre
-from nacre.legacy.picoclaw import LINES, META, export, file_of
+from nacre.legacy.formats import LINES, META, export, file_of
 from tests.legacy.picoclaw import Picoclaw
 
 KEYS = ("discord_bob", "telegram:42", "a:b", "a_b")

@@ -14,7 +14,7 @@ import nacre
 from nacre.history.live import RULES
 from nacre.legacy import Migration, migrate
 from nacre.legacy.documents import Unreadable
-from nacre.legacy.zeroclaw import read_database
+from nacre.legacy.formats import read_database
 from nacre.log.ops import Ops
 from nacre.store.files import Files
 

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from nacre.agent.ports import Provider
-from nacre.memory.memory import Memory
+from nacre.memory.agent_memory import Memory
 from nacre.providers.scripted import Scripted
 from nacre.sessions import Sessions
 

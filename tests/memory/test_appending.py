@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nacre
 from nacre.log.ops import Ops
-from nacre.memory.memory import Memory
+from nacre.memory.agent_memory import Memory
 from nacre.sessions import Sessions
 from tests.memory.scene import answer, days, learn, memory, turn
 

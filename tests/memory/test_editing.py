@@ -11,7 +11,7 @@ import pytest
 
 import nacre
 from nacre.log.ops import Ops
-from nacre.memory.memory import Memory
+from nacre.memory.agent_memory import Memory
 from nacre.sessions import Sessions
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn
 

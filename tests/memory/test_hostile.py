@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nacre.memory import learning
-from nacre.memory.lines import Line, Part
-from nacre.memory.turns import Turn
-from nacre.memory.words import names, salient, stem, stems
+from nacre.memory import extraction
+from nacre.memory.model import Line, Part
+from nacre.memory.text_match import names, salient, stem, stems
+from nacre.memory.turn_reader import Turn
 
 SAID = Turn(
     id="t",
@@ -40,14 +40,16 @@ JSON = st.recursive(
 )
 
 
-def learned_from(learned: learning.Learned) -> list[Part]:
+def learned_from(learned: extraction.Learned) -> list[Part]:
     ids = map(str, count())
-    return learning.new_facts(SAID, learned, near=lambda *_: [], is_unwanted=lambda _: False, new_id=lambda: next(ids))
+    return extraction.new_facts(
+        SAID, learned, near=lambda *_: [], is_unwanted=lambda _: False, new_id=lambda: next(ids)
+    )
 
 
 def check(said: Any) -> None:
-    learned = learning.understood(said)
-    line = learning.daily_line(SAID, learned, id="d")
+    learned = extraction.understood(said)
+    line = extraction.daily_line(SAID, learned, id="d")
     assert line.text
     assert "\n" not in line.text
     for part in learned_from(learned):
@@ -91,9 +93,9 @@ def test_answers_made_to_break_a_parser() -> None:
         '<think>{"line": "Paris"}</think>{"line": "Lisbon it is", "facts": []}',
     ):
         check(said)
-    assert learning.understood('Sure! {"line": "ok", "facts": ["a", {"text": "b", "subject": 3}]} Bye').facts == (
-        learning.Proposal(text="a"),
-        learning.Proposal(text="b"),
+    assert extraction.understood('Sure! {"line": "ok", "facts": ["a", {"text": "b", "subject": 3}]} Bye').facts == (
+        extraction.Proposal(text="a"),
+        extraction.Proposal(text="b"),
     )
 
 
@@ -101,6 +103,6 @@ def test_what_was_said_is_believed_in_any_fence() -> None:
     said = (
         'Here:\n```json\n{"line": "Moved to Lisbon.", "facts": [{"subject": "home", "text": "Moved to Lisbon"}]}\n```'
     )
-    learned = learning.understood(said)
-    assert learning.daily_line(SAID, learned, id="d").text == "Moved to Lisbon."
+    learned = extraction.understood(said)
+    assert extraction.daily_line(SAID, learned, id="d").text == "Moved to Lisbon."
     assert [part.text for part in learned_from(learned) if isinstance(part, Line)] == ["Moved to Lisbon"]

@@ -15,8 +15,8 @@ import pytest
 import nacre
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
-from nacre.memory.ledger import KEY
-from nacre.memory.memory import Memory, NoSuchFact
+from nacre.memory.agent_memory import Memory, NoSuchFact
+from nacre.memory.store import KEY
 from nacre.sessions import Sessions
 from nacre.store.files import Files
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from nacre.channels.attachments import mark_pasted
+from nacre.channels.file_parts import mark_pasted
 from nacre.entries import Message, ToolCall
-from nacre.memory.learning import understood
-from nacre.memory.memory import NoSuchFact
-from nacre.memory.pages import words_of
+from nacre.memory.agent_memory import NoSuchFact
+from nacre.memory.extraction import understood
+from nacre.memory.page_sync import words_of
 from nacre.memory.pasted import split
+from nacre.memory.text_match import in_first_person
 from nacre.memory.vocabulary import ENDED
-from nacre.memory.words import in_first_person
 from nacre.sessions import Sessions
 from tests.growth import assert_linear
 from tests.memory.scene import answer, facts, learn, memory, page, texts, turn

@@ -16,7 +16,7 @@ import nacre
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.entries import Message
 from nacre.memory.consolidator import Consolidator
-from nacre.memory.ledger import KEY
+from nacre.memory.store import KEY
 from nacre.sessions import Sessions
 from tests.memory.scene import answer, days, facts, learn, memory, turn
 

@@ -9,11 +9,11 @@ import pytest
 from nacre.entries import Message
 from nacre.history.tokens import estimate
 from nacre.index.minilm import MiniLM, is_installed
-from nacre.memory import embeddings
-from nacre.memory.finding import Finder
-from nacre.memory.ledger import KEY
-from nacre.memory.lines import MEMORY_PAGE, Line
-from nacre.memory.memory import HEADING, Memory
+from nacre.memory import fact_index
+from nacre.memory.agent_memory import HEADING, Memory
+from nacre.memory.fact_index import Finder
+from nacre.memory.model import MEMORY_PAGE, Line
+from nacre.memory.store import KEY
 from nacre.sessions import Sessions
 from tests.memory.paraphrases import PAIRS
 from tests.memory.scene import memory, texts
@@ -130,7 +130,7 @@ def test_search_finds_facts_and_days(sessions: Sessions, folder: Path) -> None:
 
 def many(sessions: Sessions, folder: Path, count: int) -> Memory:
     """A memory of many facts, stored at once."""
-    from nacre.memory.lines import note_of  # noqa: PLC0415 - only here
+    from nacre.memory.model import note_of  # noqa: PLC0415 - only here
 
     words = ("server", "invoice", "garden", "flight", "sister", "engine", "recipe", "guitar", "bridge", "window")
     made = [
@@ -179,7 +179,7 @@ def test_a_text_has_the_same_vector_alone_and_among_others(model: MiniLM) -> Non
 def test_the_right_fact_is_first_for_a_question_in_other_words(model: MiniLM) -> None:
     finder = Finder()
     finder.keep(lines(*(fact for fact, _ in PAIRS)))
-    vectors = embeddings.Vectors(model)
+    vectors = fact_index.Vectors(model)
     finder.use(vectors)
     while vectors.work(16):
         pass

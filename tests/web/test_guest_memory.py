@@ -18,7 +18,7 @@ from nacre.app.fallback import as_chain
 from nacre.app.tokens import Tokens
 from nacre.config import Settings
 from nacre.entries import Message
-from nacre.memory.learning import SYSTEM
+from nacre.memory.extraction import SYSTEM
 from nacre.testing.ollama_server import OllamaServer, serving
 from nacre.web.server import application
 

@@ -14,8 +14,7 @@ from nacre.app.counts import Traffic
 from nacre.app.exchanges import Exchanges
 from nacre.app.inbox import Inbox, Why, name_of
 from nacre.backoff import USUAL, Backoff
-from nacre.channels.channel import Arrived, Channel, again
-from nacre.channels.lost import Absent, Doubtful, Gone, Later
+from nacre.channels.channel import Absent, Arrived, Channel, Doubtful, Gone, Later, again
 from nacre.errors import ChannelError, NacreError, StoreError, describe_error
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from nacre.sessions import Sessions
 from nacre.store.files import Files
 
 if TYPE_CHECKING:
-    from nacre.legacy.stand_in import StandIn
+    from nacre.legacy.standby import StandIn
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def _open_to_write(root: str) -> Sessions:
 
 
 def _stand_in(root: str, error: StoreError) -> Opened:
-    from nacre.legacy.stand_in import StandIn  # noqa: PLC0415 - for a store that cannot be used
+    from nacre.legacy.standby import StandIn  # noqa: PLC0415 - for a store that cannot be used
 
     store = StandIn(root, error, rules=RULES)
     return Opened(Sessions(store), [_notice(store)], f"the store cannot be used: {error}")
@@ -74,7 +74,7 @@ def _brought_home(sessions: Sessions) -> list[str]:
 
     if not has_standby(sessions.location):
         return []
-    from nacre.legacy.stand_in import bring_home  # noqa: PLC0415 - the same
+    from nacre.legacy.standby import bring_home  # noqa: PLC0415 - the same
 
     store = Files(sessions.location, rules=RULES)
     try:

@@ -51,8 +51,8 @@ from nacre.history.text import cut_middle
 from nacre.history.tokens import ByScript, context_sizes, cost
 from nacre.history.window import Window, recent
 from nacre.memory import Consolidator, Memory
+from nacre.memory.agent_memory import usual_embedding
 from nacre.memory.home import open_home
-from nacre.memory.memory import usual_embedding
 from nacre.opening import default_place
 from nacre.render.prices import Prices
 from nacre.sessions import Sessions

@@ -21,7 +21,7 @@ from nacre.app.inbox import KEYS, Inbox
 from nacre.app.manners import TAKEN, Manners, manners_of, tables_of
 from nacre.app.running import App
 from nacre.channels.channel import Arrived, Channel
-from nacre.channels.table import parsed
+from nacre.channels.channel_settings import parsed
 from nacre.config import Settings, is_name
 from nacre.errors import (
     ConfigError,
@@ -36,7 +36,7 @@ from nacre.errors import (
 from nacre.sessions import Sessions
 
 if TYPE_CHECKING:
-    from nacre.channels.schedule import Forward
+    from nacre.channels.schedules import Forward
 
 GROUP = "nacre.channels"
 _OWN = ("irc", "matrix", "telegram")
@@ -140,7 +140,7 @@ def schedule_of(
             raise ConfigError(f"schedule.{name} sends to {to!r}, which is not a channel of its agent")
     if not schedules:
         return None
-    from nacre.channels.schedule import Schedule  # noqa: PLC0415 - each channel only where it is configured
+    from nacre.channels.schedules import Schedule  # noqa: PLC0415 - each channel only where it is configured
 
     return Schedule(schedules, state=folder / "schedule.json", forward=forward)
 

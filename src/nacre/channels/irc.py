@@ -14,14 +14,12 @@ from pathlib import Path
 import anyio
 from anyio.abc import ByteStream
 
-from nacre.channels.addressing import addressed
-from nacre.channels.channel import Accept, Arrived, again
-from nacre.channels.irc_lines import Line, plain
-from nacre.channels.irc_link import REAL_NAME, Config, Link, Pace, is_from_program
-from nacre.channels.irc_people import People, Person
-from nacre.channels.lost import Absent, Attempts, Doubtful, Doubts, Gone, Lost, Patience
-from nacre.channels.table import needed, secret, variable
-from nacre.channels.waiting import Waiting
+from nacre.channels.channel import Absent, Accept, Arrived, Attempts, Doubtful, Doubts, Gone, Lost, Patience, again
+from nacre.channels.channel_files import Waiting
+from nacre.channels.channel_settings import needed, secret, variable
+from nacre.channels.chunking import addressed
+from nacre.channels.irc_connection import REAL_NAME, Config, Link, Pace, is_from_program
+from nacre.channels.irc_lines import Line, People, Person, plain
 from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
 
 __all__ = ["Config", "Irc", "Pace"]

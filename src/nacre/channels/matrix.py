@@ -14,13 +14,12 @@ import anyio
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from nacre.channels.channel import Accept, Arrived
-from nacre.channels.http import Api, Refusal
-from nacre.channels.lost import Attempts, Gone, Lost, Patience
+from nacre.channels.channel import Accept, Arrived, Attempts, Gone, Lost, Patience
+from nacre.channels.channel_files import Position
+from nacre.channels.channel_settings import address, needed, secret, variable
+from nacre.channels.chunking import split, utf8
+from nacre.channels.http_client import Api, Refusal
 from nacre.channels.matrix_events import Event, Room, answer, batch, events, said, since_invited
-from nacre.channels.pieces import split, utf8
-from nacre.channels.position import Position
-from nacre.channels.table import address, needed, secret, variable
 from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from nacre.channels.addressing import addressed
-from nacre.channels.channel import Arrived
-from nacre.channels.lost import Lost
-from nacre.channels.pieces import clean
+from nacre.channels.channel import Arrived, Lost
+from nacre.channels.chunking import addressed, clean
 
 # Not sets: what is looked for in them may be anything, and not everything has a hash.
 _INSIDE = ("invite", "join")

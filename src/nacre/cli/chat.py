@@ -157,7 +157,7 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
 
 async def _chat(args: Namespace, out: Out, prompt: str | None, piped: str, attachments: list[dict[str, Any]]) -> int:
     from nacre.agent.actor import UserMessage  # noqa: PLC0415 - loads the agent, which help does not need
-    from nacre.channels.attachments import content, mark_pasted  # noqa: PLC0415 - the same
+    from nacre.channels.file_parts import content, mark_pasted  # noqa: PLC0415 - the same
     from nacre.channels.terminal.talk import opening_meta  # noqa: PLC0415 - the same
     from nacre.cli.init import mention, offer  # noqa: PLC0415 - the same
     from nacre.cli.interactive import converse  # noqa: PLC0415 - the same

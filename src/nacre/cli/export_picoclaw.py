@@ -12,7 +12,7 @@ from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.show import backend
 from nacre.cli.text import several
-from nacre.legacy.picoclaw import LINES, META, Exported, export, file_of
+from nacre.legacy.formats import LINES, META, Exported, export, file_of
 
 
 def export_all(args: Namespace, out: Out) -> int:

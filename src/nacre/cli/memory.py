@@ -18,8 +18,8 @@ from nacre.cli.text import clean, several, wrap
 from nacre.errors import NacreError, install_command
 
 if TYPE_CHECKING:
-    from nacre.memory.lines import Line
-    from nacre.memory.memory import Memory, Version
+    from nacre.memory.agent_memory import Memory, Version
+    from nacre.memory.model import Line
     from nacre.sessions import Sessions
 
 EXAMPLES = (
@@ -102,8 +102,8 @@ def _memory(args: Namespace, out: Out, sessions: Sessions, *, changes: bool) -> 
     from nacre import config  # noqa: PLC0415 - help does not need it
 
     try:
+        from nacre.memory.agent_memory import Memory  # noqa: PLC0415 - it may be missing
         from nacre.memory.home import home_of, open_home  # noqa: PLC0415 - the same
-        from nacre.memory.memory import Memory  # noqa: PLC0415 - it may be missing
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("nacre"):
             raise
@@ -171,7 +171,7 @@ def _why(args: Namespace, out: Out, place: _Place) -> int:
 
 def _history(args: Namespace, out: Out, place: _Place) -> int:
     """Show the versions of a fact, or without one all facts that no longer hold."""
-    from nacre.memory.memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
+    from nacre.memory.agent_memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
 
     try:
         versions = place.memory.history(" ".join(args.words)) if args.words else place.memory.changes()
@@ -234,7 +234,7 @@ def _shape(line: Line) -> dict[str, Any]:
 
 
 def _named(memory: Memory, what: str, *, struck: bool = False) -> Line:
-    from nacre.memory.memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
+    from nacre.memory.agent_memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
 
     try:
         return memory.named(what, struck=struck)
@@ -277,7 +277,7 @@ def _restore(args: Namespace, out: Out, place: _Place) -> int:
 
 
 def _each(args: Namespace, out: Out, act: Callable[[str], Line], done: str) -> int:
-    from nacre.memory.memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
+    from nacre.memory.agent_memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
 
     try:
         lines = [act(what) for what in args.words]

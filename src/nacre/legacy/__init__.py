@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nacre.legacy.manager import Session, SessionManager
     from nacre.legacy.migration import Migrated, Migration, migrate, migrate_at_start
+    from nacre.legacy.session_manager import Session, SessionManager
     from nacre.legacy.standby import fallback
 
 __all__ = ["Migrated", "Migration", "Session", "SessionManager", "fallback", "migrate", "migrate_at_start"]
 
-_HOMES = {"Session": "manager", "SessionManager": "manager", "fallback": "standby"}
+_HOMES = {"Session": "session_manager", "SessionManager": "session_manager", "fallback": "standby"}
 
 
 def __getattr__(name: str) -> Any:

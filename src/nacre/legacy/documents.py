@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nacre.entries import LONGEST_LINE, Describe, Founding, Message, Note, Say, Summarise, Truncate, plain, say
 from nacre.errors import InvalidKey, InvalidMessage
-from nacre.legacy.messages import from_earlier, moment
+from nacre.legacy.message_shapes import from_earlier, moment
 from nacre.log.format import escaped
 from nacre.log.names import stem
 
@@ -98,34 +98,34 @@ class Legacy(Struct, frozen=True, kw_only=True):
 
     def times(self, now: str) -> list[str]:
         """When each message was written: as it says, else when the one before it was."""
-        last = spelled(self.created) or self.began(now)
+        last = spell_time(self.created) or self.began(now)
         found: list[str] = []
         messages = self.messages
         for message in messages:
-            last = spelled(message.created) or last
+            last = spell_time(message.created) or last
             found.append(last)
         if messages and messages[-1].created is None:
-            found[-1] = max(spelled(self.updated), last)
+            found[-1] = max(spell_time(self.updated), last)
         return found
 
     def began(self, now: str) -> str:
         """When the session began: as it says, or its first message if that is older."""
-        told = [*self._told, spelled(self.created)]
-        return min(filter(None, told), default=spelled(self.updated) or spelled(self.changed) or now)
+        told = [*self._told, spell_time(self.created)]
+        return min(filter(None, told), default=spell_time(self.updated) or spell_time(self.changed) or now)
 
     def ended(self, now: str) -> str:
         """When the session was last changed: as it says, or its last message if that is younger."""
-        return max((*self._told, spelled(self.updated), self.began(now)))
+        return max((*self._told, spell_time(self.updated), self.began(now)))
 
     @property
     def _told(self) -> list[str]:
         """The times that its messages tell."""
-        return [spelled(message.created) for message in self.messages if message.created is not None]
+        return [spell_time(message.created) for message in self.messages if message.created is not None]
 
 
 def read_document(data: bytes, name: str, *, changed: datetime | None = None) -> Legacy | None:
     """Read a JSON document of one session; None if it is something else. Raises Unreadable if it is no JSON."""
-    document = parsed(data)
+    document = parse_json(data)
     if document is _BAD:
         raise Unreadable("it is not JSON")
     if not _is_session(document):
@@ -152,7 +152,7 @@ def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime 
     `changed` is when the file was, for sessions that tell no time. Raises Unreadable if the metadata says that it is a
     session, and there is no message in it.
     """
-    beside = parsed(meta) if meta is not None else None
+    beside = parse_json(meta) if meta is not None else None
     about = beside if isinstance(beside, dict) else {}
     lines = list(_lines(data))
     if not _are_messages(data, lines, is_session=meta is not None):
@@ -178,18 +178,18 @@ def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime 
 def is_other(beginning: bytes) -> bool:
     """Tell by the first line of a file, if it is whole and JSON, that the file is neither of messages nor nanobot's."""
     line, end, _ = beginning.lstrip().partition(b"\n")
-    value = parsed(line) if end else None
+    value = parse_json(line) if end else None
     return isinstance(value, dict) and not _is_message(value) and value.get("_type") != "metadata"
 
 
-def spelled(time: datetime | None) -> str:
+def spell_time(time: datetime | None) -> str:
     """A time as every record spells it; "" for none."""
     return f"{time.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z" if time is not None else ""
 
 
 def describe(meta: bytes, name: str) -> tuple[str, str]:
     """The key that metadata tells, and its digest."""
-    about = parsed(meta)
+    about = parse_json(meta)
     return key_from(about.get("key") if isinstance(about, dict) else None, name), sha256(meta).hexdigest()
 
 
@@ -201,7 +201,7 @@ _CONTENT = frozenset(("content", "tool_calls"))
 _BAD = object()
 
 
-def parsed(data: bytes) -> Any:
+def parse_json(data: bytes) -> Any:
     """The JSON value of some bytes, lone surrogates and all."""
     try:
         return json.loads(data.decode("utf-8-sig"))
@@ -236,7 +236,7 @@ def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
         start += len(line) + 1
 
 
-def said_of(value: Any, raw: bytes, start: int) -> tuple[list[Say], list[Bad]]:
+def parse_message(value: Any, raw: bytes, start: int) -> tuple[list[Say], list[Bad]]:
     """The message that a value is, else what is wrong with it."""
     try:
         return [_said(value)], []
@@ -254,7 +254,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, Say | None, Bad | None]]:
 def _line(line: bytes, start: int) -> tuple[Say | None, Bad | None]:
     """A line's message; behind a torn one that was never ended, the message that was glued to it."""
     try:
-        return _said(parsed(line)), None
+        return _said(parse_json(line)), None
     except InvalidMessage as error:
         reason = str(error)
     at = line.find(_MESSAGE_START, 1)
@@ -262,7 +262,7 @@ def _line(line: bytes, start: int) -> tuple[Say | None, Bad | None]:
         if at < 0:
             break
         try:
-            return _said(parsed(line[at:])), Bad(start, line[:at], "a torn line")
+            return _said(parse_json(line[at:])), Bad(start, line[:at], "a torn line")
         except InvalidMessage:
             at = line.find(_MESSAGE_START, at + 1)
     return None, Bad(start, line, reason)
@@ -273,7 +273,7 @@ def _are_messages(data: bytes, lines: list[tuple[int, Say | None, Bad | None]], 
     for _, said, bad in lines:
         if said is not None:
             return True
-        value = parsed(bad.raw) if bad is not None else None
+        value = parse_json(bad.raw) if bad is not None else None
         if isinstance(value, dict):
             return _is_message(value)
     if is_session and data.strip():

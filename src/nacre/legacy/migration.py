@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import Any
@@ -15,13 +16,12 @@ from msgspec import Struct
 
 from nacre.entries import Note, Past, Unit, timestamp
 from nacre.errors import Conflict, LogDamaged, Refused, StoreError, describe_error
-from nacre.history import live
-from nacre.legacy.continuation import holds, knows, rests_in
+from nacre.history import live, other_names
+from nacre.keys import is_internal
+from nacre.legacy.detect import DONE, LOCK, is_due
 from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
-from nacre.legacy.given_names import GivenNames
-from nacre.legacy.planning import Outcome, Plan, Planner, ops_of
-from nacre.legacy.quarantine import set_aside
-from nacre.legacy.signs import DONE, LOCK, is_due
+from nacre.legacy.formats import read_source
+from nacre.legacy.merge import Outcome, Plan, Planner, holds, knows, ops_of, rests_in
 from nacre.legacy.sources import (
     Source,
     contents,
@@ -29,7 +29,7 @@ from nacre.legacy.sources import (
     has_log_name,
     has_migrated,
     lone_metas,
-    read,
+    set_aside,
     sources,
     strangers,
 )
@@ -203,10 +203,10 @@ class _Walk:
 
     def _read(self, source: Source) -> Iterator[Legacy]:
         if source.is_database:
-            from nacre.legacy.zeroclaw import read_database  # noqa: PLC0415 - loads SQLite, for those who have one
+            from nacre.legacy.formats import read_database  # noqa: PLC0415 - loads SQLite, for those who have one
 
             yield from read_database(self._ops, source.path)
-        elif (legacy := read(self._ops, source)) is not None:
+        elif (legacy := read_source(self._ops, source)) is not None:
             yield legacy
 
     def _one(self, legacy: Legacy, source: Source, carry_out: _CarryOut) -> Migrated:
@@ -295,7 +295,7 @@ class _Walk:
         if source.folder != self._own or not has_log_name(source.name):
             return False
         try:
-            return read(self._ops, source) is not None
+            return read_source(self._ops, source) is not None
         except (Unreadable, OSError):
             return False
 
@@ -415,3 +415,56 @@ def _locked(ops: Ops, root: str) -> int:
     except OSError as error:
         raise Refused(f"{root}/{LOCK} cannot be locked, nothing was migrated: {error}") from error
     return fd
+
+
+_MAIN = re.compile(r"agent:[^:]*:main\Z", re.IGNORECASE)
+"""The main session of an agent, which it lists as an alias of every other one."""
+
+
+class GivenNames:
+    """The names in a store's table, and those that are to be in it."""
+
+    def __init__(self, store: Files) -> None:
+        self._store = store
+        self._known: set[tuple[str, str]] | None = None
+
+    def give(self, key: str, meta: Mapping[str, Any]) -> None:
+        """Give a session the aliases that its meta lists, durably, unless it has them."""
+        wanted = [(name, key) for name in other_names.listed(meta) if name != key and _may_be_given(name)]
+        if not wanted:
+            return
+        if self._known is None:
+            self._known = {pair for table in other_names.TABLES for pair in self._in(table)}
+        new = [pair for pair in wanted if pair not in self._known]
+        if new:
+            self._store.run(other_names.KEY, Unit(other_names.notes(new)))
+            # A relaxed store has not flushed it yet.
+            self._store.compact(other_names.KEY, live.keep)
+            self._known.update(new)
+
+    def restore(self) -> None:
+        """Give every session the names that its meta lists: the table may have lost some, or be lost itself."""
+        for archived in (False, True):
+            for found in self._store.each(archived=archived):
+                if found.past.state.mp:
+                    self.give(found.key, {"aliases": _own(found.past)})
+
+    def _in(self, table: str) -> list[tuple[str, str]]:
+        # Whoever wrote what is there may have been killed before its flush.
+        self._store.run(table, Unit(wishes=(), creates=False))
+        names = self._store.read(table, other_names.read)
+        return other_names.pairs(names) if names is not None else []
+
+
+def _own(past: Past) -> list[str]:
+    """The names that a session's meta lists, without those that a fork has from what it grew from."""
+    names = other_names.listed(live.meta(past, past.state))
+    headers = (record for record in past.back(past.n) if record.t == "open" and record.base is not None)
+    header = next(headers, None) if names else None
+    inherited = other_names.listed(live.meta(past, header.st)) if header is not None else []
+    return [name for name in names if name not in inherited]
+
+
+def _may_be_given(name: str) -> bool:
+    """Tell whether a name can be one session's: not that of a main session, nor one that is reserved."""
+    return not _MAIN.match(name) and not is_internal(name)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import re
 import stat as modes
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from zlib import crc32
 
-from msgspec.structs import replace
+import msgspec
 
 from nacre.errors import StoreError
-from nacre.legacy.documents import Legacy, is_other, read_document, read_lines
-from nacre.legacy.nanobot import read_nanobot
+from nacre.legacy.documents import Bad
+from nacre.log import quarantine
+from nacre.log.lines import Lines, Piece
 from nacre.log.names import is_log_name
 from nacre.log.ops import Ops
+from nacre.log.place import Place
 
 _OURS = b'{"v":'
 _BLOCK = 1024 * 1024
@@ -106,27 +109,6 @@ def has_migrated(ops: Ops, directory: str) -> bool:
     return any(".migrated" in name for folder in _folders(ops, directory) for name in _names(ops, folder))
 
 
-def read(ops: Ops, source: Source) -> Legacy | None:
-    """Read the session in a file; None if it holds none of an earlier agent.
-
-    Raises Unreadable if it should hold one, and OSError.
-    """
-    if source.is_database:
-        return None
-    is_told = source.is_document or bool(source.meta)
-    found = contents(ops, source.path, unless=None if is_told else is_other)
-    if found is None:
-        return None
-    data, changed = found
-    name = source.original.removesuffix(".archived").removesuffix(".json").removesuffix(".jsonl")
-    if source.is_document:
-        return read_document(data, name, changed=changed)
-    if (legacy := read_nanobot(data, name, changed=changed)) is not None:
-        return legacy
-    legacy = read_lines(data, name, meta=_beside(ops, source), changed=changed)
-    return replace(legacy, is_archived=source.is_archived) if legacy is not None else None
-
-
 def contents(ops: Ops, path: str, *, unless: Callable[[bytes], bool] | None = None) -> tuple[bytes, datetime] | None:
     """The bytes of a file and when it was changed; None if it is a log of ours, or no file at all.
 
@@ -190,15 +172,6 @@ def _is_ours(ops: Ops, path: str) -> bool:
         return False
 
 
-def _beside(ops: Ops, source: Source) -> bytes | None:
-    try:
-        found = contents(ops, f"{source.folder}/{source.meta}") if source.meta else None
-    except FileNotFoundError:
-        # It went with an older file of this name.
-        return None
-    return found[0] if found is not None else None
-
-
 def _is_there(ops: Ops, path: str) -> bool:
     try:
         ops.stat(path)
@@ -221,3 +194,42 @@ def _blocks(ops: Ops, fd: int) -> Iterator[bytes]:
     while block := ops.pread(fd, _BLOCK, at):
         at += len(block)
         yield block
+
+
+class _Held(Lines):
+    """Lines of a file that is in memory, from an offset on."""
+
+    def __init__(self, ops: Ops, bad: Bad) -> None:
+        super().__init__(ops, -1, bad.start + len(bad.raw))
+        self._block, self._block_start = bad.raw, bad.start
+
+
+def set_aside(ops: Ops, place: Place, uid: str, bad: Sequence[Bad]) -> None:
+    """Append what is bad to a session's quarantine file, durably, unless a run that was killed has done so."""
+    known = _known(ops, place.quarantine(uid)) if bad else set()
+    for piece in bad:
+        held = Piece(piece.start, piece.start + len(piece.raw), piece.raw, None)
+        is_new = (piece.reason, piece.start, f"{crc32(piece.raw):08x}") not in known
+        # What is there is flushed again: whoever wrote it may have been killed before that.
+        quarantine.set_aside(ops, place, uid, _Held(ops, piece), [held] if is_new else [], reason=piece.reason)
+
+
+def _known(ops: Ops, path: str) -> set[tuple[Any, ...]]:
+    """Kind, offset and checksum of everything in a quarantine file."""
+    try:
+        fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return set()
+    try:
+        data = ops.pread(fd, ops.fstat(fd).st_size, 0)
+    finally:
+        ops.close(fd)
+    return {note for line in data.split(b"\n") if (note := _note(line)) is not None}
+
+
+def _note(line: bytes) -> tuple[Any, ...] | None:
+    try:
+        found = msgspec.json.decode(line)
+        return found["kind"], found.get("off", 0), found["crc"]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError, AttributeError):
+        return None

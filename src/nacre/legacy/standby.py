@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import NoReturn, TypeVar
 
-from nacre.entries import parse_time
-from nacre.errors import StoreError, describe_error
-from nacre.history import live
-from nacre.legacy.documents import Unreadable
-from nacre.legacy.manager import Seen, Session, SessionManager, session_of
-from nacre.legacy.sources import read, sources
+from nacre.entries import Describe, Note, Past, Rules, Say, Summarise, Unit, Wish, parse_time, say
+from nacre.errors import DurabilityUnknown, StoreError, describe_error
+from nacre.history import live, other_names
+from nacre.keys import is_internal
+from nacre.legacy.documents import Unreadable, spell_time
+from nacre.legacy.formats import read_source
+from nacre.legacy.migration import Migration, migrate
+from nacre.legacy.session_manager import Seen, Session, SessionManager, session_of
+from nacre.legacy.sources import sources
 from nacre.log.ops import Ops
 from nacre.log.place import Place, uids_in
 from nacre.log.reader import reading
+from nacre.state import standby_folder, standby_places
+from nacre.store.base import Generation, Listed
+from nacre.store.files import Files
+from nacre.store.transient import Transient
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +71,7 @@ class Logs:
         for source in sources(ops, root):
             if not source.is_document:
                 try:
-                    legacy = read(ops, source)
+                    legacy = read_source(ops, source)
                 except (Unreadable, OSError) as error:
                     logger.warning(
                         "a session cannot be read",
@@ -104,3 +114,164 @@ class Logs:
                 meta=live.meta(past, past.state),
             )
             return Seen(session=session, uid="" if place.archived else past.header.uid, h=past.state.h)
+
+
+T = TypeVar("T")
+_MOST_PLACES = 16
+
+
+class StandIn(Transient):
+    """Sessions in RAM that are read from documents and saved to them: messages, summary and meta; no other records.
+
+    What needs a store (archive, delete, fork) is refused. `reason` says why the store cannot be used.
+    """
+
+    def __init__(self, root: str, error: StoreError, *, rules: Rules) -> None:
+        super().__init__(rules=rules)
+        self.reason = str(error)
+        self._fd, self.location = _take_place(root, error)
+        self._manager = documents(root, place=self.location)
+        self._root = root
+        self._brought: set[str] = set()
+
+    def run(self, key: str, unit: Unit) -> int:
+        with self._lock:
+            self._bring(key)
+            before = super().read(key, _n)
+            number = super().run(key, unit)
+            if super().read(key, _n) != before and not is_internal(key):
+                self._save(key, unit)
+            return number
+
+    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
+        with self._lock:
+            self._bring(key)
+            return super().read(key, get)
+
+    def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
+        with self._lock:
+            self._bring(key)
+            return super().generations(key, get)
+
+    def each(self, *, archived: bool) -> Iterator[Listed]:
+        """The sessions that have a document, or were asked for."""
+        with self._lock:
+            known = {session.key: session for session in self._manager.sessions()}
+            for key in known:
+                self._bring(key)
+            found = list(super().each(archived=archived))
+        for one in found:
+            if (session := known.get(one.key)) is not None:
+                # Its records have the time at which they were read from the document.
+                yield one._replace(created=spell_time(session.created), updated=spell_time(session.updated))
+            else:
+                yield one
+
+    def move(self, key: str, *, archive: bool) -> None:
+        self._refuse(f"session {key!r} cannot be {'archived' if archive else 'taken from the archive'}")
+
+    def fork(self, key: str, new_key: str, unit: Unit) -> None:  # noqa: ARG002 - it has the store's shape
+        self._refuse(f"session {key!r} cannot be forked")
+
+    def delete(self, key: str) -> None:
+        self._refuse(f"session {key!r} cannot be deleted")
+
+    def close(self) -> None:
+        if not self._closed:
+            os.close(self._fd)
+        super().close()
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise StoreError(f"{what} while the store cannot be used: {self.reason}")
+
+    def _bring(self, key: str) -> None:
+        """Read the document of a session, or its log, when it is first asked for."""
+        if key in self._brought or (is_internal(key) and key not in other_names.TABLES):
+            return
+        if is_internal(key):
+            wishes: list[Wish] = [*other_names.notes(_names(self._root, key))]
+        else:
+            wishes = self._contents(key)
+        if wishes:
+            super().run(key, Unit(wishes))
+        self._brought.add(key)
+
+    def _contents(self, key: str) -> list[Wish]:
+        wishes: list[Wish] = [say(message) for message in self._manager.get_history(key)]
+        if summary := self._manager.get_summary(key):
+            wishes.append(Summarise(summary))
+        if meta := self._manager.get_meta(key):
+            wishes.append(Describe(meta))
+        return wishes
+
+    def _save(self, key: str, unit: Unit) -> None:
+        manager = self._manager
+        said = [wish for wish in unit.wishes if isinstance(wish, Say)]
+        if not all(isinstance(wish, Say | Note | Describe) for wish in unit.wishes):
+            manager.set_history(key, super().read(key, live.history) or ())
+            manager.set_summary(key, super().read(key, lambda past: live.summary(past, past.state)) or "")
+        elif said:
+            for message in (super().read(key, lambda past: live.history(past, len(said))) or ())[-len(said) :]:
+                manager.add_full_message(key, message)
+        elif not any(isinstance(wish, Describe) for wish in unit.wishes) or not manager.get_history(key):
+            # A meta without a message is saved with the first one.
+            return
+        manager.set_meta(key, super().read(key, lambda past: live.meta(past, past.state)) or {})
+        try:
+            manager.save(key)
+        except StoreError as error:
+            raise DurabilityUnknown(f"session {key!r} is in memory only: {error}") from error
+
+
+def bring_home(store: Files) -> Iterator[Migration]:
+    """Migrate the documents that stand-ins of a store have left, now that the store can be used."""
+    for place in standby_places(store.location):
+        fd = _lock(place)
+        if fd is None:
+            continue
+        try:
+            yield migrate(store, place, follows_names=True)
+            # They are in the store, and read back from it; a copy would outlive the session if that is deleted.
+            for name in os.listdir(place):  # noqa: PTH208 - the same
+                if name.endswith(".json.migrated"):
+                    os.unlink(f"{place}/{name}")  # noqa: PTH108 - the same
+        finally:
+            os.close(fd)
+
+
+def _take_place(root: str, error: StoreError) -> tuple[int, str]:
+    """A folder that no other process uses, and what holds it; raises `error` if there can be none."""
+    for number in range(_MOST_PLACES):
+        place = f"{standby_folder(root)}/{number}"
+        try:
+            os.makedirs(place, mode=0o700, exist_ok=True)  # noqa: PTH103 - paths are text here
+            fd = _lock(place)
+        except OSError:
+            break
+        if fd is not None:
+            return fd, place
+    raise error
+
+
+def _lock(place: str) -> int | None:
+    """Hold a folder for this process; None if another one does."""
+    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _names(root: str, table: str) -> list[tuple[str, str]]:
+    """The other names of sessions in a table of the store; none if it cannot be read."""
+    try:
+        with reading(Ops(), Place.of(root, table)) as found:
+            return other_names.pairs(other_names.read(found.past)) if found.past is not None else []
+    except (OSError, StoreError):
+        return []
+
+
+def _n(past: Past) -> int:
+    return past.n

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from nacre.channels.attachments import MOST_IMAGE, MOST_TEXT
+from nacre.channels.file_parts import MOST_IMAGE, MOST_TEXT
 from nacre.history.branches import Bar
 from nacre.history.transcript import CHUNK, Transcript
 from nacre.keys import is_internal

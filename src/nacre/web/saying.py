@@ -18,7 +18,7 @@ from nacre.agent.ports import Ask, Emit
 from nacre.app import App
 from nacre.app.running import CHOSEN
 from nacre.app.titles import first_title
-from nacre.channels.attachments import content, file_part
+from nacre.channels.file_parts import content, file_part
 from nacre.entries import Message, Past
 from nacre.errors import Busy, Conflict, NacreError, SessionBusy, Stopped, StoreError
 from nacre.history import live

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nacre.channels.attachments import file_part, most_bytes
+from nacre.channels.file_parts import file_part, most_bytes
 from nacre.errors import NacreError
 
 

@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Event
-from nacre.channels.attachments import content, mark_pasted
+from nacre.channels.file_parts import content, mark_pasted
 from nacre.channels.terminal.asking import asked
 from nacre.channels.terminal.ports import About, App, Desk, Draft, Footer, Reader
 from nacre.entries import Message

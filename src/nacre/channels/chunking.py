@@ -103,3 +103,14 @@ def _open_fence(text: str) -> str:
 
 def _width(opening: str) -> int:
     return len(opening) - len(opening.lstrip(opening[0]))
+
+
+# What may stand in a name, so that @nacre is not met in @nacre2.
+_REST = r"(?![\w\[\]\\`^{|}-])"
+
+
+def addressed(text: str, name: str) -> str | None:
+    """The words in `name: words`, `name, words` or `@name words`; None if they are said to nobody or another."""
+    word = re.escape(name)
+    found = re.match(rf"(?:{word}\s*[:,]|@{word}{_REST}[:,]?)\s*(.*)", text.lstrip(), re.IGNORECASE | re.DOTALL)
+    return found[1] if found else None

@@ -11,7 +11,7 @@ from typing import Any
 from nacre.entries import Describe, Note
 from nacre.errors import SessionBusy
 from nacre.log.ops import Ops
-from nacre.memory.lines import Part, State, note_of, part_of
+from nacre.memory.model import Part, State, note_of, part_of
 from nacre.sessions import Sessions
 
 KEY = "nacre:memory"

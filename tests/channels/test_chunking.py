@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nacre.channels.pieces import FENCE_ROOM, clean, fenced, split, utf8, utf16
+from nacre.channels.chunking import FENCE_ROOM, clean, fenced, split, utf8, utf16
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from anyio.abc import ByteStream
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from nacre.channels.irc_lines import Incoming, Line, fold, outgoing, plain
-from nacre.channels.irc_people import People, Whois
-from nacre.channels.lost import Absent, Lost
+from nacre.channels.channel import Absent, Lost
+from nacre.channels.irc_lines import Incoming, Line, People, Whois, fold, outgoing, plain
 from nacre.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.entries import Note
-from nacre.memory.words import normal
+from nacre.memory.text_match import normal
 
 MEMORY_PAGE = "MEMORY.md"
 TOP = "^"
@@ -57,6 +57,13 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_ours(self) -> bool:
         """False for what a person wrote."""
         return self.raw is None
+
+
+class Shown(NamedTuple):
+    """A line as it stands in a file."""
+
+    id: str
+    text: str
 
 
 class Strike(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,9 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from nacre.channels.channel import Arrived, key_of
-from nacre.channels.lost import Gone
-from nacre.channels.schedule import Clock, Schedule
+from nacre.channels.channel import Arrived, Gone, key_of
+from nacre.channels.schedules import Clock, Schedule
 from nacre.errors import ConfigError, Refused
 from tests.channels.servers import HASTY, Heard
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.channels.lost import Doubtful, Doubts, Gone
+from nacre.channels.channel import Doubtful, Doubts, Gone
 
 
 def lose(doubts: Doubts, id: str, error: Exception) -> None:

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from msgspec import Struct
 
 from nacre.memory import vocabulary as known
-from nacre.memory.words import is_negated, language_of, normal, salient, stem, tokens
+from nacre.memory.text_match import is_negated, language_of, normal, salient, stem, tokens
 
 _ALIKE = 0.6
 _FEW_WORDS = 2

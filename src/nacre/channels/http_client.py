@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from nacre.channels.lost import Lost, Unsent
+from nacre.channels.channel import Lost, Unsent
 
 _LONGEST_BODY = 64 * 1024 * 1024
 _LONGEST_REASON = 300

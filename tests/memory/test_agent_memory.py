@@ -8,8 +8,8 @@ import pytest
 
 from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError
-from nacre.memory.ledger import KEY
-from nacre.memory.memory import NoSuchFact
+from nacre.memory.agent_memory import NoSuchFact
+from nacre.memory.store import KEY
 from nacre.providers.scripted import Scripted
 from nacre.sessions import Sessions
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn

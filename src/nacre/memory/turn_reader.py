@@ -13,7 +13,7 @@ from msgspec import Struct
 from nacre.entries import Entry, Message
 from nacre.history.pairing import PASTED
 from nacre.memory import pasted
-from nacre.memory.lines import Cursor
+from nacre.memory.model import Cursor
 from nacre.sessions import Sessions
 
 _NOT_SAID = ("<file name=", "The user ran a command in their shell")

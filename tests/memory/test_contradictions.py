@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nacre.memory.memory import NoSuchFact
-from nacre.memory.replacing import replaces
+from nacre.memory.agent_memory import NoSuchFact
+from nacre.memory.contradictions import replaces
 from nacre.providers.scripted import Scripted
 from nacre.sessions import Sessions
 from tests.memory.pairs import BOTH_HOLD, OTHER_UPDATES, OTHERS_BOTH_HOLD, UPDATES

@@ -10,8 +10,8 @@ import pytest
 
 import nacre
 from nacre.history.live import RULES
+from nacre.legacy.detect import DONE, is_due
 from nacre.legacy.migration import migrate_at_start
-from nacre.legacy.signs import DONE, is_due
 from nacre.log.ops import Ops
 from nacre.store.files import Files
 
@@ -42,9 +42,9 @@ def test_any_name_of_an_earlier_session_is_a_sign(name: str, root: Path) -> None
 
 
 def test_looking_for_signs_loads_nothing_else() -> None:
-    program = "import sys, nacre.legacy.signs; print(sorted(m for m in sys.modules if m.startswith('nacre.legacy')))"
+    program = "import sys, nacre.legacy.detect; print(sorted(m for m in sys.modules if m.startswith('nacre.legacy')))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout == "['nacre.legacy', 'nacre.legacy.signs']\n"
+    assert found.stdout == "['nacre.legacy', 'nacre.legacy.detect']\n"
 
 
 def test_the_package_gives_what_it_names_and_nothing_else() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import nacre
 from nacre.legacy.documents import Bad
-from nacre.legacy.quarantine import set_aside
+from nacre.legacy.sources import set_aside
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 

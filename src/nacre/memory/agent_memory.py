@@ -20,15 +20,15 @@ from nacre.errors import Conflict, ContextOverflow, NacreError, describe_error
 from nacre.history.tokens import estimate
 from nacre.keys import is_internal
 from nacre.log.ops import Ops
-from nacre.memory import learning, replacing, turns
-from nacre.memory.desk import Desk
-from nacre.memory.finding import Embedding, Finder
-from nacre.memory.folder import Folder
-from nacre.memory.learning import Learned
-from nacre.memory.ledger import Ledger
-from nacre.memory.lines import MEMORY_PAGE, Cursor, Line, Source, State, Strike
-from nacre.memory.turns import Turn, moment
-from nacre.memory.words import STANDING_WORDS, flat, is_same, is_standing, normal, salient, stems
+from nacre.memory import contradictions, extraction, turn_reader
+from nacre.memory.extraction import Learned
+from nacre.memory.fact_index import Embedding, Finder
+from nacre.memory.model import MEMORY_PAGE, Cursor, Line, Source, State, Strike
+from nacre.memory.page_files import Folder
+from nacre.memory.page_sync import Desk
+from nacre.memory.store import Ledger
+from nacre.memory.text_match import STANDING_WORDS, flat, is_same, is_standing, normal, salient, stems
+from nacre.memory.turn_reader import Turn, moment
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Version(Struct, frozen=True, kw_only=True):
 def usual_embedding() -> Embedding | None:
     """The embedding that is installed, if one is."""
     from nacre.index import minilm  # noqa: PLC0415 - an extra
-    from nacre.memory.embeddings import Vectors  # noqa: PLC0415 - the same
+    from nacre.memory.fact_index import Vectors  # noqa: PLC0415 - the same
 
     return Vectors(minilm.shared_model()) if minilm.is_installed() else None
 
@@ -178,7 +178,7 @@ class Memory:
             return []
         cursor = state.cursors.get(key)
         begun = state.begun if cursor is None else ""
-        found = turns.behind(self._sessions, key, cursor, outside=key in state.outside)
+        found = turn_reader.behind(self._sessions, key, cursor, outside=key in state.outside)
         return [turn for turn in found if turn.id not in state.turns and moment(turn.at) >= begun]
 
     async def _asked(self, turn: Turn) -> Learned | None:
@@ -188,14 +188,14 @@ class Memory:
         known = self._related(turn)
         try:
             with anyio.fail_after(self._patience):
-                reply = await self._provider().complete(learning.question(turn, known), emit=_ignored)
+                reply = await self._provider().complete(extraction.question(turn, known), emit=_ignored)
         except ContextOverflow:
             return Learned()
         except Exception as error:  # noqa: BLE001 - a provider is anybody's code: memory goes on without it
             self._failures[turn.id] += 1
             logger.warning("memory skipped a turn for now", extra={"key": turn.key, "error": describe_error(error)})
             return Learned() if self._failures[turn.id] >= _TRIES else None
-        return learning.understood(reply.message.content, known)
+        return extraction.understood(reply.message.content, known)
 
     def _related(self, turn: Turn) -> builtins.list[Line]:
         return [line for line in self._find(turn.asked, most=12) if line.text]
@@ -208,8 +208,8 @@ class Memory:
             self._desk.settle()
             self._keep()
             new_id, is_unwanted = self._ledger.new_id, self._ledger.state.unwanted.__contains__
-            line = learning.daily_line(turn, learned, id=new_id())
-            facts = learning.new_facts(turn, learned, near=self._near, is_unwanted=is_unwanted, new_id=new_id)
+            line = extraction.daily_line(turn, learned, id=new_id())
+            facts = extraction.new_facts(turn, learned, near=self._near, is_unwanted=is_unwanted, new_id=new_id)
             try:
                 self._ledger.write([line, *facts], id=f"turn:{turn.id}")
             except Conflict:
@@ -287,7 +287,7 @@ class Memory:
 
     def _near(self, subject: str, text: str) -> builtins.list[Line]:
         """The facts that one may repeat or replace: those of its subject, those in like words, and those that wait."""
-        like = self._finder.like(f"{text} {replacing.other_words(text)}", most=_NEAR)
+        like = self._finder.like(f"{text} {contradictions.other_words(text)}", most=_NEAR)
         near = [*self._finder.about(subject, most=_OF_SUBJECT), *like, *self._ledger.state.pending]
         return [*{line.id: line for line in near}.values()]
 
@@ -336,26 +336,26 @@ class Memory:
         """Where something was learned; raises NoSuchFact."""
         line = self.named(what)
         source = line.source
-        turn = turns.turn_at(self._sessions, source.key, source.n, source.at) if source is not None else None
+        turn = turn_reader.turn_at(self._sessions, source.key, source.n, source.at) if source is not None else None
         return Why(line=line, turn=turn)
 
     def remember(self, text: str, *, subject: str = "", key: str = "") -> Line:
         """Keep a fact that someone asked to be kept; one that is known already is given back as it is."""
         with self._ledger.held():
             self._desk.settle()
-            said = flat(learning.unmarked(text), _LONGEST)
+            said = flat(extraction.unmarked(text), _LONGEST)
             if not said:
                 raise NoSuchFact("there is nothing to remember in an empty text")
             self._keep()
             near = self._near(subject, said)
-            known = learning.repeated(subject, said, near)
+            known = extraction.repeated(subject, said, near)
             if known is not None and not known.pending:
                 return known
             line = self._line(said, subject, key)
             if known is not None:
                 # What waited to be confirmed is by this.
                 line = replace(line, id=known.id)
-            self._ledger.write([line, *_strikes(learning.replaced_by(line, near), by=line)])
+            self._ledger.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
             self._desk.settle()
             return line
 
@@ -368,7 +368,7 @@ class Memory:
                 self._one_of(what, self._ledger.state.pending, "no fact waits for an answer to"), pending=False
             )
             near = self._near(line.subject, line.text)
-            self._ledger.write([line, *_strikes(learning.replaced_by(line, near), by=line)])
+            self._ledger.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
             self._desk.settle()
             return line
 
@@ -435,7 +435,7 @@ class Memory:
         with self._ledger.held():
             self._desk.settle()
             old = self.named(what)
-            said = flat(learning.unmarked(text), _LONGEST)
+            said = flat(extraction.unmarked(text), _LONGEST)
             if not said:
                 raise NoSuchFact("a fact cannot be empty; forget it instead")
             line = _changed(old, said, id=self._ledger.new_id())

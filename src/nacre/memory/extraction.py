@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from nacre.agent.ports import Context
 from nacre.entries import Message
-from nacre.memory import replacing
-from nacre.memory.lines import MEMORY_PAGE, Line, Part, Source, Strike
-from nacre.memory.turns import Turn, moment
-from nacre.memory.words import flat, in_first_person, is_grounded, is_same, is_wish, normal, salient, stems
+from nacre.memory import contradictions
+from nacre.memory.model import MEMORY_PAGE, Line, Part, Source, Strike
+from nacre.memory.text_match import flat, in_first_person, is_grounded, is_same, is_wish, normal, salient, stems
+from nacre.memory.turn_reader import Turn, moment
 
 _LONGEST_LINE, _LONGEST_FACT, _LONGEST_SUBJECT = 240, 300, 60
 _MOST_FACTS = 5
@@ -142,7 +142,9 @@ def new_facts(
 def repeated(subject: str, text: str, known: Sequence[Line]) -> Line | None:
     """The known fact that a new one repeats, if there is one."""
     same = (line for line in known if is_same(text, line.text))
-    return next((line for line in same if not replacing.replaces((subject, text), (line.subject, line.text))), None)
+    return next(
+        (line for line in same if not contradictions.replaces((subject, text), (line.subject, line.text))), None
+    )
 
 
 Verdict = Literal["keep", "ask", "no"]
@@ -170,7 +172,7 @@ def replaced_by(new: Line, known: Sequence[Line], named: Collection[str] = ()) -
         for old in known
         if old.is_ours
         and not old.pending
-        and (replacing.replaces(mine, (old.subject, old.text)) or (old.id in named and _is_related(new, old)))
+        and (contradictions.replaces(mine, (old.subject, old.text)) or (old.id in named and _is_related(new, old)))
     ]
 
 

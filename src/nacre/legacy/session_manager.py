@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from nacre.entries import Message, plain, say, timestamp
 from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError, describe_error
-from nacre.legacy.documents import META, Base, Legacy, Unreadable, spelled
-from nacre.legacy.messages import to_earlier
-from nacre.legacy.sources import Source, free_path, read, sources
+from nacre.legacy.documents import META, Base, Legacy, Unreadable, spell_time
+from nacre.legacy.formats import read_source
+from nacre.legacy.message_shapes import to_earlier
+from nacre.legacy.sources import Source, free_path, sources
 from nacre.log.names import stem
 from nacre.log.ops import Ops
 from nacre.log.place import settle_names, unlink_if_there, write_all
@@ -96,8 +97,8 @@ class _Held:
             "key": self.key,
             "messages": [to_earlier(message) for message in self.messages],
             "summary": self.summary,
-            "created": spelled(self.created),
-            "updated": spelled(self.updated),
+            "created": spell_time(self.created),
+            "updated": spell_time(self.updated),
         }
         if self.meta:
             fields[META] = self.meta
@@ -213,7 +214,7 @@ class SessionManager:
 
     def _load(self, source: Source) -> None:
         try:
-            legacy = read(self._ops, source)
+            legacy = read_source(self._ops, source)
         except (Unreadable, OSError) as error:
             logger.warning(
                 "a session's document cannot be read",
@@ -278,7 +279,7 @@ class SessionManager:
         """
         folder, _, name = held.path.rpartition("/")
         try:
-            legacy = read(self._ops, Source(folder, name, name))
+            legacy = read_source(self._ops, Source(folder, name, name))
         except FileNotFoundError:
             return
         except Unreadable as error:

@@ -13,8 +13,7 @@ import msgspec
 
 from nacre.log.ops import Ops
 from nacre.log.place import unlink_if_there, write_all
-from nacre.memory.lines import MEMORY_PAGE
-from nacre.memory.pages import Shown
+from nacre.memory.model import MEMORY_PAGE, Shown
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.md\Z")
 _BLOCK = 1 << 20
