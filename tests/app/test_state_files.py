@@ -18,8 +18,8 @@ from nacre.channels.channel import Arrived
 from nacre.channels.channel_files import Waiting
 from nacre.channels.terminal.recall import Recall
 from nacre.errors import ConfigError
-from nacre.memory.model import Shown
-from nacre.memory.page_files import Base, Folder
+from nacre.memory.model import RenderedLine
+from nacre.memory.page_files import Base, PageFiles
 from nacre.tools.mcp.client_types import Config
 from nacre.tools.mcp.token_file import TokenFile
 
@@ -77,9 +77,9 @@ def mcp_tokens(room: Path) -> tuple[Path, Callable[[], object]]:
 
 
 def memory_page(room: Path) -> tuple[Path, Callable[[], object]]:
-    Folder(room).set_base("MEMORY.md", Base("1", [Shown("a", "The user has a c\u00e2t.")]))
-    Folder(room).extend_base("MEMORY.md", [Shown("b", "The user has a dog.")])
-    return next(room.glob("memory/.rendered/*.json")), lambda: Folder(room).base("MEMORY.md")
+    PageFiles(room).set_base("MEMORY.md", Base("1", [RenderedLine("a", "The user has a c\u00e2t.")]))
+    PageFiles(room).extend_base("MEMORY.md", [RenderedLine("b", "The user has a dog.")])
+    return next(room.glob("memory/.rendered/*.json")), lambda: PageFiles(room).base("MEMORY.md")
 
 
 def typed_lines(room: Path) -> tuple[Path, Callable[[], object]]:

@@ -18,8 +18,8 @@ from tests.memory.scene import answer, days, learn, memory, turn
 class Counting(Ops):
     """The operating system, which counts the bytes that are written, and stops for good after so many."""
 
-    def __init__(self, most: int = 1 << 40) -> None:
-        self.written, self._most = 0, most
+    def __init__(self, limit: int = 1 << 40) -> None:
+        self.written, self._most = 0, limit
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         left = self._most - self.written

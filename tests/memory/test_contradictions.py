@@ -145,7 +145,7 @@ def test_a_version_that_is_restored_takes_its_place_back(sessions: Sessions, fol
 def test_a_version_can_be_restored_beside_the_other(sessions: Sessions, folder: Path) -> None:
     moved(sessions, folder)
     kept = memory(sessions, folder)
-    kept.restore("Berlin", beside=True)
+    kept.restore("Berlin", both=True)
     assert facts(kept) == ["The user lives in Berlin.", "The user lives in Lisbon."]
 
 

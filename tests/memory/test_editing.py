@@ -48,7 +48,7 @@ def test_a_changed_line_keeps_where_it_was_learned(sessions: Sessions, folder: P
     learn(kept, "k")
     change(folder, "- Moved to Lisbon [k 2]", "- Moved with the whole family to Lisbon, in May [k 2]")
     kept.settle()
-    line = kept.named("Lisbon")
+    line = kept.find("Lisbon")
     assert line.source is not None
     assert (line.source.key, line.source.n) == ("k", 2)
 

@@ -40,7 +40,7 @@ JSON = st.recursive(
 )
 
 
-def learned_from(learned: extraction.Learned) -> list[Part]:
+def learned_from(learned: extraction.Extraction) -> list[Part]:
     ids = map(str, count())
     return extraction.new_facts(
         SAID, learned, near=lambda *_: [], is_unwanted=lambda _: False, new_id=lambda: next(ids)
@@ -48,7 +48,7 @@ def learned_from(learned: extraction.Learned) -> list[Part]:
 
 
 def check(said: Any) -> None:
-    learned = extraction.understood(said)
+    learned = extraction.parse_answer(said)
     line = extraction.daily_line(SAID, learned, id="d")
     assert line.text
     assert "\n" not in line.text
@@ -93,7 +93,7 @@ def test_answers_made_to_break_a_parser() -> None:
         '<think>{"line": "Paris"}</think>{"line": "Lisbon it is", "facts": []}',
     ):
         check(said)
-    assert extraction.understood('Sure! {"line": "ok", "facts": ["a", {"text": "b", "subject": 3}]} Bye').facts == (
+    assert extraction.parse_answer('Sure! {"line": "ok", "facts": ["a", {"text": "b", "subject": 3}]} Bye').facts == (
         extraction.Proposal(text="a"),
         extraction.Proposal(text="b"),
     )
@@ -103,6 +103,6 @@ def test_what_was_said_is_believed_in_any_fence() -> None:
     said = (
         'Here:\n```json\n{"line": "Moved to Lisbon.", "facts": [{"subject": "home", "text": "Moved to Lisbon"}]}\n```'
     )
-    learned = extraction.understood(said)
+    learned = extraction.parse_answer(said)
     assert extraction.daily_line(SAID, learned, id="d").text == "Moved to Lisbon."
     assert [part.text for part in learned_from(learned) if isinstance(part, Line)] == ["Moved to Lisbon"]

@@ -157,7 +157,7 @@ VERSIONS: list[tuple[str, Callable[[Memory], object], list[list[str]]]] = [
     ),
     ("restore", lambda kept: kept.restore("Paris"), [["Lives in Berlin."], ["Lives in Paris."]]),
     ("forget", lambda kept: kept.forget("Berlin"), [["Lives in Berlin."], []]),
-    ("erase", lambda kept: kept.erase([kept.named("Berlin").id]), [["Lives in Berlin."], []]),
+    ("erase", lambda kept: kept.erase([kept.find("Berlin").id]), [["Lives in Berlin."], []]),
     (
         "confirm",
         lambda kept: kept.confirm("Always pay"),

@@ -10,8 +10,8 @@ import pytest
 from nacre.channels.file_parts import mark_pasted
 from nacre.entries import Message, ToolCall
 from nacre.memory.agent_memory import NoSuchFact
-from nacre.memory.extraction import understood
-from nacre.memory.page_sync import words_of
+from nacre.memory.extraction import parse_answer
+from nacre.memory.page_sync import parse_item
 from nacre.memory.pasted import split
 from nacre.memory.text_match import in_first_person
 from nacre.memory.vocabulary import ENDED
@@ -350,8 +350,8 @@ def test_no_text_takes_long_to_read(unit: str) -> None:
     for before, behind in (("", ""), ("- ", "x"), ("---", "x"), ("a", "!")):
         text = f"{before}{unit * (100_000 // len(unit))}{behind}"
         split(text)
-        words_of(text)
-        understood(text)
+        parse_item(text)
+        parse_answer(text)
         in_first_person(text)
         ENDED.search(text)
     assert time.process_time() - began < 20

@@ -359,7 +359,7 @@ def test_a_full_queue_takes_no_more_and_finds_the_rest_later(sessions: Sessions,
     async def run() -> None:
         kept = memory(sessions, folder)
         await anyio.to_thread.run_sync(kept.begin)
-        async with Consolidator(kept, most=2) as worker:
+        async with Consolidator(kept, limit=2) as worker:
             await worker.rest()
             for key in "abcdef":
                 turn(sessions, key, f"from {key}")

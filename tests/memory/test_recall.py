@@ -11,7 +11,7 @@ from nacre.history.tokens import estimate
 from nacre.index.minilm import MiniLM, is_installed
 from nacre.memory import fact_index
 from nacre.memory.agent_memory import HEADING, Memory
-from nacre.memory.fact_index import Finder
+from nacre.memory.fact_index import FactIndex
 from nacre.memory.model import MEMORY_PAGE, Line
 from nacre.memory.store import KEY
 from nacre.sessions import Sessions
@@ -77,9 +77,9 @@ def test_what_is_always_to_be_done_comes_whatever_the_talk_is_of(sessions: Sessi
     ],
 )
 def test_any_text_may_be_asked_with(text: str) -> None:
-    finder = Finder()
-    finder.keep(lines("figs are sweet"))
-    finder.find(text, most=5)
+    index = FactIndex()
+    index.update(lines("figs are sweet"))
+    index.find(text, limit=5)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_any_text_may_be_asked_with(text: str) -> None:
     ],
 )
 def test_words_of_any_script_are_found(fact: str, asked: str) -> None:
-    finder = Finder()
-    finder.keep(lines("Plums are ripe in August", fact))
-    assert texts(finder.find(asked, most=1)) == [fact]
+    index = FactIndex()
+    index.update(lines("Plums are ripe in August", fact))
+    assert texts(index.find(asked, limit=1)) == [fact]
 
 
 def test_the_index_follows_the_facts(sessions: Sessions, folder: Path) -> None:
@@ -177,13 +177,13 @@ def test_a_text_has_the_same_vector_alone_and_among_others(model: MiniLM) -> Non
 
 @needs_embeddings
 def test_the_right_fact_is_first_for_a_question_in_other_words(model: MiniLM) -> None:
-    finder = Finder()
-    finder.keep(lines(*(fact for fact, _ in PAIRS)))
+    index = FactIndex()
+    index.update(lines(*(fact for fact, _ in PAIRS)))
     vectors = fact_index.Vectors(model)
-    finder.use(vectors)
+    index.use(vectors)
     while vectors.work(16):
         pass
-    wrong = [question for fact, question in PAIRS if texts(finder.find(question, most=1)) != [fact]]
+    wrong = [question for fact, question in PAIRS if texts(index.find(question, limit=1)) != [fact]]
     assert len(PAIRS) - len(wrong) >= 36, wrong
 
 

@@ -237,7 +237,7 @@ def _named(memory: Memory, what: str, *, struck: bool = False) -> Line:
     from nacre.memory.agent_memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
 
     try:
-        return memory.named(what, struck=struck)
+        return memory.find(what, struck=struck)
     except NoSuchFact as error:
         raise _unknown(error) from error
 
@@ -272,7 +272,7 @@ def _confirm(args: Namespace, out: Out, place: _Place) -> int:
 
 def _restore(args: Namespace, out: Out, place: _Place) -> int:
     """Let earlier versions hold again."""
-    act = place.memory.find_struck if args.dry_run else partial(place.memory.restore, beside=args.both)
+    act = place.memory.find_struck if args.dry_run else partial(place.memory.restore, both=args.both)
     return _each(args, out, act, "restored")
 
 
@@ -297,7 +297,7 @@ def _forget(args: Namespace, out: Out, place: _Place) -> int:
     memory = place.memory
     if args.session:
         key = _session(args.session, place)
-        doomed = memory.learned_from(key)
+        doomed = memory.lines_from(key)
     else:
         key = ""
         doomed = [_named(memory, what, struck=True) for what in args.words]
@@ -326,7 +326,7 @@ def _counted(doomed: Sequence[Line]) -> str:
 
 def _session(ref: str, place: _Place) -> str:
     """The key of a session by reference; one that was deleted is named by its full key."""
-    if place.memory.learned_from(ref):
+    if place.memory.lines_from(ref):
         return ref
     return find(place.sessions, ref).key
 

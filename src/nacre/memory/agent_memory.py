@@ -6,6 +6,7 @@ import builtins
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,26 +22,28 @@ from nacre.history.tokens import estimate
 from nacre.keys import is_internal
 from nacre.log.ops import Ops
 from nacre.memory import contradictions, extraction, turn_reader
-from nacre.memory.extraction import Learned
-from nacre.memory.fact_index import Embedding, Finder
+from nacre.memory.extraction import Extraction
+from nacre.memory.fact_index import Embedding, FactIndex
 from nacre.memory.model import MEMORY_PAGE, Cursor, Line, Source, State, Strike
-from nacre.memory.page_files import Folder
-from nacre.memory.page_sync import Desk
-from nacre.memory.store import Ledger
-from nacre.memory.text_match import STANDING_WORDS, flat, is_same, is_standing, normal, salient, stems
-from nacre.memory.turn_reader import Turn, moment
+from nacre.memory.page_files import PageFiles
+from nacre.memory.page_sync import PageSync
+from nacre.memory.store import FactStore, with_earlier, with_related
+from nacre.memory.text_match import STANDING_WORDS, is_same, is_standing, normal, one_line, salient, stems
+from nacre.memory.turn_reader import Turn, utc_text
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
 HEADING = "What you remember of earlier conversations, which may be out of date:"
-_TRIES = 3
-_PATIENCE = 120.0
-_LONGEST = 300
-_PIECE = 16
-_CANDIDATES = 40
-_NEAR, _OF_SUBJECT = 30, 50
-MOST_RECALLED = 10
+_MAX_ATTEMPTS = 3
+_TIMEOUT = 120.0
+_MAX_TEXT, _MAX_SUBJECT = 300, 60
+_BATCH = 16
+_MIN_PREFIX = 4
+_MAX_CANDIDATES = 40
+_MAX_RELATED = 12
+_MAX_NEAR, _MAX_OF_SUBJECT = 30, 50
+MAX_RECALLED = 10
 """How many facts are recalled for one text, unless another number is asked for."""
 
 
@@ -55,7 +58,7 @@ class Why(Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
 
 
-class Recalled(Struct, frozen=True, kw_only=True):
+class Match(Struct, frozen=True, kw_only=True):
     """A fact that a text is about; `score` is how well it fits, at most 1."""
 
     line: Line
@@ -64,7 +67,7 @@ class Recalled(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The fact as a model is shown it, with where it is from."""
-        return _shown(self.line)
+        return _with_tag(self.line)
 
 
 class Version(Struct, frozen=True, kw_only=True):
@@ -99,7 +102,7 @@ class Memory:
         embedding: Callable[[], Embedding | None] = usual_embedding,
         skips: Callable[[str], bool] = lambda _: False,
         ops: Ops | None = None,
-        patience: float = _PATIENCE,
+        timeout: float = _TIMEOUT,
     ) -> None:
         self._sessions = sessions
         self._provider = provider
@@ -107,14 +110,13 @@ class Memory:
         self._skips = skips
         self._embedding: Embedding | None = None
         self._is_warm = False
-        self._patience = patience
-        self._ledger = Ledger(sessions, ops or Ops())
-        pages = Folder(folder, ops)
-        self.page = pages.path(MEMORY_PAGE)
-        self._desk = Desk(self._ledger, pages)
-        self._finder = Finder()
-        self._found_in: State | None = None
-        self._found_at = -1
+        self._timeout = timeout
+        self._store = FactStore(sessions, ops or Ops())
+        files = PageFiles(folder, ops)
+        self.page = files.path(MEMORY_PAGE)
+        self._pages = PageSync(self._store, files)
+        self._index = FactIndex()
+        self._indexed: tuple[State | None, int] = (None, -1)
         self._standing: builtins.list[Line] = []
         self._failures: Counter[str] = Counter()
 
@@ -123,12 +125,12 @@ class Memory:
     async def consolidate(self, key: str) -> int:
         """Go through the turns of a session that memory does not know; returns how many it has learned from.
 
-        Each turn is one unit in memory's log, so that it is gone through once, whatever happens meanwhile.
+        Each turn is one transaction in memory's log, so that it is gone through once, whatever happens meanwhile.
         """
         done, tried = 0, set[str]()
         while (turn := await to_thread.run_sync(self._next, key)) is not None and turn.id not in tried:
             tried.add(turn.id)
-            learned = await self._asked(turn)
+            learned = await self._ask_model(turn)
             if learned is None:
                 break
             done += await to_thread.run_sync(self._learn, turn, learned)
@@ -136,41 +138,37 @@ class Memory:
 
     def start(self) -> None:
         """Note when memory began, if its log is new: what is said from then on is learned from, sooner or later."""
-        if self._ledger.is_new:
+        if self._store.is_new:
             self._note_beginning()
 
     def begin(self) -> builtins.list[str]:
-        """Note when memory began, take in what people edited, and name the sessions that may be behind.
+        """Note when memory began, store what people edited, and list the sessions with turns that may be unknown.
 
         What was said before memory began is not learned from.
         """
-        with self._ledger.held():
+        with self._store.hold():
             self._note_beginning()
-            self._desk.settle()
-        return self._behind(self._ledger.state)
-
-    def _note_beginning(self) -> None:
-        with self._ledger.held() as state:
-            if not state.begun:
-                self._ledger.write([Cursor(begun=moment(datetime.now(UTC)))])
-
-    def settle(self) -> None:
-        """Take in what people edited, and write the pages."""
-        with self._ledger.held():
-            self._desk.settle()
-
-    def _behind(self, state: State) -> builtins.list[str]:
-        found = []
+            self._pages.sync()
+        found, state = [], self._store.state
         for info in self._sessions.list():
             cursor = state.cursors.get(info.key)
             mark = cursor.at if cursor is not None else state.begun
-            if moment(info.updated) > mark and not self._skips(info.key):
+            if utc_text(info.updated) > mark and not self._skips(info.key):
                 found.append((info.updated, info.key))
         return [key for _, key in sorted(found)]
 
+    def _note_beginning(self) -> None:
+        with self._store.hold() as state:
+            if not state.begun:
+                self._store.write([Cursor(begun=utc_text(datetime.now(UTC)))])
+
+    def settle(self) -> None:
+        """Store what people edited, and write the pages."""
+        with self._store.hold():
+            self._pages.sync()
+
     def _next(self, key: str) -> Turn | None:
-        state = self._ledger.now()
-        return next((turn for turn in self._unknown(state, key)), None)
+        return next(iter(self._unknown(self._store.read(), key)), None)
 
     def _unknown(self, state: State, key: str) -> builtins.list[Turn]:
         """The turns of a session that memory does not know, oldest first."""
@@ -178,58 +176,56 @@ class Memory:
             return []
         cursor = state.cursors.get(key)
         begun = state.begun if cursor is None else ""
-        found = turn_reader.behind(self._sessions, key, cursor, outside=key in state.outside)
-        return [turn for turn in found if turn.id not in state.turns and moment(turn.at) >= begun]
+        found = turn_reader.turns_after(self._sessions, key, cursor, outside=key in state.outside)
+        return [turn for turn in found if turn.id not in state.turns and utc_text(turn.at) >= begun]
 
-    async def _asked(self, turn: Turn) -> Learned | None:
+    async def _ask_model(self, turn: Turn) -> Extraction | None:
         """What a model makes of a turn; None if it cannot be asked now, and should be later."""
         if self._provider is None:
-            return Learned()
-        known = self._related(turn)
+            return Extraction()
+        self._update_index()
+        known = [line for line in self._index.find(turn.asked, limit=_MAX_RELATED) if line.text]
         try:
-            with anyio.fail_after(self._patience):
-                reply = await self._provider().complete(extraction.question(turn, known), emit=_ignored)
+            with anyio.fail_after(self._timeout):
+                reply = await self._provider().complete(extraction.question(turn, known), emit=_ignore)
         except ContextOverflow:
-            return Learned()
+            return Extraction()
         except Exception as error:  # noqa: BLE001 - a provider is anybody's code: memory goes on without it
             self._failures[turn.id] += 1
             logger.warning("memory skipped a turn for now", extra={"key": turn.key, "error": describe_error(error)})
-            return Learned() if self._failures[turn.id] >= _TRIES else None
-        return extraction.understood(reply.message.content, known)
+            return Extraction() if self._failures[turn.id] >= _MAX_ATTEMPTS else None
+        return extraction.parse_answer(reply.message.content, known)
 
-    def _related(self, turn: Turn) -> builtins.list[Line]:
-        return [line for line in self._find(turn.asked, most=12) if line.text]
-
-    def _learn(self, turn: Turn, learned: Learned) -> int:
-        """Record what was learned from a turn, unless it is known by now or was taken back meanwhile."""
-        with self._ledger.held() as state:
+    def _learn(self, turn: Turn, learned: Extraction) -> int:
+        """Record what was learned from a turn, unless it is known by now or was undone meanwhile."""
+        with self._store.hold() as state:
             if turn.id not in {other.id for other in self._unknown(state, turn.key)}:
                 return 0
-            self._desk.settle()
-            self._keep()
-            new_id, is_unwanted = self._ledger.new_id, self._ledger.state.unwanted.__contains__
+            self._pages.sync()
+            self._update_index()
+            new_id, is_unwanted = self._store.new_id, self._store.state.unwanted.__contains__
             line = extraction.daily_line(turn, learned, id=new_id())
             facts = extraction.new_facts(turn, learned, near=self._near, is_unwanted=is_unwanted, new_id=new_id)
             try:
-                self._ledger.write([line, *facts], id=f"turn:{turn.id}")
+                self._store.write([line, *facts], id=f"turn:{turn.id}")
             except Conflict:
-                # Somebody who does not take the lock was faster.
+                # A process that does not take the lock was faster.
                 return 0
             self._failures.pop(turn.id, None)
-            self._desk.settle()
+            self._pages.sync()
         return 1
 
     # ---- recalling
 
-    def recall(self, text: str, *, tokens: int, shown: Iterable[str] = (), limit: int = MOST_RECALLED) -> str:
+    def recall(self, text: str, *, tokens: int, shown: Iterable[str] = (), limit: int = MAX_RECALLED) -> str:
         """What is remembered that a text is about, in at most so many tokens and lines; "" if that is nothing.
 
-        Asks no model and writes nothing. What stands in `shown`, texts that were recalled before, is not repeated;
+        Asks no model and writes nothing. What is in `shown`, texts that were recalled before, is not repeated;
         what is always to be done comes last, with a third of the lines at most if there are others.
         """
         before = {line for earlier in shown for line in earlier.splitlines()}
-        found = dict.fromkeys(fact.text for fact in self.recall_facts(text, limit=_CANDIDATES))
-        standing = [line for line in map(_shown, self._standing) if line not in before and line not in found]
+        found = dict.fromkeys(fact.text for fact in self.recall_facts(text, limit=_MAX_CANDIDATES))
+        standing = [line for line in map(_with_tag, self._standing) if line not in before and line not in found]
         related = [line for line in found if line not in before][: limit - min(len(standing), limit // 3)]
         room = tokens - _cost(HEADING)
         chosen: list[str] = []
@@ -240,55 +236,48 @@ class Memory:
                 room -= cost
         return "\n".join([HEADING, *chosen]) if chosen else ""
 
-    def recall_facts(self, text: str, *, limit: int = MOST_RECALLED) -> builtins.list[Recalled]:
+    def recall_facts(self, text: str, *, limit: int = MAX_RECALLED) -> builtins.list[Match]:
         """The facts that a text is about, best first; asks no model and writes nothing."""
-        self._keep()
-        return [Recalled(line=line, score=score) for line, score in self._finder.rank(text, most=limit)]
+        self._update_index()
+        return [Match(line=line, score=score) for line, score in self._index.rank(text, limit=limit)]
 
     def warm(self) -> bool:
-        """Do a piece of what makes recall better: load the embedding, make vectors; False if nothing is left."""
+        """Do a part of what makes recall better: load the embedding, make vectors; False if nothing is left."""
         if not self._is_warm:
             self._is_warm = True
             self._embedding = self._make_embedding()
             if self._embedding is None:
                 return False
-            self._finder.use(self._embedding)
+            self._index.use(self._embedding)
         if self._embedding is None:
             return False
-        self._keep()
-        return self._embedding.work(_PIECE) > 0
+        self._update_index()
+        return self._embedding.work(_BATCH) > 0
 
     def search(self, query: str, *, limit: int = 20) -> builtins.list[Line]:
         """The facts and daily lines that a text is about, best first."""
         state = self._view()
-        finder = Finder()
-        try:
-            finder.keep([*state.facts, *state.days])
-            return finder.find(query, most=limit)
-        finally:
-            finder.close()
+        with closing(FactIndex()) as index:
+            index.update([*state.facts, *state.days])
+            return index.find(query, limit=limit)
 
     def _view(self) -> State:
-        """The state with what people edited and nobody took in yet; the last one if another thread is at work."""
-        state = self._ledger.now_if_free()
-        return self._desk.view() if state is not None else (self._found_in or self._ledger.state)
+        """The state with what people edited, stored or not; the last one if another thread is at work."""
+        state = self._store.read_if_free()
+        return self._pages.view() if state is not None else (self._indexed[0] or self._store.state)
 
-    def _keep(self) -> None:
+    def _update_index(self) -> None:
         state = self._view()
-        if state is not self._found_in or state.version != self._found_at:
-            self._finder.keep(state.facts)
-            candidates = reversed(self._finder.having(STANDING_WORDS))
+        if state is not self._indexed[0] or state.version != self._indexed[1]:
+            self._index.update(state.facts)
+            candidates = reversed(self._index.having(STANDING_WORDS))
             self._standing = [line for line in candidates if is_standing(line.text)]
-            self._found_in, self._found_at = state, state.version
-
-    def _find(self, text: str, *, most: int) -> builtins.list[Line]:
-        self._keep()
-        return self._finder.find(text, most=most)
+            self._indexed = (state, state.version)
 
     def _near(self, subject: str, text: str) -> builtins.list[Line]:
         """The facts that one may repeat or replace: those of its subject, those in like words, and those that wait."""
-        like = self._finder.like(f"{text} {contradictions.other_words(text)}", most=_NEAR)
-        near = [*self._finder.about(subject, most=_OF_SUBJECT), *like, *self._ledger.state.pending]
+        like = self._index.like(f"{text} {contradictions.other_words(text)}", limit=_MAX_NEAR)
+        near = [*self._index.about(subject, limit=_MAX_OF_SUBJECT), *like, *self._store.state.pending]
         return [*{line.id: line for line in near}.values()]
 
     # ---- what people and models ask for
@@ -301,7 +290,7 @@ class Memory:
         """The daily lines, oldest first."""
         return builtins.list(self._view().days)
 
-    def named(self, what: str, *, struck: bool = False) -> Line:
+    def find(self, what: str, *, struck: bool = False) -> Line:
         """The fact or daily line that an id, the beginning of one, or a text means; raises NoSuchFact.
 
         With `struck`, one that no longer holds may be meant too, if no other is.
@@ -312,14 +301,14 @@ class Memory:
         except NoSuchFact:
             if not struck:
                 raise
-            return self._any(state, what)
+            return self._find_version(state, what)
 
     def _one_of(self, what: str, held: builtins.list[Line], none: str) -> Line:
         """The line that is meant; raises NoSuchFact, which begins with `none` if there is no such line."""
         wanted = salient(what)
         rules: tuple[Callable[[Line], bool], ...] = (
             lambda line: line.id == what,
-            lambda line: _is_begun(line.id, what),
+            lambda line: len(what) >= _MIN_PREFIX and line.id.startswith(what),
             lambda line: normal(line.text) == normal(what),
             lambda line: line.page == MEMORY_PAGE and is_same(line.text, what),
             lambda line: line.page == MEMORY_PAGE and bool(wanted) and wanted <= stems(line.text),
@@ -334,42 +323,46 @@ class Memory:
 
     def why(self, what: str) -> Why:
         """Where something was learned; raises NoSuchFact."""
-        line = self.named(what)
+        line = self.find(what)
         source = line.source
         turn = turn_reader.turn_at(self._sessions, source.key, source.n, source.at) if source is not None else None
         return Why(line=line, turn=turn)
 
     def remember(self, text: str, *, subject: str = "", key: str = "") -> Line:
         """Keep a fact that someone asked to be kept; one that is known already is given back as it is."""
-        with self._ledger.held():
-            self._desk.settle()
-            said = flat(extraction.unmarked(text), _LONGEST)
+        with self._store.hold():
+            self._pages.sync()
+            said = one_line(extraction.strip_markup(text), _MAX_TEXT)
             if not said:
                 raise NoSuchFact("there is nothing to remember in an empty text")
-            self._keep()
+            self._update_index()
             near = self._near(subject, said)
-            known = extraction.repeated(subject, said, near)
+            known = extraction.find_repeated(subject, said, near)
             if known is not None and not known.pending:
                 return known
-            line = self._line(said, subject, key)
-            if known is not None:
+            line = Line(
                 # What waited to be confirmed is by this.
-                line = replace(line, id=known.id)
-            self._ledger.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
-            self._desk.settle()
+                id=self._store.new_id() if known is None else known.id,
+                page=MEMORY_PAGE,
+                text=said,
+                subject=one_line(subject, _MAX_SUBJECT),
+                source=Source(key=key, n=self._sessions.snapshot(key, last=0).n) if key else None,
+                at=utc_text(datetime.now(UTC)),
+            )
+            self._store.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
+            self._pages.sync()
             return line
 
     def confirm(self, what: str) -> Line:
         """Let a fact hold that was waiting for a person to confirm it. Raises NoSuchFact."""
-        with self._ledger.held():
-            self._desk.settle()
-            self._keep()
-            line = replace(
-                self._one_of(what, self._ledger.state.pending, "no fact waits for an answer to"), pending=False
-            )
+        with self._store.hold():
+            self._pages.sync()
+            self._update_index()
+            found = self._one_of(what, self._store.state.pending, "no fact waits for an answer to")
+            line = replace(found, pending=False)
             near = self._near(line.subject, line.text)
-            self._ledger.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
-            self._desk.settle()
+            self._store.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
+            self._pages.sync()
             return line
 
     def pending(self) -> builtins.list[Line]:
@@ -388,7 +381,7 @@ class Memory:
     def history(self, what: str) -> builtins.list[Version]:
         """The versions of a fact, oldest first. Raises NoSuchFact."""
         state = self._view()
-        line = self._any(state, what)
+        line = self._find_version(state, what)
         return [Version(line=one, strike=state.strikes.get(one.id)) for one in state.history(line.id)]
 
     def changes(self) -> builtins.list[Version]:
@@ -397,22 +390,22 @@ class Memory:
         struck = (state.lines[id] for id in state.pages.get(MEMORY_PAGE, ()) if id in state.strikes)
         return [Version(line=line, strike=state.strikes[line.id]) for line in struck if line.text]
 
-    def restore(self, what: str, *, beside: bool = False) -> Line:
+    def restore(self, what: str, *, both: bool = False) -> Line:
         """Let a fact hold again that was replaced, edited or forgotten. Raises NoSuchFact.
 
-        What holds in its place now becomes an earlier version, unless both are to hold: `beside`.
+        What holds in its place now becomes an earlier version, unless `both` are to hold.
         """
-        with self._ledger.held():
-            self._desk.settle()
-            state = self._ledger.state
+        with self._store.hold():
+            self._pages.sync()
+            state = self._store.state
             line = self.find_struck(what)
             others = [one for one in state.history(line.id) if one.id not in state.strikes and not one.pending]
-            strikes = [] if beside else _strikes(others, by=line)
-            self._ledger.write([Strike(id=line.id, why="restored"), *strikes])
-            self._desk.settle()
+            strikes = [] if both else _strikes(others, by=line)
+            self._store.write([Strike(id=line.id, why="restored"), *strikes])
+            self._pages.sync()
             return line
 
-    def _any(self, state: State, what: str) -> Line:
+    def _find_version(self, state: State, what: str) -> Line:
         """The fact that is meant, of those that hold, or else of all that there ever were."""
         facts = [state.lines[id] for id in state.pages.get(MEMORY_PAGE, ()) if state.lines[id].text]
         held = [line for line in facts if line.id not in state.strikes]
@@ -422,30 +415,41 @@ class Memory:
             return self._one_of(what, facts, "no fact matches")
 
     def forget(self, what: str) -> Line:
-        """Take a fact out of use; its text stays in memory's log. Raises NoSuchFact."""
-        with self._ledger.held():
-            self._desk.settle()
-            line = self.named(what)
-            self._ledger.write([Strike(id=line.id, why="forgotten")])
-            self._desk.settle()
+        """Stop using a fact; its text stays in memory's log. Raises NoSuchFact."""
+        with self._store.hold():
+            self._pages.sync()
+            line = self.find(what)
+            self._store.write([Strike(id=line.id, why="forgotten")])
+            self._pages.sync()
             return line
 
     def edit(self, what: str, text: str) -> Line:
         """Let a fact say something else; it keeps its source. Raises NoSuchFact."""
-        with self._ledger.held():
-            self._desk.settle()
-            old = self.named(what)
-            said = flat(extraction.unmarked(text), _LONGEST)
+        with self._store.hold():
+            self._pages.sync()
+            old = self.find(what)
+            said = one_line(extraction.strip_markup(text), _MAX_TEXT)
             if not said:
                 raise NoSuchFact("a fact cannot be empty; forget it instead")
-            line = _changed(old, said, id=self._ledger.new_id())
-            self._ledger.write([line, Strike(id=old.id, why="edited", by=line.id)])
-            self._desk.settle()
+            # A line in the same place, as if a person had written it on the page.
+            tag = f" {old.source.tag}" if old.source is not None else ""
+            time = f"{old.at[11:16]} " if old.page != MEMORY_PAGE else ""
+            line = replace(
+                old,
+                id=self._store.new_id(),
+                text=said,
+                raw=f"- {time}{said}{tag}",
+                after=old.id,
+                pending=False,
+                outside=False,
+            )
+            self._store.write([line, Strike(id=old.id, why="edited", by=line.id)])
+            self._pages.sync()
             return line
 
     # ---- erasing
 
-    def learned_from(self, key: str) -> builtins.list[Line]:
+    def lines_from(self, key: str) -> builtins.list[Line]:
         """Everything that was learned from a session, in use or not; facts first."""
         lines = self._view().lines.values()
         return _facts_first(line for line in lines if line.source is not None and line.source.key == key)
@@ -460,98 +464,37 @@ class Memory:
     def erase(self, ids: Iterable[str]) -> int:
         """Erase lines for good, with all that belongs to them; returns how many that were."""
         wanted = set(ids)
-        return self._erase(lambda line: line.id in wanted, with_all=True)
+        return self._erase(lambda line: line.id in wanted, related=True)
 
     def belonging(self, ids: Iterable[str]) -> builtins.list[Line]:
         """What is erased with some lines: their earlier versions, then the daily lines that say the same."""
         wanted = set(ids)
         state = self._view()
-        found = _with_all(state, wanted) - wanted
+        found = with_related(state, wanted) - wanted
         return _facts_first(line for line in state.lines.values() if line.id in found)
 
-    def _erase(self, is_meant: Callable[[Line], bool], *, with_all: bool = False) -> int:
-        with self._ledger.held():
-            self._desk.settle()
-            state = self._ledger.state
+    def _erase(self, is_meant: Callable[[Line], bool], *, related: bool = False) -> int:
+        with self._store.hold():
+            self._pages.sync()
+            state = self._store.state
             doomed = {line.id for line in state.lines.values() if is_meant(line)}
-            doomed = _with_all(state, doomed) if with_all else _with_edited(state, doomed)
+            doomed = with_related(state, doomed) if related else with_earlier(state, doomed)
             if doomed:
-                self._ledger.erase(doomed)
-                self._desk.settle(must=True)
-                self._keep()
+                self._store.erase(doomed)
+                self._pages.sync(must=True)
+                self._update_index()
         return len(doomed)
 
     def close(self) -> None:
-        """Let go of what is held in RAM; the sessions are their owner's to close."""
-        self._finder.close()
-
-    def _line(self, text: str, subject: str, key: str) -> Line:
-        n = self._sessions.snapshot(key, last=0).n if key else 0
-        source = Source(key=key, n=n) if key else None
-        at = moment(datetime.now(UTC))
-        return Line(
-            id=self._ledger.new_id(), page=MEMORY_PAGE, text=text, subject=flat(subject, 60), source=source, at=at
-        )
-
-
-def _with_edited(state: State, doomed: set[str]) -> set[str]:
-    """Lines, and what they were before they were edited."""
-    return _with_earlier(state, doomed, ("edited",))
-
-
-def _with_earlier(state: State, doomed: set[str], whys: tuple[str, ...]) -> set[str]:
-    found = set(doomed)
-    while more := {id for id, strike in state.strikes.items() if strike.why in whys and strike.by in found} - found:
-        found |= more
-    return found
-
-
-def _with_all(state: State, doomed: set[str]) -> set[str]:
-    """Lines, their earlier versions, and for facts the notes of the days that tell of them."""
-    found = _with_earlier(state, doomed, ("edited", "replaced"))
-    facts = [line for id in found if (line := state.lines[id]).page == MEMORY_PAGE and line.text]
-    notes = [line for line in state.lines.values() if line.page != MEMORY_PAGE and line.text]
-    return found | {note.id for note in notes if any(_tells(note, fact) for fact in facts)}
-
-
-def _tells(note: Line, fact: Line) -> bool:
-    """Tell whether a note of a day is of the turn that a fact was learned in, or has all that the fact says."""
-    wanted = salient(fact.text)
-    at, learned = note.source, fact.source
-    if at is not None and learned is not None and at.key == learned.key and at.n <= learned.n <= max(at.n, at.upto):
-        # A session that was archived begins again with the same numbers: only the time tells its turns apart.
-        if learned.at and learned.at == at.at:
-            return True
-        # A fact that a model was asked to keep came before the end of its turn, whose time it does not have.
-        if not learned.at and fact.at <= at.at and not wanted.isdisjoint(stems(note.text)):
-            return True
-    rarest = max(wanted, key=len, default="")
-    # The stems of a note are made only if it may have them all.
-    return bool(wanted) and rarest[:4] in note.text.casefold() and wanted <= stems(note.text)
+        """Release what is held in RAM; the sessions are their owner's to close."""
+        self._index.close()
 
 
 def _facts_first(lines: Iterable[Line]) -> list[Line]:
     return sorted(lines, key=lambda line: line.page != MEMORY_PAGE)
 
 
-def _changed(old: Line, text: str, *, id: str) -> Line:
-    """A line that says something else in the same place, as a person's."""
-    tag = f" {old.source.tag}" if old.source is not None else ""
-    time = f"{old.at[11:16]} " if old.page != MEMORY_PAGE else ""
-    return Line(
-        id=id,
-        page=old.page,
-        text=text,
-        raw=f"- {time}{text}{tag}",
-        subject=old.subject,
-        source=old.source,
-        at=old.at,
-        after=old.id,
-        turn=old.turn,
-    )
-
-
-def _shown(line: Line) -> str:
+def _with_tag(line: Line) -> str:
     return f"- {line.text} {line.source.tag}" if line.source is not None else f"- {line.text}"
 
 
@@ -563,9 +506,5 @@ def _cost(text: str) -> int:
     return estimate(Message(role="user", content=text))
 
 
-def _is_begun(id: str, beginning: str) -> bool:
-    return len(beginning) >= 4 and id.startswith(beginning)  # noqa: PLR2004 - as sessions are named
-
-
-def _ignored(event: Event) -> None:
+def _ignore(event: Event) -> None:
     """Nobody watches."""

@@ -1,4 +1,4 @@
-"""The worker that goes through turns after they ended: one at a time, off the way of any answer."""
+"""The worker that goes through turns after they ended: one at a time, and no answer waits for it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from anyio import to_thread
 logger = logging.getLogger(__name__)
 
 
-class Learning(Protocol):
-    """What the worker works for."""
+class Learner(Protocol):
+    """A memory that learns."""
 
     async def consolidate(self, key: str) -> int:
         """Go through the turns of a session that memory does not know; returns how many there were."""
 
     def begin(self) -> list[str]:
-        """Note when memory began, take in what people edited, and name the sessions that may be behind."""
+        """Note when memory began, store what people edited, and list the sessions with turns that may be unknown."""
 
     def warm(self) -> bool:
         """Do a piece of what makes recall better; False if there is nothing left of it."""
@@ -28,13 +28,13 @@ class Learning(Protocol):
 class Consolidator:
     """Goes through the turns of sessions that are posted; those that a full queue does not take, it finds later."""
 
-    def __init__(self, memory: Learning, *, most: int = 256) -> None:
+    def __init__(self, memory: Learner, *, limit: int = 256) -> None:
         self._memory = memory
-        self._most = most
+        self._limit = limit
         self._queue: dict[str, None] = {}
         self._of_others: set[str] = set()
         self._left_earlier: set[str] | None = None
-        self._is_behind = True
+        self._may_have_missed = True
         self._is_at_work = False
         self._woken = anyio.Event()
         self._stepped = anyio.Event()
@@ -54,22 +54,22 @@ class Consolidator:
 
     def post(self, key: str) -> None:
         """Say that a turn of a session has ended; never waits, never raises."""
-        if len(self._queue) < self._most or key in self._queue:
+        if len(self._queue) < self._limit or key in self._queue:
             self._queue[key] = None
             self._of_others.discard(key)
         else:
-            self._is_behind = True
+            self._may_have_missed = True
         self._woken.set()
 
     async def rest(self) -> None:
         """Wait until everything that was posted has been gone through."""
-        while self._queue or self._is_behind or self._is_at_work:
+        while self._queue or self._may_have_missed or self._is_at_work:
             await self._stepped.wait()
 
     async def learn_earlier(self) -> None:
         """Wait until something was learned from what an earlier process left, or nothing can be.
 
-        Processes that all end soon would else never learn from a slow model: each begins anew where the last one was.
+        Processes that all end soon would else never learn from a slow model: each begins again where the last one did.
         """
         while self._left_earlier is None or self._left_earlier:
             await self._stepped.wait()
@@ -77,9 +77,9 @@ class Consolidator:
     async def _run(self) -> None:
         while True:
             await self._work()
-            self._tell()
-            await self._better()
-            if not self._queue and not self._is_behind:
+            self._notify()
+            await self._warm()
+            if not self._queue and not self._may_have_missed:
                 self._woken = anyio.Event()
                 await self._woken.wait()
 
@@ -87,23 +87,23 @@ class Consolidator:
         """Go through all that waits; what fails is left for the next time, since its cursor has not moved."""
         self._is_at_work = True
         try:
-            while self._queue or self._is_behind:
+            while self._queue or self._may_have_missed:
                 if not self._queue:
-                    self._is_behind = False
+                    self._may_have_missed = False
                     await self._catch_up()
-                    self._tell()
+                    self._notify()
                     continue
                 key = next(iter(self._queue))
                 del self._queue[key]
-                learned = await self._tried(key)
+                learned = await self._consolidate(key)
                 if self._left_earlier:
                     self._left_earlier = set() if learned else self._left_earlier - {key}
-                self._tell()
+                self._notify()
         finally:
             self._is_at_work = False
 
-    def _tell(self) -> None:
-        """Wake up whoever waits."""
+    def _notify(self) -> None:
+        """Wake up all that wait."""
         self._stepped.set()
         self._stepped = anyio.Event()
 
@@ -118,17 +118,17 @@ class Consolidator:
         self._of_others |= set(found).difference(self._queue)
         self._queue |= dict.fromkeys(found)
 
-    async def _tried(self, key: str) -> int:
+    async def _consolidate(self, key: str) -> int:
         """Go through a session; returns how many turns were learned from."""
         try:
             return await self._memory.consolidate(key)
         except Exception:  # the same
-            # Whoever runs another session now cannot do anything about this one.
+            # The user of another session cannot do anything about this one.
             level = logging.INFO if key in self._of_others else logging.ERROR
             logger.log(level, "memory could not read a session", exc_info=True, extra={"key": key})
             return 0
 
-    async def _better(self) -> None:
+    async def _warm(self) -> None:
         try:
             while not self._queue and await to_thread.run_sync(self._memory.warm):
                 pass

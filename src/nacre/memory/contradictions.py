@@ -1,4 +1,4 @@
-"""Which facts a new one takes the place of: only those that cannot hold beside it.
+"""Which facts a new one takes the place of: only those that cannot hold together with it.
 
 Two facts about one subject usually both hold: a dog and a cat, two allergies, two standing instructions. A new fact
 replaces an old one on evidence alone; without any, both are kept. No model is asked.
@@ -158,7 +158,7 @@ def _says_one_thing(  # noqa: PLR0913 - the parts of two sentences
     about = head - known.NOBODY - known.IS
     has_new_number = kind == "number" or (kind == "weekday" and not known.MANY & head)
     is_many = bool(known.MANY & head)
-    # Brothers and dogs have names beside each other.
+    # Brothers and dogs have names at the same time.
     is_relative = bool(known.RELATIVES & head and (known.IS | known.NAMED) & head)
     reasons = (
         has_new_number and (about or tail) and _without_numbers(mine) == _without_numbers(theirs),
@@ -183,7 +183,7 @@ def _is_one_preference(subject: str, tail: frozenset[str], mine: tuple[str, ...]
 
 
 def _is_alike(mine: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
-    """Tell whether two values are of one form: a name and a description hold beside each other."""
+    """Tell whether two values are of one form: a name and a description hold at the same time."""
     forms = [
         (
             _kind(value),

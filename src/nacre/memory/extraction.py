@@ -13,14 +13,22 @@ from nacre.agent.ports import Context
 from nacre.entries import Message
 from nacre.memory import contradictions
 from nacre.memory.model import MEMORY_PAGE, Line, Part, Source, Strike
-from nacre.memory.text_match import flat, in_first_person, is_grounded, is_same, is_wish, normal, salient, stems
-from nacre.memory.turn_reader import Turn, moment
+from nacre.memory.text_match import (
+    in_first_person,
+    is_grounded,
+    is_instruction,
+    is_same,
+    normal,
+    one_line,
+    salient,
+    stems,
+)
+from nacre.memory.turn_reader import Turn, utc_text
 
-_LONGEST_LINE, _LONGEST_FACT, _LONGEST_SUBJECT = 240, 300, 60
-_MOST_FACTS = 5
-_MOST_ANSWER = 50_000
-_ASKED, _ANSWERED, _KNOWN = 6_000, 3_000, 12
-_EXCERPT = 120
+_MAX_LINE, _MAX_FACT, _MAX_SUBJECT, _MAX_EXCERPT = 240, 300, 60, 120
+_MAX_FACTS = 5
+_MAX_ANSWER = 50_000
+_MAX_ASKED, _MAX_ANSWERED, _MAX_KNOWN = 6_000, 3_000, 12
 _HALF = 0.5
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
@@ -45,7 +53,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     replaces: tuple[int, ...] = ()
 
 
-class Learned(Struct, frozen=True, kw_only=True):
+class Extraction(Struct, frozen=True, kw_only=True):
     """What a model made of a turn: a line for the day, and facts; `shown` are the known facts that it saw."""
 
     line: str = ""
@@ -55,35 +63,36 @@ class Learned(Struct, frozen=True, kw_only=True):
 
 def question(turn: Turn, known: Sequence[Line]) -> Context:
     """What the model is shown: the turn, and what is known of what it is about."""
-    listed = "\n".join(f"{at}. {line.subject or '?'}: {line.text}" for at, line in enumerate(known[:_KNOWN], 1))
+    listed = "\n".join(f"{at}. {line.subject or '?'}: {line.text}" for at, line in enumerate(known[:_MAX_KNOWN], 1))
     parts = [f"Known facts:\n{listed}"] if listed else []
-    parts.append(f"The user said:\n{_clipped(turn.own, _ASKED)}")
+    parts.append(f"The user said:\n{_clip(turn.own, _MAX_ASKED)}")
     if turn.pasted:
-        parts.append(f"The user pasted or quoted, which are not their own words:\n{_clipped(turn.pasted, _ASKED)}")
-    parts.append(f"You answered:\n{_clipped(turn.answered, _ANSWERED)}")
+        parts.append(f"The user pasted or quoted, which are not their own words:\n{_clip(turn.pasted, _MAX_ASKED)}")
+    parts.append(f"You answered:\n{_clip(turn.answered, _MAX_ANSWERED)}")
     return Context(system=SYSTEM, messages=[Message(role="user", content="\n\n".join(parts))])
 
 
-def understood(answer: Any, known: Sequence[Line] = ()) -> Learned:
+def parse_answer(answer: Any, known: Sequence[Line] = ()) -> Extraction:
     """Read a model's answer; nothing is learned from one that is not in the shape that was asked for."""
-    found = _object(answer) if isinstance(answer, str) else None
+    found = _find_object(answer) if isinstance(answer, str) else None
     if found is None:
-        return Learned()
+        return Extraction()
     line, facts = found.get("line"), found.get("facts")
-    proposals = [_proposal(fact) for fact in facts[:_MOST_FACTS]] if isinstance(facts, list) else []
-    return Learned(
+    proposals = [_parse_proposal(fact) for fact in facts[:_MAX_FACTS]] if isinstance(facts, list) else []
+    return Extraction(
         line=line if isinstance(line, str) else "",
         facts=tuple(proposal for proposal in proposals if proposal is not None),
-        shown=tuple(fact.id for fact in known[:_KNOWN]),
+        shown=tuple(fact.id for fact in known[:_MAX_KNOWN]),
     )
 
 
-def daily_line(turn: Turn, learned: Learned, *, id: str) -> Line:
+def daily_line(turn: Turn, learned: Extraction, *, id: str) -> Line:
     """The line for the day; an excerpt of the turn where the model's words are not about it."""
-    line = flat(unmarked(learned.line), _LONGEST_LINE)
+    line = one_line(strip_markup(learned.line), _MAX_LINE)
     wanted = salient(line)
     if not wanted or len(wanted & stems(turn.said)) < _HALF * len(wanted):
-        line = excerpt(turn)
+        asked, answered = one_line(turn.asked, _MAX_EXCERPT), one_line(turn.answered, _MAX_EXCERPT)
+        line = f"“{strip_markup(asked)}” → “{strip_markup(answered)}”"
     local = turn.at.astimezone()
     page = f"memory/{local:%Y-%m-%d}.md"
     return Line(
@@ -99,26 +108,26 @@ def daily_line(turn: Turn, learned: Learned, *, id: str) -> Line:
 
 def new_facts(
     turn: Turn,
-    learned: Learned,
+    learned: Extraction,
     *,
     near: Callable[[str, str], Sequence[Line]],
     is_unwanted: Callable[[str], bool],
     new_id: Callable[[], str],
 ) -> list[Part]:
-    """The facts that were said, that are new, and that nobody took out; what they replace is struck.
+    """The facts that were said, that are new, and that nobody removed; what they replace is struck.
 
     `near` gives the known facts that one, as subject and text, may repeat or replace.
     """
     parts: list[Part] = []
     taken: list[str] = []
     for proposal in learned.facts:
-        text = flat(unmarked(proposal.text), _LONGEST_FACT)
+        text = one_line(strip_markup(proposal.text), _MAX_FACT)
         verdict = judge(text, turn)
         if verdict == "no" or is_unwanted(normal(text)) or any(is_same(text, other) for other in taken):
             continue
-        subject = flat(proposal.subject, _LONGEST_SUBJECT)
+        subject = one_line(proposal.subject, _MAX_SUBJECT)
         known = near(subject, text)
-        same = repeated(subject, text, known)
+        same = find_repeated(subject, text, known)
         if same is not None and (verdict == "ask" or not same.pending):
             continue
         line = Line(
@@ -128,7 +137,7 @@ def new_facts(
             text=text,
             subject=subject,
             source=source_of(turn),
-            at=moment(turn.at),
+            at=utc_text(turn.at),
             pending=verdict == "ask",
         )
         parts.append(line)
@@ -139,7 +148,7 @@ def new_facts(
     return parts
 
 
-def repeated(subject: str, text: str, known: Sequence[Line]) -> Line | None:
+def find_repeated(subject: str, text: str, known: Sequence[Line]) -> Line | None:
     """The known fact that a new one repeats, if there is one."""
     same = (line for line in known if is_same(text, line.text))
     return next(
@@ -153,56 +162,46 @@ Verdict = Literal["keep", "ask", "no"]
 def judge(text: str, turn: Turn) -> Verdict:
     """Whether a fact may be believed: who said it decides.
 
-    The user's own words are believed, but not what they tell of wishes of "the user", which was copied from somewhere.
+    The user's own words are believed, but not instructions of "the user" among them, which were copied from somewhere.
     The assistant's are too while nothing else has been in the conversation that it may be repeating, but never for
-    what the user wishes. What the user pasted is asked about.
+    instructions. What the user pasted is asked about.
     """
-    if is_grounded(text, in_first_person(turn.own) if is_wish(text) else turn.own):
+    if is_grounded(text, in_first_person(turn.own) if is_instruction(text) else turn.own):
         return "keep"
-    if not turn.outside and not is_wish(text) and is_grounded(text, turn.said):
+    if not turn.outside and not is_instruction(text) and is_grounded(text, turn.said):
         return "keep"
     return "ask" if is_grounded(text, turn.asked) else "no"
 
 
 def replaced_by(new: Line, known: Sequence[Line], named: Collection[str] = ()) -> list[Line]:
     """The facts of ours that a new one takes the place of; `named` are those that a model said it does."""
-    mine = (new.subject, new.text)
-    return [
-        old
-        for old in known
-        if old.is_ours
-        and not old.pending
-        and (contradictions.replaces(mine, (old.subject, old.text)) or (old.id in named and _is_related(new, old)))
-    ]
-
-
-def _is_related(one: Line, other: Line) -> bool:
-    """Tell whether two facts have a subject or a word that says something in common."""
-    is_one_subject = bool(normal(one.subject)) and normal(one.subject) == normal(other.subject)
-    return is_one_subject or not salient(one.text).isdisjoint(salient(other.text))
-
-
-def excerpt(turn: Turn) -> str:
-    """The beginning of what was said, for a day's line without a model."""
-    asked, answered = flat(turn.asked, _EXCERPT), flat(turn.answered, _EXCERPT)
-    return f"“{unmarked(asked)}” → “{unmarked(answered)}”"
+    found, subject = [], normal(new.subject)
+    for old in known:
+        if not old.is_ours or old.pending:
+            continue
+        # A model is believed if the two have a subject, or a word that says something, in common.
+        is_one_subject = bool(subject) and subject == normal(old.subject)
+        is_named = old.id in named and (is_one_subject or not salient(new.text).isdisjoint(salient(old.text)))
+        if is_named or contradictions.replaces((new.subject, new.text), (old.subject, old.text)):
+            found.append(old)
+    return found
 
 
 def source_of(turn: Turn) -> Source:
-    return Source(key=turn.key, n=turn.n, upto=turn.upto, at=moment(turn.at))
+    return Source(key=turn.key, n=turn.n, upto=turn.upto, at=utc_text(turn.at))
 
 
-def _clipped(text: str, most: int) -> str:
-    if len(text) <= most:
+def _clip(text: str, limit: int) -> str:
+    if len(text) <= limit:
         return text
-    half = most // 2
+    half = limit // 2
     return f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
-def _object(answer: str) -> dict[str, Any] | None:
+def _find_object(answer: str) -> dict[str, Any] | None:
     """The first JSON object in an answer that reads as one; models put words and fences around it."""
-    # Behind the last thought none ends, and one that does not end would be looked through again and again.
-    thoughts, end_of_thought, rest = answer[:_MOST_ANSWER].rpartition("</think>")
+    # After the last thought none ends, and one that does not end would be searched again and again.
+    thoughts, end_of_thought, rest = answer[:_MAX_ANSWER].rpartition("</think>")
     text = _THOUGHT.sub("", thoughts + end_of_thought) + rest
     begin, end = text.find("{"), text.rfind("}")
     for start, stop in ((begin, end + 1), (text.rfind('{"line"'), end + 1)):
@@ -216,7 +215,7 @@ def _object(answer: str) -> dict[str, Any] | None:
     return None
 
 
-def _proposal(fact: Any) -> Proposal | None:
+def _parse_proposal(fact: Any) -> Proposal | None:
     if isinstance(fact, str):
         return Proposal(text=fact)
     if not isinstance(fact, dict) or not isinstance(fact.get("text"), str):
@@ -230,7 +229,7 @@ def _proposal(fact: Any) -> Proposal | None:
     )
 
 
-def unmarked(text: str) -> str:
+def strip_markup(text: str) -> str:
     """A text that is one item of a list and no other Markdown, whatever a model made of it."""
     line = " ".join(text.split()).replace("~~", "").replace("<!--", "").replace("-->", "")
     return line.lstrip("-*+#> ").strip()

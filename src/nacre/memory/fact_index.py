@@ -1,4 +1,4 @@
-"""Which lines a text is about: full-text search in RAM, mixed by score with embeddings if there are any."""
+"""Find the lines that a text is about: full-text search in RAM, mixed by score with embeddings if there are any."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from nacre.index.minilm import Floats
 
 _POOL = 100
-_MOST_WORDS = 32
-_SHORTEST = 4
+_MAX_WORDS = 32
+_MIN_LETTERS = 4
 _SPACED = re.compile(r"[^\W_]+")
 _TABLES = """
 CREATE VIRTUAL TABLE words USING fts5(body, tokenize = 'porter unicode61 remove_diacritics 2');
@@ -30,17 +30,17 @@ _MEANING = 0.7
 class Embedding(Protocol):
     """Vectors of lines; those that it has not come to yet are not found by it."""
 
-    def nearest(self, text: str, *, most: int) -> list[tuple[str, float]]:
+    def nearest(self, text: str, *, limit: int) -> list[tuple[str, float]]:
         """The ids of the lines whose meaning is nearest, and how near they are, best first."""
 
-    def keep(self, lines: Iterable[Line]) -> None:
-        """Know these lines and no others."""
+    def update(self, lines: Iterable[Line]) -> None:
+        """Have these lines and no others."""
 
-    def work(self, most: int) -> int:
+    def work(self, limit: int) -> int:
         """Make vectors for some of the lines that have none; returns how many still have none."""
 
 
-class Finder:
+class FactIndex:
     """An index of some lines, kept in step with them."""
 
     def __init__(self) -> None:
@@ -57,11 +57,11 @@ class Finder:
 
     def use(self, embedding: Embedding) -> None:
         """Find by meaning too, from now on."""
-        embedding.keep(self._lines.values())
+        embedding.update(self._lines.values())
         self._embedding = embedding
 
-    def keep(self, lines: Sequence[Line]) -> None:
-        """Hold these lines and no others."""
+    def update(self, lines: Sequence[Line]) -> None:
+        """Have these lines and no others."""
         with self._lock:
             now = {line.id: line for line in lines}
             gone = [id for id, line in self._lines.items() if not _says_same(line, now.get(id))]
@@ -77,13 +77,13 @@ class Finder:
                     self._subjects.setdefault(_subject(line.subject), {})[line.id] = None
             self._lines = now
         if self._embedding is not None and (gone or came):
-            self._embedding.keep(lines)
+            self._embedding.update(lines)
 
-    def find(self, text: str, *, most: int) -> list[Line]:
+    def find(self, text: str, *, limit: int) -> list[Line]:
         """The lines that a text is about, best first; any text may be asked with."""
-        return [line for line, _ in self.rank(text, most=most)]
+        return [line for line, _ in self.rank(text, limit=limit)]
 
-    def rank(self, text: str, *, most: int) -> list[tuple[Line, float]]:
+    def rank(self, text: str, *, limit: int) -> list[tuple[Line, float]]:
         """The lines that a text is about, and how well they fit, from 1 down to 0."""
         with self._lock:
             found = self._scored("words", _words(text))
@@ -93,19 +93,19 @@ class Finder:
             lines = self._lines
         scores = _of_best(found)
         if self._embedding is not None:
-            near = _of_best(self._embedding.nearest(text, most=_POOL))
+            near = _of_best(self._embedding.nearest(text, limit=_POOL))
             scores = {
                 id: (1 - _MEANING) * scores.get(id, 0.0) + _MEANING * near.get(id, 0.0) for id in {**scores, **near}
             }
         best = sorted(scores.items(), key=lambda scored: -scored[1])
-        return [(lines[id], score) for id, score in best if id in lines][:most]
+        return [(lines[id], score) for id, score in best if id in lines][:limit]
 
-    def like(self, text: str, *, most: int) -> list[Line]:
+    def like(self, text: str, *, limit: int) -> list[Line]:
         """The lines that have words of a text, best first."""
         with self._lock:
-            return [self._lines[id] for id, _ in self._scored("words", _words(text))[:most]]
+            return [self._lines[id] for id, _ in self._scored("words", _words(text))[:limit]]
 
-    def about(self, subject: str, *, most: int) -> list[Line]:
+    def about(self, subject: str, *, limit: int) -> list[Line]:
         """The newest lines of a subject."""
         with self._lock:
             if self._subjects is None:
@@ -113,7 +113,7 @@ class Finder:
                 for line in self._lines.values():
                     self._subjects.setdefault(_subject(line.subject), {})[line.id] = None
             ids = list(self._subjects.get(_subject(subject), ()) if subject else ())
-            return [self._lines[id] for id in ids[-most:]]
+            return [self._lines[id] for id in ids[-limit:]]
 
     def having(self, words: Sequence[str]) -> list[Line]:
         """All lines that have one of some words, oldest first."""
@@ -195,14 +195,14 @@ def _of_best(found: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 def _words(text: str) -> list[str]:
     """The words to look for."""
-    return [word for word in dict.fromkeys(tokens(_clean(text))) if not is_grammar(word)][:_MOST_WORDS]
+    return [word for word in dict.fromkeys(tokens(_clean(text))) if not is_grammar(word)][:_MAX_WORDS]
 
 
 def _pieces(text: str) -> list[str]:
     """What to look for inside words: longer words without their endings."""
-    found = [word for word in _SPACED.findall(_clean(text).casefold()) if len(word) >= _SHORTEST]
-    cut = (word[: max(_SHORTEST, len(word) - 2)] for word in found if not is_grammar(word))
-    return list(dict.fromkeys(cut))[:_MOST_WORDS]
+    found = [word for word in _SPACED.findall(_clean(text).casefold()) if len(word) >= _MIN_LETTERS]
+    cut = (word[: max(_MIN_LETTERS, len(word) - 2)] for word in found if not is_grammar(word))
+    return list(dict.fromkeys(cut))[:_MAX_WORDS]
 
 
 def _clean(text: str) -> str:
@@ -222,18 +222,18 @@ class Vectors:
         self._matrix: tuple[list[str], Floats] | None = None
         self._lock = Lock()
 
-    def keep(self, lines: Iterable[Line]) -> None:
-        """Know these lines and no others."""
+    def update(self, lines: Iterable[Line]) -> None:
+        """Have these lines and no others."""
         with self._lock:
             now = {line.id: line.text for line in lines}
             self._rows = {id: row for id, row in self._rows.items() if id in now}
             self._waiting = {id: text for id, text in now.items() if id not in self._rows}
             self._matrix = None
 
-    def work(self, most: int) -> int:
+    def work(self, limit: int) -> int:
         """Make vectors for some of the lines that have none; returns how many still have none."""
         with self._lock:
-            batch = list(self._waiting.items())[:most]
+            batch = list(self._waiting.items())[:limit]
         if batch:
             made = self._model.embed([text for _, text in batch])
             with self._lock:
@@ -244,17 +244,17 @@ class Vectors:
                 self._matrix = None
         return len(self._waiting)
 
-    def nearest(self, text: str, *, most: int) -> list[tuple[str, float]]:
+    def nearest(self, text: str, *, limit: int) -> list[tuple[str, float]]:
         """The ids of the lines whose meaning is nearest, and how near, best first; those far off are left out."""
-        ids, matrix = self._stacked()
+        ids, matrix = self._stack()
         if not ids or not text.strip():
             return []
         scores = matrix @ self._model.embed([text])[0]
-        best = scores.argsort()[::-1][:most]
+        best = scores.argsort()[::-1][:limit]
         return [(ids[at], float(scores[at])) for at in best if scores[at] >= _FAR]
 
-    def _stacked(self) -> tuple[list[str], Floats]:
-        import numpy  # noqa: ICN001, PLC0415 - whoever has a model has it loaded
+    def _stack(self) -> tuple[list[str], Floats]:
+        import numpy  # noqa: ICN001, PLC0415 - it is loaded with every model
 
         with self._lock:
             if self._matrix is None:

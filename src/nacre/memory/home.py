@@ -29,7 +29,7 @@ def home_of(store: str) -> Path:
 
 
 def open_home(store: str, *, configured: str = "") -> tuple[Path, list[str]]:
-    """The agent's own folder, made and filled if that was not done yet; and what a person should be told.
+    """The agent's own folder, made and filled if that was not done yet; and what to report to a person.
 
     `configured` is the workspace that is configured, if any. Raises ConfigError.
     """

@@ -1,8 +1,8 @@
-"""What memory is made of: lines on pages, strikes and cursors, and the state that their records add up to."""
+"""The records of memory: lines on pages, strikes and cursors, and the state that they add up to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -59,8 +59,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.raw is None
 
 
-class Shown(NamedTuple):
-    """A line as it stands in a file."""
+class RenderedLine(NamedTuple):
+    """A line as it is in a file."""
 
     id: str
     text: str
@@ -90,10 +90,7 @@ class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 Part = Line | Strike | Cursor
 _SHAPES: dict[str, type[Line | Strike | Cursor]] = {
-    FACT: Line,
-    DAILY: Line,
-    LINE: Line,
-    PENDING: Line,
+    **dict.fromkeys((FACT, DAILY, LINE, PENDING), Line),
     STRIKE: Strike,
     CURSOR: Cursor,
 }
@@ -101,20 +98,16 @@ _SHAPES: dict[str, type[Line | Strike | Cursor]] = {
 
 def note_of(part: Part) -> Note:
     """The record that holds a part."""
-    return Note(_kind(part), msgspec.to_builtins(part))
-
-
-def _kind(part: Part) -> str:
     match part:
         case Line():
-            if part.pending:
-                # A kind of its own: a version that knows no such facts must not take it for one that holds.
-                return PENDING
-            return LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY
+            kind = LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY
+            # A version that knows no such facts must not take it for one that holds.
+            kind = PENDING if part.pending else kind
         case Strike():
-            return STRIKE
+            kind = STRIKE
         case Cursor():
-            return CURSOR
+            kind = CURSOR
+    return Note(kind, msgspec.to_builtins(part))
 
 
 def part_of(kind: str, data: Any) -> Part | None:
@@ -168,11 +161,11 @@ class State:
     def add(self, part: Part) -> None:
         match part:
             case Line():
-                self._place(part)
+                self._add_line(part)
             case Strike():
-                self._strike(part)
+                self._add_strike(part)
             case Cursor():
-                self._move(part)
+                self._add_cursor(part)
 
     @property
     def facts(self) -> list[Line]:
@@ -197,18 +190,14 @@ class State:
         """The daily lines that hold, day by day."""
         for page in sorted(self.pages):
             if page != MEMORY_PAGE:
-                yield from (line for line in self.shown(page) if line.text and line.id not in self.strikes)
+                yield from (line for line in self.page_lines(page) if line.text and line.id not in self.strikes)
 
-    def shown(self, page: str) -> list[Line]:
-        """The lines that stand on a page, those that are struck through too."""
+    def page_lines(self, page: str) -> list[Line]:
+        """The lines of a page, those that are struck through too."""
         ids = self.pages.get(page)
-        if ids is None:
-            return [head for head in skeleton(page) if self.is_shown(head.id)]
-        return [self.lines[id] for id in ids if self.is_shown(id)]
-
-    def is_shown(self, id: str) -> bool:
-        strike = self.strikes.get(id)
-        return strike is None or strike.why == "replaced"
+        lines = skeleton(page) if ids is None else [self.lines[id] for id in ids]
+        strikes = self.strikes
+        return [line for line in lines if line.id not in strikes or strikes[line.id].why == "replaced"]
 
     def history(self, id: str) -> list[Line]:
         """The versions of a line, oldest first: what it took the place of, and what took its place."""
@@ -236,17 +225,14 @@ class State:
         for strike in self.strikes.values():
             if strike.id not in doomed and strike.by not in doomed:
                 yield strike
-        erased = [self.lines[id] for id in doomed]
-        yield from self._cursors(line for line in erased if line.turn)
-
-    def _cursors(self, erased: Iterable[Line]) -> Iterator[Cursor]:
-        """The cursors, with the turns of erased lines, so that they are not learned from again."""
-        turns = {line.turn for line in erased} | (self.turns - {line.turn for line in self.lines.values()})
+        # The turns of erased lines are kept, so that they are not learned from again.
+        erased = {self.lines[id].turn for id in doomed} - {""}
+        turns = erased | (self.turns - {line.turn for line in self.lines.values()})
         yield Cursor(begun=self.begun, turns=tuple(sorted(turns)))
         for cursor in self.cursors.values():
             yield replace(cursor, outside=cursor.key in self.outside)
 
-    def _strike(self, strike: Strike) -> None:
+    def _add_strike(self, strike: Strike) -> None:
         line = self.lines.get(strike.id)
         if strike.why == "restored":
             self.strikes.pop(strike.id, None)
@@ -260,41 +246,37 @@ class State:
                 self.unwanted.discard(normal(line.text))
         self._touch(line.page if line is not None else strike.id.partition(TOP)[0])
 
-    def _place(self, line: Line) -> None:
+    def _add_line(self, line: Line) -> None:
         ids = self.pages.get(line.page)
         if ids is None:
             heads = skeleton(line.page)
             self.lines |= {head.id: head for head in heads}
             ids = self.pages[line.page] = [head.id for head in heads]
         if line.id not in self.lines:
-            _insert(ids, line.id, line.after or self._ours.get(line.page, ""))
+            after = line.after or self._ours.get(line.page, "")
+            if after == TOP:
+                ids.insert(0, line.id)
+            elif not after or ids[-1] == after or after not in ids:
+                ids.append(line.id)
+            else:
+                ids.insert(ids.index(after) + 1, line.id)
         self.lines[line.id] = line
         if line.is_ours:
             self._ours[line.page] = line.id
         if line.turn:
             self.turns.add(line.turn)
         if line.turn and line.is_ours and line.source is not None:
-            self._move(Cursor(key=line.source.key, n=line.source.upto, at=line.source.at, outside=line.outside))
+            self._add_cursor(Cursor(key=line.source.key, n=line.source.upto, at=line.source.at, outside=line.outside))
         self._touch(line.page)
 
     def _touch(self, page: str) -> None:
         self.version += 1
         self.versions[page] = self.version
 
-    def _move(self, cursor: Cursor) -> None:
+    def _add_cursor(self, cursor: Cursor) -> None:
         self.turns.update(cursor.turns)
         self.begun = self.begun or cursor.begun
         if cursor.key:
             self.cursors[cursor.key] = replace(cursor, turns=(), begun="", outside=False)
         if cursor.outside:
             self.outside.add(cursor.key)
-
-
-def _insert(ids: list[str], id: str, after: str) -> None:
-    """Put an id behind another; at the end if that one is not there."""
-    if after == TOP:
-        ids.insert(0, id)
-    elif not after or ids[-1] == after or after not in ids:
-        ids.append(id)
-    else:
-        ids.insert(ids.index(after) + 1, id)

@@ -1,4 +1,4 @@
-"""The folder of pages: read and replaced such that nothing that a person saves is overwritten unread."""
+"""The files of pages: read and replaced such that nothing that a person saves is overwritten unread."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import msgspec
 
 from nacre.log.ops import Ops
 from nacre.log.place import unlink_if_there, write_all
-from nacre.memory.model import MEMORY_PAGE, Shown
+from nacre.memory.model import MEMORY_PAGE, RenderedLine
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.md\Z")
 _BLOCK = 1 << 20
-_MOST = 16 * _BLOCK
+_MAX_BYTES = 16 * _BLOCK
 _MOMENT = 0.1
 _FOLDER, _BASES = "memory", ".rendered"
 
-Sign = tuple[int, int, int, int]
+Stamp = tuple[int, int, int, int]
 """Inode, size and time of a file: another one means that somebody wrote it.
 
-A file that was written a moment ago may be written again without a sign of it: its last number is never the same.
+A file that was written a moment ago may be written again in the same tick: its last number is never the same.
 """
 
 
@@ -36,13 +36,13 @@ class Base(msgspec.Struct, frozen=True):
     """A page as we wrote it, and from which life of the memory."""
 
     epoch: str
-    lines: list[Shown]
+    lines: list[RenderedLine]
 
 
-class Folder:
+class PageFiles:
     """The pages in the agent's own folder: `MEMORY.md`, and `memory/` with a page for every day.
 
-    How each page was last written is kept in `memory/.rendered/`; without it, no line counts as taken out.
+    How each page was last written is kept in `memory/.rendered/`; without it, no line counts as removed.
     """
 
     def __init__(self, root: Path, ops: Ops | None = None) -> None:
@@ -63,14 +63,14 @@ class Folder:
             names = []
         return [MEMORY_PAGE, *(f"{_FOLDER}/{name}" for name in sorted(names) if _DAY.match(name))]
 
-    def sign(self, page: str) -> Sign | None:
+    def stamp(self, page: str) -> Stamp | None:
         """Tell the file of a page from what it was before; None if it is not there."""
         try:
             found = self._ops.stat(self.path(page))
         except OSError:
             return None
         is_new = self._ops.now() - found.st_mtime < _MOMENT
-        return (found.st_ino, found.st_size, found.st_mtime_ns, next(self._count) if is_new else 0)
+        return (*_mark(found), next(self._count) if is_new else 0)
 
     def read(self, page: str) -> str | None:
         """The text of a page; None if there is none. Raises Unreadable."""
@@ -78,50 +78,53 @@ class Folder:
         data = self._content(path)
         if data is None:
             return None
-        if len(data) > _MOST:
-            raise Unreadable(f"{path} has more than {_MOST} bytes: it is not read")
+        if len(data) > _MAX_BYTES:
+            raise Unreadable(f"{path} has more than {_MAX_BYTES} bytes: it is not read")
         try:
             return data.decode()
         except UnicodeDecodeError as error:
             raise Unreadable(f"{path} is not UTF-8: it is not read") from error
 
-    def mend(self, page: str, ours: str) -> None:
-        """Finish what a crash left half done; only for who is alone with the pages.
+    def finish_write(self, page: str, ours: str) -> None:
+        """Finish what a crash left half done; only while the store is held.
 
-        A character that was cut off at the end is taken away, if the page is the beginning of what it is to be: then
-        it is added again. A person's file that is not text is left as it is.
+        A character that was cut off at the end is removed, if the page is the beginning of what it is to be: then it
+        is added again. A person's file that is not text is left as it is.
         """
         path = self.path(page)
         data = self._content(path)
         if data is None:
-            # It was killed between two names.
+            # The process was killed between two renames.
             with suppress(FileNotFoundError):
-                self._ops.rename(_aside(path), path)
+                self._ops.rename(_old_name(path), path)
         elif ours.encode().startswith(data) and (whole := len(data.decode(errors="ignore").encode())) < len(data):
             fd = self._ops.open(path, os.O_WRONLY)
             try:
                 self._ops.ftruncate(fd, whole)
             finally:
                 self._ops.close(fd)
-        unlink_if_there(self._ops, _aside(path))
-        unlink_if_there(self._ops, _fresh(path))
+        unlink_if_there(self._ops, _old_name(path))
+        unlink_if_there(self._ops, _new_name(path))
 
-    def swap(self, page: str, old: str | None, new: str) -> bool:
-        """Put a text in the place of another; False if somebody has saved the page meanwhile: read it again."""
+    def replace(self, page: str, old: str | None, new: str) -> bool:
+        """Replace a text by another; False if somebody has saved the page meanwhile: read it again."""
         path = self.path(page)
-        fresh = _fresh(path)
-        self._make_folder(path)
-        self._write(fresh, new, mode=self._mode(path))
+        fresh = _new_name(path)
         try:
-            return (old is None or self._set_aside(path, old)) and self._named(fresh, path)
+            mode = self._ops.stat(path).st_mode & 0o777
+        except OSError:
+            mode = 0o600
+        self._write(fresh, new, mode=mode)
+        try:
+            return (old is None or self._rename_old(path, old)) and self._link(fresh, path)
         finally:
             unlink_if_there(self._ops, fresh)
-            unlink_if_there(self._ops, _aside(path))
+            unlink_if_there(self._ops, _old_name(path))
 
     def extend(self, page: str, old: str, more: str) -> bool:
         """Append to a page; False if somebody has saved it meanwhile: read it again.
 
-        A crash may leave a part of what was to be added; whoever is next adds the rest.
+        A crash may leave a part of what was to be added; the next one to sync adds the rest.
         """
         try:
             fd = self._ops.open(self.path(page), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
@@ -129,7 +132,7 @@ class Folder:
             return False
         except OSError:
             # It may not be written, but another may take its place.
-            return self.swap(page, old, old + more)
+            return self.replace(page, old, old + more)
         try:
             if self._ops.fstat(fd).st_size != len(old.encode()):
                 return False
@@ -139,12 +142,12 @@ class Folder:
         return True
 
     def remove(self, page: str, old: str | None) -> bool:
-        """Take a page away, if there is one; False if somebody has saved it meanwhile."""
+        """Remove a page, if there is one; False if somebody has saved it meanwhile."""
         path = self.path(page)
-        is_same = old is None or self._set_aside(path, old)
-        unlink_if_there(self._ops, _aside(path))
+        is_same = old is None or self._rename_old(path, old)
+        unlink_if_there(self._ops, _old_name(path))
         if is_same:
-            unlink_if_there(self._ops, self._base(page))
+            unlink_if_there(self._ops, self._base_path(page))
         return is_same
 
     def base(self, page: str) -> Base | None:
@@ -153,54 +156,42 @@ class Folder:
         The first line of the file is a whole base, and each further one a line that was added to the page since. It is
         read again if it is another file or has grown: nobody but us writes it.
         """
-        path = self._base(page)
+        path = self._base_path(page)
         try:
-            found = self._ops.stat(path)
+            mark = _mark(self._ops.stat(path))
         except FileNotFoundError:
             return None
-        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
         if page not in self._bases or self._bases[page][0] != mark:
-            self._bases[page] = (mark, _base_of(self._content(path)))
+            self._bases[page] = (mark, _parse_base(self._content(path)))
         return self._bases[page][1]
 
     def set_base(self, page: str, base: Base) -> None:
-        """Keep how a page was written; only once it is there, lest lines that are not count as taken out."""
-        path = self._base(page)
-        self._make_folder(path)
+        """Keep how a page was written; only once it is there, lest lines that are not count as removed."""
+        path = self._base_path(page)
         self._write(f"{path}.new", msgspec.json.encode(base).decode(), mode=0o600)
         self._ops.rename(f"{path}.new", path)
-        self._know(page, base)
+        self._bases[page] = (_mark(self._ops.stat(path)), base)
 
-    def extend_base(self, page: str, lines: Sequence[Shown]) -> None:
+    def extend_base(self, page: str, lines: Sequence[RenderedLine]) -> None:
         """Keep what was added to a page; only once it is there, and where a base was kept before."""
         # A line end comes first, so that a line that a crash cut off spoils no other.
         added = b"".join(b"\n" + msgspec.json.encode(line) for line in lines)
         before = self.base(page)
-        fd = self._ops.open(self._base(page), os.O_WRONLY | os.O_APPEND)
+        path = self._base_path(page)
+        fd = self._ops.open(path, os.O_WRONLY | os.O_APPEND)
         try:
             write_all(self._ops, fd, added)
         finally:
             self._ops.close(fd)
         if before is not None:
-            self._know(page, Base(before.epoch, [*before.lines, *lines]))
+            base = Base(before.epoch, [*before.lines, *lines])
+            self._bases[page] = (_mark(self._ops.stat(path)), base)
 
-    def _know(self, page: str, base: Base) -> None:
-        found = self._ops.stat(self._base(page))
-        self._bases[page] = ((found.st_ino, found.st_size, found.st_mtime_ns), base)
-
-    def _base(self, page: str) -> str:
+    def _base_path(self, page: str) -> str:
         return f"{self._root}/{_FOLDER}/{_BASES}/{page.rpartition('/')[2].removesuffix('.md')}.json"
 
-    def _make_folder(self, path: str) -> None:
-        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    def _mode(self, path: str) -> int:
-        try:
-            return self._ops.stat(path).st_mode & 0o777
-        except OSError:
-            return 0o600
-
     def _write(self, path: str, text: str, *, mode: int) -> None:
+        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         unlink_if_there(self._ops, path)
         fd = self._ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
@@ -215,24 +206,24 @@ class Folder:
             return None
         try:
             blocks: list[bytes] = []
-            while (size := sum(map(len, blocks))) <= _MOST and (block := self._ops.pread(fd, _BLOCK, size)):
+            while (size := sum(map(len, blocks))) <= _MAX_BYTES and (block := self._ops.pread(fd, _BLOCK, size)):
                 blocks.append(block)
             return b"".join(blocks)
         finally:
             self._ops.close(fd)
 
-    def _set_aside(self, path: str, old: str) -> bool:
-        """Take the page's name away from its file; if that is not what we know, give it back."""
+    def _rename_old(self, path: str, old: str) -> bool:
+        """Rename the page; if it is not what we know, give it its name back."""
         try:
-            self._ops.rename(path, _aside(path))
+            self._ops.rename(path, _old_name(path))
         except FileNotFoundError:
             return True
-        if self._content(_aside(path)) == old.encode():
+        if self._content(_old_name(path)) == old.encode():
             return True
-        self._named(_aside(path), path)
+        self._link(_old_name(path), path)
         return False
 
-    def _named(self, file: str, path: str) -> bool:
+    def _link(self, file: str, path: str) -> bool:
         """Give a file the page's name; False if there is one of that name by now."""
         try:
             self._ops.link(file, path)
@@ -246,33 +237,32 @@ class Folder:
         return True
 
 
-def _base_of(data: bytes | None) -> Base | None:
+def _mark(found: os.stat_result) -> tuple[int, int, int]:
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _parse_base(data: bytes | None) -> Base | None:
     if data is None:
         return None
     first, *added = data.split(b"\n")
+    malformed = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
     try:
         base = msgspec.json.decode(first, type=Base)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except malformed:
         return None
-    return Base(base.epoch, [*base.lines, *filter(None, map(_added, added))])
+    lines = list(base.lines)
+    for line in added:
+        # A line that a crash cut off is added to the page once more.
+        with suppress(*malformed):
+            lines.append(msgspec.json.decode(line, type=RenderedLine))
+    return Base(base.epoch, lines)
 
 
-def _added(line: bytes) -> Shown | None:
-    """A line that was added to a page; None if a crash cut it off: it is added once more."""
-    try:
-        return msgspec.json.decode(line, type=Shown)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def _beside(path: str) -> str:
+def _new_name(path: str) -> str:
     folder, name = os.path.split(path)
-    return f"{folder}/.{name}"
+    return f"{folder}/.{name}.new"
 
 
-def _fresh(path: str) -> str:
-    return f"{_beside(path)}.new"
-
-
-def _aside(path: str) -> str:
-    return f"{_beside(path)}.old"
+def _old_name(path: str) -> str:
+    folder, name = os.path.split(path)
+    return f"{folder}/.{name}.old"

@@ -55,7 +55,7 @@ _MINE = re.compile(
     r"(?:(?:\A|[\n.!?,;])\s*|\b(?:my|our|meine?|unsere?|mon|ma|notre|mi|nuestr[ao])(?: \w+){0,2} )\Z", re.IGNORECASE
 )
 _ADDRESS = re.compile(r"[ \t]*(?:[\w.+-]{1,64}@[\w.-]{1,255}|https?://\S{1,2000})(?=\s|\Z)")
-# Lines of a log or a chat begin with the time, in brackets or behind the date.
+# Lines of a log or a chat begin with the time, in brackets or after the date.
 _STAMPED = re.compile(
     r"^[ \t]*+(?:\[[^\]\n]{0,30}\d:\d\d[^\]\n]{0,12}\]|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}[T, ]{1,2}\d{1,2}:\d\d)",
     re.MULTILINE,

@@ -1,4 +1,4 @@
-"""The session that holds memory: read into a state, added to by one process at a time, and written anew to erase."""
+"""The session that holds memory: read into a state, added to by one process at a time, and rewritten to erase lines."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from typing import Any
 from nacre.entries import Describe, Note
 from nacre.errors import SessionBusy
 from nacre.log.ops import Ops
-from nacre.memory.model import Part, State, note_of, part_of
+from nacre.memory.model import MEMORY_PAGE, Line, Part, State, note_of, part_of
+from nacre.memory.text_match import salient, stems
 from nacre.sessions import Sessions
 
 KEY = "nacre:memory"
 TITLE = "what nacre remembers"
 _NEXT = "nacre:memory.next"
 _LOCK = "nacre:memory.lock"
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 _PAUSE = 0.02
-_MOST_EPOCHS = 256
-_PIECE = 256
+_MAX_EPOCHS = 256
+_BATCH = 256
 
 
-class Ledger:
-    """Memory's records and the state they add up to; safe for threads, and for processes while it is `held`.
+class FactStore:
+    """Memory's records and the state they add up to; safe for threads, and for processes within `hold`.
 
-    An epoch is the life of the log between two erasures; it tells a log that was written anew from the one before.
+    An epoch is the life of the log between two erasures; it tells a log that was rewritten from the one before.
     """
 
     def __init__(self, sessions: Sessions, ops: Ops) -> None:
@@ -45,10 +46,10 @@ class Ledger:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever written; cheaper to tell than to read what was."""
-        return not self._seen()[1]
+        """Whether nothing was ever written; cheaper to find out than to read what was."""
+        return not self._position()[1]
 
-    def has_been(self, epoch: str) -> bool:
+    def is_known_epoch(self, epoch: str) -> bool:
         """Tell whether an epoch is this one, or one before it."""
         return epoch == self.epoch or epoch in self._epochs
 
@@ -56,55 +57,63 @@ class Ledger:
         return self._ops.random(5).hex()
 
     @contextmanager
-    def held(self) -> Iterator[State]:
+    def hold(self) -> Iterator[State]:
         """The state as it is now, for as long as nobody else changes it; raises SessionBusy after a while."""
         with self._lock:
             hold = self._sessions.hold(_LOCK)
-            if not self._depth:
-                _wait(hold)
+            # Others have it for moments only.
+            end = time.monotonic() + _TIMEOUT
+            while not self._depth:
+                try:
+                    hold.take()
+                    break
+                except SessionBusy:
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(_PAUSE)
             self._depth += 1
             try:
-                self._refresh(is_held=True)
+                self._refresh()
                 yield self.state
             finally:
                 self._depth -= 1
                 if not self._depth:
                     hold.close()
 
-    def now(self) -> State:
+    def read(self) -> State:
         """The state as it is now."""
         with self._lock:
-            self._refresh(is_held=self._depth > 0)
+            self._refresh()
             return self.state
 
-    def now_if_free(self) -> State | None:
-        """The state as it is now; None while another thread is at it, which whoever asks need not wait for."""
+    def read_if_free(self) -> State | None:
+        """The state as it is now; None while another thread is at it, so that the caller need not wait for it."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            return self.now()
+            return self.read()
         finally:
             self._lock.release()
 
     def write(self, parts: Sequence[Part], *, id: str | None = None) -> None:
-        """Add parts, all or none; only while held. Raises Conflict if the id was used before."""
+        """Add parts, all or none; only within `hold`. Raises Conflict if the id was used before."""
         begins = [] if self._known[1] else [Describe({"title": TITLE, "epoch": self._ops.random(8).hex()})]
         entries: list[Note | Describe] = [*begins, *map(note_of, parts)]
         number = self._sessions.submit(KEY, entries, id=id).result()
         if begins or number != self._known[1] + len(parts):
-            self._refresh(is_held=True)
+            self._refresh()
             return
         for part in parts:
             self.state.add(part)
         self._known = (self.epoch, number)
 
     def erase(self, doomed: set[str]) -> None:
-        """Write the log anew without some lines, and delete the old one; only while held.
+        """Rewrite the log without some lines, and delete the old one; only within `hold`.
 
-        The new log stands beside the old one before that is deleted, so that a crash at any point loses nothing
-        that is to stay; whoever comes next finishes.
+        The new log is complete under another key before the old one is deleted, so that a crash at any point loses
+        nothing that is to stay; the next one to read finishes.
         """
-        epochs = [*self._epochs, self.epoch][-_MOST_EPOCHS:]
+        epochs = [*self._epochs, self.epoch][-_MAX_EPOCHS:]
         meta = {"title": TITLE, "epoch": self._ops.random(8).hex(), "epochs": epochs}
         parts = list(self.state.survivors(doomed))
         notes = [note_of(part) for part in parts]
@@ -112,31 +121,28 @@ class Ledger:
         self._sessions.delete(KEY)
         self._fill(KEY, notes, meta)
         self._sessions.delete(_NEXT)
-        self._take(parts, self._seen())
+        self._load(parts, self._position())
 
-    def _refresh(self, *, is_held: bool) -> None:
+    def _refresh(self) -> None:
         """Read what others wrote, if they did."""
-        seen = self._seen()
-        if seen == self._known and seen[0]:
+        now, is_held = self._position(), self._depth > 0
+        if now == self._known and now[0]:
             return
-        if not seen[0] or (is_held and seen[0] != self.epoch):
-            # A log without an epoch may be one that is being written anew.
-            seen = self._finished(seen, is_held=is_held)
-        if seen != self._known:
-            self._read(seen)
+        # A log without an epoch may be one that is being rewritten: then there is another log next to it.
+        is_doubtful = not now[0] or (is_held and now[0] != self.epoch)
+        if is_doubtful and self._sessions.snapshot(_NEXT, last=0).n:
+            if is_held:
+                self._finish_erasure()
+                now = self._position()
+            else:
+                with self.hold():
+                    now = self._position()
+        if now != self._known:
+            found = (part_of(entry.kind, entry.data) for entry in self._sessions.records(KEY))
+            self._load((part for part in found if part is not None), now)
 
-    def _finished(self, seen: tuple[str, int], *, is_held: bool) -> tuple[str, int]:
-        """Finish an erasure that was killed: only then is there another log beside this one."""
-        if not self._sessions.snapshot(_NEXT, last=0).n:
-            return seen
-        if not is_held:
-            with self.held():
-                return self._seen()
-        self._finish()
-        return self._seen()
-
-    def _finish(self) -> None:
-        """Let the log beside this one take its place; one that is not whole is dropped."""
+    def _finish_erasure(self) -> None:
+        """Let the log of an erasure that was killed take the place of this one; an incomplete one is dropped."""
         new = self._sessions.snapshot(_NEXT, last=0).meta
         if new.get("epoch") and self._meta().get("epoch") != new["epoch"]:
             self._sessions.delete(KEY)
@@ -145,28 +151,25 @@ class Ledger:
         self._sessions.delete(_NEXT)
 
     def _fill(self, key: str, notes: Sequence[Note], meta: dict[str, Any]) -> None:
-        """Write a log in pieces, since whoever opens one reads the last piece; with its meta it is whole."""
+        """Write a log in batches, since opening one reads the last batch; with its meta it is complete."""
         self._sessions.delete(key)
-        for at in range(0, len(notes), _PIECE):
-            self._sessions.submit(key, notes[at : at + _PIECE]).result()
+        for at in range(0, len(notes), _BATCH):
+            self._sessions.submit(key, notes[at : at + _BATCH]).result()
         self._sessions.submit(key, [Describe(meta)]).result()
 
-    def _read(self, seen: tuple[str, int]) -> None:
-        found = (part_of(entry.kind, entry.data) for entry in self._sessions.records(KEY))
-        self._take((part for part in found if part is not None), seen)
-
-    def _take(self, parts: Iterable[Part], seen: tuple[str, int]) -> None:
-        """Let these parts be all that there is."""
+    def _load(self, parts: Iterable[Part], position: tuple[str, int]) -> None:
+        """Make these parts all that there is."""
         state = State()
         for part in parts:
             state.add(part)
         # A later version than any before it, so that nobody takes the new state for the old one.
         state.version += self.state.version + 1
         state.versions = dict.fromkeys(state.versions, state.version)
-        self.state, self._known = state, seen
+        self.state, self._known = state, position
         self._epochs = tuple(self._meta().get("epochs") or ())
 
-    def _seen(self) -> tuple[str, int]:
+    def _position(self) -> tuple[str, int]:
+        """The epoch of the log, and the number of its last record."""
         now = self._sessions.snapshot(KEY, last=0)
         return (str(now.meta.get("epoch", "")), now.n)
 
@@ -174,15 +177,33 @@ class Ledger:
         return self._sessions.snapshot(KEY, last=0).meta
 
 
-def _wait(hold: Any) -> None:
-    """Take a hold that others have for moments only."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            hold.take()
-        except SessionBusy:
-            if time.monotonic() > end:
-                raise
-            time.sleep(_PAUSE)
-        else:
-            return
+def with_earlier(state: State, ids: set[str], whys: tuple[str, ...] = ("edited",)) -> set[str]:
+    """Lines, and what they were before they were edited, or changed in other ways."""
+    found = set(ids)
+    while more := {id for id, strike in state.strikes.items() if strike.why in whys and strike.by in found} - found:
+        found |= more
+    return found
+
+
+def with_related(state: State, ids: set[str]) -> set[str]:
+    """Lines, their earlier versions, and for facts the daily lines that are about them."""
+    found = with_earlier(state, ids, ("edited", "replaced"))
+    facts = [line for id in found if (line := state.lines[id]).page == MEMORY_PAGE and line.text]
+    daily = [line for line in state.lines.values() if line.page != MEMORY_PAGE and line.text]
+    return found | {line.id for line in daily if any(_is_about(line, fact) for fact in facts)}
+
+
+def _is_about(daily: Line, fact: Line) -> bool:
+    """Tell whether a daily line is of the turn that a fact was learned in, or has all that the fact says."""
+    wanted = salient(fact.text)
+    at, learned = daily.source, fact.source
+    if at is not None and learned is not None and at.key == learned.key and at.n <= learned.n <= max(at.n, at.upto):
+        # A session that was archived begins again with the same numbers: only the time tells its turns apart.
+        if learned.at and learned.at == at.at:
+            return True
+        # A fact that a model was asked to keep came before the end of its turn, whose time it does not have.
+        if not learned.at and fact.at <= at.at and not wanted.isdisjoint(stems(daily.text)):
+            return True
+    rarest = max(wanted, key=len, default="")
+    # The stems of a line are made only if it may have them all.
+    return bool(wanted) and rarest[:4] in daily.text.casefold() and wanted <= stems(daily.text)

@@ -53,7 +53,7 @@ STANDING_WORDS = sorted(_words("always never prefer prefers now immer niemal nie
 _STANDING = re.compile(
     r"\b(?:always|never|prefers?|from now on|immer|niemals?|toujours|siempre)\b|总是|以后", re.IGNORECASE
 )
-_WISH = re.compile(
+_INSTRUCTION = re.compile(
     r"\b(?:wants?|wish(?:es)?|asks?|asked|told|should|must|expects?|requires?|allows?|approves?|authori[sz]es?|instructs?"
     r"|instructions?|rules?|will|soll|möchte|wünscht|erlaubt|verlangt|muss|veut|souhaite|demande|doit|autorise|quiere|desea"
     r"|pide|debe|autoriza)\b",
@@ -232,9 +232,9 @@ def is_standing(text: str) -> bool:
     return _STANDING.search(text) is not None
 
 
-def is_wish(text: str) -> bool:
-    """Tell whether a fact is about what somebody wants done."""
-    return is_standing(text) or _WISH.search(text) is not None
+def is_instruction(text: str) -> bool:
+    """Tell whether a fact is about what somebody wants to be done."""
+    return is_standing(text) or _INSTRUCTION.search(text) is not None
 
 
 def in_first_person(text: str) -> str:
@@ -243,12 +243,12 @@ def in_first_person(text: str) -> str:
     return "\n".join(sentence for sentence in sentences if not _THIRD_PERSON.search(sentence)) or text
 
 
-def flat(text: str, most: int) -> str:
+def one_line(text: str, limit: int) -> str:
     """A text on one line, cut at a word where it is too long."""
     line = " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode().split())
-    if len(line) <= most:
+    if len(line) <= limit:
         return line
-    return f"{line[: most - 1].rpartition(' ')[0] or line[: most - 1]}…"
+    return f"{line[: limit - 1].rpartition(' ')[0] or line[: limit - 1]}…"
 
 
 def _numbers(text: str) -> set[str]:

@@ -16,8 +16,8 @@ from nacre.memory import pasted
 from nacre.memory.model import Cursor
 from nacre.sessions import Sessions
 
-_NOT_SAID = ("<file name=", "The user ran a command in their shell")
-_AT_HAND = (64, 4096)
+_ATTACHED = ("<file name=", "The user ran a command in their shell")
+_WINDOWS = (64, 4096)
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     had words of neither user nor assistant in it by then, which the assistant may repeat.
 
     `id` tells it from every other turn, in whatever session it is found: a fork shares it, and a history that
-    is stored anew repeats it.
+    is stored again repeats it.
     """
 
     id: str
@@ -49,13 +49,13 @@ class Turn(Struct, frozen=True, kw_only=True):
 Numbered = tuple[int, Message]
 
 
-def behind(sessions: Sessions, key: str, cursor: Cursor | None, *, outside: bool = False) -> list[Turn]:
-    """The turns behind a cursor, oldest first; those that were taken back are not among them.
+def turns_after(sessions: Sessions, key: str, cursor: Cursor | None, *, outside: bool = False) -> list[Turn]:
+    """The turns after a cursor, oldest first; those that were undone are not among them.
 
     `outside` is what the last turn before them was.
     """
     after = cursor.n if cursor is not None else 0
-    for last in _AT_HAND:
+    for last in _WINDOWS:
         now = sessions.snapshot(key, last=last)
         messages = list(zip(now.numbers, now.messages, strict=True))
         if messages and _reaches(messages, cursor):
@@ -63,16 +63,16 @@ def behind(sessions: Sessions, key: str, cursor: Cursor | None, *, outside: bool
             return list(turns(key, (found for found in messages if found[0] > after), outside=before))
         if now.live <= last:
             break
-    # Something was truncated, summarised, taken back or archived before it was gone through: read all of it.
-    return _since(key, _branch(sessions, key), cursor, outside=outside)
+    # Something was truncated, summarised, undone or archived before it was gone through: read all of it.
+    return _since(key, _read_all(sessions, key), cursor, outside=outside)
 
 
 def turn_at(sessions: Sessions, key: str, n: int, at: str = "") -> Turn | None:
-    """The turn that a message belongs to, taken back or not; None if the session is gone."""
-    found = [turn for turn in turns(key, _said(sessions, key)) if turn.n <= n <= turn.upto]
-    exact = [turn for turn in found if moment(turn.at) == at]
-    best = exact or found
-    return best[-1] if best else None
+    """The turn that a message belongs to, undone or not; None if the session is gone."""
+    messages = ((stored.n, stored.message) for stored in sessions.transcript(key))
+    found = [turn for turn in turns(key, messages) if turn.n <= n <= turn.upto]
+    exact = [turn for turn in found if utc_text(turn.at) == at]
+    return next(reversed(exact or found), None)
 
 
 def turns(key: str, messages: Iterable[Numbered], *, outside: bool = False) -> Iterator[Turn]:
@@ -99,7 +99,7 @@ def _words(message: Message) -> tuple[str, str]:
     own, rest = list[str](), list[str]()
     texts = [_piece(part) for part in message.content]
     for at, text in enumerate(texts):
-        if text.startswith(_NOT_SAID):
+        if text.startswith(_ATTACHED):
             rest.append(text)
             continue
         typed, other = pasted.split(text, message.extra.get(PASTED) if at == len(texts) - 1 else None)
@@ -115,7 +115,7 @@ def text_of(content: Any) -> str:
     return "\n".join(_piece(part) for part in content or ())
 
 
-def moment(time: datetime) -> str:
+def utc_text(time: datetime) -> str:
     """A time as memory spells it, in UTC."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds")
 
@@ -124,7 +124,7 @@ def _turn(key: str, asked: list[Numbered], upto: int, answer: Message, *, outsid
     words = "\n".join(text_of(message.content) for _, message in asked)
     answered = text_of(answer.content)
     began, ended = _created(asked[0][1]), _created(answer)
-    parts = (moment(began), words, answered)
+    parts = (utc_text(began), words, answered)
     digest = blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=8).hexdigest()
     split = [_words(message) for _, message in asked]
     return Turn(
@@ -158,7 +158,7 @@ def _reaches(messages: list[Numbered], cursor: Cursor | None) -> bool:
     if cursor is None or not cursor.n:
         # The header is record 1.
         return n == 2  # noqa: PLR2004
-    return n <= cursor.n and moment(_created(first)) <= cursor.at
+    return n <= cursor.n and utc_text(_created(first)) <= cursor.at
 
 
 def _since(key: str, messages: list[Numbered], cursor: Cursor | None, *, outside: bool) -> list[Turn]:
@@ -167,14 +167,10 @@ def _since(key: str, messages: list[Numbered], cursor: Cursor | None, *, outside
         return list(turns(key, messages, outside=outside))
     for at in range(len(messages) - 1, -1, -1):
         n, message = messages[at]
-        if n == cursor.n and moment(_created(message)) == cursor.at:
+        if n == cursor.n and utc_text(_created(message)) == cursor.at:
             before = outside or any(_is_outside(earlier) for _, earlier in messages[: at + 1])
             return list(turns(key, messages[at + 1 :], outside=before))
-    return [turn for turn in turns(key, messages, outside=outside) if moment(turn.at) >= cursor.at]
-
-
-def _said(sessions: Sessions, key: str) -> Iterator[Numbered]:
-    return ((stored.n, stored.message) for stored in sessions.transcript(key))
+    return [turn for turn in turns(key, messages, outside=outside) if utc_text(turn.at) >= cursor.at]
 
 
 class _Link(Struct, frozen=True):
@@ -184,35 +180,30 @@ class _Link(Struct, frozen=True):
     before: _Link | None
 
 
-def _branch(sessions: Sessions, key: str) -> list[Numbered]:
-    """Every message of a session, truncated and summarised ones too, but not those that were taken back."""
-    found: list[Numbered] = []
+def _read_all(sessions: Sessions, key: str) -> list[Numbered]:
+    """Every message of a session, truncated and summarised ones too, but not those that were undone."""
     generations: dict[str, list[Entry]] = {}
     for entry in sessions.records(key):
         generations.setdefault(entry.generation, []).append(entry)
+    found: list[Numbered] = []
     for entries in generations.values():
-        found += _not_taken_back(entries)
+        # 1. Follow the head of the branch through messages, undoing and rewinding.
+        head: _Link | None = None
+        after: dict[int, _Link | None] = {}
+        for entry in entries:
+            if entry.kind == "msg":
+                head = _Link(entry, head)
+            elif entry.kind == "head" and "pop" in entry.data:
+                head = head.before if head is not None else None
+            elif entry.kind == "head":
+                head = after.get(entry.data.get("to", 0))
+            after[entry.n] = head
+        # 2. From the last head back to the first message.
+        messages: list[Numbered] = []
+        while head is not None:
+            message = msgspec.convert(head.entry.data, Message)
+            created = message.created or head.entry.ts
+            messages.append((head.entry.n, msgspec.structs.replace(message, created=created)))
+            head = head.before
+        found += messages[::-1]
     return found
-
-
-def _not_taken_back(entries: list[Entry]) -> list[Numbered]:
-    head: _Link | None = None
-    after: dict[int, _Link | None] = {}
-    for entry in entries:
-        if entry.kind == "msg":
-            head = _Link(entry, head)
-        elif entry.kind == "head" and "pop" in entry.data:
-            head = head.before if head is not None else None
-        elif entry.kind == "head":
-            head = after.get(entry.data.get("to", 0))
-        after[entry.n] = head
-    messages: list[Numbered] = []
-    while head is not None:
-        messages.append((head.entry.n, _message(head.entry)))
-        head = head.before
-    return messages[::-1]
-
-
-def _message(entry: Entry) -> Message:
-    message = msgspec.convert(entry.data, Message)
-    return message if message.created is not None else msgspec.structs.replace(message, created=entry.ts)
