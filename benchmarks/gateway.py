@@ -24,7 +24,7 @@ from nacre.app.gateway import Gateway, Room
 from nacre.app.inbox import Inbox
 from nacre.app.manners import Manners
 from nacre.app.turnstile import Turnstile
-from nacre.channels.channel import Accept, Arrived, key_of
+from nacre.channels.channel import Accept, InboundMessage, key_of
 from nacre.providers.scripted import Pause
 from nacre.sessions import Sessions
 
@@ -69,7 +69,7 @@ class Crowd:
             self.accepted.append(time.perf_counter() - started)
             await self._got[sender].wait()
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:  # noqa: ARG002 - a channel's shape
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:  # noqa: ARG002 - a channel's shape
         self.answers.setdefault(to.sender, []).append(to.id)
         self._got[to.sender].set()
 
@@ -177,8 +177,8 @@ def _wrong(sessions: Sessions, crowd: Crowd, sender: str, each: int) -> int:
     return (crowd.answers.get(sender) != wanted) + (stored != [f"words {turn}" for turn in range(each)])
 
 
-def _words(sender: str, turn: int) -> Arrived:
-    return Arrived(channel="crowd", chat=sender, sender=sender, id=str(turn), text=f"words {turn}")
+def _words(sender: str, turn: int) -> InboundMessage:
+    return InboundMessage(channel="crowd", chat=sender, sender=sender, id=str(turn), text=f"words {turn}")
 
 
 def _start(store: Path) -> None:

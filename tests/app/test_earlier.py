@@ -13,7 +13,7 @@ import nacre
 from nacre import Sessions
 from nacre.app.earlier import Earlier, kinds_of
 from nacre.app.manners import Guests, Manners
-from nacre.channels.channel import Arrived, key_of
+from nacre.channels.channel import InboundMessage, key_of
 from nacre.config import Settings
 
 DM = {"channel": "telegram", "account": "99", "chat": "42", "sender": "42", "handle": "al_ice"}
@@ -30,8 +30,8 @@ MATRIX = {
 THREAD = {**MATRIX, "thread": "$root"}
 
 
-def arrived(fields: dict[str, str]) -> Arrived:
-    return Arrived(**{"id": "1", "text": "hi", **fields})
+def arrived(fields: dict[str, str]) -> InboundMessage:
+    return InboundMessage(**{"id": "1", "text": "hi", **fields})
 
 
 def scope(text: str) -> str:

@@ -13,11 +13,11 @@ from nacre.app.exchanges import Exchanges
 from nacre.app.gateway import NO_PAUSE, Gateway, Room
 from nacre.app.inbox import Inbox
 from nacre.app.manners import Manners
-from nacre.channels.channel import Accept, Arrived
+from nacre.channels.channel import Accept, InboundMessage
 from tests.agent.scene import agent
 from tests.app.test_gateway import Parrot
 
-ANN = Arrived(channel="irc", chat="ann", sender="ann", id="", text="")
+ANN = InboundMessage(channel="irc", chat="ann", sender="ann", id="", text="")
 
 
 class Clock:
@@ -59,7 +59,7 @@ def test_after_a_quiet_minute_all_is_well_again_and_others_never_notice() -> Non
     clock = Clock()
     exchanges = Exchanges(most=3, clock=clock)
     exchange(exchanges, clock, times=5, pause=1.0)
-    assert exchanges.allow(Arrived(channel="irc", chat="bob", sender="bob", id="", text=""))
+    assert exchanges.allow(InboundMessage(channel="irc", chat="bob", sender="bob", id="", text=""))
     clock.now += 59.0
     assert not exchanges.allow(ANN)
     clock.now += 61.0
@@ -81,13 +81,13 @@ class Echoing:
     async def run(self, accept: Accept) -> None:
         while True:
             id = str(len(self.sent))
-            await accept(Arrived(channel="line", chat="c", sender="robot", id=id, text="more?"))
+            await accept(InboundMessage(channel="line", chat="c", sender="robot", id=id, text="more?"))
             if NO_PAUSE in self.sent:
                 self.over.set()
             await self._more.wait()
             self._more = anyio.Event()
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         self.sent.append(text)
         self._more.set()
 

@@ -22,7 +22,7 @@ from nacre.app.gateway import SILENT, TOO_FAST, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox, Why, forget_answered, name_of
 from nacre.app.manners import Manners
 from nacre.backoff import Backoff
-from nacre.channels.channel import AGAIN, Accept, Arrived, key_of
+from nacre.channels.channel import AGAIN, Accept, InboundMessage, key_of
 from nacre.entries import Message
 from nacre.errors import ChannelError, ProviderError
 from nacre.history.live import RULES
@@ -62,7 +62,7 @@ class Line:
     is_exact = False
     is_up = True
 
-    def __init__(self, arriving: Sequence[Arrived], *, enough: int, broken: int = 0) -> None:
+    def __init__(self, arriving: Sequence[InboundMessage], *, enough: int, broken: int = 0) -> None:
         self.sent: list[tuple[str, str]] = []
         self.acknowledged: list[str] = []
         self.done = anyio.Event()
@@ -77,7 +77,7 @@ class Line:
         if not self._enough:
             self.done.set()
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         if self._broken:
             self._broken -= 1
             raise ChannelError("the line is down")
@@ -89,8 +89,8 @@ class Line:
         """There is nothing to close."""
 
 
-def words(text: str, sender: str = "ann", id: str = "", **fields: Any) -> Arrived:
-    return Arrived(channel="line", chat="c", sender=sender, id=id or text, text=text, **fields)
+def words(text: str, sender: str = "ann", id: str = "", **fields: Any) -> InboundMessage:
+    return InboundMessage(channel="line", chat="c", sender=sender, id=id or text, text=text, **fields)
 
 
 async def serve(
@@ -130,7 +130,7 @@ async def serve(
         await anyio.wait_all_tasks_blocked()
 
 
-def served(root: Path, arriving: Sequence[Arrived], *, enough: int, **options: Any) -> Line:
+def served(root: Path, arriving: Sequence[InboundMessage], *, enough: int, **options: Any) -> Line:
     async def run() -> Line:
         line = Line(arriving, enough=enough, broken=options.pop("broken", 0))
         with nacre.open(root) as sessions:
@@ -140,7 +140,7 @@ def served(root: Path, arriving: Sequence[Arrived], *, enough: int, **options: A
     return anyio.run(run)
 
 
-def texts(root: Path, arrived: Arrived) -> list[Any]:
+def texts(root: Path, arrived: InboundMessage) -> list[Any]:
     with nacre.open(root) as sessions:
         return [message.content for message in sessions.get_history(key_of(arrived))]
 
@@ -290,7 +290,7 @@ def test_a_store_is_made_to_forget_unless_a_daemon_has_it(root: Path, is_served:
 def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path) -> None:
     arriving = [words(str(number)) for number in range(20)]
 
-    async def work(sessions: Sessions, arrived: Arrived) -> list[Arrived]:
+    async def work(sessions: Sessions, arrived: InboundMessage) -> list[InboundMessage]:
         inbox = Inbox(sessions, max_records=3)
         left = inbox.read()
         await inbox.add(arrived)
@@ -308,7 +308,7 @@ def test_a_clock_that_goes_back_opens_nothing_again(root: Path) -> None:
         def now(self) -> float:
             return next(seconds)
 
-    async def work(sessions: Sessions, first: int) -> list[Arrived]:
+    async def work(sessions: Sessions, first: int) -> list[InboundMessage]:
         inbox = Inbox(sessions, max_records=4)
         left = inbox.read()
         for number in range(first, first + 3):
@@ -363,7 +363,7 @@ def test_more_words_than_turns_wait_and_keep_their_order(root: Path) -> None:
     ],
 )
 def test_no_two_senders_share_a_session(one: Any, other: Any) -> None:
-    first, second = (Arrived(channel="x", id="1", text="t", **fields) for fields in (one, other))
+    first, second = (InboundMessage(channel="x", id="1", text="t", **fields) for fields in (one, other))
     assert key_of(first) != key_of(second)
 
 
@@ -392,7 +392,7 @@ def test_that_an_answer_is_about_to_be_sent_is_on_disk_first(root: Path) -> None
     kinds: list[list[str]] = []
 
     class Watched(Line):
-        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
             with nacre.open(root) as sessions:
                 kinds.append([entry.kind for entry in sessions.records(KEYS[0])])
             await super().send(to, text, id=id)
@@ -463,7 +463,7 @@ def run_once(root: Path, ops: Ops) -> None:
     arriving = [words("one", id="1"), words("two", "bob", id="2"), words("three", id="3")]
 
     class Kept(Line):
-        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
             with sent.open("a") as file:
                 file.write(f"{text}\n")
             await super().send(to, text, id=id)

@@ -21,7 +21,7 @@ from nacre.app.exchanges import Exchanges
 from nacre.app.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox, Why, name_of
 from nacre.app.manners import Manners
-from nacre.channels.channel import AGAIN, Absent, Accept, Arrived, Doubtful, Gone, Later, key_of
+from nacre.channels.channel import AGAIN, Absent, Accept, Doubtful, Gone, InboundMessage, Later, key_of
 from nacre.entries import Message, ToolCall
 from nacre.errors import ChannelError, ProviderError, Refused, SessionBusy
 from nacre.sessions import Sessions
@@ -130,11 +130,11 @@ def test_a_command_that_fails_is_said_once_and_where_the_disk_is_to_the_owner_al
 class Raising(Line):
     """A channel with a bug: it fails with some words, in a way that nobody thought of."""
 
-    def __init__(self, arriving: list[Arrived], *, enough: int) -> None:
+    def __init__(self, arriving: list[InboundMessage], *, enough: int) -> None:
         super().__init__(arriving, enough=enough)
         self.tried = 0
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         if to.sender == "ann":
             self.tried += 1
             raise UnicodeError
@@ -157,12 +157,12 @@ def test_a_channel_that_cannot_say_something_says_all_else(root: Path, per_minut
 class Doubting(Line):
     """A channel whose server fails on what is for ann, and on all else as long as it is away."""
 
-    def __init__(self, arriving: list[Arrived], *, enough: int, away: int = 0, fails: int = 10**9) -> None:
+    def __init__(self, arriving: list[InboundMessage], *, enough: int, away: int = 0, fails: int = 10**9) -> None:
         super().__init__(arriving, enough=enough)
         self.tried: list[str] = []
         self._away, self._fails = away, fails
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         self.tried.append(to.sender)
         if len(self.tried) <= self._away or (to.sender == "ann" and self.tried.count("ann") <= self._fails):
             raise Doubtful("500; it is not known whether it was sent")
@@ -247,7 +247,7 @@ def test_a_channel_counts_as_reached_when_an_answer_has_come_to_its_end_in_any_w
     left = iter(troubles)
 
     class Left(Line):
-        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
             raise next(left)
 
     async def run() -> None:
@@ -263,13 +263,13 @@ def test_a_channel_counts_as_reached_when_an_answer_has_come_to_its_end_in_any_w
 
 def test_an_answer_that_has_to_wait_lets_those_for_other_chats_go_first_and_keeps_its_order(root: Path) -> None:
     class Waiting(Line):
-        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
             if to.sender == "away" and len(self.sent) < 2:
                 raise Later("too many messages for this chat", wait=0.001)
             await super().send(to, text, id=id)
 
-    def to(sender: str, text: str) -> Arrived:
-        return Arrived(channel="line", chat=sender, sender=sender, id=text, text=text)
+    def to(sender: str, text: str) -> InboundMessage:
+        return InboundMessage(channel="line", chat=sender, sender=sender, id=text, text=text)
 
     async def run() -> list[tuple[str, str]]:
         line = Waiting([to("away", "1"), to("away", "2"), to("ann", "3"), to("bob", "4")], enough=4)
@@ -286,7 +286,7 @@ def test_who_is_absent_for_too_long_is_gone(root: Path) -> None:
     class Empty(Line):
         tried = 0
 
-        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
             self.tried += 1
             raise Absent("nobody is there")
 
@@ -312,7 +312,7 @@ def test_what_is_said_to_a_flood_is_tried_once(root: Path) -> None:
     class Away(Line):
         tried = 0
 
-        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
             if text == TOO_FAST:
                 self.tried += 1
                 if self.tried < 5:
@@ -351,7 +351,7 @@ def test_an_answer_waits_for_a_disk_that_is_full(root: Path) -> None:
     refusals = [Refused("disk full")] * 3
 
     class Full(Inbox):
-        async def sending(self, arrived: Arrived) -> bool:
+        async def sending(self, arrived: InboundMessage) -> bool:
             if refusals:
                 raise refusals.pop()
             return await super().sending(arrived)
@@ -372,7 +372,9 @@ def test_a_clock_is_not_too_fast(root: Path) -> None:
     class Clock(Line):
         name = "schedule"
 
-    planned = [Arrived(channel="schedule", chat=str(n), sender="clock", id=str(n), text=str(n)) for n in range(9)]
+    planned = [
+        InboundMessage(channel="schedule", chat=str(n), sender="clock", id=str(n), text=str(n)) for n in range(9)
+    ]
     line = Clock(planned, enough=9)
 
     async def run() -> None:
@@ -427,7 +429,7 @@ def test_a_command_that_was_carried_out_is_not_carried_out_again(root: Path) -> 
         return "anew"
 
     class Down(Line):
-        async def send(self, to: Arrived, text: str, *, id: str) -> None:
+        async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
             self.sent.append((to.sender, text))
             if len(self.sent) == 1:
                 self.done.set()

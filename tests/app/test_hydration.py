@@ -10,7 +10,7 @@ import pytest
 
 from nacre.app import running
 from nacre.app.serving import serving
-from nacre.channels.channel import Accept, Arrived, key_of
+from nacre.channels.channel import Accept, InboundMessage, key_of
 from nacre.config import Settings
 from nacre.log.ops import Ops
 from nacre.testing.ollama_server import OllamaServer, said
@@ -35,8 +35,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return names
 
 
-def words(text: str, sender: str = "ann") -> Arrived:
-    return Arrived(channel="telegram", chat=sender, sender=sender, id=text, text=text)
+def words(text: str, sender: str = "ann") -> InboundMessage:
+    return InboundMessage(channel="telegram", chat=sender, sender=sender, id=text, text=text)
 
 
 class Post:
@@ -52,14 +52,14 @@ class Post:
     async def run(self, accept: Accept) -> None:
         """Nobody writes here of their own accord."""
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         self.answered.set()
 
     async def close(self) -> None:
         """There is nothing to close."""
 
 
-async def daemon(server: OllamaServer, opened: Opened, *said: Arrived) -> Opened:
+async def daemon(server: OllamaServer, opened: Opened, *said: InboundMessage) -> Opened:
     """Run a daemon that is told something; returns which files it had opened before."""
     # Memory would go through turns that it does not know yet, beside all this.
     settings = Settings({"ollama": {"host": server.host}, "memory": {"enabled": False}}, {})

@@ -16,8 +16,8 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.app.gateway import Gateway, Room
 from nacre.app.inbox import Inbox
 from nacre.app.manners import Manners
-from nacre.channels.channel import Patience
 from nacre.channels.irc_lines import Line
+from nacre.channels.reconnect import RetryPolicy
 from nacre.entries import Message
 from tests.agent.scene import agent
 from tests.channels.irc_peers import Person, bot, person
@@ -204,9 +204,9 @@ def test_somebody_who_left_holds_up_nobody_else(server: Server, tmp_path: Path) 
             return await super().complete(context, emit=emit)
 
     async def run() -> None:
-        model, patience = Holding(str.upper), Patience(first=0.02, most=0.1, outage=3600)
+        model, retry = Holding(str.upper), RetryPolicy(first=0.02, limit=0.1, outage=3600)
         async with (
-            agent_on(server, tmp_path, "zeta", model, patience=patience) as one,
+            agent_on(server, tmp_path, "zeta", model, retry=retry) as one,
             person("dora", server.port) as dora,
         ):
             async with person("gone", server.port) as gone:

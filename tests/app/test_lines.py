@@ -6,11 +6,11 @@ import pytest
 
 from nacre.app.lines import Lines
 from nacre.app.rates import Rates
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 
 
-def words(text: str, sender: str = "ann") -> Arrived:
-    return Arrived(channel="line", chat="c", sender=sender, id=text, text=text)
+def words(text: str, sender: str = "ann") -> InboundMessage:
+    return InboundMessage(channel="line", chat="c", sender=sender, id=text, text=text)
 
 
 def taken(lines: Lines) -> str:

@@ -13,7 +13,7 @@ from nacre.app import running
 from nacre.app.gateway import Gateway, Room
 from nacre.app.manners import manners_of
 from nacre.app.serving import channels_of, serving
-from nacre.channels.channel import Arrived, key_of
+from nacre.channels.channel import InboundMessage, key_of
 from nacre.channels.irc import Irc
 from nacre.config import Settings
 from nacre.testing.ollama_server import OllamaServer, refusal
@@ -22,8 +22,8 @@ from nacre.testing.ollama_server import serving as ollama
 from tests.app.test_running import MODELS, answer
 
 
-def words(text: str = "hi", **fields: Any) -> Arrived:
-    return Arrived(**{"channel": "telegram", "chat": "7", "sender": "7", "id": "1", "text": text, **fields})
+def words(text: str = "hi", **fields: Any) -> InboundMessage:
+    return InboundMessage(**{"channel": "telegram", "chat": "7", "sender": "7", "id": "1", "text": text, **fields})
 
 
 def play(act: Any, *answers: Any, **sections: Any) -> None:
@@ -36,7 +36,7 @@ def play(act: Any, *answers: Any, **sections: Any) -> None:
     anyio.run(run)
 
 
-async def ask(gateway: Gateway, arrived: Arrived) -> str:
+async def ask(gateway: Gateway, arrived: InboundMessage) -> str:
     return (await gateway._answer(gateway._key(arrived), arrived)).text
 
 

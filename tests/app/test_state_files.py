@@ -14,8 +14,8 @@ from nacre.app.permissions import PermissionStore
 from nacre.app.tokens import FILE, Tokens
 from nacre.app.trust import Notices, TrustStore
 from nacre.app.windows import Known, Windows
-from nacre.channels.channel import Arrived
-from nacre.channels.channel_files import Waiting
+from nacre.channels.channel import InboundMessage
+from nacre.channels.channel_files import Spool
 from nacre.channels.terminal.recall import Recall
 from nacre.errors import ConfigError
 from nacre.memory.model import RenderedLine
@@ -23,7 +23,7 @@ from nacre.memory.page_files import Base, PageFiles
 from nacre.tools.mcp.client_types import Config
 from nacre.tools.mcp.token_file import TokenFile
 
-ARRIVED = Arrived(channel="irc", chat="bob", sender="bob", id="1", text="h\u00e9llo")
+ARRIVED = InboundMessage(channel="irc", chat="bob", sender="bob", id="1", text="h\u00e9llo")
 
 
 def tokens(room: Path) -> tuple[Path, Callable[[], object]]:
@@ -66,8 +66,8 @@ def calibrations(room: Path) -> tuple[Path, Callable[[], object]]:
 
 
 def waiting(room: Path) -> tuple[Path, Callable[[], object]]:
-    Waiting(room / "irc.json").put(ARRIVED)
-    return room / "irc.json", lambda: len(Waiting(room / "irc.json"))
+    Spool(room / "irc.json").put(ARRIVED)
+    return room / "irc.json", lambda: len(Spool(room / "irc.json"))
 
 
 def mcp_tokens(room: Path) -> tuple[Path, Callable[[], object]]:

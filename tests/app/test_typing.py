@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from nacre.app.typing import Typing
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 
 
 class Telling:
@@ -23,7 +23,7 @@ class Telling:
         self.seen: list[str] = []
         self._broken = broken
 
-    async def show_typing(self, to: Arrived) -> None:
+    async def show_typing(self, to: InboundMessage) -> None:
         self.seen.append(f"{to.chat} on")
         if self._broken:
             raise ValueError("a bug of the channel")
@@ -33,12 +33,12 @@ class Telling:
             self.seen.append(f"{to.chat} off")
 
     async def run(self, accept: Any) -> None: ...
-    async def send(self, to: Arrived, text: str, *, id: str) -> None: ...
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None: ...
     async def close(self) -> None: ...
 
 
-def words(chat: str) -> Arrived:
-    return Arrived(channel="line", chat=chat, sender="ann", id="1", text="?")
+def words(chat: str) -> InboundMessage:
+    return InboundMessage(channel="line", chat=chat, sender="ann", id="1", text="?")
 
 
 def shown(channel: Telling, *, is_known: bool = True) -> list[str]:

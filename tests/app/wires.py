@@ -15,7 +15,7 @@ import pytest
 from nacre.app.agents import Agents
 from nacre.app.serving import GROUP
 from nacre.backoff import Backoff
-from nacre.channels.channel import Accept, Arrived
+from nacre.channels.channel import Accept, InboundMessage
 from nacre.config import Settings
 from nacre.errors import ConfigError
 from nacre.testing.ollama_server import Answer, OllamaServer, done, said, serving
@@ -61,7 +61,7 @@ class Wire:
         self.sent: list[str] = []
         self.is_closed = False
         self._change = anyio.Event()
-        self._words: list[Arrived] = []
+        self._words: list[InboundMessage] = []
         self._count = 0
 
     async def run(self, accept: Accept) -> None:
@@ -74,7 +74,7 @@ class Wire:
             self._change = anyio.Event()
             await self._change.wait()
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         self.sent.append(text)
         self._change.set()
 
@@ -83,7 +83,9 @@ class Wire:
 
     def say(self, text: str) -> None:
         self._count += 1
-        self._words.append(Arrived(channel=self.name, chat="c", sender="ann", id=f"{text}{self._count}", text=text))
+        self._words.append(
+            InboundMessage(channel=self.name, chat="c", sender="ann", id=f"{text}{self._count}", text=text)
+        )
         self._change.set()
 
     async def hears(self, count: int = 1) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 from nacre.channels.irc import Config, Irc, Pace
 from nacre.channels.irc_lines import Line, parse
 from tests.channels.servers import HASTY, PATIENT
@@ -77,13 +77,13 @@ async def person(nick: str, port: int, *channels: str) -> AsyncIterator[Person]:
 
 def bot(port: int, room: Path, nick: str, **more: Any) -> Irc:
     pace, named = more.pop("pace", QUICK), more.pop("named", ())
-    patience = more.pop("patience", HASTY)
+    retry = more.pop("retry", HASTY)
     config = Config(host="127.0.0.1", port=port, tls=more.pop("tls", False), nick=nick, **more)
-    return Irc(config, state=room / "irc", pace=pace, patience=patience, named=named)
+    return Irc(config, state=room / "irc", pace=pace, retry=retry, named=named)
 
 
-def to_nick(nick: str) -> Arrived:
-    return Arrived(channel="irc", chat=nick, sender=nick, id="", text="")
+def to_nick(nick: str) -> InboundMessage:
+    return InboundMessage(channel="irc", chat=nick, sender=nick, id="", text="")
 
 
 # ---- a server that says what the test wants

@@ -22,11 +22,12 @@ import anyio
 import pytest
 from msgspec import Struct
 
-from nacre.channels.channel import Accept, Arrived, Channel, Patience
+from nacre.channels.channel import Accept, Channel, InboundMessage
+from nacre.channels.reconnect import RetryPolicy
 
 SYNAPSE = "1.163.2"
 TELEGRAM = "4.2.1"
-HASTY = Patience(first=0.02, most=0.1, outage=20.0)
+HASTY = RetryPolicy(first=0.02, limit=0.1, outage=20.0)
 PATIENT = 30.0
 """How long a test waits for what must come, in seconds."""
 
@@ -300,12 +301,12 @@ class Heard:
     """
 
     def __init__(self, *, stuck: bool = False) -> None:
-        self.words: list[Arrived] = []
+        self.words: list[InboundMessage] = []
         self.calls = 0
         self._stuck = stuck
         self._more = anyio.Event()
 
-    async def __call__(self, arrived: Arrived) -> None:
+    async def __call__(self, arrived: InboundMessage) -> None:
         self.calls += 1
         if arrived.id not in {known.id for known in self.words}:
             self.words.append(arrived)
@@ -314,7 +315,7 @@ class Heard:
         if self._stuck:
             await anyio.sleep_forever()
 
-    async def until(self, count: int) -> list[Arrived]:
+    async def until(self, count: int) -> list[InboundMessage]:
         """Wait for so many; more than that is an error."""
         with anyio.fail_after(PATIENT):
             while len(self.words) < count:
@@ -322,7 +323,7 @@ class Heard:
         assert len(self.words) == count
         return self.words
 
-    async def saw(self, text: str) -> Arrived:
+    async def saw(self, text: str) -> InboundMessage:
         """Wait for certain words."""
         with anyio.fail_after(PATIENT):
             while text not in self.texts:

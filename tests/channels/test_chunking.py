@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nacre.channels.chunking import FENCE_ROOM, clean, fenced, split, utf8, utf16
+from nacre.channels.chunking import FENCE_ROOM, clean, close_fences, split, utf8, utf16
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_giant_text_is_cut_in_a_moment() -> None:
 
 def test_code_that_is_cut_is_closed_and_opened_again() -> None:
     text = "see:\n```python\n" + "\n".join(f"line {number}" for number in range(9)) + "\n```\ndone"
-    pieces = fenced(split(text, 50))
+    pieces = close_fences(split(text, 50))
     assert pieces[0].startswith("see:\n```python\n") and pieces[0].endswith("\n```")  # noqa: PT018 - one claim
     assert all(piece.startswith("```python\n") for piece in pieces[1:])
     assert pieces[-1].endswith("```\ndone")

@@ -14,10 +14,11 @@ from typing import Any
 import anyio
 import pytest
 
-from nacre.channels.channel import Absent, Arrived, Doubtful, Gone, Patience
-from nacre.channels.channel_settings import parsed
+from nacre.channels.channel import Absent, Doubtful, Gone, InboundMessage
+from nacre.channels.channel_settings import parse_settings
 from nacre.channels.irc import Config, Pace
 from nacre.channels.irc_lines import Incoming, Line, fold, outgoing, parse, plain
+from nacre.channels.reconnect import RetryPolicy
 from nacre.errors import ChannelError, ConfigError
 from tests.channels.irc_peers import Person, bot, person, saying, to_nick, welcome
 from tests.channels.servers import PATIENT, Heard, Server, ended, ngircd, running
@@ -38,7 +39,7 @@ def test_a_private_message_is_accepted_once_and_its_answer_arrives_as_it_is(serv
             await bob.meets("one")
             bob.say("one", "grüß dich \x02fett\x02 \x0304rot")
             (arrived,) = await heard.until(1)
-            assert arrived == Arrived(
+            assert arrived == InboundMessage(
                 channel="irc",
                 account="one@127.0.0.1",
                 chat="bob",
@@ -144,7 +145,7 @@ def test_an_answer_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
     async def run() -> None:
         server = ngircd(tmp_path)
         channel = bot(server.port, tmp_path, "six")
-        to = Arrived(channel="irc", chat="grace", sender="grace", id="1", text="?", shown="grace")
+        to = InboundMessage(channel="irc", chat="grace", sender="grace", id="1", text="?", shown="grace")
         async with running(channel, Heard()), anyio.create_task_group() as tasks:
 
             async def answer() -> None:
@@ -246,10 +247,10 @@ def test_somebody_who_shares_a_session_with_nobody_else_is_found_by_the_chat(ser
     async def run() -> None:
         channel = bot(server.port, tmp_path, "twelve")
         async with running(channel, Heard()), person("Judy", server.port) as judy:
-            await channel.send(Arrived(channel="irc", chat="judy", sender="", id="", text=""), "morning", id="1")
+            await channel.send(InboundMessage(channel="irc", chat="judy", sender="", id="", text=""), "morning", id="1")
             assert await judy.hears() == ["morning"]
-            assert channel._link is not None
-            assert channel._link._turns == {}
+            assert channel._connection is not None
+            assert channel._connection._turns == {}
 
     anyio.run(run)
 
@@ -266,8 +267,8 @@ def test_where_every_nick_is_taken_few_are_tried(tmp_path: Path, nick: str) -> N
             client.write(f"433 * {tried[-1]} :is taken")
 
     async def run() -> None:
-        once = Patience(first=3600, most=3600)
-        async with saying(refuse) as port, running(bot(port, tmp_path, nick, patience=once), Heard()):
+        once = RetryPolicy(first=3600, limit=3600)
+        async with saying(refuse) as port, running(bot(port, tmp_path, nick, retry=once), Heard()):
             with anyio.fail_after(PATIENT):
                 while len(tried) < 10:  # noqa: ASYNC110 - the server has no event for that
                     await anyio.sleep(0.01)
@@ -295,7 +296,7 @@ def test_a_nick_is_taken_back_soon(server: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize("table", [{"port": 65536}, {"port": -1}, {"channels": [" "]}])
 def test_what_no_server_could_take_is_said_at_once(table: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"\[channels.irc\] cannot be used"):
-        parsed(Config, {"host": "irc.example.org", **table}, section="channels.irc")
+        parse_settings(Config, {"host": "irc.example.org", **table}, section="channels.irc")
 
 
 def test_a_password_that_is_refused_ends_the_channel(tmp_path: Path) -> None:
@@ -321,11 +322,11 @@ def test_tls_is_spoken_and_a_strange_certificate_is_not_believed(tmp_path: Path)
             waits.set()
             await anyio.sleep(0.01)
 
-        strange = bot(server.port, tmp_path, "twelve", tls=True, patience=Patience(sleep=sleep))
+        strange = bot(server.port, tmp_path, "twelve", tls=True, retry=RetryPolicy(sleep=sleep))
         async with running(strange, heard):
             await waits.wait()
         channel = bot(server.port, tmp_path, "twelve", tls=True, ca_file=str(certificate))
-        to = Arrived(channel="irc", chat="twelve", sender="twelve", id="1", text="?", shown="twelve")
+        to = InboundMessage(channel="irc", chat="twelve", sender="twelve", id="1", text="?", shown="twelve")
         async with running(channel, heard):
             await channel.send(to, "to myself", id="a")
         assert heard.words == []
@@ -425,7 +426,7 @@ def test_a_server_that_falls_silent_or_hangs_up_is_left_for_a_new_connection(tmp
         came.append(1)
         await welcome(client)
         if len(came) == 2:
-            client.write("ERROR :Closing Link")
+            client.write("ERROR :Closing IrcConnection")
         if len(came) == 3:
             client.write(":a!b@c PRIVMSG nacre :at last")
 
@@ -447,7 +448,7 @@ def test_an_answer_that_may_have_been_heard_says_so_when_it_is_said_again(tmp_pa
         while True:
             said.extend(await client.hears())
             if len(said) == 1:
-                client.write("ERROR :Closing Link")
+                client.write("ERROR :Closing IrcConnection")
                 return
             client.write(f"PONG :{(await client.line('PING')).param(-1)}")
 
@@ -491,7 +492,7 @@ def test_lines_go_out_at_the_pace_that_was_set(server: Server, tmp_path: Path) -
 
     async def run() -> None:
         channel = bot(server.port, tmp_path, "paced", pace=Pace(burst=3, every=10.0, sleep=sleep))
-        to = Arrived(channel="irc", chat="paced", sender="paced", id="1", text="?", shown="paced")
+        to = InboundMessage(channel="irc", chat="paced", sender="paced", id="1", text="?", shown="paced")
         async with running(channel, Heard()):
             await channel.send(to, "1\n2\n3\n4\n5", id="a")
 

@@ -16,8 +16,9 @@ import anyio
 import httpx2
 import pytest
 
-from nacre.channels.channel import Arrived, Gone, Patience
+from nacre.channels.channel import Gone, InboundMessage
 from nacre.channels.matrix import Config, Matrix
+from nacre.channels.reconnect import RetryPolicy
 from nacre.errors import ChannelError, ConfigError
 from tests.channels.servers import (
     HASTY,
@@ -129,11 +130,11 @@ class Made:
         (room / "password").write_text(name)
         self.state = room / "matrix"
 
-    def channel(self, patience: Patience = HASTY, kind: type[Matrix] = Matrix, **more: Any) -> Matrix:
+    def channel(self, retry: RetryPolicy = HASTY, kind: type[Matrix] = Matrix, **more: Any) -> Matrix:
         address = f"http://127.0.0.1:{self._server.port}"
         config = Config(homeserver=address, user=self.user, password_file=str(self._room / "password"))
         welcome = more.pop("welcome", lambda _: True)
-        return kind(config, state=self.state, welcome=welcome, patience=patience, **more)
+        return kind(config, state=self.state, welcome=welcome, retry=retry, **more)
 
 
 async def bot(server: Server, room: Path) -> Made:
@@ -171,7 +172,7 @@ def test_an_invited_bot_hears_what_was_said_since_and_answers_once(scene: Scene)
         heard, channel = Heard(), made.channel()
         async with running(channel, heard):
             (arrived,) = await heard.until(1)
-            assert arrived == Arrived(
+            assert arrived == InboundMessage(
                 channel="matrix",
                 account=made.user,
                 chat=room,
@@ -239,9 +240,11 @@ def test_what_is_said_to_a_bot_that_was_killed_as_it_came_is_heard(scene: Scene,
         killed = anyio.Event()
 
         class Killed(Matrix):
-            async def _invited(self, room: str, sender: str) -> None:
+            async def _join_rooms(self, invitations: list[tuple[str, str]]) -> None:
+                if not invitations:
+                    return
                 if has_entered:
-                    await super()._invited(room, sender)
+                    await super()._join_rooms(invitations)
                 killed.set()
                 await anyio.sleep_forever()
 
@@ -412,7 +415,7 @@ def test_a_giant_answer_comes_in_pieces_that_the_server_takes(scene: Scene) -> N
 def test_a_room_that_was_left_is_gone(scene: Scene) -> None:
     async def run(alice: Person, made: Made) -> None:
         channel = made.channel()
-        to = Arrived(channel="matrix", chat="!nowhere:nacre.test", sender=alice.user, id="$1", text="?")
+        to = InboundMessage(channel="matrix", chat="!nowhere:nacre.test", sender=alice.user, id="$1", text="?")
         async with running(channel, Heard()):
             with pytest.raises(Gone, match="nowhere"):
                 await channel.send(to, "hello?", id="a")
@@ -440,10 +443,10 @@ def test_a_wrong_password_or_token_ends_the_channel(
 TOKEN = "syt_very_secret"  # noqa: S105 - of no server
 
 
-def simple(config_address: str, room: Path, patience: Patience = HASTY) -> Matrix:
+def simple(config_address: str, room: Path, retry: RetryPolicy = HASTY) -> Matrix:
     (room / "token").write_text(TOKEN)
     config = Config(homeserver=config_address, token_file=str(room / "token"))
-    return Matrix(config, state=room / "matrix", patience=patience)
+    return Matrix(config, state=room / "matrix", retry=retry)
 
 
 def test_events_of_any_shape_do_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -536,9 +539,9 @@ def test_a_server_in_trouble_is_asked_again_with_the_same_transaction(tmp_path: 
         return Reply(how="hold") if "/sync" in request.path else Reply({"user_id": "@bot:b"})
 
     async def run() -> None:
-        patience = Patience(first=0.001, most=0.001, sleep=sleep)
-        async with scripted(answer) as server, running(channel := simple(server.address, tmp_path, patience), Heard()):
-            to = Arrived(channel="matrix", chat="!r/ü:b", sender="@a:b", id="$1", text="?")
+        retry = RetryPolicy(first=0.001, limit=0.001, sleep=sleep)
+        async with scripted(answer) as server, running(channel := simple(server.address, tmp_path, retry), Heard()):
+            to = InboundMessage(channel="matrix", chat="!r/ü:b", sender="@a:b", id="$1", text="?")
             await channel.send(to, "words", id="a/1")
             assert channel.is_up
         sent = [request.path for request in server.asked if "/send/" in request.path]
@@ -550,8 +553,8 @@ def test_a_server_in_trouble_is_asked_again_with_the_same_transaction(tmp_path: 
 
 def test_a_server_that_is_away_for_too_long_is_a_channel_error(tmp_path: Path) -> None:
     async def run() -> None:
-        channel = simple("http://127.0.0.1:9", tmp_path, Patience(first=0.01, outage=0.05))
-        to = Arrived(channel="matrix", chat="!r:b", sender="@a:b", id="$1", text="?")
+        channel = simple("http://127.0.0.1:9", tmp_path, RetryPolicy(first=0.01, outage=0.05))
+        to = InboundMessage(channel="matrix", chat="!r:b", sender="@a:b", id="$1", text="?")
         async with running(channel, Heard()):
             with pytest.raises(ChannelError, match=":9"):
                 await channel.send(to, "words", id="a")

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nacre.channels.channel import Arrived, Gone, key_of
+from nacre.channels.channel import Gone, InboundMessage, key_of
 from nacre.channels.schedules import Clock, Schedule
 from nacre.errors import ConfigError, Refused
 from tests.channels.servers import HASTY, Heard
@@ -43,7 +43,7 @@ def passed(tables: Any, room: Path, now: str, until: str, accept: Any = None) ->
     """The ids of what arrives while a daemon runs from one time to another."""
     hands, heard = Hands(now, until), Heard()
     schedule = Schedule(
-        tables, state=room / "schedule", clock=Clock(now=lambda: hands.now, sleep=hands.sleep), patience=HASTY
+        tables, state=room / "schedule", clock=Clock(now=lambda: hands.now, sleep=hands.sleep), retry=HASTY
     )
 
     async def run() -> None:
@@ -70,7 +70,7 @@ def test_words_are_those_of_the_configuration(tmp_path: Path) -> None:
     heard = Heard()
     passed(EVERY, tmp_path, "2026-01-01T00:14:00", "2026-01-01T00:16:00", heard)
     (arrived,) = heard.words
-    assert arrived == Arrived(
+    assert arrived == InboundMessage(
         channel="schedule",
         chat="tick",
         sender="clock",
@@ -124,7 +124,7 @@ def test_words_that_cannot_be_accepted_are_tried_again(tmp_path: Path) -> None:
     heard = Heard()
     failures = iter([Refused("the disk is full"), Refused("the disk is full")])
 
-    async def accept(arrived: Arrived) -> None:
+    async def accept(arrived: InboundMessage) -> None:
         for failure in failures:
             raise failure
         await heard(arrived)
@@ -167,23 +167,23 @@ def test_without_a_zone_it_is_the_systems(tmp_path: Path, local: Callable[[str],
 
 
 def test_an_answer_goes_where_the_schedule_says(tmp_path: Path) -> None:
-    sent: list[tuple[Arrived, str, str]] = []
+    sent: list[tuple[InboundMessage, str, str]] = []
 
-    async def forward(to: Arrived, text: str, *, id: str) -> None:
+    async def forward(to: InboundMessage, text: str, *, id: str) -> None:
         sent.append((to, text, id))
 
     tables = {"a": {"every": "1h", "text": "x", "to": "irc:n@h:#room%3A1::bob"}, "b": {"every": "1h", "text": "x"}}
     schedule = Schedule(tables, state=tmp_path / "s", forward=forward)
     for name in ("a", "b"):
         anyio.run(schedule_send, schedule, name)
-    target = Arrived(channel="irc", account="n@h", chat="#room:1", sender="bob", id="", text="")
+    target = InboundMessage(channel="irc", account="n@h", chat="#room:1", sender="bob", id="", text="")
     assert sent == [(target, "words", "1")]
     with pytest.raises(Gone):
         anyio.run(schedule_send, Schedule(tables, state=tmp_path / "s"), "a")
 
 
 async def schedule_send(schedule: Schedule, name: str) -> None:
-    to = Arrived(channel="schedule", chat=name, sender="clock", id="1", text="x")
+    to = InboundMessage(channel="schedule", chat=name, sender="clock", id="1", text="x")
     await schedule.send(to, "words", id="1")
 
 

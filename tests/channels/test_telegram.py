@@ -11,8 +11,9 @@ import anyio
 import httpx2
 import pytest
 
-from nacre.channels.channel import Arrived, Gone, Later, Patience
-from nacre.channels.telegram import Config, Telegram, marked_up
+from nacre.channels.channel import Gone, InboundMessage, Later
+from nacre.channels.reconnect import RetryPolicy
+from nacre.channels.telegram import Config, Telegram, to_markdown_v2
 from nacre.errors import ChannelError, ConfigError
 from tests.channels.servers import HASTY, PATIENT, Heard, Reply, Request, Server, ended, running, scripted, telegram
 
@@ -26,11 +27,11 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield made
 
 
-def bot(address: str, room: Path, *, patience: Patience = HASTY, token: str = TOKEN, **more: Any) -> Telegram:
+def bot(address: str, room: Path, *, retry: RetryPolicy = HASTY, token: str = TOKEN, **more: Any) -> Telegram:
     (room / "token").write_text(token)
     clock = {"clock": more.pop("clock")} if "clock" in more else {}
     config = Config(address=address, token_file=str(room / "token"), **more)
-    return Telegram(config, state=room / "telegram", patience=patience, **clock)
+    return Telegram(config, state=room / "telegram", retry=retry, **clock)
 
 
 class Person:
@@ -237,7 +238,7 @@ def test_updates_of_any_shape_do_no_harm_and_are_not_asked_for_again(tmp_path: P
     anyio.run(run)
 
 
-TO = Arrived(channel="telegram", chat="7", sender="7", id="7.1", text="?")
+TO = InboundMessage(channel="telegram", chat="7", sender="7", id="7.1", text="?")
 
 
 def sending(
@@ -251,7 +252,7 @@ def sending(
 
     async def run() -> list[Any]:
         async with scripted(Fake([], lambda _: next(left))) as server:
-            channel = bot(server.address, tmp_path, patience=Patience(first=0.001, most=0.001, sleep=sleep), **more)
+            channel = bot(server.address, tmp_path, retry=RetryPolicy(first=0.001, limit=0.001, sleep=sleep), **more)
             try:
                 for last in range(times, 0, -1):
                     try:
@@ -281,7 +282,7 @@ def test_who_sends_is_told_when_telegram_asks_to_wait_and_nobody_else_waits(tmp_
 
 def test_typing_is_shown_until_it_is_cancelled_and_a_refusal_of_it_is_no_matter(tmp_path: Path) -> None:
     async def run() -> list[Any]:
-        to = Arrived(channel="telegram", chat="-7", thread="3", sender="7", id="-7.1", text="?")
+        to = InboundMessage(channel="telegram", chat="-7", thread="3", sender="7", id="-7.1", text="?")
         replies = iter([OK, refused(403, "Forbidden")])
         async with scripted(Fake([], lambda _: next(replies))) as server:
             channel = bot(server.address, tmp_path)
@@ -381,4 +382,4 @@ def test_an_unknown_token_ends_the_channel_and_is_told_to_nobody(
 )
 def test_markdown_is_marked_up_as_telegram_wants_it(text: str, marked: str | None) -> None:
     expected = marked or "".join(f"\\{char}" if char in "_*[]()~`>#+-=|{}.!\\" else char for char in text)
-    assert marked_up(text) == expected
+    assert to_markdown_v2(text) == expected

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from nacre.app.inbox import KEYS, Inbox
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 from nacre.cli import discard
 from nacre.index import database
 from nacre.log.ops import Ops
@@ -137,7 +137,7 @@ def test_what_comes_back_is_what_was_meant_before_anything_came(nacre: Nacre) ->
 
 @pytest.mark.parametrize("is_served", [False, True])
 def test_what_is_erased_leaves_no_copy_in_the_inbox(nacre: Nacre, is_served: bool) -> None:
-    arrived = Arrived(channel="telegram", chat="42", sender="ann", id="1", text="my secret")
+    arrived = InboundMessage(channel="telegram", chat="42", sender="ann", id="1", text="my secret")
     nacre.fill("telegram:42")
     with nacre.sessions() as sessions, ExitStack() as held:
         inbox = Inbox(sessions)

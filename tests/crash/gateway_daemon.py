@@ -28,10 +28,10 @@ import nacre.web.server  # noqa: F401 - these too are loaded before the first fo
 from nacre.app import serving
 from nacre.app.gateway import Gateway
 from nacre.app.inbox import Inbox
-from nacre.channels.channel_files import Position, Waiting
+from nacre.channels.channel_files import CursorFile, Spool
 from nacre.channels.http_client import Api
 from nacre.channels.irc import Irc
-from nacre.channels.irc_connection import Link
+from nacre.channels.irc_connection import IrcConnection
 from nacre.channels.matrix import Matrix
 from nacre.cli import main
 from nacre.log.ops import Ops
@@ -44,11 +44,11 @@ ACTS: tuple[tuple[Any, str], ...] = (
     (Gateway, "accept"),
     (Api, "call"),
     (Irc, "send"),
-    (Link, "_write"),
+    (IrcConnection, "_write"),
     (Matrix, "send"),
-    (Position, "write"),
-    (Waiting, "done"),
-    (Waiting, "put"),
+    (CursorFile, "write"),
+    (Spool, "done"),
+    (Spool, "put"),
     (Ollama, "complete"),
     (RequestResponseCycle, "send"),
 )

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 import nacre
 from nacre.app.inbox import Inbox
-from nacre.channels.channel import AGAIN, Arrived, key_of
+from nacre.channels.channel import AGAIN, InboundMessage, key_of
 from nacre.entries import Message
 from nacre.history.earlier import is_final
 from tests.channels.servers import Server
@@ -269,7 +269,7 @@ async def _drained(store: Path) -> None:
         await anyio.sleep(_SLOWLY)
 
 
-def _open(store: Path) -> list[Arrived]:
+def _open(store: Path) -> list[InboundMessage]:
     with nacre.open(store) as sessions:
         return Inbox(sessions).read()
 
@@ -279,7 +279,7 @@ def _open(store: Path) -> list[Arrived]:
 
 def _checked(scene: Scene, history: list[str]) -> Tally:
     """Check a conversation that is over; raises AssertionError."""
-    on_irc = Arrived(
+    on_irc = InboundMessage(
         channel="irc",
         account=f"b{scene.name}@127.0.0.1",
         chat=f"t{scene.name}",
@@ -287,7 +287,9 @@ def _checked(scene: Scene, history: list[str]) -> Tally:
         id="",
         text="",
     )
-    on_matrix = Arrived(channel="matrix", account=scene.bot, chat=scene.room, sender=scene.writer.user, id="", text="")
+    on_matrix = InboundMessage(
+        channel="matrix", account=scene.bot, chat=scene.room, sender=scene.writer.user, id="", text=""
+    )
     words = [word for group in GROUPS for word in group]
     with nacre.open(scene.store) as sessions:
         assert sessions.verify().ok

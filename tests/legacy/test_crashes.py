@@ -51,13 +51,13 @@ def _unsettled(patch: pytest.MonkeyPatch) -> None:
 
 
 def _taken_for_damage(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(migration._Walk, "_out_of_the_way", lambda walk, found: found)
-    patch.setattr(migration._Walk, "_refuse_strangers", lambda walk, key: None)
+    patch.setattr(migration._Walk, "_clear_names", lambda walk, found: found)
+    patch.setattr(migration._Walk, "_refuse_other_file", lambda walk, key: None)
 
 
 def _forgetful(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(merge, "knows", lambda past, src: False)
-    patch.setattr(merge, "rests_in", lambda past, legacy: False)
+    patch.setattr(merge, "is_contained", lambda past, legacy: False)
 
 
 def _renamed_first(patch: pytest.MonkeyPatch) -> None:

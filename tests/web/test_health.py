@@ -21,7 +21,7 @@ from nacre.app.counts import Spread, Traffic, Work
 from nacre.app.gateway import Gateway, Room
 from nacre.app.inbox import Inbox
 from nacre.app.manners import Manners
-from nacre.channels.channel import Accept, Arrived
+from nacre.channels.channel import Accept, InboundMessage
 from nacre.errors import ChannelError, DurabilityUnknown, ProviderError
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
@@ -209,7 +209,7 @@ class Line:
         self.accept = accept
         await self.leave.wait()
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         if self.is_cut:
             raise ChannelError("the line is cut")
 
@@ -237,8 +237,8 @@ async def until(is_so: Callable[[], bool]) -> None:
             await anyio.sleep(0.001)
 
 
-def words(text: str, id: str, sender: str = "ann") -> Arrived:
-    return Arrived(channel="line", chat="c", sender=sender, id=id, text=text)
+def words(text: str, id: str, sender: str = "ann") -> InboundMessage:
+    return InboundMessage(channel="line", chat="c", sender=sender, id=id, text=text)
 
 
 def test_what_channels_bring_is_counted_and_one_that_is_away_is_down(root: Path) -> None:

@@ -14,7 +14,7 @@ from nacre.app.counts import Traffic
 from nacre.app.exchanges import Exchanges
 from nacre.app.inbox import Inbox, Why, name_of
 from nacre.backoff import USUAL, Backoff
-from nacre.channels.channel import Absent, Arrived, Channel, Doubtful, Gone, Later, again
+from nacre.channels.channel import Absent, Channel, Doubtful, Gone, InboundMessage, Later, again
 from nacre.errors import ChannelError, NacreError, StoreError, describe_error
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Delivery:
         """Whether a channel is connected, and the last answer could be sent over it."""
         return self._channels[channel].is_up and channel not in self._away
 
-    async def tell(self, arrived: Arrived, answer: Answer) -> None:
+    async def tell(self, arrived: InboundMessage, answer: Answer) -> None:
         """Send an answer, and close its message; a failure does not affect other messages."""
         try:
             if not answer.text:
@@ -72,7 +72,7 @@ class Delivery:
         except Exception:
             logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
 
-    async def remark(self, arrived: Arrived, text: str) -> None:
+    async def remark(self, arrived: InboundMessage, text: str) -> None:
         """Send a notice once; if it cannot be sent now, it is dropped."""
         try:
             await self._channels[arrived.channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.slow")
@@ -84,7 +84,7 @@ class Delivery:
         except Exception:
             logger.exception("a notice could not be sent", extra={"channel": arrived.channel})
 
-    async def _send(self, arrived: Arrived, answer: Answer) -> None:
+    async def _send(self, arrived: InboundMessage, answer: Answer) -> None:
         """Send an answer until it is taken; one that its server fails on again and again lets others go first.
 
         A recipient who cannot be reached now keeps only the answers of the same chat waiting.
@@ -106,7 +106,7 @@ class Delivery:
                 return
             await case.pause()
 
-    async def _tried(self, arrived: Arrived, text: str, answer: Answer, case: _Case) -> Outcome:
+    async def _tried(self, arrived: InboundMessage, text: str, answer: Answer, case: _Case) -> Outcome:
         """Send an answer, and close its words unless it is to be tried again."""
         channel = arrived.channel
         without: Why | None = "failed" if answer.failed else None
@@ -145,7 +145,7 @@ class Delivery:
         await self._close(arrived, without)
         return "over"
 
-    def _is_gone(self, arrived: Arrived) -> bool:
+    def _is_gone(self, arrived: InboundMessage) -> bool:
         """Note that a recipient is not there; True if that has been so for too long, whatever waits for them."""
         now, where = time.monotonic(), (arrived.channel, arrived.chat)
         if len(self._absent) > _REMEMBERED:
@@ -153,7 +153,7 @@ class Delivery:
         return now - self._absent.setdefault(where, now) > self._absence
 
     @asynccontextmanager
-    async def _alone(self, arrived: Arrived) -> AsyncIterator[None]:
+    async def _alone(self, arrived: InboundMessage) -> AsyncIterator[None]:
         """Send one answer at a time where a repeat is seen, so that a crash makes only one."""
         if self._is_exact(arrived):
             yield
@@ -173,14 +173,14 @@ class Delivery:
             if not lock.locked():
                 self._sending.pop(where, None)
 
-    async def _marked(self, arrived: Arrived, text: str) -> str:
+    async def _marked(self, arrived: InboundMessage, text: str) -> str:
         """An answer as it is sent: where a repeat would be seen, one that an earlier run began to send says so."""
         if self._is_exact(arrived):
             return text
         is_repeat = await patiently(lambda: self._inbox.sending(arrived), StoreError, backoff=self._backoff)
         return again(text) if is_repeat else text
 
-    async def _close(self, arrived: Arrived, without: Why | None) -> None:
+    async def _close(self, arrived: InboundMessage, without: Why | None) -> None:
         """Close words; durably before anything else is sent where a repeat would be seen."""
         closed = self._inbox.done(arrived, without=without)
         if closed is not None and not self._is_exact(arrived):
@@ -188,7 +188,7 @@ class Delivery:
             with anyio.CancelScope(shield=True):
                 await closed
 
-    def _is_exact(self, arrived: Arrived) -> bool:
+    def _is_exact(self, arrived: InboundMessage) -> bool:
         channel = self._channels.get(arrived.channel)
         return channel is not None and channel.is_exact
 

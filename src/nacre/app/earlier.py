@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from nacre.app.manners import Manners, is_of_sender
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 from nacre.errors import InvalidKey, StoreError
 from nacre.sessions import Sessions
 
@@ -59,7 +59,7 @@ class Earlier:
         self._sessions, self._manners, self._kinds, self._most = sessions, manners, kinds or {}, most
         self._known: dict[str, str | None] = {}
 
-    def __call__(self, arrived: Arrived, own: str) -> str | None:
+    def __call__(self, arrived: InboundMessage, own: str) -> str | None:
         """The key of the earlier session; None if there is none that is certainly this sender's."""
         if not self._manners(arrived.channel).keeps:
             return None
@@ -77,7 +77,7 @@ class Earlier:
     def __len__(self) -> int:
         return len(self._known)
 
-    def _find(self, arrived: Arrived, own: str) -> str | None:
+    def _find(self, arrived: InboundMessage, own: str) -> str | None:
         key = self._sessions.resolve(own)
         if key != own:
             return key
@@ -99,14 +99,14 @@ class Earlier:
                 raise _Unreadable(name.text) from None
         return None
 
-    def _is_one_persons(self, arrived: Arrived, own: str, name: Name) -> bool:
+    def _is_one_persons(self, arrived: InboundMessage, own: str, name: Name) -> bool:
         """Tell whether what is continued is one person's here too; an agent's main session is its only user's."""
         if name.text in _MAIN and list(self._manners(arrived.channel).allow) != [arrived.sender]:
             return False
         is_of_chat = own.endswith(":")
         return arrived.chat == arrived.sender or not is_of_chat
 
-    def _is_theirs(self, key: str, name: Name, arrived: Arrived, own: str) -> bool:
+    def _is_theirs(self, key: str, name: Name, arrived: InboundMessage, own: str) -> bool:
         """Tell whether a session is surely that of a sender, or of their chat, and say so if it is not."""
         reason = self._doubt(key, name, arrived, own)
         if reason:
@@ -116,7 +116,7 @@ class Earlier:
             )
         return not reason
 
-    def _doubt(self, key: str, name: Name, arrived: Arrived, own: str) -> str:
+    def _doubt(self, key: str, name: Name, arrived: InboundMessage, own: str) -> str:
         """Why a session may be another's; "" if it is not."""
         meta = self._sessions.get_meta(key)
         kind = self._kinds.get(arrived.channel, arrived.channel)
@@ -139,7 +139,7 @@ class Earlier:
             f"to continue it, list the sender in channels.{arrived.channel}.allow"
         )
 
-    def _is_named(self, name: Name, arrived: Arrived, kind: str) -> bool:
+    def _is_named(self, name: Name, arrived: InboundMessage, kind: str) -> bool:
         """Tell whether the configuration names the sender, and nobody else who would have had that name."""
         named = set(self._manners(arrived.channel).named)
         return arrived.sender in named and not any(
@@ -167,7 +167,7 @@ class _Unreadable(Exception):
         self.key = key
 
 
-def names(arrived: Arrived, kind: str) -> Iterator[Name]:
+def names(arrived: InboundMessage, kind: str) -> Iterator[Name]:
     """What earlier agents may have called the session of a message; the most precise names come first."""
     yield from _of_picoclaw(arrived, kind)
     yield from _of_zeroclaw(arrived, kind)
@@ -183,7 +183,7 @@ def names(arrived: Arrived, kind: str) -> Iterator[Name]:
         yield from (Name(text, is_personal=True) for text in _MAIN)
 
 
-def _of_picoclaw(arrived: Arrived, kind: str) -> Iterator[Name]:
+def _of_picoclaw(arrived: InboundMessage, kind: str) -> Iterator[Name]:
     """Names by scope, which are hashes, then those by agent, and both as the file names that they had."""
     made = [*_by_scope(arrived, kind), *_by_agent(arrived, kind)]
     yield from made
@@ -192,7 +192,7 @@ def _of_picoclaw(arrived: Arrived, kind: str) -> Iterator[Name]:
             yield Name(text, name.is_personal, is_certain=name.is_certain and _is_certain(arrived, kind))
 
 
-def _by_scope(arrived: Arrived, kind: str) -> Iterator[Name]:
+def _by_scope(arrived: InboundMessage, kind: str) -> Iterator[Name]:
     chat, thread, sender = arrived.chat.lower(), arrived.thread.lower(), arrived.sender.lower()
     start = f"v=1|agent=main|channel={kind}|account=default"
     chats = [f"|chat={word}:{chat}" for word in _KINDS]
@@ -214,7 +214,7 @@ def _opaque(text: str) -> str:
     return f"sk_v1_{sha256(text.encode()).hexdigest()}"
 
 
-def _by_agent(arrived: Arrived, kind: str) -> Iterator[Name]:
+def _by_agent(arrived: InboundMessage, kind: str) -> Iterator[Name]:
     chat, thread, sender = arrived.chat.lower(), arrived.thread.lower(), arrived.sender.lower()
     for word in ("group", "channel"):
         yield Name(f"agent:main:{kind}:{word}:{chat}" + (f"/{thread}" if thread else ""), is_personal=False)
@@ -227,7 +227,7 @@ def _by_agent(arrived: Arrived, kind: str) -> Iterator[Name]:
         yield Name(f"agent:main:direct:{peer}", is_personal=True, is_certain=peer.startswith(f"{kind}:"))
 
 
-def _of_zeroclaw(arrived: Arrived, kind: str) -> Iterator[Name]:
+def _of_zeroclaw(arrived: InboundMessage, kind: str) -> Iterator[Name]:
     """Names of channel, chat, thread and sender with `_` between them; later ones with the bot's name, sanitised."""
     thread, is_direct = arrived.thread, arrived.chat == arrived.sender
     for sender in dict.fromkeys(filter(None, (arrived.sender, arrived.handle))):
@@ -246,19 +246,19 @@ def _of_zeroclaw(arrived: Arrived, kind: str) -> Iterator[Name]:
             yield from _sanitised(arrived, kind, f"{kind}_{sender}")
 
 
-def _may_be_direct(arrived: Arrived, kind: str) -> bool:
+def _may_be_direct(arrived: InboundMessage, kind: str) -> bool:
     """Tell whether nobody else may read along: what names only a sender may hold what they said to the agent alone."""
     return arrived.chat == arrived.sender or (kind not in _DIRECT_CHATS and not arrived.thread)
 
 
-def _sanitised(arrived: Arrived, kind: str, text: str) -> Iterator[Name]:
+def _sanitised(arrived: InboundMessage, kind: str, text: str) -> Iterator[Name]:
     is_certain = _is_certain(arrived, kind)
     yield Name(text, is_personal=True, is_certain=is_certain)
     if (clean := _LOSSY.sub("_", text)) != text:
         yield Name(clean, is_personal=True, is_certain=is_certain)
 
 
-def _is_certain(arrived: Arrived, kind: str) -> bool:
+def _is_certain(arrived: InboundMessage, kind: str) -> bool:
     """Tell whether the end of a name that was joined with `_` names this sender, and can name no other.
 
     It does if the sender has neither `_` nor anything that becomes one: then it is what stands behind the last `_`.
@@ -266,7 +266,7 @@ def _is_certain(arrived: Arrived, kind: str) -> bool:
     return kind in _UNIQUE or _PLAIN.match(arrived.sender) is not None
 
 
-def _as(arrived: Arrived, sender: str) -> Arrived:
+def _as(arrived: InboundMessage, sender: str) -> InboundMessage:
     """The same message, had another sent it."""
     chat = sender if arrived.chat == arrived.sender else arrived.chat
     return replace(arrived, sender=sender, chat=chat, handle="")

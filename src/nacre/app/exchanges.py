@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 
 MOST = 30
 """So many exchanges in a row may be a person's."""
@@ -33,7 +33,7 @@ class Exchanges:
         self._most, self._clock = most, clock
         self._rows: dict[tuple[str, ...], _Row] = {}
 
-    def allow(self, arrived: Arrived) -> bool:
+    def allow(self, arrived: InboundMessage) -> bool:
         """Tell whether a message may be answered; after too many exchanges, only once its sender was quiet."""
         row, now = self._rows.get(_who(arrived)), self._clock()
         if row is None:
@@ -45,17 +45,17 @@ class Exchanges:
         self._put(arrived, row._replace(length=0 if has_paused else row.length, wrote=now))
         return has_paused or not is_over
 
-    def answer(self, arrived: Arrived) -> None:
+    def answer(self, arrived: InboundMessage) -> None:
         """Note that an answer was sent."""
         row = self._rows.get(_who(arrived), _Row(0, 0.0, 0.0))
         self._put(arrived, row._replace(length=row.length + 1, answered=self._clock()))
 
-    def _put(self, arrived: Arrived, row: _Row) -> None:
+    def _put(self, arrived: InboundMessage, row: _Row) -> None:
         self._rows.pop(_who(arrived), None)
         self._rows[_who(arrived)] = row
         if len(self._rows) > _REMEMBERED:
             del self._rows[next(iter(self._rows))]
 
 
-def _who(arrived: Arrived) -> tuple[str, ...]:
+def _who(arrived: InboundMessage) -> tuple[str, ...]:
     return arrived.channel, arrived.account, arrived.chat, arrived.thread, arrived.sender

@@ -26,7 +26,7 @@ from nacre.app.rates import Rates
 from nacre.app.turnstile import Turnstile
 from nacre.app.typing import Typing
 from nacre.backoff import USUAL, Backoff
-from nacre.channels.channel import Arrived, Channel, key_of
+from nacre.channels.channel import Channel, InboundMessage, key_of
 from nacre.entries import Message
 from nacre.errors import (
     Busy,
@@ -81,7 +81,7 @@ class Gateway:
         room: Callable[[str], Room],
         manners: Callable[[str], Manners],
         commands: Mapping[str, Command],
-        earlier: Callable[[Arrived, str], str | None] = lambda *_: None,
+        earlier: Callable[[InboundMessage, str], str | None] = lambda *_: None,
         turns: int = 32,
         turnstile: Turnstile | None = None,
         exchanges: Exchanges | None = None,
@@ -122,7 +122,7 @@ class Gateway:
                 await self._over.wait()
             receiving.cancel_scope.cancel()
 
-    def _take_up(self, left: Sequence[Arrived]) -> None:
+    def _take_up(self, left: Sequence[InboundMessage]) -> None:
         """Answer what an earlier run left open, unless it was for a turn whose answer was sent."""
         for name in self._inbox.answered:
             self._leftovers.tell(id_of(name))
@@ -169,7 +169,7 @@ class Gateway:
             with anyio.CancelScope(shield=True):
                 await self._inbox.forget()
 
-    async def accept(self, arrived: Arrived) -> None:
+    async def accept(self, arrived: InboundMessage) -> None:
         """Accept a message; it is durable when this returns, unless it is rejected."""
         if self._over.is_set():
             # They are not acknowledged, so that they come again.
@@ -189,7 +189,7 @@ class Gateway:
             self.traffic.accepted[arrived.channel] += 1
             self._begin(arrived)
 
-    async def _kept(self, arrived: Arrived) -> bool:
+    async def _kept(self, arrived: InboundMessage) -> bool:
         """Make words durable; False if they came before."""
         begun = time.monotonic()
         with self._turnstile.first():
@@ -197,13 +197,13 @@ class Gateway:
         self.traffic.durable.add(time.monotonic() - begun)
         return is_new
 
-    def _refuse(self, arrived: Arrived, why: Refusal, text: str) -> None:
+    def _refuse(self, arrived: InboundMessage, why: Refusal, text: str) -> None:
         self.traffic.refused[arrived.channel, why] += 1
         if why == "full" or self._refusals.allow(arrived, 1):
             # A flood is told once a minute that it is one; more would be a flood of our own.
             self._start(self._delivery.remark, arrived, text)
 
-    def _begin(self, arrived: Arrived) -> None:
+    def _begin(self, arrived: InboundMessage) -> None:
         """Have words answered: at once if a turn can hear them, else when it is their turn."""
         key, kernel = self._key(arrived), self._room(arrived.channel).kernel
         is_heard = kernel.is_at_work(key) and not self._lines.length(key) and not self._command(arrived)
@@ -232,10 +232,10 @@ class Gateway:
         finally:
             self._idle += 1
 
-    async def _served(self, key: str, arrived: Arrived) -> None:
+    async def _served(self, key: str, arrived: InboundMessage) -> None:
         await self._delivery.tell(arrived, await self._answered(key, arrived))
 
-    async def _answered(self, key: str, arrived: Arrived) -> Answer:
+    async def _answered(self, key: str, arrived: InboundMessage) -> Answer:
         try:
             return await self._answer(key, arrived)
         except Exception:
@@ -243,14 +243,14 @@ class Gateway:
             logger.exception("a message could not be answered", extra={"channel": arrived.channel})
             return self._failure(arrived, BROKEN)
 
-    def _key(self, arrived: Arrived) -> str:
+    def _key(self, arrived: InboundMessage) -> str:
         own = key_of(arrived, per=self._manners(arrived.channel).per)
         return self._earlier(arrived, own) or own
 
-    def _command(self, arrived: Arrived) -> Command | None:
+    def _command(self, arrived: InboundMessage) -> Command | None:
         return self._commands.get(_first_word(arrived))
 
-    async def _answer(self, key: str, arrived: Arrived) -> Answer:
+    async def _answer(self, key: str, arrived: InboundMessage) -> Answer:
         room, command = self._room(arrived.channel), self._command(arrived)
         inbound = UserMessage(key=key, content=arrived.text, id=_id(arrived), sender=arrived.sender)
         try:
@@ -269,11 +269,11 @@ class Gateway:
             is_owner = self._manners(arrived.channel).is_owner(arrived.sender)
             return self._failure(arrived, _reason(error, is_owner=is_owner))
 
-    def _failure(self, arrived: Arrived, text: str) -> Answer:
+    def _failure(self, arrived: InboundMessage, text: str) -> Answer:
         self.traffic.failed[arrived.channel] += 1
         return Answer(text, failed=True)
 
-    async def _obeyed(self, arrived: Arrived, command: Callable[[], Awaitable[str]]) -> str:
+    async def _obeyed(self, arrived: InboundMessage, command: Callable[[], Awaitable[str]]) -> str:
         """What a command led to; once that is noted, it is not carried out again after a restart."""
         text = self._inbox.result(arrived)
         if text is None:
@@ -302,7 +302,7 @@ class Gateway:
                 del self._ours[key]
 
 
-def _first_word(arrived: Arrived) -> str:
+def _first_word(arrived: InboundMessage) -> str:
     return arrived.text.split(maxsplit=1)[0].lower() if arrived.text.strip() else ""
 
 
@@ -322,5 +322,5 @@ def _reason(error: NacreError, *, is_owner: bool) -> str:
     return SILENT if isinstance(error, ProviderError) else BROKEN
 
 
-def _id(arrived: Arrived) -> str:
+def _id(arrived: InboundMessage) -> str:
     return id_of(name_of(arrived))

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 from nacre.entries import Entry, Note
 from nacre.errors import SessionBusy, StoreError
 from nacre.sessions import Sessions
@@ -39,7 +39,7 @@ class Inbox:
     def __init__(self, sessions: Sessions, *, max_records: int = _MAX_RECORDS) -> None:
         self._sessions = sessions.with_internal_keys()
         self._max_records = max_records
-        self._open: dict[str, Arrived] = {}
+        self._open: dict[str, InboundMessage] = {}
         self._known: dict[str, None] = {}
         self._unkept: dict[str, None] = {}
         self._begun: set[str] = set()
@@ -54,7 +54,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._open)
 
-    def read(self) -> list[Arrived]:
+    def read(self) -> list[InboundMessage]:
         """Read what an earlier run of the program left open, in the order in which it came."""
         logs = {key: self._sessions.records(key) for key in KEYS}
         turns = {key: _turns(log) for key, log in logs.items()}
@@ -72,14 +72,14 @@ class Inbox:
         """The names of known messages that are not open and had their own answer."""
         return [name for name in self._known if name not in self._open and name not in self._unanswered]
 
-    def is_new(self, arrived: Arrived) -> bool:
+    def is_new(self, arrived: InboundMessage) -> bool:
         """Tell whether a message is new, and remember its name; the message itself is not stored."""
         name = name_of(arrived)
         is_new = name not in self._known and name not in self._unkept
         _remembered(self._unkept, name, 2 * self._max_records)
         return is_new
 
-    async def add(self, arrived: Arrived) -> bool:
+    async def add(self, arrived: InboundMessage) -> bool:
         """Store a message; durable when it returns. False if it was received before."""
         name = name_of(arrived)
         if name in self._known or name in self._open:
@@ -97,18 +97,18 @@ class Inbox:
             await self._turn()
         return True
 
-    def result(self, arrived: Arrived) -> str | None:
+    def result(self, arrived: InboundMessage) -> str | None:
         """What a command led to; None if it was not carried out yet."""
         return self._results.get(name_of(arrived))
 
-    async def led_to(self, arrived: Arrived, text: str) -> None:
+    async def led_to(self, arrived: InboundMessage, text: str) -> None:
         """Note what a command led to; durable when it returns."""
         name = name_of(arrived)
         if name in self._open:
             self._results[name] = text
             await self._noted(_DONE, {"of": name, "text": text})
 
-    async def sending(self, arrived: Arrived) -> bool:
+    async def sending(self, arrived: InboundMessage) -> bool:
         """Note that the answer is about to be sent; durable when it returns. True if that was noted before."""
         name = name_of(arrived)
         if name in self._begun:
@@ -118,7 +118,7 @@ class Inbox:
             self._begun.add(name)
         return False
 
-    def done(self, arrived: Arrived, *, without: Why | None = None) -> Awaitable[int] | None:
+    def done(self, arrived: InboundMessage, *, without: Why | None = None) -> Awaitable[int] | None:
         """Mark a message as answered; await the result for durability.
 
         Those that came after words `without` an answer in the same turn still wait for it.
@@ -144,7 +144,7 @@ class Inbox:
 
     def _take(self, entry: Entry) -> None:
         if entry.kind == _ARRIVED:
-            arrived = msgspec.convert(entry.data, Arrived)
+            arrived = msgspec.convert(entry.data, InboundMessage)
             # What was carried over was so with all else that was open: its place is there, not where it was first.
             self._open.pop(name_of(arrived), None)
             self._open[name_of(arrived)] = arrived
@@ -237,6 +237,6 @@ def _turns(log: Sequence[Entry]) -> int:
     return int(found[0].data["turn"]) if found and found[0].kind == _ANEW else min(len(found), 1) - 1
 
 
-def name_of(arrived: Arrived) -> str:
+def name_of(arrived: InboundMessage) -> str:
     """The unique name of a message."""
     return msgspec.json.encode((arrived.channel, arrived.account, arrived.chat, arrived.id)).decode()

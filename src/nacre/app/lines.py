@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 
 
 class Lines:
     """A line per session; of each only the first is taken, and the next when that one was answered."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[Arrived]] = {}
+        self._waiting: dict[str, deque[InboundMessage]] = {}
         self._next: deque[str] = deque()
         self._taken: set[str] = set()
 
@@ -19,14 +19,14 @@ class Lines:
         """The number of messages that wait in a session."""
         return len(self._waiting.get(key, ()))
 
-    def add(self, key: str, arrived: Arrived) -> None:
+    def add(self, key: str, arrived: InboundMessage) -> None:
         """Add a message to the queue of its session."""
         line = self._waiting.setdefault(key, deque())
         line.append(arrived)
         if len(line) == 1 and key not in self._taken:
             self._next.append(key)
 
-    def take(self) -> tuple[str, Arrived] | None:
+    def take(self) -> tuple[str, InboundMessage] | None:
         """The message whose session has waited longest; None if none can be taken."""
         if not self._next:
             return None

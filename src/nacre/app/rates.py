@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 
 _MINUTE = 60.0
 
@@ -17,7 +17,7 @@ class Rates:
         self._recent: dict[tuple[str, str, str], deque[float]] = {}
         self._tidied = time.monotonic()
 
-    def allow(self, arrived: Arrived, per_minute: int) -> bool:
+    def allow(self, arrived: InboundMessage, per_minute: int) -> bool:
         """Tell whether a sender may write once more, and count it if so."""
         now = time.monotonic()
         if now - self._tidied > _MINUTE:

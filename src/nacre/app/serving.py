@@ -20,8 +20,8 @@ from nacre.app.gateway import Command, Gateway, Room
 from nacre.app.inbox import KEYS, Inbox
 from nacre.app.manners import TAKEN, Manners, manners_of, tables_of
 from nacre.app.running import App
-from nacre.channels.channel import Arrived, Channel
-from nacre.channels.channel_settings import parsed
+from nacre.channels.channel import Channel, InboundMessage
+from nacre.channels.channel_settings import parse_settings
 from nacre.config import Settings, is_name
 from nacre.errors import (
     ConfigError,
@@ -168,16 +168,16 @@ def _own(kind: str, name: str, table: Mapping[str, Any], state: Path, manners: C
             from nacre.channels import irc  # noqa: PLC0415 - each only where it is configured
 
             named = manners(name).named
-            return irc.Irc(parsed(irc.Config, table, section=section), name=name, state=state, named=named)
+            return irc.Irc(parse_settings(irc.Config, table, section=section), name=name, state=state, named=named)
         case "matrix":
             from nacre.channels import matrix  # noqa: PLC0415
 
-            config = parsed(matrix.Config, table, section=section)
+            config = parse_settings(matrix.Config, table, section=section)
             return matrix.Matrix(config, name=name, state=state, welcome=manners(name).lets)
         case _:
             from nacre.channels import telegram  # noqa: PLC0415
 
-            return telegram.Telegram(parsed(telegram.Config, table, section=section), name=name, state=state)
+            return telegram.Telegram(parse_settings(telegram.Config, table, section=section), name=name, state=state)
 
 
 class _Forward:
@@ -186,7 +186,7 @@ class _Forward:
     def __init__(self, channels: list[Channel]) -> None:
         self._channels = {channel.name: channel for channel in channels}
 
-    async def __call__(self, to: Arrived, text: str, *, id: str) -> None:
+    async def __call__(self, to: InboundMessage, text: str, *, id: str) -> None:
         channel = self._channels.get(to.channel)
         if channel is None:
             raise ConfigError(f"a schedule sends to {to.channel!r}, which is not a configured channel")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from nacre.channels.channel import Arrived, Channel, Typist
+from nacre.channels.channel import Channel, InboundMessage, Typist
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class Typing:
         self._shown: dict[tuple[str, ...], tuple[int, anyio.CancelScope]] = {}
 
     @contextmanager
-    def show(self, tasks: TaskGroup | None, arrived: Arrived) -> Iterator[None]:
+    def show(self, tasks: TaskGroup | None, arrived: InboundMessage) -> Iterator[None]:
         """Show it during the block, where the channel can; nothing waits for it, and its failures are ignored."""
         channel = self._channels.get(arrived.channel)
         if tasks is None or not isinstance(channel, Typist):
@@ -42,7 +42,7 @@ class Typing:
             else:
                 scope.cancel()
 
-    async def _run(self, channel: Typist, arrived: Arrived, scope: anyio.CancelScope) -> None:
+    async def _run(self, channel: Typist, arrived: InboundMessage, scope: anyio.CancelScope) -> None:
         with scope:
             try:
                 await channel.show_typing(arrived)

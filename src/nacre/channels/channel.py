@@ -1,4 +1,4 @@
-"""Where messages come from and answers go to: one small protocol, and the session of each sender."""
+"""Where messages come from and answers go to: the protocol of a channel, its errors, and the session of a sender."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, Protocol, runtime_checkable
 
-import anyio
 from msgspec import Struct
 
-from nacre.backoff import Backoff
 from nacre.errors import ChannelError
 
 _COLONS = 4
@@ -17,7 +15,7 @@ _NAMES = frozenset(("api", "irc", "matrix", "telegram", "web"))
 """Channels whose sessions may have shorter keys: those of the page, and those of earlier versions."""
 
 
-class Arrived(Struct, frozen=True, kw_only=True):
+class InboundMessage(Struct, frozen=True, kw_only=True):
     """A message from a channel; `id` is the channel's id for it, `shown` the sender's display name.
 
     `handle` is another name of the sender by which nobody else is known at the same time, such as a user name.
@@ -34,7 +32,7 @@ class Arrived(Struct, frozen=True, kw_only=True):
     handle: str = ""
 
 
-Accept = Callable[[Arrived], Awaitable[None]]
+Accept = Callable[[InboundMessage], Awaitable[None]]
 """Accept a message; when it returns the message is durable, and the channel may acknowledge it."""
 
 
@@ -56,7 +54,7 @@ class Channel(Protocol):
     async def run(self, accept: Accept) -> None:
         """Receive until cancelled; a connection that is lost is made again."""
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         """Send an answer; the same `id` after a crash means the same answer. Raises ChannelError if it cannot be sent.
 
         What may have been sent and is sent again under its id by the same run says so, unless `is_exact`.
@@ -70,7 +68,7 @@ class Channel(Protocol):
 class Typist(Protocol):
     """A channel that can show that an answer is being written."""
 
-    async def show_typing(self, to: Arrived) -> None:
+    async def show_typing(self, to: InboundMessage) -> None:
         """Show it until cancelled; what fails is left out."""
 
 
@@ -85,13 +83,13 @@ def again(text: str) -> str:
     return f"{AGAIN}\n{text}" if text.startswith("```") else f"{AGAIN}{text}"
 
 
-def key_of(arrived: Arrived, *, per: Literal["sender", "chat"] = "sender") -> str:
+def key_of(message: InboundMessage, *, per: Literal["sender", "chat"] = "sender") -> str:
     """The session key of a sender: `channel:account:chat:thread:sender`, escaped so that no two collide.
 
     Per chat, everybody in it shares one, and the last part is empty.
     """
-    sender = arrived.sender if per == "sender" else ""
-    parts = (arrived.channel, arrived.account, arrived.chat, arrived.thread, sender)
+    sender = message.sender if per == "sender" else ""
+    parts = (message.channel, message.account, message.chat, message.thread, sender)
     return ":".join([part.replace("%", "%25").replace(":", "%3A") for part in parts])
 
 
@@ -102,13 +100,13 @@ def channel_of(key: str) -> str:
     return name if is_of_channel else ""
 
 
-_REMEMBERED = 1000
+_MAX_DOUBTS = 1000
 
 
 class Lost(Exception):
     """The server cannot be reached, or hung up, or makes no sense; a later attempt may succeed.
 
-    What the server `said` of it may repeat what it was told: no log has it.
+    What the server `said` about it may repeat our request: no log has it.
     """
 
     def __init__(self, message: str, *, said: str = "") -> None:
@@ -141,7 +139,7 @@ class Doubtful(ChannelError):
 
 
 class Doubts:
-    """The ids of answers that may have been sent, so that whoever sends them again can say so; the last of them."""
+    """The ids of answers that may have been sent, so that sending them again can say so; the last of them."""
 
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
@@ -156,33 +154,10 @@ class Doubts:
             yield
         except Doubtful:
             self._ids[id] = None
-            if len(self._ids) > _REMEMBERED:
+            if len(self._ids) > _MAX_DOUBTS:
                 del self._ids[next(iter(self._ids))]
             raise
         except Gone:
             self._ids.pop(id, None)
             raise
         self._ids.pop(id, None)
-
-
-class Patience(Struct, frozen=True, kw_only=True):
-    """How long to wait, in seconds: after the first failure, at most, and with words for a server that is away."""
-
-    first: float = 1.0
-    most: float = 300.0
-    outage: float = 60.0
-    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
-
-
-class Attempts:
-    """Waits between attempts, which begin anew when one succeeds."""
-
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
-        self.succeeded()
-
-    def succeeded(self) -> None:
-        self._waits = Backoff(first=self._patience.first, longest=self._patience.most).waits()
-
-    async def wait(self) -> None:
-        await self._patience.sleep(next(self._waits))

@@ -1,4 +1,4 @@
-"""How far a channel has read: a small value that is replaced whole or not at all."""
+"""The files of a channel: how far it has read, and messages that were received and not yet accepted."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import anyio
 import msgspec
 
-from nacre.channels.channel import Arrived
+from nacre.channels.channel import InboundMessage
 from nacre.errors import describe_error
 
 logger = logging.getLogger(__name__)
 
 
-class Position:
-    """A JSON object in a file; when `write` returns it survives a power loss."""
+class CursorFile:
+    """A JSON object in a file, replaced whole or not at all; when `write` returns it survives a power loss."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,7 +35,7 @@ class Position:
             found = None
         if isinstance(found, dict):
             return found
-        # It is kept for whoever wants to see what it was; the channel begins as it did the first time.
+        # It is kept for anyone who wants to see what it was; the channel begins as it did the first time.
         self._path.replace(self._path.with_name(f"{self._path.name}.unreadable"))
         logger.warning(
             "the saved position of a channel cannot be read; the file was renamed", extra={"file": str(self._path)}
@@ -45,51 +45,60 @@ class Position:
     def write(self, value: dict[str, Any]) -> None:
         """Replace the value; raises OSError, and then it is what it was."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = self._path.with_name(f"{self._path.name}.new")
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        new = self._path.with_name(f"{self._path.name}.new")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(json.dumps(value).encode())
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(self._path)
-        _settle(self._path.parent)
+        new.replace(self._path)
+        # The rename is durable when its folder is.
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
-def _settle(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+class Spool:
+    """A queue in a file, one JSON line each, for messages that their server never resends.
 
-
-class Waiting:
-    """A queue in a file, one JSON line each.
-
-    What was put in is there after the process was killed (not after a power
-    loss: it is not flushed, since accepting is what makes words durable). The
-    file is emptied when nothing waits; after a kill, words may come out that
+    What was put in is there after the process was killed (not after a power loss: it is not flushed, since accepting
+    is what makes a message durable). The file is emptied when nothing waits; after a kill, messages may come out that
     had been accepted, under the same id.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._queue = deque(_read(path))
+        self._queue = deque[InboundMessage]()
         self._arrival = anyio.Event()
+        try:
+            lines = path.read_bytes().splitlines()
+        except FileNotFoundError:
+            lines = []
+        for line in lines:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                self._queue.append(msgspec.json.decode(line, type=InboundMessage))
+        if missing := len(lines) - len(self._queue):
+            logger.warning("waiting messages cannot be read from disk", extra={"file": str(path), "lines": missing})
 
-    def put(self, arrived: Arrived) -> None:
+    def put(self, message: InboundMessage) -> None:
         """Add a message; if it cannot be written to disk, it waits only in memory."""
-        self._queue.append(arrived)
+        self._queue.append(message)
         self._arrival.set()
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _append(self._path, msgspec.json.encode(arrived) + b"\n")
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(handle, msgspec.json.encode(message) + b"\n")
+            finally:
+                os.close(handle)
         except OSError as error:
             logger.warning(
                 "waiting messages cannot be written to disk",
                 extra={"file": str(self._path), "reason": describe_error(error)},
             )
 
-    async def first(self) -> Arrived:
+    async def first(self) -> InboundMessage:
         """The oldest; waits for one."""
         while not self._queue:
             self._arrival = anyio.Event()
@@ -105,31 +114,3 @@ class Waiting:
 
     def __len__(self) -> int:
         return len(self._queue)
-
-
-def _append(path: Path, line: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.write(handle, line)
-    finally:
-        os.close(handle)
-
-
-def _read(path: Path) -> list[Arrived]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
-    found = [_parsed(line) for line in lines]
-    if None in found:
-        logger.warning(
-            "waiting messages cannot be read from disk", extra={"file": str(path), "lines": found.count(None)}
-        )
-    return [arrived for arrived in found if arrived is not None]
-
-
-def _parsed(line: bytes) -> Arrived | None:
-    try:
-        return msgspec.json.decode(line, type=Arrived)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

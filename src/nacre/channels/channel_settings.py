@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,7 +15,7 @@ from nacre.errors import ConfigError
 T = TypeVar("T")
 
 
-def parsed(kind: type[T], table: Mapping[str, Any], *, section: str) -> T:
+def parse_settings(kind: type[T], table: Mapping[str, Any], *, section: str) -> T:
     """The table as a value; raises ConfigError that names the section and the key."""
     try:
         return msgspec.convert(dict(table), kind)
@@ -23,15 +23,20 @@ def parsed(kind: type[T], table: Mapping[str, Any], *, section: str) -> T:
         raise ConfigError(f"[{section}] cannot be used: {error}; see docs/channels.md for its settings") from error
 
 
-def variable(channel: str, what: str) -> str:
-    """The environment variable that holds a channel's secret, by the channel's name."""
-    return f"NACRE_{channel.replace('-', '_').upper()}_{what}"
+def read_secret(channel: str, kind: Literal["token", "password"], file: str, *, is_required: bool = True) -> str:
+    """A channel's secret: what the file of its settings holds, else what a variable of the environment does.
 
-
-def secret(file: str, variable: str, *, section: str, key: str) -> str:
-    """What the file holds, else the variable, else nothing; raises ConfigError for a file that cannot be read."""
+    Raises ConfigError for a file that cannot be read, and for a secret that is required and nowhere.
+    """
+    section, key = f"channels.{channel}", f"{kind}_file"
+    variable = f"NACRE_{channel.replace('-', '_').upper()}_{kind.upper()}"
     if not file:
-        return os.environ.get(variable, "").strip()
+        found = os.environ.get(variable, "").strip()
+        if not found and is_required:
+            raise ConfigError(
+                f"[{section}] has no secret: set {section}.{key} to a file that contains it, or set {variable}"
+            )
+        return found
     try:
         text = Path(file).expanduser().read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -42,22 +47,13 @@ def secret(file: str, variable: str, *, section: str, key: str) -> str:
     return text
 
 
-def address(text: str, *, section: str, key: str) -> str:
+def parse_address(text: str, *, section: str, key: str) -> str:
     """The address of a server, without a slash at its end; raises ConfigError if it is none."""
     try:
         parts = urlsplit(text)
-        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        is_valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_one = False
-    if not is_one:
+        is_valid = False
+    if not is_valid:
         raise ConfigError(f"{section}.{key} is an address such as https://example.org, not {text!r}")
     return text.rstrip("/")
-
-
-def needed(value: str, *, section: str, key: str, variable: str) -> str:
-    """A secret without which there is no channel; raises ConfigError."""
-    if not value:
-        raise ConfigError(
-            f"[{section}] has no secret: set {section}.{key} to a file that contains it, or set {variable}"
-        )
-    return value

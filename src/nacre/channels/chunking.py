@@ -1,4 +1,4 @@
-"""Text for a wire: cleaned of what no wire should carry, and cut into pieces that it takes."""
+"""Text of chats: cleaned of control characters, cut into messages that a server accepts, and addressed to a name."""
 
 from __future__ import annotations
 
@@ -31,27 +31,26 @@ def utf16(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-def split(text: str, most: int, *, size: Callable[[str], int] = len) -> list[str]:
-    """Pieces of at most `most`, cut between paragraphs, else lines, else words, else characters.
+def split(text: str, limit: int, *, size: Callable[[str], int] = len) -> list[str]:
+    """Pieces of at limit `limit`, cut between paragraphs, else lines, else words, else characters.
 
-    What stood at a cut (an empty line, a line end, a space) is in no piece;
-    nor are pieces of nothing but white space.
+    What was at a cut (an empty line, a line end, a space) is in no piece; nor are pieces of nothing but white space.
     """
     pieces = []
     while True:
-        head = text[: most + 1]
-        if len(head) == len(text) and size(head) <= most:
+        head = text[: limit + 1]
+        if len(head) == len(text) and size(head) <= limit:
             break
-        end, skipped = _cut(text, _fitting(head, most, size))
+        end, skipped = _cut(text, _count_fitting(head, limit, size))
         pieces.append(text[:end])
         text = text[end + skipped :]
     return [piece for piece in [*pieces, text] if piece.strip()]
 
 
-def fenced(pieces: list[str]) -> list[str]:
+def close_fences(pieces: list[str]) -> list[str]:
     """The pieces, each with the code that a cut left open closed, and opened again in the next.
 
-    It adds at most FENCE_ROOM characters to a piece.
+    It adds at limit FENCE_ROOM characters to a piece.
     """
     done, opening = [], ""
     for piece in pieces:
@@ -61,12 +60,12 @@ def fenced(pieces: list[str]) -> list[str]:
     return done
 
 
-def _fitting(head: str, most: int, size: Callable[[str], int]) -> int:
+def _count_fitting(head: str, limit: int, size: Callable[[str], int]) -> int:
     """How many characters fit; at least one, or nothing would ever be sent."""
     taken = 0
     for count, char in enumerate(head):
         taken += size(char)
-        if taken > most:
+        if taken > limit:
             return max(count, 1)
     return len(head)
 
@@ -105,12 +104,12 @@ def _width(opening: str) -> int:
     return len(opening) - len(opening.lstrip(opening[0]))
 
 
-# What may stand in a name, so that @nacre is not met in @nacre2.
+# What may be in a name, so that @nacre is not found in @nacre2.
 _REST = r"(?![\w\[\]\\`^{|}-])"
 
 
-def addressed(text: str, name: str) -> str | None:
-    """The words in `name: words`, `name, words` or `@name words`; None if they are said to nobody or another."""
+def text_to(text: str, name: str) -> str | None:
+    """The words in `name: words`, `name, words` or `@name words`; None if they are addressed to nobody or another."""
     word = re.escape(name)
     found = re.match(rf"(?:{word}\s*[:,]|@{word}{_REST}[:,]?)\s*(.*)", text.lstrip(), re.IGNORECASE | re.DOTALL)
     return found[1] if found else None

@@ -10,23 +10,23 @@ from typing import Any
 from nacre.errors import NacreError
 from nacre.history.pairing import PASTED
 
-MOST_TEXT = 400_000
-MOST_IMAGE = 10_000_000
+MAX_TEXT_BYTES = 400_000
+MAX_IMAGE_BYTES = 10_000_000
 # A name or an address that somebody pastes is as good as typed.
-_LEAST_PASTED = 6
+_MIN_PASTED = 6
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
-def most_bytes(name: str) -> int:
+def max_bytes(name: str) -> int:
     """How large a file of that name may be."""
-    return MOST_IMAGE if _kind(name) in _IMAGES else MOST_TEXT
+    return MAX_IMAGE_BYTES if _kind(name) in _IMAGES else MAX_TEXT_BYTES
 
 
 def file_part(name: str, data: bytes) -> dict[str, Any]:
     """A file as a part of a message; raises NacreError if it is too large, or neither text nor an image."""
-    most = most_bytes(name)
-    if len(data) > most:
-        raise NacreError(f"{name!r} has more than {most:,} bytes: too many to attach; let the agent read it")
+    limit = max_bytes(name)
+    if len(data) > limit:
+        raise NacreError(f"{name!r} has more than {limit:,} bytes: too many to attach; let the agent read it")
     if _kind(name) in _IMAGES:
         url = f"data:{_kind(name)};base64,{base64.b64encode(data).decode()}"
         return {"type": "image_url", "image_url": {"url": url}}
@@ -53,7 +53,7 @@ def mark_pasted(words: str, texts: Iterable[str]) -> dict[str, Any]:
 def _places(words: str, texts: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Every place of each text: one may have been pasted twice, or have another inside it."""
     for text in dict.fromkeys(map(str.strip, texts)):
-        if len(text.split()) < _LEAST_PASTED:
+        if len(text.split()) < _MIN_PASTED:
             continue
         begin = words.find(text)
         while begin >= 0:

@@ -13,16 +13,16 @@ import httpx2
 
 from nacre.channels.channel import Lost, Unsent
 
-_LONGEST_BODY = 64 * 1024 * 1024
-_LONGEST_REASON = 300
-_SERVERS_FAULT = 500
-_REFUSED = 400
+_MAX_BODY = 64 * 1024 * 1024
+_MAX_REASON = 300
+_SERVER_ERROR = 500
+_CLIENT_ERROR = 400
 _CONNECT = 10.0
 _client_logger = logging.getLogger("httpx2")
 
 
 class Refusal(Exception):
-    """The server understood and refused; `body` is what it said, `wait` how long it asks to wait, in seconds."""
+    """The server understood and refused; `body` is its answer, `wait` how long it asks to wait, in seconds."""
 
     def __init__(self, status: int, body: Mapping[str, Any], message: str, *, wait: float | None) -> None:
         super().__init__(f"answered {status}: {message}")
@@ -46,16 +46,21 @@ class Api:
         *,
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
-        patience: float = 30.0,
+        max_seconds: float = 30.0,
     ) -> dict[str, Any]:
-        """Ask, and return the object that was answered; raises Lost, or Refusal."""
-        limits = httpx2.Timeout(patience, connect=_CONNECT)
-        client = self._opened()
+        """Send a request, and return the object of its answer; raises Lost, or Refusal."""
+        limits = httpx2.Timeout(max_seconds, connect=_CONNECT)
+        client = self._open()
         try:
             async with client.stream(
                 method, self._address + path, json=body, params=query, headers=self.headers, timeout=limits
             ) as response:
-                return self._judged(response, await _read(response))
+                content = bytearray()
+                async for piece in response.aiter_bytes():
+                    content += piece
+                    if len(content) > _MAX_BODY:
+                        raise Lost(f"sent more than {_MAX_BODY} bytes")
+                return self._check(response, bytes(content))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             raise Unsent("cannot be reached", said=self._reason(error)) from None
         except httpx2.HTTPError as error:
@@ -64,19 +69,19 @@ class Api:
     async def close(self) -> None:
         """Close every connection; twice is harmless, and a later request opens new ones."""
         client, self._client = self._client, None
-        _client_logger.removeFilter(self._hide)
+        _client_logger.removeFilter(self._redact)
         if client is not None:
             await client.aclose()
 
-    def _opened(self) -> httpx2.AsyncClient:
+    def _open(self) -> httpx2.AsyncClient:
         if self._client is None:
             # A proxy is for the world outside, whatever the environment forgot to exclude.
             self._client = httpx2.AsyncClient(headers={"user-agent": "nacre"}, trust_env=not _is_local(self._address))
-            # It logs every address that it asks, and Telegram wants the secret in there.
-            _client_logger.addFilter(self._hide)
+            # It logs every address that it requests, and Telegram wants the secret in there.
+            _client_logger.addFilter(self._redact)
         return self._client
 
-    def _hide(self, record: logging.LogRecord) -> bool:
+    def _redact(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = self._without_secret(record.getMessage()), ()
         return True
 
@@ -85,39 +90,24 @@ class Api:
 
     def _reason(self, error: Exception) -> str:
         reason = " ".join(str(error).split()) or type(error).__name__
-        return self._without_secret(reason)[:_LONGEST_REASON]
+        return self._without_secret(reason)[:_MAX_REASON]
 
-    def _judged(self, response: httpx2.Response, content: bytes) -> dict[str, Any]:
-        body = _object(content)
-        if response.status_code >= _SERVERS_FAULT or (body is None and response.status_code < _REFUSED):
+    def _check(self, response: httpx2.Response, content: bytes) -> dict[str, Any]:
+        try:
+            # The standard parser: it takes halves of characters, with which one person could stop a whole batch.
+            found = json.loads(content)
+        except (ValueError, RecursionError):
+            found = None
+        body = found if isinstance(found, dict) else None
+        if response.status_code >= _SERVER_ERROR or (body is None and response.status_code < _CLIENT_ERROR):
             raise Lost(f"answered {response.status_code} without a usable body")
-        if response.status_code >= _REFUSED:
+        if response.status_code >= _CLIENT_ERROR:
             reason = " ".join(str((body or {}).get("error") or (body or {}).get("description") or "").split())
-            message = self._without_secret(reason[:_LONGEST_REASON])
-            raise Refusal(response.status_code, body or {}, message, wait=_seconds(response.headers.get("retry-after")))
+            message = self._without_secret(reason[:_MAX_REASON])
+            wait = response.headers.get("retry-after", "")
+            seconds = float(wait) if wait.isdecimal() else None
+            raise Refusal(response.status_code, body or {}, message, wait=seconds)
         return body or {}
-
-
-async def _read(response: httpx2.Response) -> bytes:
-    content = bytearray()
-    async for piece in response.aiter_bytes():
-        content += piece
-        if len(content) > _LONGEST_BODY:
-            raise Lost(f"sent more than {_LONGEST_BODY} bytes")
-    return bytes(content)
-
-
-def _object(content: bytes) -> dict[str, Any] | None:
-    try:
-        # The standard parser: it takes halves of characters, with which one person could stop a whole batch.
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isdecimal() else None
 
 
 def _is_local(address: str) -> bool:

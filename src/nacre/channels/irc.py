@@ -14,12 +14,13 @@ from pathlib import Path
 import anyio
 from anyio.abc import ByteStream
 
-from nacre.channels.channel import Absent, Accept, Arrived, Attempts, Doubtful, Doubts, Gone, Lost, Patience, again
-from nacre.channels.channel_files import Waiting
-from nacre.channels.channel_settings import needed, secret, variable
-from nacre.channels.chunking import addressed
-from nacre.channels.irc_connection import REAL_NAME, Config, Link, Pace, is_from_program
-from nacre.channels.irc_lines import Line, People, Person, plain
+from nacre.channels.channel import Absent, Accept, Doubtful, Doubts, Gone, InboundMessage, Lost, again
+from nacre.channels.channel_files import Spool
+from nacre.channels.channel_settings import read_secret
+from nacre.channels.chunking import text_to
+from nacre.channels.irc_connection import REAL_NAME, Config, IrcConnection, Pace, is_from_program
+from nacre.channels.irc_lines import Line, People, plain
+from nacre.channels.reconnect import Retries, RetryPolicy
 from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
 
 __all__ = ["Config", "Irc", "Pace"]
@@ -27,9 +28,9 @@ __all__ = ["Config", "Irc", "Pace"]
 logger = logging.getLogger(__name__)
 
 _PLAIN_PORT, _TLS_PORT = 6667, 6697
-_CONNECT = 30.0
+_CONNECT_TIMEOUT = 30.0
 _STEADY = 30.0
-_MOST_WAITING = 10_000
+_MAX_WAITING = 10_000
 _ACTION = "\x01ACTION "
 _MARK = "| "
 """Begins every line of an answer in a channel but its first."""
@@ -41,7 +42,7 @@ _TYPING = 3.0
 class Irc:
     """A bot on one server; `state` is a file for messages that were received and not accepted yet.
 
-    `named` are the nicks of the configuration: whoever has one is called as it is there, however the server spells it.
+    `named` are the nicks of the configuration: who has one is called as it is there, however the server spells it.
     """
 
     is_exact = False
@@ -53,17 +54,17 @@ class Irc:
         state: Path,
         name: str = "irc",
         named: Sequence[str] = (),
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
         pace: Pace | None = None,
     ) -> None:
         self.name = name
         self.account = f"{config.nick}@{config.host}"
         self._config, self._named = config, named
-        self._patience, self._pace = patience or Patience(), pace or Pace()
-        self._password = _password(config, name)
-        self._waiting = Waiting(state)
+        self._retry, self._pace = retry or RetryPolicy(), pace or Pace()
+        self._password = read_secret(name, "password", config.password_file, is_required=bool(config.login))
+        self._spool = Spool(state)
         self._numbers = itertools.count()
-        self._link: Link | None = None
+        self._connection: IrcConnection | None = None
         self._change = anyio.Event()
         self._doubts = Doubts()
         self._people = People()
@@ -72,7 +73,7 @@ class Irc:
     @property
     def is_up(self) -> bool:
         """Whether the server knows the bot."""
-        return self._link is not None
+        return self._connection is not None
 
     async def run(self, accept: Accept) -> None:
         """Hear people until cancelled; raises ConfigError if the server will not have the bot as it is set up."""
@@ -87,64 +88,64 @@ class Irc:
         if failure is not None:
             raise failure
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         """Send an answer to the chat it belongs to; the server has it when this returns."""
         if id in self._doubts:
             text = again(text)
         with self._doubts.about(id):
-            link = await self._linked()
-            target = await self._target(link, to)
-            head, mark = self._address(link, to)
+            connection = await self._wait_for_connection()
+            target = await self._target(connection, to)
+            head, mark = self._line_starts(connection, to)
             try:
-                await link.say(text, target, head=head, mark=mark)
+                await connection.say(text, target, head=head, mark=mark)
             except Lost as error:
                 raise Doubtful(
                     f"{self._config.host} {error}; it is not known how much of the message was sent"
                 ) from error
             except Absent:
-                self._people.leave(link.folded(target))
+                self._people.leave(connection.folded(target))
                 raise
 
-    async def show_typing(self, to: Arrived) -> None:
+    async def show_typing(self, to: InboundMessage) -> None:
         """Show that an answer is being written, until cancelled."""
-        link = self._link
-        if link is None:
+        connection = self._connection
+        if connection is None:
             return
         with suppress(ChannelError, Lost):
-            target = await self._target(link, to)
+            target = await self._target(connection, to)
             try:
                 while True:
-                    await link.show_typing(target, "active")
+                    await connection.show_typing(target, "active")
                     await anyio.sleep(_TYPING)
             finally:
                 with anyio.move_on_after(_TYPING, shield=True):
-                    await link.show_typing(target, "done")
+                    await connection.show_typing(target, "done")
 
     async def close(self) -> None:
         """Nothing is open but while it runs."""
 
-    # ---- words out
+    # ---- out
 
-    async def _target(self, link: Link, to: Arrived) -> str:
+    async def _target(self, connection: IrcConnection, to: InboundMessage) -> str:
         """Where an answer goes: to the channel, or to who asked, under the nick that they have now.
 
         Somebody who was out of sight meanwhile is the same if user and host are: a nick may have changed hands.
         """
         if _is_channel(to.chat):
-            return _valid(to.chat)
-        person = self._people.who_said(to.sender, link.folded(to.shown))
+            return _check_name(to.chat)
+        person = self._people.who_said(to.sender, connection.folded(to.shown))
         if person is None:
-            return _valid(to.shown or to.sender or to.chat)
+            return _check_name(to.shown or to.sender or to.chat)
         if not person.is_here:
             try:
-                found = await link.look_up(person.nick)
+                found = await connection.look_up(person.nick)
             except Lost as error:
                 raise ChannelError(f"{self._config.host} {error}, and nothing was sent") from error
             if found is None or found.mask != person.mask:
                 raise Absent(f"{person.nick!r} on {self._config.host} is not there, or is somebody else by now")
         return person.nick
 
-    def _address(self, link: Link, to: Arrived) -> tuple[str, str]:
+    def _line_starts(self, connection: IrcConnection, to: InboundMessage) -> tuple[str, str]:
         """How the lines of an answer begin: in a channel the first with the name of who asked, the others with a mark.
 
         After some answers in a row the first line shows the name and does not address it: if it is a program that
@@ -152,65 +153,59 @@ class Irc:
         """
         if not _is_channel(to.chat):
             return "", ""
-        person = self._people.who_said(to.sender, link.folded(to.shown))
+        person = self._people.who_said(to.sender, connection.folded(to.shown))
         name = person.nick if person is not None else to.shown
         row, _ = self._rows.pop((to.chat, to.sender), (0, 0.0))
         self._rows[to.chat, to.sender] = row + 1, time.monotonic()
-        while len(self._rows) > _MOST_WAITING:
+        while len(self._rows) > _MAX_WAITING:
             del self._rows[next(iter(self._rows))]
         if not name:
             return _MARK, _MARK
         return (f"{name}: " if row < _ADDRESSED else f"({name}) "), _MARK
 
-    def _note_row(self, chat: str, sender: str) -> None:
-        """End a row of answers if somebody who asks again has paused before."""
-        _, since = self._rows.get((chat, sender), (0, 0.0))
-        if time.monotonic() - since > _PAUSE:
-            self._rows.pop((chat, sender), None)
-
-    async def _linked(self) -> Link:
-        with anyio.move_on_after(self._patience.outage):
-            while self._link is None:
+    async def _wait_for_connection(self) -> IrcConnection:
+        with anyio.move_on_after(self._retry.outage):
+            while self._connection is None:
                 await self._change.wait()
-        if self._link is None:
+        if self._connection is None:
             raise ChannelError(f"{self._config.host} cannot be reached, and nothing was sent")
-        return self._link
+        return self._connection
 
-    # ---- words in
+    # ---- in
 
     async def _deliver(self, accept: Accept) -> None:
-        attempts = Attempts(self._patience)
+        retries = Retries(self._retry)
         while True:
-            arrived = await self._waiting.first()
-            if await self._is_from_program(arrived):
+            message = await self._spool.first()
+            if await self._is_from_program(message):
                 logger.info("a message of a bot was ignored", extra={"channel": self.name})
-                self._waiting.done()
+                self._spool.done()
                 continue
             try:
-                await accept(arrived)
+                await accept(message)
             except NacreError as error:
                 logger.warning(
                     "a message cannot be accepted yet; retrying",
                     extra={"channel": self.name, "reason": describe_error(error)},
                 )
-                await attempts.wait()
+                await retries.wait()
                 continue
-            self._waiting.done()
-            attempts.succeeded()
+            self._spool.done()
+            retries.reset()
 
-    async def _is_from_program(self, arrived: Arrived) -> bool:
+    async def _is_from_program(self, message: InboundMessage) -> bool:
         """Whether a message is one of a program: two that answer each other would never end.
 
         The server says who is a bot, and the real name who is an agent of ours; each person is looked up once.
         """
-        link = self._link
-        if link is None or not arrived.shown:
+        connection = self._connection
+        if connection is None or not message.shown:
             return False
-        person = self._people.who_said(arrived.sender, link.folded(arrived.shown))
+        person = self._people.who_said(message.sender, connection.folded(message.shown))
         if person is not None and person.is_program is not None:
             return person.is_program
         try:
-            found = await link.look_up(arrived.shown)
+            found = await connection.look_up(message.shown)
         except Lost:
             return False
         is_program = found is not None and (found.is_bot or found.real_name == REAL_NAME)
@@ -218,30 +213,45 @@ class Irc:
             person.is_program = is_program
         return is_program
 
-    def _hear(self, link: Link, line: Line) -> None:
-        if len(self._waiting) >= _MOST_WAITING:
+    def _hear(self, connection: IrcConnection, line: Line) -> None:
+        if len(self._spool) >= _MAX_WAITING:
             logger.warning("too many messages are waiting, and some were dropped", extra={"channel": self.name})
-        elif (arrived := self._arrived(link, line)) is not None:
-            self._waiting.put(arrived)
+        elif (message := self._parse(connection, line)) is not None:
+            self._spool.put(message)
 
-    def _arrived(self, link: Link, line: Line) -> Arrived | None:
+    def _parse(self, connection: IrcConnection, line: Line) -> InboundMessage | None:
         """What a line says to the bot; None if it says nothing, or is not for it."""
         target, said = line.param(0), line.param(1)
-        if not line.nick or link.is_me(line.nick) or len(line.params) != 2:  # noqa: PLR2004 - to whom, and what
+        if not line.nick or connection.is_me(line.nick) or len(line.params) != 2:  # noqa: PLR2004 - to whom, and what
             return None
         if is_from_program(line):
             return None
-        text = _to_me(link, self._config.nick, said) if target[:1] in link.kinds else _said(said)
-        if not text or not (target[:1] in link.kinds or link.is_me(target)):
+        if target[:1] in connection.kinds:
+            nicks = (connection.nick, self._config.nick)
+            text = next((words for nick in nicks if (words := text_to(plain(said), nick))), "")
+        elif said.startswith(_ACTION):
+            text = f"*{plain(said[len(_ACTION) :])}*"
+        else:
+            # Requests of clients to clients are nobody's words.
+            text = "" if said.startswith("\x01") else plain(said)
+        if not text or not (target[:1] in connection.kinds or connection.is_me(target)):
             return None
-        person = self._people.hear(link.folded(line.nick), shown=line.nick, mask=line.mask)
-        sender = self._sender(link, line, person)
+        person = self._people.hear(connection.folded(line.nick), shown=line.nick, mask=line.mask)
+        if self._config.identify == "account":
+            sender = line.tags.get("account", "")
+        else:
+            # Only the server knows which nicks are the same, and a reader of a list or a key cannot ask it.
+            same = (name for name in self._named if connection.folded(name) == person.name)
+            sender = next(same, person.name)
         if not sender:
             return None
-        self._people.remember(sender, link.folded(line.nick), person)
-        chat = link.folded(target) if target[:1] in link.kinds else sender
-        self._note_row(chat, sender)
-        return Arrived(
+        self._people.remember(sender, connection.folded(line.nick), person)
+        chat = connection.folded(target) if target[:1] in connection.kinds else sender
+        # A row of answers ends if somebody who asks again has paused before.
+        _, since = self._rows.get((chat, sender), (0, 0.0))
+        if time.monotonic() - since > _PAUSE:
+            self._rows.pop((chat, sender), None)
+        return InboundMessage(
             channel=self.name,
             account=self.account,
             chat=chat,
@@ -251,12 +261,6 @@ class Irc:
             shown=line.nick,
             handle=person.handle if self._config.identify == "nick" else "",
         )
-
-    def _sender(self, link: Link, line: Line, person: Person) -> str:
-        if self._config.identify == "account":
-            return line.tags.get("account", "")
-        # Only the server knows which nicks are the same, and whoever looks at a list or a key cannot ask it.
-        return next((name for name in self._named if link.folded(name) == person.name), person.name)
 
     def _id(self, line: Line) -> str:
         """The server's name for a line, else one made of what is known: who, where, what and when."""
@@ -268,11 +272,11 @@ class Irc:
     # ---- the connection
 
     async def _stay_connected(self) -> None:
-        attempts = Attempts(self._patience)
+        retries = Retries(self._retry)
         while True:
             begun = time.monotonic()
             try:
-                async with self._opened() as stream:
+                async with self._open() as stream:
                     await self._serve(stream)
             except Lost as error:
                 logger.warning(
@@ -280,74 +284,67 @@ class Irc:
                     extra={"host": self._config.host, "reason": describe_error(error)},
                 )
             if time.monotonic() - begun > _STEADY:
-                attempts.succeeded()
-            await attempts.wait()
+                retries.reset()
+            await retries.wait()
 
     async def _serve(self, stream: ByteStream) -> None:
-        link = Link(
+        connection = IrcConnection(
             stream,
             self._config,
             password=self._password,
             pace=self._pace,
             people=self._people,
-            hear=lambda line: self._hear(link, line),
+            hear=lambda line: self._hear(connection, line),
         )
         failure: Lost | ConfigError | None = None
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(link.beat)
-                tasks.start_soon(self._offer, link)
+                tasks.start_soon(connection.beat)
+                tasks.start_soon(self._offer, connection)
                 try:
-                    await link.serve()
+                    await connection.serve()
                 except (Lost, ConfigError) as error:
                     failure = error
                 tasks.cancel_scope.cancel()
         finally:
-            self._link = None
+            self._connection = None
             self._people.lose_sight()
         if failure is not None:
             raise failure
 
-    async def _offer(self, link: Link) -> None:
-        """Let words go out over a link once it is registered."""
-        await link.registered.wait()
-        self._link = link
+    async def _offer(self, connection: IrcConnection) -> None:
+        """Let messages go out over a connection once it is registered."""
+        await connection.registered.wait()
+        self._connection = connection
         self._change.set()
         self._change = anyio.Event()
         logger.info("connected to IRC", extra={"host": self._config.host})
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[ByteStream]:
+    async def _open(self) -> AsyncIterator[ByteStream]:
         config = self._config
         port = config.port or (_TLS_PORT if config.tls else _PLAIN_PORT)
         stream: ByteStream | None = None
         try:
-            with anyio.move_on_after(_CONNECT):
-                stream = await _connected(config, port)
+            with anyio.move_on_after(_CONNECT_TIMEOUT):
+                if config.tls:
+                    context = ssl.create_default_context(cafile=config.ca_file or None)
+                    stream = await anyio.connect_tcp(
+                        config.host, port, ssl_context=context, tls_standard_compatible=False
+                    )
+                else:
+                    stream = await anyio.connect_tcp(config.host, port)
         except OSError as error:
             raise Lost("cannot be reached", said=str(error)) from error
         if stream is None:
-            raise Lost(f"cannot be reached within {_CONNECT:g} seconds")
+            raise Lost(f"cannot be reached within {_CONNECT_TIMEOUT:g} seconds")
         try:
             yield stream
         finally:
             await anyio.aclose_forcefully(stream)
 
 
-async def _connected(config: Config, port: int) -> ByteStream:
-    if not config.tls:
-        return await anyio.connect_tcp(config.host, port)
-    context = ssl.create_default_context(cafile=config.ca_file or None)
-    return await anyio.connect_tcp(config.host, port, ssl_context=context, tls_standard_compatible=False)
-
-
-def _password(config: Config, name: str) -> str:
-    section, known = f"channels.{name}", variable(name, "PASSWORD")
-    found = secret(config.password_file, known, section=section, key="password_file")
-    return needed(found, section=section, key="password_file", variable=known) if config.login else found
-
-
-def _valid(target: str) -> str:
+def _check_name(target: str) -> str:
     """A name that a message can be sent to; raises Gone."""
     if not target or not target.isprintable() or " " in target or target.startswith(":"):
         raise Gone(f"{target!r} is not a valid name on IRC")
@@ -356,15 +353,3 @@ def _valid(target: str) -> str:
 
 def _is_channel(chat: str) -> bool:
     return chat[:1] in tuple("#&+!")
-
-
-def _said(text: str) -> str:
-    """What was typed; requests of clients to clients are nobody's words, but for `/me`."""
-    if text.startswith(_ACTION):
-        return f"*{plain(text[len(_ACTION) :])}*"
-    return "" if text.startswith("\x01") else plain(text)
-
-
-def _to_me(link: Link, wanted: str, text: str) -> str:
-    said = plain(text)
-    return next((words for nick in (link.nick, wanted) if (words := addressed(said, nick))), "")

@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 _CAPABILITIES = frozenset({"account-tag", "message-tags", "server-time"})
 _NOT_JOINED = frozenset({"403", "405", "471", "473", "474", "475", "476", "477"})
 _NOT_SENT = frozenset({"401", "403", "404"})
-_SASL_FAILED = frozenset({"902", "904", "905", "906", "908"})
+_SASL_ERRORS = frozenset({"902", "904", "905", "906", "908"})
 _BOT_TAGS = frozenset({"bot", "draft/bot", "inspircd.org/bot"})
 REAL_NAME = "AI agent (nacre)"
 """Shows everybody that this is a program, and other agents of ours that it is one of them."""
-_NICKS = 9
-_CHUNK = 400
+_MAX_NICKS = 9
+_CHUNK_BYTES = 400
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
-class Link:
+class IrcConnection:
     """A connection from its first line to its last."""
 
     def __init__(  # noqa: PLR0913 - each is one thing that it joins
@@ -95,10 +95,15 @@ class Link:
     async def serve(self) -> None:
         """Register, and then hear the server until it is lost; raises Lost, or ConfigError if it will not have us."""
         try:
-            await self._register()
+            await self._write("CAP LS 302")
+            if self._password and not self._config.login:
+                await self._write(f"PASS :{self._password}")
+            await self._write(f"NICK {self.nick}", f"USER {self._config.nick} 0 * :{REAL_NAME}")
             incoming = Incoming()
             while True:
-                for line in incoming.feed(await self._received()):
+                data = await _or_lost(self._stream.receive())
+                self._spoke = True
+                for line in incoming.feed(data):
                     await self._handle(line)
         finally:
             self._over = True
@@ -111,7 +116,7 @@ class Link:
             await self.registered.wait()
         while self.registered.is_set():
             self._spoke = False
-            # Whoever has our nick may be what is left of the connection before this one, and soon gone.
+            # The owner of our nick may be what is left of the connection before this one, and soon gone.
             await anyio.sleep(
                 min(self._pace.quiet, self._pace.retake) if self._has_another_nick() else self._pace.quiet
             )
@@ -128,7 +133,7 @@ class Link:
         The first line begins with `head`, all others with `mark`.
         """
         name = self.folded(target)
-        async with self._turn_of(name):
+        async with self._alone_with(name):
             self._refused.pop(name, None)
             for line in outgoing(text, target, self.nick, head=head, mark=mark):
                 await self._turn()
@@ -143,9 +148,9 @@ class Link:
             await self._write(f"@+typing={state} TAGMSG {target}")
 
     async def look_up(self, nick: str) -> Whois | None:
-        """What the server tells of somebody; None if there is nobody, or it tells nothing. Raises Lost."""
+        """What the server reports of somebody; None if there is nobody, or it reports nothing. Raises Lost."""
         name = self.folded(nick)
-        async with self._turn_of(name):
+        async with self._alone_with(name):
             self._whois.pop(name, None)
             await self._turn()
             await self._write(f"WHOIS {nick}")
@@ -153,8 +158,8 @@ class Link:
             return self._whois.pop(name, None)
 
     @asynccontextmanager
-    async def _turn_of(self, name: str) -> AsyncIterator[None]:
-        """One text at a time for each, so that a refusal can be told to belong to it."""
+    async def _alone_with(self, name: str) -> AsyncIterator[None]:
+        """One text at a time for each recipient, so that it is known which one a refusal is about."""
         lock = self._turns.setdefault(name, anyio.Lock())
         try:
             async with lock:
@@ -172,17 +177,6 @@ class Link:
 
     # ---- the way in
 
-    async def _register(self) -> None:
-        await self._write("CAP LS 302")
-        if self._password and not self._config.login:
-            await self._write(f"PASS :{self._password}")
-        await self._write(f"NICK {self.nick}", f"USER {self._config.nick} 0 * :{REAL_NAME}")
-
-    async def _received(self) -> bytes:
-        data = await _alive(self._stream.receive())
-        self._spoke = True
-        return data
-
     async def _handle(self, line: Line) -> None:  # noqa: C901, PLR0912 - one case per command that matters
         match line.command:
             case "PRIVMSG":
@@ -190,7 +184,8 @@ class Link:
             case "PING":
                 await self._write(f"PONG :{line.param(-1)}")
             case "PONG":
-                self._passed(line.param(-1))
+                if (fence := self._fences.get(line.param(-1))) is not None:
+                    fence.set()
             case "CAP":
                 await self._negotiate(line)
             case "AUTHENTICATE":
@@ -219,7 +214,7 @@ class Link:
             case "LS", more:
                 self._offered |= {word.partition("=")[0] for word in line.param(-1).split()}
                 if more != "*":
-                    await self._ask()
+                    await self._request_capabilities()
             case "ACK", _:
                 self._taken |= set(line.param(-1).split())
                 await self._write("AUTHENTICATE PLAIN" if "sasl" in self._taken else "CAP END")
@@ -228,7 +223,7 @@ class Link:
             case _:
                 pass
 
-    async def _ask(self) -> None:
+    async def _request_capabilities(self) -> None:
         if self._config.login and "sasl" not in self._offered:
             raise ConfigError(f"{self._config.host} offers no SASL: remove channels.irc.login, or use another server")
         wanted = _CAPABILITIES & self._offered | ({"sasl"} if self._config.login else set())
@@ -237,9 +232,9 @@ class Link:
     async def _authenticate(self) -> None:
         login = self._config.login
         payload = base64.b64encode(f"{login}\0{login}\0{self._password}".encode()).decode()
-        chunks = [payload[at : at + _CHUNK] for at in range(0, len(payload), _CHUNK)]
+        chunks = [payload[at : at + _CHUNK_BYTES] for at in range(0, len(payload), _CHUNK_BYTES)]
         # A last chunk that is full would leave the server waiting for another.
-        more = ["+"] if len(chunks[-1]) == _CHUNK else []
+        more = ["+"] if len(chunks[-1]) == _CHUNK_BYTES else []
         await self._write(*(f"AUTHENTICATE {chunk}" for chunk in [*chunks, *more]))
 
     async def _enter(self) -> None:
@@ -276,7 +271,7 @@ class Link:
                     pass
 
     def _learn_of(self, line: Line) -> None:
-        """What is told of somebody: user, host and real name, and then perhaps that it is a bot."""
+        """What is reported of somebody: user, host and real name, and then perhaps that it is a bot."""
         name, known = self.folded(line.param(1)), self._whois.get(self.folded(line.param(1)))
         if line.command == "311":
             self._whois[name] = Whois(mask=f"{line.param(2)}@{line.param(3)}", real_name=line.param(-1))
@@ -300,7 +295,7 @@ class Link:
             case "NICK":
                 self._people.rename(nick, self.folded(line.param(0)), shown=line.param(0))
             case "PART" | "QUIT":
-                # Who parted may still be on the server, but we are not told any more under which nick.
+                # Who parted may still be on the server, but we no longer learn under which nick.
                 self._people.leave(nick)
             case "KICK":
                 self._people.leave(self.folded(line.param(1)))
@@ -317,14 +312,14 @@ class Link:
                 f"{self._config.host} does not accept the nick {wanted!r}: choose another for channels.irc.nick"
             )
         self._renamed += 1
-        if self._renamed > _NICKS:
+        if self._renamed > _MAX_NICKS:
             raise Lost(f"has other users with the nick {wanted!r} and all its variants")
         self.nick = _numbered(wanted, self._renamed)
         await self._write(f"NICK {self.nick}")
 
     def _has_another_nick(self) -> bool:
         return self.nick != self._config.nick and self.nick in {
-            _numbered(self._config.nick, n) for n in range(1, _NICKS + 1)
+            _numbered(self._config.nick, n) for n in range(1, _MAX_NICKS + 1)
         }
 
     def _end(self, reason: str) -> None:
@@ -334,7 +329,7 @@ class Link:
         raise Lost("closed the connection", said=reason)
 
     def _note(self, line: Line) -> None:
-        if line.command == "464" or line.command in _SASL_FAILED:
+        if line.command == "464" or line.command in _SASL_ERRORS:
             raise ConfigError(f"{self._config.host} refuses the password: see channels.irc.password_file")
         if line.command in _NOT_SENT:
             self._refused[self.folded(line.param(1))] = plain(line.param(-1))[:200]
@@ -347,7 +342,7 @@ class Link:
         # Nothing that came from elsewhere may end a line and begin another.
         data = "".join(re.sub(r"[\r\n\0]", " ", line) + "\r\n" for line in lines).encode()
         async with self._writing:
-            await _alive(self._stream.send(data))
+            await _or_lost(self._stream.send(data))
 
     async def _turn(self) -> None:
         """Wait until another line may be sent."""
@@ -368,10 +363,6 @@ class Link:
         if self._over or not fence.is_set():
             raise Lost("did not confirm that it received the message")
 
-    def _passed(self, token: str) -> None:
-        if token in self._fences:
-            self._fences[token].set()
-
 
 def is_from_program(line: Line) -> bool:
     """Whether the server marks a message as one of a bot."""
@@ -382,9 +373,9 @@ def _numbered(nick: str, number: int) -> str:
     return f"{nick[:8]}{number}"
 
 
-async def _alive(doing: Awaitable[bytes | None]) -> bytes:
-    """What the stream gives; raises Lost where it has ended."""
+async def _or_lost(act: Awaitable[bytes | None]) -> bytes:
+    """The result of an operation on the stream; raises Lost if the stream has ended."""
     try:
-        return await doing or b""
+        return await act or b""
     except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
         raise Lost("closed the connection", said=str(error) or "without a reason") from error

@@ -1,4 +1,4 @@
-"""Lines of IRC: bytes cut into lines, a line taken apart, text made of what people typed, and text cut to fit."""
+"""Lines of IRC, parsed and written, and the people on a server: nicks change hands, sessions belong to people."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from nacre.channels.chunking import clean, split, utf8
 
-LONGEST_LINE = 512
+MAX_LINE = 512
 # Tags may take 8,191 bytes before the line itself; what is longer is no IRC.
-_LONGEST = 8191 + LONGEST_LINE
+_MAX_TAGGED_LINE = 8191 + MAX_LINE
 # What others are shown begins with who said it, and a host name may have 63 bytes.
 _USER, _HOST = 11, 63
-_LEAST = 64
+_MIN_ROOM = 64
 _ESCAPES = {":": ";", "s": " ", "r": "\r", "n": "\n", "\\": "\\"}
 _FORMATTING = re.compile(r"\x03(\d{1,2}(,\d{1,2})?)?|\x04([0-9a-fA-F]{6}(,[0-9a-fA-F]{6})?)?")
 # What else is one letter in two cases; of mappings that are not here nothing but ASCII's letters is known to be.
@@ -54,10 +54,10 @@ class Incoming:
     def feed(self, data: bytes) -> Iterator[Line]:
         *whole, rest = (self._rest + data).split(b"\n")
         for raw in whole:
-            if not self._overlong and len(raw) <= _LONGEST and (line := parse(raw)) is not None:
+            if not self._overlong and len(raw) <= _MAX_TAGGED_LINE and (line := parse(raw)) is not None:
                 yield line
             self._overlong = False
-        self._overlong = self._overlong or len(rest) > _LONGEST
+        self._overlong = self._overlong or len(rest) > _MAX_TAGGED_LINE
         self._rest = b"" if self._overlong else rest
 
 
@@ -94,7 +94,7 @@ def outgoing(text: str, target: str, nick: str, *, head: str = "", mark: str = "
     command = f"PRIVMSG {target} :"
     relayed = len(f":!@ {command}\r\n".encode()) + utf8(nick) + _USER + _HOST
     # Names that are so long are a server's fault, which then cuts the lines; some text there must be in each.
-    room = max(LONGEST_LINE - relayed - max(utf8(head), utf8(mark)), _LEAST)
+    room = max(MAX_LINE - relayed - max(utf8(head), utf8(mark)), _MIN_ROOM)
     # A tab is no character of a line, but spaces at its beginning may be Python.
     lines = clean(text).replace("\t", "    ").split("\n")
     pieces = [piece for line in lines for piece in split(line, room, size=utf8)]
@@ -113,11 +113,11 @@ def _tags(text: str) -> dict[str, str]:
     return {key: re.sub(r"\\(.?)", lambda found: _ESCAPES.get(found[1], found[1]), value) for key, _, value in pairs}
 
 
-_MOST = 1000
+_MAX_PEOPLE = 1000
 
 
 class Whois(Struct, frozen=True, kw_only=True):
-    """What a server tells of somebody; the mask is `user@host`."""
+    """What a server reports of somebody; the mask is `user@host`."""
 
     mask: str
     real_name: str = ""
@@ -161,7 +161,7 @@ class People:
         is_another = nick in self._names
         name, handle = (f"{nick}!{mask}", "") if is_another else (nick, shown)
         person = self._here[nick] = self._names[name] = Person(nick=shown, mask=mask, name=name, handle=handle)
-        while len(self._here) > _MOST:
+        while len(self._here) > _MAX_PEOPLE:
             self.leave(next(iter(self._here)))
         return person
 
@@ -173,7 +173,7 @@ class People:
             self._here[new], person.nick = person, shown
 
     def leave(self, nick: str) -> None:
-        """Lose sight of whoever has a nick."""
+        """Lose sight of the owner of a nick."""
         person = self._here.pop(nick, None)
         if person is not None:
             person.is_here = False
@@ -188,7 +188,7 @@ class People:
         """Note who said something, so that the answer finds them under whatever nick."""
         self._spoke.pop((sender, shown), None)
         self._spoke[sender, shown] = person
-        while len(self._spoke) > _MOST:
+        while len(self._spoke) > _MAX_PEOPLE:
             del self._spoke[next(iter(self._spoke))]
 
     def who_said(self, sender: str, shown: str) -> Person | None:

@@ -1,15 +1,16 @@
-"""Matrix events: what a server's answer holds, what a message says, and what an answer looks like."""
+"""Matrix events: what is in a server's answer, what a message says, and what an answer looks like."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
-from nacre.channels.channel import Arrived, Lost
-from nacre.channels.chunking import addressed, clean
+from nacre.channels.channel import InboundMessage, Lost
+from nacre.channels.chunking import clean, text_to
 
 # Not sets: what is looked for in them may be anything, and not everything has a hash.
 _INSIDE = ("invite", "join")
@@ -17,7 +18,7 @@ _TYPED = ("m.text", "m.emote")
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One event of a room; events of any other shape are nobody's words."""
+    """One event of a room; events of any other shape are ignored."""
 
     type: str
     sender: str
@@ -55,7 +56,7 @@ class Batch(Struct, frozen=True):
         return [(room, event.sender) for room, found in self.invites.items() for event in found if event.admits(user)]
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class RoomMessage(Struct, frozen=True, kw_only=True):
     """What somebody said, in which thread, and whether it was said to the bot by name."""
 
     text: str
@@ -68,7 +69,11 @@ def batch(answer: dict[str, Any]) -> Batch:
     place, rooms = answer.get("next_batch"), _object(answer.get("rooms"))
     if not isinstance(place, str) or not place:
         raise Lost("answered without a next_batch token")
-    joined = {name: _room(_object(room.get("timeline"))) for name, room in _named(rooms.get("join"))}
+    joined: dict[str, Room] = {}
+    for name, room in _named(rooms.get("join")):
+        timeline = _object(room.get("timeline"))
+        before = str(timeline.get("prev_batch") or "")
+        joined[name] = Room(events(timeline.get("events")), timeline.get("limited") is True, before)
     invites = {
         name: events(_object(room.get("invite_state")).get("events")) for name, room in _named(rooms.get("invite"))
     }
@@ -77,8 +82,12 @@ def batch(answer: dict[str, Any]) -> Batch:
 
 def events(found: Any) -> list[Event]:
     """The events of a list that have the shape of one."""
-    parsed = (_event(item) for item in (found if isinstance(found, list) else ()))
-    return [event for event in parsed if event is not None]
+    parsed: list[Event] = []
+    for item in found if isinstance(found, list) else ():
+        with suppress(msgspec.ValidationError):
+            event = msgspec.convert(item, Event)
+            parsed += [event] if event.sender.isprintable() and event.id.isprintable() else []
+    return parsed
 
 
 def since_invited(found: list[Event], user: str) -> list[Event] | None:
@@ -87,22 +96,27 @@ def since_invited(found: list[Event], user: str) -> list[Event] | None:
     return found[places[-1] + 1 :] if places else None
 
 
-def said(event: Event, user: str) -> Said | None:
+def parse_message(event: Event, user: str) -> RoomMessage | None:
     """What a message says; None if it is an edit, a bot's, or no text."""
     body, relation = event.content.get("body"), _object(event.content.get("m.relates_to"))
     typed = event.type == "m.room.message" and event.content.get("msgtype") in _TYPED
     if not typed or not isinstance(body, str) or not event.id or relation.get("rel_type") == "m.replace":
         return None
-    text, named = _addressed(clean(_without_quote(body, relation)).strip(), user)
+    text = clean(_without_quote(body, relation)).strip()
+    # The words without the name before them, if there is one.
+    name = user.removeprefix("@").partition(":")[0]
+    words = next((words for form in (user, name) if (words := text_to(text, form)) is not None), None)
+    named = words is not None or user in text
+    text = text if words is None else words
     thread = relation.get("event_id") if relation.get("rel_type") == "m.thread" else ""
     mentioned = _object(event.content.get("m.mentions")).get("user_ids")
     to_me = named or (isinstance(mentioned, list) and user in mentioned)
     if not isinstance(thread, str) or not thread.isprintable():
         thread = ""
-    return Said(text=text, thread=thread, to_me=to_me) if text else None
+    return RoomMessage(text=text, thread=thread, to_me=to_me) if text else None
 
 
-def answer(text: str, to: Arrived | None, *, html: Callable[[str], str] | None = None) -> dict[str, Any]:
+def answer(text: str, to: InboundMessage | None, *, html: Callable[[str], str] | None = None) -> dict[str, Any]:
     """The content of an answer; it is a notice, which no bot answers."""
     content: dict[str, Any] = {"msgtype": "m.notice", "body": text, "m.mentions": {}}
     if html is not None:
@@ -117,34 +131,12 @@ def answer(text: str, to: Arrived | None, *, html: Callable[[str], str] | None =
     return content
 
 
-def _room(timeline: dict[str, Any]) -> Room:
-    return Room(events(timeline.get("events")), timeline.get("limited") is True, str(timeline.get("prev_batch") or ""))
-
-
 def _named(found: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from ((name, _object(room)) for name, room in _object(found).items() if name.isprintable())
 
 
-def _event(found: Any) -> Event | None:
-    try:
-        event = msgspec.convert(found, Event)
-    except msgspec.ValidationError:
-        return None
-    return event if event.sender.isprintable() and event.id.isprintable() else None
-
-
 def _object(found: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
-
-
-def _addressed(text: str, user: str) -> tuple[str, bool]:
-    """The words without the name before them, and whether there was one."""
-    name = user.removeprefix("@").partition(":")[0]
-    for form in (user, name):
-        words = addressed(text, form)
-        if words is not None:
-            return words, True
-    return text, user in text
 
 
 def _without_quote(body: str, relation: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Schedules as a channel: configured texts arrive as messages at configured times."""
+"""Schedules as a channel: configured texts arrive as messages at configured times, by cron's fields or intervals."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ import anyio
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from nacre.channels.channel import Accept, Arrived, Attempts, Gone, Patience
-from nacre.channels.channel_files import Position
-from nacre.channels.channel_settings import parsed
+from nacre.channels.channel import Accept, Gone, InboundMessage
+from nacre.channels.channel_files import CursorFile
+from nacre.channels.channel_settings import parse_settings
+from nacre.channels.reconnect import Retries, RetryPolicy
 from nacre.errors import ConfigError, NacreError, describe_error
 
 logger = logging.getLogger(__name__)
 
 _PARTS = 5
 # A machine that slept, or whose clock was set, is noticed within this time.
-_LONGEST_NAP = 30.0
+_MAX_NAP = 30.0
 # A clock that was set back by more than this was wrong before.
 _WRONG = timedelta(days=1)
 
@@ -49,7 +50,7 @@ class Clock(Struct, frozen=True, kw_only=True):
 class Forward(Protocol):
     """Send what a schedule led to over another channel."""
 
-    async def __call__(self, to: Arrived, text: str, *, id: str) -> None:
+    async def __call__(self, to: InboundMessage, text: str, *, id: str) -> None:
         """Raises ChannelError if it cannot be sent."""
 
 
@@ -71,31 +72,38 @@ class Schedule:
         state: Path,
         forward: Forward | None = None,
         clock: Clock | None = None,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
     ) -> None:
-        self._configs = {name: parsed(Config, table, section=f"schedule.{name}") for name, table in tables.items()}
+        self._configs = {
+            name: parse_settings(Config, table, section=f"schedule.{name}") for name, table in tables.items()
+        }
         self._timings = {name: _timing(name, config) for name, config in self._configs.items()}
         self._targets = {name: _target(name, config.to) for name, config in self._configs.items() if config.to}
-        self._position, self._forward = Position(state), forward
-        self._clock, self._patience = clock or Clock(), patience or Patience()
+        self._cursor, self._forward = CursorFile(state), forward
+        self._clock, self._retry = clock or Clock(), retry or RetryPolicy()
         self._last: dict[str, datetime] = {}
 
     async def run(self, accept: Accept) -> None:
         """Fire until cancelled."""
-        attempts = Attempts(self._patience)
-        self._last = self._remembered()
+        retries = Retries(self._retry)
+        # One whose times were changed begins again.
+        saved = self._cursor.read()
+        moments = {name: _parse_last(saved.get(name), _when(config)) for name, config in self._configs.items()}
+        self._last = {name: moment for name, moment in moments.items() if moment is not None}
         while True:
             try:
                 await self._fire(accept)
-                attempts.succeeded()
+                retries.reset()
             except ConfigError:
                 raise
             except (NacreError, OSError) as error:
                 logger.warning("a schedule was interrupted; retrying", extra={"reason": describe_error(error)})
-                await attempts.wait()
-            await self._clock.sleep(self._nap())
+                await retries.wait()
+            now = self._clock.now()
+            due = min((timing.after(now) for timing in self._timings.values()), default=now + _WRONG)
+            await self._clock.sleep(min(max((due - now).total_seconds(), 0.0), _MAX_NAP))
 
-    async def send(self, to: Arrived, text: str, *, id: str) -> None:
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         """Pass the answer on to where the schedule says; without such a place, the session alone has it."""
         target = self._targets.get(to.chat)
         if target is None:
@@ -110,44 +118,26 @@ class Schedule:
     async def _fire(self, accept: Accept) -> None:
         """Let everything arrive that is due, the oldest first."""
         now = self._clock.now()
-        fresh = self._begin(now)
+        # Count from now for schedules that are new, and for those that fired in a future that was a mistake.
+        new = [name for name in self._timings if self._last.get(name, now + 2 * _WRONG) > now + _WRONG]
+        self._last |= dict.fromkeys(new, now)
+        is_changed = bool(new)
         due = sorted((timing.before(now), name) for name, timing in self._timings.items())
         for planned, name in due:
             if planned > self._last[name]:
-                await accept(self._arrived(name, planned))
+                id = f"{name}@{planned:%Y-%m-%dT%H:%M:%SZ}"
+                text = self._configs[name].text
+                await accept(
+                    InboundMessage(channel=self.name, chat=name, sender="clock", id=id, text=text, shown="schedule")
+                )
                 self._last[name] = planned
-                fresh = True
-        if fresh:
-            await run_sync(self._position.write, self._kept())
-
-    def _begin(self, now: datetime) -> bool:
-        """Count from now for schedules that are new, and for those that fired in a future that was a mistake."""
-        new = [name for name in self._timings if self._last.get(name, now + 2 * _WRONG) > now + _WRONG]
-        self._last |= dict.fromkeys(new, now)
-        return bool(new)
-
-    def _nap(self) -> float:
-        now = self._clock.now()
-        due = min((timing.after(now) for timing in self._timings.values()), default=now + _WRONG)
-        return min(max((due - now).total_seconds(), 0.0), _LONGEST_NAP)
-
-    def _arrived(self, name: str, planned: datetime) -> Arrived:
-        id = f"{name}@{planned:%Y-%m-%dT%H:%M:%SZ}"
-        return Arrived(
-            channel=self.name, chat=name, sender="clock", id=id, text=self._configs[name].text, shown="schedule"
-        )
-
-    def _kept(self) -> dict[str, Any]:
-        return {
-            name: {"when": _when(config), "last": self._last[name].isoformat()}
-            for name, config in self._configs.items()
-        }
-
-    def _remembered(self) -> dict[str, datetime]:
-        """When each fired last; one whose times were changed begins anew."""
-        found = self._position.read()
-        moments = {name: _moment(found.get(name), _when(config)) for name, config in self._configs.items()}
-        return {name: moment for name, moment in moments.items() if moment is not None}
+                is_changed = True
+        if is_changed:
+            saved = {
+                name: {"when": _when(config), "last": self._last[name].isoformat()}
+                for name, config in self._configs.items()
+            }
+            await run_sync(self._cursor.write, saved)
 
 
 def _timing(name: str, config: Config) -> Every | Cron:
@@ -162,20 +152,20 @@ def _timing(name: str, config: Config) -> Every | Cron:
         raise ConfigError(f"schedule.{name}: there is no time zone {config.zone!r}") from error
 
 
-def _target(name: str, key: str) -> Arrived:
+def _target(name: str, key: str) -> InboundMessage:
     """Where a session's key says that its person is."""
     parts = [unquote(part) for part in key.split(":")]
     if len(parts) != _PARTS or not parts[0] or not parts[2]:
         raise ConfigError(f"schedule.{name}: to is a session's key, channel:account:chat:thread:sender, not {key!r}")
     channel, account, chat, thread, sender = parts
-    return Arrived(channel=channel, account=account, chat=chat, thread=thread, sender=sender, id="", text="")
+    return InboundMessage(channel=channel, account=account, chat=chat, thread=thread, sender=sender, id="", text="")
 
 
 def _when(config: Config) -> str:
     return f"{config.every}{config.cron} {config.zone}".strip()
 
 
-def _moment(found: Any, when: str) -> datetime | None:
+def _parse_last(found: Any, when: str) -> datetime | None:
     if not isinstance(found, dict) or found.get("when") != when:
         return None
     try:
@@ -197,10 +187,10 @@ _SHORT = {
     "@hourly": "0 * * * *",
 }
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_SHORTEST, _LONGEST = 10, 10 * 366 * 86_400
+_MIN_SECONDS, _MAX_SECONDS = 10, 10 * 366 * 86_400
 _FIELDS = 5
 # The 29th of February may be eight years away.
-_FARTHEST = 9 * 366
+_MAX_DAYS = 9 * 366
 _MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -238,7 +228,7 @@ class Cron(Struct, frozen=True):
     def after(self, moment: datetime) -> datetime:
         """The first time that is later than a moment."""
         day = self._local(moment).date() - _DAY
-        for _ in range(_FARTHEST):
+        for _ in range(_MAX_DAYS):
             for found in self._times(day):
                 if found > moment:
                     return found
@@ -248,7 +238,7 @@ class Cron(Struct, frozen=True):
     def before(self, moment: datetime) -> datetime:
         """The last time that is not later than a moment."""
         day = self._local(moment).date() + _DAY
-        for _ in range(_FARTHEST):
+        for _ in range(_MAX_DAYS):
             for found in reversed(self._times(day)):
                 if found <= moment:
                     return found
@@ -257,7 +247,9 @@ class Cron(Struct, frozen=True):
 
     def _times(self, day: date) -> list[datetime]:
         """When it fires on a day, in order."""
-        if not self._is_on(day):
+        monthly, weekly = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        is_day = monthly or weekly if self.either_day else monthly and weekly
+        if day.month not in self.months or not is_day:
             return []
         found = {
             moment
@@ -266,10 +258,6 @@ class Cron(Struct, frozen=True):
             for moment in self._moments(datetime.combine(day, time(hour, minute)))
         }
         return sorted(found)
-
-    def _is_on(self, day: date) -> bool:
-        monthly, weekly = day.day in self.days, day.isoweekday() % 7 in self.weekdays
-        return day.month in self.months and (monthly or weekly if self.either_day else monthly and weekly)
 
     def _moments(self, wall: datetime) -> Iterator[datetime]:
         """When a clock on the wall shows a time, or has just been put forward over it."""
@@ -295,9 +283,9 @@ def interval(text: str) -> Every:
     """What `15m`, `1h30m` or `2d` means; raises ConfigError."""
     parts = re.findall(r"(\d+)\s*([smhdw])", text)
     seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
-    if not re.fullmatch(r"\s*(\d+\s*[smhdw]\s*)+", text) or not _SHORTEST <= seconds <= _LONGEST:
+    if not re.fullmatch(r"\s*(\d+\s*[smhdw]\s*)+", text) or not _MIN_SECONDS <= seconds <= _MAX_SECONDS:
         raise ConfigError(
-            f"{text!r} is not an interval: write it like '15m', '1h30m' or '2d', at least {_SHORTEST} seconds"
+            f"{text!r} is not an interval: write it like '15m', '1h30m' or '2d', at least {_MIN_SECONDS} seconds"
             " and not more than ten years"
         )
     return Every(seconds)
@@ -319,39 +307,35 @@ def cron(text: str, *, zone: tzinfo | None = None) -> Cron:
         either_day=not (day.startswith("*") or weekday.startswith("*")),
         zone=zone,
     )
-    _see_that_it_fires(made, text)
-    return made
-
-
-def _see_that_it_fires(made: Cron, text: str) -> None:
     longest = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
     fits = any(min(made.days) <= longest.get(month, 31) for month in made.months)
     if not fits and not made.either_day:
         raise ConfigError(f"{text!r} never fires: none of these months has such a day")
+    return made
 
 
-def _field(text: str, least: int, most: int, what: str, *, names: list[str] | None = None) -> frozenset[int]:
-    return frozenset(value for part in text.split(",") for value in _part(part, least, most, what, names or []))
+def _field(text: str, first: int, last: int, what: str, *, names: list[str] | None = None) -> frozenset[int]:
+    return frozenset(value for part in text.split(",") for value in _part(part, first, last, what, names or []))
 
 
-def _part(text: str, least: int, most: int, what: str, names: list[str]) -> range:
-    """What `*`, `5`, `mon`, `1-5`, or one of them with `/2` behind it, stands for."""
+def _part(text: str, lowest: int, highest: int, what: str, names: list[str]) -> range:
+    """What `*`, `5`, `mon`, `1-5`, or one of them with `/2` after it, means."""
     found = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?", text)
     if found is None:
         raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule")
     star, first, last, step = found.groups()
-    start = least if star else _number(first, what, names, least)
+    start = lowest if star else _number(first, what, names, lowest)
     # `5/15` goes on to the end, as `5-59/15` does.
-    end = most if star or (last is None and step) else _number(last or first, what, names, least)
-    if not least <= start <= end <= most or step == "0" or (step and int(step) > most):
-        raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule: the range is {least} to {most}")
+    end = highest if star or (last is None and step) else _number(last or first, what, names, lowest)
+    if not lowest <= start <= end <= highest or step == "0" or (step and int(step) > highest):
+        raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule: the range is {lowest} to {highest}")
     return range(start, end + 1, int(step or 1))
 
 
-def _number(text: str, what: str, names: list[str], least: int) -> int:
+def _number(text: str, what: str, names: list[str], lowest: int) -> int:
     if text in names:
         # Months are counted from one, days of the week from zero.
-        return names.index(text) + least
+        return names.index(text) + lowest
     if not text.isascii() or not text.isdecimal():
         raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule")
     return int(text)

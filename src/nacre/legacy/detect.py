@@ -1,4 +1,4 @@
-"""Whether a store's directory may hold earlier sessions: told by names alone, since every start asks."""
+"""Whether a store's directory may hold earlier sessions: only names are looked at, since every start asks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOCK = "migrating.lock"
 DONE = b"done 2\n"
 _EARLIER = (".json", ".jsonl.archived")
 _CLAIMED = ".jsonl.migrating"
-_LONGEST = 100
+_MAX_BYTES = 100
 
 
 def is_due(ops: Ops, root: str) -> bool:
@@ -25,7 +25,14 @@ def is_due(ops: Ops, root: str) -> bool:
     if any(name.endswith((*_EARLIER, ".jsonl")) for name in _names(ops, root)):
         return True
     folder = f"{root}/sessions"
-    seen, now = _seen(ops, root), _state(ops, folder)
+    # What was written of the names in `sessions` when they were last seen; and what changes when a name is added:
+    # nothing if the folder is too young to say, or cannot be read.
+    seen = _read_marker(ops, root)
+    try:
+        state = state_of(ops, folder)
+    except OSError:
+        state = None
+    now = b"%d %d\n" % state if state is not None else b""
     if now and seen == DONE + now:
         return False
     ours = _names(ops, folder)
@@ -35,46 +42,32 @@ def is_due(ops: Ops, root: str) -> bool:
     if not seen.startswith(DONE):
         return bool(ours)
     if now:
-        _remember(ops, root, DONE + now)
+        # If it cannot be written, the names are listed again.
+        with suppress(OSError):
+            fd = ops.open(f"{root}/{LOCK}", os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+            try:
+                if ops.flock(fd, wait=False):
+                    ops.ftruncate(fd, 0)
+                    ops.write(fd, DONE + now)
+            finally:
+                ops.close(fd)
     return False
 
 
-def _state(ops: Ops, folder: str) -> bytes:
-    """What changes when a name comes into a folder; nothing if it is too young to tell, or cannot be asked."""
-    try:
-        found = state_of(ops, folder)
-    except OSError:
-        return b""
-    return b"%d %d\n" % found if found is not None else b""
-
-
-def _seen(ops: Ops, root: str) -> bytes:
-    """What was written down of the names in `sessions` when they were last looked through."""
+def _read_marker(ops: Ops, root: str) -> bytes:
     try:
         fd = ops.open(f"{root}/{LOCK}", os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return b""
     try:
-        return ops.pread(fd, _LONGEST, 0)
+        return ops.pread(fd, _MAX_BYTES, 0)
     finally:
         ops.close(fd)
-
-
-def _remember(ops: Ops, root: str, seen: bytes) -> None:
-    """Write down that names were looked through; what comes of it not being written is that they are listed again."""
-    with suppress(OSError):
-        fd = ops.open(f"{root}/{LOCK}", os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
-        try:
-            if ops.flock(fd, wait=False):
-                ops.ftruncate(fd, 0)
-                ops.write(fd, seen)
-        finally:
-            ops.close(fd)
 
 
 def _names(ops: Ops, folder: str) -> list[str]:
     try:
         return ops.listdir(folder)
     except OSError:
-        # Whoever reads it will hear what is wrong with it.
+        # Reading it will say what is wrong with it.
         return []

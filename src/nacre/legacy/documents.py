@@ -20,8 +20,8 @@ from nacre.log.names import stem
 NOTE = "x.migrated"
 _CHANGED = "x.changed"
 """A record that only says when an earlier agent changed the session last."""
-_LONGEST_MESSAGE = LONGEST_LINE - 4096
-_MOST_TRIES = 64
+_MAX_MESSAGE = LONGEST_LINE - 4096
+_MAX_TRIES = 64
 _MESSAGE_START = b'{"role"'
 _message = msgspec.json.Decoder(Message).decode
 
@@ -50,7 +50,7 @@ class Legacy(Struct, frozen=True, kw_only=True):
     """A session as an earlier agent left it.
 
     The first `dropped` of its messages are no longer live. `sha256` is the digest of its file, `meta_sha256` that of
-    the file beside it, and `changed` is when the file was, for sessions that tell no time.
+    the file next to it, and `changed` is when the file was changed, for sessions that have no time.
     """
 
     key: str
@@ -77,11 +77,11 @@ class Legacy(Struct, frozen=True, kw_only=True):
 
     def src(self, file: str) -> dict[str, Any]:
         """What the header of the migrated session says of the file it came from."""
-        beside = {"meta": self.meta_sha256} if self.meta_sha256 else {}
-        return {"file": file, "sha256": self.sha256, "n": len(self.said), **beside}
+        meta = {"meta": self.meta_sha256} if self.meta_sha256 else {}
+        return {"file": file, "sha256": self.sha256, "n": len(self.said), **meta}
 
     def records(self, now: str) -> list[Founding]:
-        """The session as records with their old times; where nothing tells a time it is `now`."""
+        """The session as records with their old times; where there is no time it is `now`."""
         times, end = self.times(now), self.ended(now)
         found = [Founding(said, ts) for said, ts in zip(self.said, times, strict=True)]
         if self.dropped:
@@ -110,16 +110,15 @@ class Legacy(Struct, frozen=True, kw_only=True):
 
     def began(self, now: str) -> str:
         """When the session began: as it says, or its first message if that is older."""
-        told = [*self._told, spell_time(self.created)]
-        return min(filter(None, told), default=spell_time(self.updated) or spell_time(self.changed) or now)
+        times = [*self._message_times, spell_time(self.created)]
+        return min(filter(None, times), default=spell_time(self.updated) or spell_time(self.changed) or now)
 
     def ended(self, now: str) -> str:
         """When the session was last changed: as it says, or its last message if that is younger."""
-        return max((*self._told, spell_time(self.updated), self.began(now)))
+        return max((*self._message_times, spell_time(self.updated), self.began(now)))
 
     @property
-    def _told(self) -> list[str]:
-        """The times that its messages tell."""
+    def _message_times(self) -> list[str]:
         return [spell_time(message.created) for message in self.messages if message.created is not None]
 
 
@@ -128,20 +127,35 @@ def read_document(data: bytes, name: str, *, changed: datetime | None = None) ->
     document = parse_json(data)
     if document is _BAD:
         raise Unreadable("it is not JSON")
-    if not _is_session(document):
+    if not isinstance(document, dict) or not isinstance(document.get("messages", 0), list | None):
         return None
-    said, bad = _elements(document["messages"] or [])
+    if not isinstance(document.get("key"), str) and not {"created", "updated"} <= document.keys():
+        return None
+    said: list[Say] = []
+    bad: list[Bad] = []
+    for place, element in enumerate(document["messages"] or []):
+        try:
+            said.append(_say(element))
+        except InvalidMessage as error:
+            reason = f"element {place} of messages is not a message: {error}"
+            bad.append(Bad(place, json.dumps(element).encode(), reason))
+    meta = document.get(META)
+    own = meta if isinstance(meta, dict) else {}
+    try:
+        base = msgspec.convert(document.get("base"), Base)
+    except msgspec.ValidationError:
+        base = None
     rest = {field: value for field, value in document.items() if field not in _DOCUMENT}
     return Legacy(
         key=key_from(document.get("key"), name),
-        said=said,
+        said=tuple(said),
         summary=_summary(document),
         created=moment(document.get("created")),
         updated=moment(document.get("updated")),
         changed=changed,
-        meta=meta_from({**_own_meta(document), **({"legacy": rest} if rest else {})}),
-        bad=bad,
-        base=_base(document.get("base")),
+        meta=meta_from({**own, **({"legacy": rest} if rest else {})}),
+        bad=tuple(bad),
+        base=base,
         sha256=sha256(data).hexdigest(),
     )
 
@@ -149,15 +163,16 @@ def read_document(data: bytes, name: str, *, changed: datetime | None = None) ->
 def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime | None) -> Legacy | None:
     """Read a file of one message per line, with the file of its metadata; None if it is something else.
 
-    `changed` is when the file was, for sessions that tell no time. Raises Unreadable if the metadata says that it is a
-    session, and there is no message in it.
+    `changed` is when the file was changed, for sessions that have no time. Raises Unreadable if the metadata says that
+    it is a session, and there is no message in it.
     """
-    beside = parse_json(meta) if meta is not None else None
-    about = beside if isinstance(beside, dict) else {}
-    lines = list(_lines(data))
+    document = parse_json(meta) if meta is not None else None
+    about = document if isinstance(document, dict) else {}
+    lines = [(count, *_parse_line(line, start)) for count, (start, line) in enumerate(lines_of(data))]
     if not _are_messages(data, lines, is_session=meta is not None):
         return None
-    skip = _count(about.get("skip"))
+    given = about.get("skip")
+    skip = given if isinstance(given, int) else 0
     found = [(line, said) for line, said, _ in lines if said is not None]
     rest = {field: value for field, value in about.items() if field not in _META and value not in (None, [], {})}
     return Legacy(
@@ -188,7 +203,7 @@ def spell_time(time: datetime | None) -> str:
 
 
 def describe(meta: bytes, name: str) -> tuple[str, str]:
-    """The key that metadata tells, and its digest."""
+    """The key in metadata, and its digest."""
     about = parse_json(meta)
     return key_from(about.get("key") if isinstance(about, dict) else None, name), sha256(meta).hexdigest()
 
@@ -209,24 +224,6 @@ def parse_json(data: bytes) -> Any:
         return _BAD
 
 
-def _is_session(document: Any) -> bool:
-    if not isinstance(document, dict) or not isinstance(document.get("messages", 0), list | None):
-        return False
-    return isinstance(document.get("key"), str) or {"created", "updated"} <= document.keys()
-
-
-def _elements(messages: list[Any]) -> tuple[tuple[Say, ...], tuple[Bad, ...]]:
-    said: list[Say] = []
-    bad: list[Bad] = []
-    for place, element in enumerate(messages):
-        try:
-            said.append(_said(element))
-        except InvalidMessage as error:
-            raw = json.dumps(element).encode()
-            bad.append(Bad(place, raw, f"element {place} of messages is not a message: {error}"))
-    return tuple(said), tuple(bad)
-
-
 def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Every line that is not empty, and where it starts."""
     start = 0
@@ -239,30 +236,23 @@ def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
 def parse_message(value: Any, raw: bytes, start: int) -> tuple[list[Say], list[Bad]]:
     """The message that a value is, else what is wrong with it."""
     try:
-        return [_said(value)], []
+        return [_say(value)], []
     except InvalidMessage as error:
         return [], [Bad(start, raw, str(error))]
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, Say | None, Bad | None]]:
-    """Every line that is not empty: its number among those, its message, and what of it is none."""
-    for count, (start, line) in enumerate(lines_of(data)):
-        said, bad = _line(line, start)
-        yield count, said, bad
-
-
-def _line(line: bytes, start: int) -> tuple[Say | None, Bad | None]:
-    """A line's message; behind a torn one that was never ended, the message that was glued to it."""
+def _parse_line(line: bytes, start: int) -> tuple[Say | None, Bad | None]:
+    """A line's message; after a torn one that was never ended, the message that was glued to it."""
     try:
-        return _said(parse_json(line)), None
+        return _say(parse_json(line)), None
     except InvalidMessage as error:
         reason = str(error)
     at = line.find(_MESSAGE_START, 1)
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         if at < 0:
             break
         try:
-            return _said(parse_json(line[at:])), Bad(start, line[:at], "a torn line")
+            return _say(parse_json(line[at:])), Bad(start, line[:at], "a torn line")
         except InvalidMessage:
             at = line.find(_MESSAGE_START, at + 1)
     return None, Bad(start, line, reason)
@@ -281,13 +271,13 @@ def _are_messages(data: bytes, lines: list[tuple[int, Say | None, Bad | None]], 
     return is_session
 
 
-def _said(value: Any) -> Say:
+def _say(value: Any) -> Say:
     """A message in its canonical bytes; raises InvalidMessage for anything else."""
     if not _is_message(value):
         raise InvalidMessage("not a message")
     said = say(from_earlier(value))
-    if len(escaped(bytes(said.raw))) > _LONGEST_MESSAGE:
-        raise InvalidMessage(f"the maximum size of a message is {_LONGEST_MESSAGE} bytes")
+    if len(escaped(bytes(said.raw))) > _MAX_MESSAGE:
+        raise InvalidMessage(f"the maximum size of a message is {_MAX_MESSAGE} bytes")
     return said
 
 
@@ -296,16 +286,12 @@ def _is_message(value: Any) -> bool:
 
 
 def key_from(given: Any, name: str) -> str:
-    """The key that a file tells, else its name."""
+    """The key that a file has, else its name."""
     try:
         stem(str(given) if isinstance(given, str) else "")
     except InvalidKey:
         return name.encode("utf-8", "replace").decode()
     return str(given)
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def _summary(document: dict[str, Any]) -> str:
@@ -319,15 +305,3 @@ def meta_from(fields: dict[str, Any]) -> dict[str, Any]:
         return dict(plain(fields, "meta"))
     except InvalidMessage:
         return {}
-
-
-def _own_meta(document: dict[str, Any]) -> dict[str, Any]:
-    meta = document.get(META)
-    return meta if isinstance(meta, dict) else {}
-
-
-def _base(value: Any) -> Base | None:
-    try:
-        return msgspec.convert(value, Base)
-    except msgspec.ValidationError:
-        return None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from nacre.entries import Message, Past, Record, Say, Summarise, Truncate, Wish, message_of, say
+from nacre.entries import Message, Past, Summarise, Truncate, Wish, message_of, say
 from nacre.errors import Conflict
 from nacre.history import live
 from nacre.legacy.documents import NOTE, Base, Legacy
 from nacre.legacy.message_shapes import is_same, moment
-from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.log.reader import reading
 from nacre.sessions import Sessions
@@ -21,9 +21,9 @@ from nacre.store.files import Files
 
 
 class Continuation(NamedTuple):
-    """What is to be appended, how many messages of it, and the state on which all of it rests."""
+    """What is to be appended, how many messages of it, and the state that it depends on."""
 
-    wishes: tuple[Wish, ...] = ()
+    operations: tuple[Wish, ...] = ()
     added: int = 0
     expect: int | None = None
 
@@ -36,25 +36,28 @@ def continuation(past: Past, legacy: Legacy, now: str) -> Continuation | None:
     summary is not, unless the session has had that summary.
     """
     theirs = legacy.messages
-    if legacy.base is not None and _rests_on(past, legacy.base, theirs):
-        return _from_base(past, legacy, legacy.base, now)
-    if not theirs and not _has_had(past, legacy.summary):
+    header = past.find(1)
+    base = legacy.base
+    if base is not None and header is not None and header.uid == base.uid and base.kept <= len(theirs):
+        return _continue_from(past, legacy, base, now)
+    summaries = (record.text for record in past.all() if record.t == "sum")
+    if not theirs and legacy.summary and legacy.summary not in summaries:
         return None
     ours = live.history(past)
     if ours and begins(theirs[legacy.dropped :], ours):
-        return _added(legacy, legacy.dropped + len(ours), now, before=live.summary(past, past.state))
-    came, known = _came_before(past, theirs), _known(past, theirs)
-    if came is not None or known:
-        return _added(legacy, max(came or 0, known), now)
-    return Continuation() if rests_in(past, legacy) else None
+        return _continue_after(legacy, legacy.dropped + len(ours), now, before=live.summary(past, past.state))
+    brought, known = _count_brought(past, theirs), _count_known(past, theirs)
+    if brought is not None or known:
+        return _continue_after(legacy, max(brought or 0, known), now)
+    return Continuation() if is_contained(past, legacy) else None
 
 
-def rests_in(past: Past, legacy: Legacy) -> bool:
+def is_contained(past: Past, legacy: Legacy) -> bool:
     """Tell whether a session begins with every message of a file, or all of them came from it before, or are in it."""
     theirs = legacy.messages
-    if begins(_said(past), theirs, swap=True) or _came_before(past, theirs) == len(theirs):
+    if begins(_messages(past), theirs, swap=True) or _count_brought(past, theirs) == len(theirs):
         return True
-    return bool(theirs) and _known(past, theirs) == len(theirs)
+    return bool(theirs) and _count_known(past, theirs) == len(theirs)
 
 
 def holds(past: Past, legacy: Legacy, src: dict[str, Any]) -> bool:
@@ -64,7 +67,7 @@ def holds(past: Past, legacy: Legacy, src: dict[str, Any]) -> bool:
         if record.t == "msg":
             said.append(message_of(record, past))
         if _is_from(record.src, src):
-            return rests_in(past, legacy)
+            return is_contained(past, legacy)
         if record.t == NOTE and _is_from(record.data, src):
             added = record.data["added"]
             return begins(said[len(said) - added :], legacy.messages[len(legacy.said) - added :], swap=True)
@@ -84,22 +87,34 @@ def begins(messages: Sequence[Message], with_: Sequence[Message], *, swap: bool 
     return all(is_same(right, left) if swap else is_same(left, right) for left, right in pairs)
 
 
-def _said(past: Past) -> list[Message]:
+def _messages(past: Past) -> list[Message]:
     return [message_of(record, past) for record in past.all() if record.t == "msg"]
 
 
-def _is_from(told: Any, src: dict[str, Any]) -> bool:
-    return isinstance(told, dict) and all(told.get(field) == src[field] for field in ("file", "sha256", "n"))
+def _is_from(origin: Any, src: dict[str, Any]) -> bool:
+    return isinstance(origin, dict) and all(origin.get(field) == src[field] for field in ("file", "sha256", "n"))
 
 
-def _came_before(past: Past, theirs: Sequence[Message]) -> int | None:
+def _count_brought(past: Past, theirs: Sequence[Message]) -> int | None:
     """How many messages at the beginning of a file came from it before; None if it does not begin with such ones.
 
-    A session was founded with the first of them. What was appended since may stand behind words that were said here,
-    or have come from another file.
+    A session was founded with the first of them. What was appended since may come after messages that were written
+    here, or have come from another file.
     """
-    brought = _brought(past)
-    if not brought or not begins(theirs, brought[0]):
+    # 1. What the session was founded with, and what was appended from files since; nothing if it began here.
+    header = past.find(1)
+    if header is None or header.src is None or "n" not in header.src:
+        return None
+    said: list[Message] = []
+    appended: list[list[Message]] = []
+    for record in past.all():
+        if record.t == "msg":
+            said.append(message_of(record, past))
+        elif record.t == NOTE:
+            appended.append(said[len(said) - record.data["added"] :])
+    brought = [said[: header.src["n"]], *appended]
+    # 2. How much of it the file begins with.
+    if not begins(theirs, brought[0]):
         return None
     count = len(brought[0])
     for messages in brought[1:]:
@@ -108,10 +123,10 @@ def _came_before(past: Past, theirs: Sequence[Message]) -> int | None:
     return count
 
 
-def _known(past: Past, theirs: Sequence[Message]) -> int:
+def _count_known(past: Past, theirs: Sequence[Message]) -> int:
     """How many messages at the beginning of a file are in a session, each with the time that the file says."""
     ours: dict[datetime | None, list[Message]] = {}
-    for message in _said(past):
+    for message in _messages(past):
         ours.setdefault(message.created, []).append(message)
     for count, message in enumerate(theirs):
         same = ours.get(message.created, []) if message.created is not None else []
@@ -123,58 +138,31 @@ def _known(past: Past, theirs: Sequence[Message]) -> int:
     return len(theirs)
 
 
-def _brought(past: Past) -> list[list[Message]]:
-    """What a session was founded with, and what was appended from files since; nothing if it began here."""
-    header = past.find(1)
-    if header is None or header.src is None or "n" not in header.src:
-        return []
-    said: list[Message] = []
-    appended: list[list[Message]] = []
-    for record in past.all():
-        if record.t == "msg":
-            said.append(message_of(record, past))
-        elif record.t == NOTE:
-            appended.append(said[len(said) - record.data["added"] :])
-    return [said[: header.src["n"]], *appended]
-
-
-def _has_had(past: Past, summary: str) -> bool:
-    return not summary or any(record.t == "sum" and record.text == summary for record in past.all())
-
-
-def _rests_on(past: Past, base: Base, theirs: Sequence[Message]) -> bool:
-    header: Record | None = past.find(1)
-    return header is not None and header.uid == base.uid and base.kept <= len(theirs)
-
-
-def _from_base(past: Past, legacy: Legacy, base: Base, now: str) -> Continuation:
+def _continue_from(past: Past, legacy: Legacy, base: Base, now: str) -> Continuation:
     """What was said since; and if nobody has written meanwhile, what was dropped and summarised since, too."""
     if past.state.h != base.h:
-        return _added(legacy, base.kept, now)
-    found = _added(legacy, base.kept, now, before=live.summary(past, past.state))
+        return _continue_after(legacy, base.kept, now)
+    found = _continue_after(legacy, base.kept, now, before=live.summary(past, past.state))
     cut = (Truncate(base.kept),) if base.kept < past.state.live else ()
-    return found._replace(wishes=(*cut, *found.wishes), expect=base.h)
+    return found._replace(operations=(*cut, *found.operations), expect=base.h)
 
 
-def _added(legacy: Legacy, count: int, now: str, before: str | None = None) -> Continuation:
-    """The messages behind the first `count`; and the summary, if the one before it is given and another."""
-    rest = list(zip(legacy.said, legacy.times(now), strict=True))[count:]
-    messages = legacy.messages[count:]
-    wishes: list[Wish] = [_timed(said, message, ts) for (said, ts), message in zip(rest, messages, strict=True)]
+def _continue_after(legacy: Legacy, count: int, now: str, before: str | None = None) -> Continuation:
+    """The messages after the first `count`; and the summary, if the one before it is given and another."""
+    operations: list[Wish] = []
+    rest = list(zip(legacy.said, legacy.messages, legacy.times(now), strict=True))[count:]
+    for said, message, ts in rest:
+        # A message has its own time, since its record will have another.
+        operations.append(said if message.created is not None else say(replace(message, created=moment(ts))))
     if before is not None and legacy.summary and legacy.summary != before:
-        wishes.append(Summarise(legacy.summary))
-    return Continuation(tuple(wishes), len(rest))
-
-
-def _timed(said: Say, message: Message, ts: str) -> Say:
-    """A message with its time, since its record will have another."""
-    return said if message.created is not None else say(replace(message, created=moment(ts)))
+        operations.append(Summarise(legacy.summary))
+    return Continuation(tuple(operations), len(rest))
 
 
 Outcome = Literal["migrated", "separate", "appended", "finished", "empty", "unreadable", "failed"]
 
-_LONGEST = 1000
-_MOST_KEYS = 10_000
+_MAX_KEY = 1000
+_MAX_KEYS = 10_000
 
 
 class Plan(NamedTuple):
@@ -204,7 +192,9 @@ class Planner:
         if legacy.is_empty and (legacy.base is None or not self._is_active(legacy.key)):
             # A document that goes on from a log, and has nothing, says that all of it was dropped.
             return Plan("empty", legacy.key)
-        for key in _keys(legacy.key):
+        # Where the key is taken, the session gets it with a number.
+        numbered = (f"{legacy.key[:_MAX_KEY]} ({number})" for number in range(2, _MAX_KEYS))
+        for key in chain([legacy.key], numbered):
             plan = self._under(key, legacy, src)
             if plan is not None:
                 return plan if key == legacy.key or plan.outcome != "migrated" else plan._replace(outcome="separate")
@@ -217,7 +207,11 @@ class Planner:
         if legacy.is_archived:
             return Plan("migrated", key)
         if not self._is_active(key):
-            return Plan("finished", key) if self._was_archived(key, legacy) else self._free(key, legacy)
+            # An archived generation may begin with all of the file; only times tell that from another conversation.
+            is_timed = bool(legacy.said) and all(message.created for message in legacy.messages)
+            if is_timed and any(self._store.generations(key, lambda found: is_contained(found.past, legacy))):
+                return Plan("finished", key)
+            return self._free(key, legacy)
 
         def more_of(past: Past) -> Continuation | None:
             return continuation(past, legacy, self._now)
@@ -225,7 +219,7 @@ class Planner:
         more = self._store.read(key, more_of)
         if more is None:
             return None
-        return Plan("appended" if more.wishes else "finished", key, more)
+        return Plan("appended" if more.operations else "finished", key, more)
 
     def _free(self, key: str, legacy: Legacy) -> Plan | None:
         """What to do under a key that no session has; a dry run may have planned to give it to another file."""
@@ -239,14 +233,8 @@ class Planner:
             return Plan("appended", key, Continuation(added=len(theirs) - len(ours)))
         return Plan("finished", key) if begins(ours, theirs) else None
 
-    def _was_archived(self, key: str, legacy: Legacy) -> bool:
-        """Tell whether an archived generation begins with all of a file; only times tell that from another talk."""
-        if not legacy.said or not all(message.created for message in legacy.messages):
-            return False
-        return any(self._store.generations(key, lambda generation: rests_in(generation.past, legacy)))
-
     def _is_active(self, key: str) -> bool:
-        with reading(ops_of(self._store), Place.of(self._store.location, key)) as found:
+        with reading(self._store.ops, Place.of(self._store.location, key)) as found:
             return found.past is not None
 
 
@@ -254,14 +242,3 @@ def _nothing_of(past: Past) -> Base | None:
     """What a document goes on from that was written without knowing the session: everything in it is new."""
     header = past.find(1)
     return Base(uid=header.uid, h=-1, kept=0) if header is not None and header.uid else None
-
-
-def ops_of(store: Files) -> Ops:
-    """The system calls of a store; what is done beside its logs goes through them, too."""
-    return store.ops
-
-
-def _keys(key: str) -> Iterator[str]:
-    """The key, and the ones that it gets where it is taken."""
-    yield key
-    yield from (f"{key[:_LONGEST]} ({number})" for number in range(2, _MOST_KEYS))

@@ -90,22 +90,18 @@ def _core(message: Message) -> dict[str, Any]:
 
 def moment(value: Any) -> datetime | None:
     """Read a time: RFC 3339 text, or seconds or milliseconds since 1970; without a zone it is taken as UTC."""
+    found: datetime | None = None
     try:
-        found = _read_time(value)
+        if isinstance(value, str):
+            found = datetime.fromisoformat(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found = datetime.fromtimestamp(value / (1000 if value > _MILLISECONDS else 1), UTC)
     except (ValueError, OverflowError, OSError):
         return None
     if found is not None and found.utcoffset() is None:
         found = found.replace(tzinfo=UTC)
     # Earlier agents wrote the year 1 where they knew no time.
     return found if found is not None and found > _EPOCH else None
-
-
-def _read_time(value: Any) -> datetime | None:
-    if isinstance(value, str):
-        return datetime.fromisoformat(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return datetime.fromtimestamp(value / (1000 if value > _MILLISECONDS else 1), UTC)
-    return None
 
 
 def _media(media: tuple[Any, ...]) -> dict[str, Any]:
@@ -119,14 +115,6 @@ def _media(media: tuple[Any, ...]) -> dict[str, Any]:
 
 def _are_objects(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
-
-
-def _are_texts(item: dict[str, Any]) -> bool:
-    return all(isinstance(value, str) for value in item.values())
-
-
-def _content(value: Any) -> Any:
-    return value if isinstance(value, str | list) else None
 
 
 def _text(value: Any) -> str | None:
@@ -148,7 +136,7 @@ def _calls(value: Any) -> tuple[ToolCall, ...] | None:
 
 
 _FIELDS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
-    ("content", "content", _content),
+    ("content", "content", lambda value: value if isinstance(value, str | list) else None),
     ("tool_calls", "tool_calls", _calls),
     ("tool_call_id", "tool_call_id", _text),
     ("name", "name", _text),
@@ -163,14 +151,14 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
 )
 
 _THEIRS: dict[str, Callable[[Any], bool]] = {
-    "role": lambda value: isinstance(value, str),
-    "content": lambda value: isinstance(value, str),
-    "model_name": lambda value: isinstance(value, str),
-    "created_at": lambda value: isinstance(value, str),
-    "reasoning_content": lambda value: isinstance(value, str),
-    "tool_call_id": lambda value: isinstance(value, str),
+    **dict.fromkeys(
+        ("role", "content", "model_name", "created_at", "reasoning_content", "tool_call_id"),
+        lambda value: isinstance(value, str),
+    ),
     "media": lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
-    "attachments": lambda value: _are_objects(value) and all(_are_texts(item) for item in value),
+    "attachments": lambda value: (
+        _are_objects(value) and all(isinstance(text, str) for item in value for text in item.values())
+    ),
     "system_parts": _are_objects,
     "tool_calls": _are_objects,
 }

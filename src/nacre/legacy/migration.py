@@ -20,8 +20,8 @@ from nacre.history import live, other_names
 from nacre.keys import is_internal
 from nacre.legacy.detect import DONE, LOCK, is_due
 from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
-from nacre.legacy.formats import read_source
-from nacre.legacy.merge import Outcome, Plan, Planner, holds, knows, ops_of, rests_in
+from nacre.legacy.formats import read_database, read_source
+from nacre.legacy.merge import Outcome, Plan, Planner, holds, is_contained, knows
 from nacre.legacy.sources import (
     Source,
     contents,
@@ -31,10 +31,9 @@ from nacre.legacy.sources import (
     lone_metas,
     set_aside,
     sources,
-    strangers,
+    unknown_files,
 )
 from nacre.log.names import key_of
-from nacre.log.ops import Ops
 from nacre.log.place import Place, settle_names, write_all
 from nacre.log.plain import beside, rename_plain
 from nacre.store.files import Files
@@ -68,7 +67,7 @@ class Migrated(Struct, frozen=True, kw_only=True):
 
 
 class Migration(Struct, frozen=True, kw_only=True):
-    """What became of every file that held an earlier session; `ok` when none was left behind.
+    """What became of every file that held an earlier session; `ok` when none was left as it was.
 
     `unknown` are the other files of the directory, and `is_known` tells whether anything in it is an earlier agent's,
     or was before it was migrated.
@@ -101,10 +100,10 @@ def migrate(
     place = os.path.abspath(directory)  # noqa: PTH100 - paths are text here
     walk = _Walk(store, place, progress, follows_names=follows_names)
     if dry_run:
-        return walk.summed_up(tuple(walk.look()))
-    with _alone(store, walk.directory):
-        GivenNames(store).restore()
-        return walk.summed_up(tuple(walk.go()))
+        return walk.summarize(tuple(walk.preview()))
+    with _lock_migrations(store, walk.directory):
+        AliasTable(store).restore()
+        return walk.summarize(tuple(walk.run()))
 
 
 def migrate_at_start(store: Files) -> Migration:
@@ -112,15 +111,15 @@ def migrate_at_start(store: Files) -> Migration:
 
     Raises Refused as `migrate` does.
     """
-    if not is_due(ops_of(store), store.location):
+    if not is_due(store.ops, store.location):
         return Migration()
     walk = _Walk(store, store.location, None)
     try:
-        with _alone(store, store.location) as is_settled:
-            found = Migration(report=tuple(walk.go(is_settled=is_settled)))
+        with _lock_migrations(store, store.location) as is_settled:
+            found = Migration(report=tuple(walk.run(is_settled=is_settled)))
     except Refused:
         # A store that may only be read can be opened, if nothing in it waits to be migrated.
-        if any(walk.look()):
+        if any(walk.preview()):
             raise
         return Migration()
     for migrated in found.report:
@@ -149,78 +148,74 @@ class _Walk:
     def __init__(self, store: Files, directory: str, progress: Progress | None, *, follows_names: bool = False) -> None:
         self.directory = directory
         self._store = store
-        self._ops = ops_of(store)
+        self._ops = store.ops
         self._root = store.location
         self._own = f"{store.location}/sessions"
         self._progress = progress
         self._now = timestamp(self._ops.now())
         self._planner = Planner(store, self._now, follows_names=follows_names)
-        self._names = GivenNames(store)
+        self._names = AliasTable(store)
         self._known: list[Source] = []
 
-    def look(self) -> Iterator[Migrated]:
+    def preview(self) -> Iterator[Migrated]:
         """Say what would be done."""
         return self._each(sources(self._ops, self.directory), lambda *_: "")
 
-    def go(self, *, is_settled: bool = False) -> Iterator[Migrated]:
+    def run(self, *, is_settled: bool = False) -> Iterator[Migrated]:
         """Do it, and say what was done; `is_settled` if names of logs in the store are known to be logs."""
         if self.directory == self._root:
             self._rename_logs()
         found = sources(self._ops, self.directory, logs=self._own if is_settled else "")
         if found:
             self._settle()
-            yield from self._each(self._out_of_the_way(found), self._carry_out)
+            yield from self._each(self._clear_names(found), self._carry_out)
         for folder, name in lone_metas(self._ops, self.directory):
             self._finish_meta(folder, name)
 
-    def summed_up(self, report: tuple[Migrated, ...]) -> Migration:
+    def summarize(self, report: tuple[Migrated, ...]) -> Migration:
         """What was done, and what nobody knows; a store has files of its own, which are not named."""
         directory = self.directory
-        unknown = strangers(self._ops, directory, self._known) if directory != self._root else []
+        unknown = unknown_files(self._ops, directory, self._known) if directory != self._root else []
         is_known = bool(report) or has_migrated(self._ops, directory)
         return Migration(report=report, unknown=tuple(unknown), is_known=is_known)
 
     # ---- one file after the other
 
     def _each(self, found: Sequence[Source], carry_out: _CarryOut) -> Iterator[Migrated]:
-        sizes = [self._size(source) for source in found]
+        sizes = []
+        for source in found:
+            try:
+                sizes.append(self._ops.stat(source.path).st_size)
+            except OSError:
+                sizes.append(0)
         for source, done in zip(found, accumulate(sizes), strict=True):
-            yield from self._all_of(source, carry_out)
+            yield from self._migrate_source(source, carry_out)
             if self._progress is not None:
                 self._progress(done, sum(sizes))
 
-    def _all_of(self, source: Source, carry_out: _CarryOut) -> Iterator[Migrated]:
+    def _migrate_source(self, source: Source, carry_out: _CarryOut) -> Iterator[Migrated]:
         """What becomes of the session in a file, or those in a database; nothing if there is no earlier agent's."""
         try:
-            for legacy in self._read(source):
+            legacy = read_source(self._ops, source)
+            found = read_database(self._ops, source.path) if source.is_database else filter(None, [legacy])
+            for legacy in found:
                 self._known.append(source)
-                yield self._one(legacy, source, carry_out)
+                yield self._migrate_session(legacy, source, carry_out)
         except FileNotFoundError:
             return
         except (Unreadable, OSError) as error:
             self._known.append(source)
             yield Migrated(file=self._file(source), outcome="unreadable", detail=str(error))
 
-    def _read(self, source: Source) -> Iterator[Legacy]:
-        if source.is_database:
-            from nacre.legacy.formats import read_database  # noqa: PLC0415 - loads SQLite, for those who have one
-
-            yield from read_database(self._ops, source.path)
-        elif (legacy := read_source(self._ops, source)) is not None:
-            yield legacy
-
-    def _one(self, legacy: Legacy, source: Source, carry_out: _CarryOut) -> Migrated:
+    def _migrate_session(self, legacy: Legacy, source: Source, carry_out: _CarryOut) -> Migrated:
+        file = self._file(source)
         try:
-            return self._moved(legacy, source, carry_out)
+            plan = self._planner.plan(legacy, legacy.src(file))
+            detail = carry_out(plan, legacy, source)
         except (OSError, StoreError) as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_WRITABLE:
                 raise
-            return Migrated(file=self._file(source), key=legacy.key, outcome="failed", detail=str(error))
-
-    def _moved(self, legacy: Legacy, source: Source, carry_out: _CarryOut) -> Migrated:
-        file = self._file(source)
-        plan = self._planner.plan(legacy, legacy.src(file))
-        detail = carry_out(plan, legacy, source)
+            return Migrated(file=file, key=legacy.key, outcome="failed", detail=str(error))
         return Migrated(
             file=file,
             key=plan.key,
@@ -229,12 +224,6 @@ class _Walk:
             set_aside=len(legacy.bad),
             detail=detail,
         )
-
-    def _size(self, source: Source) -> int:
-        try:
-            return self._ops.stat(source.path).st_size
-        except OSError:
-            return 0
 
     def _file(self, source: Source) -> str:
         """The file as the store remembers it: from its own root, if it is below that."""
@@ -280,17 +269,24 @@ class _Walk:
             for place in places:
                 self._rename([place])
 
-    def _out_of_the_way(self, found: Sequence[Source]) -> Sequence[Source]:
+    def _clear_names(self, found: Sequence[Source]) -> Sequence[Source]:
         """Rename earlier sessions that have names of logs, so that none of them is taken for a damaged log."""
         try:
-            cleared = [self._claimed(source) if self._has_a_logs_name(source) else source for source in found]
+            cleared = []
+            for source in found:
+                if self._needs_rename(source):
+                    goal = free_path(self._ops, f"{source.path}.migrating")
+                    self._ops.rename(source.path, goal)
+                    cleared.append(source._replace(name=goal.removeprefix(f"{source.folder}/")))
+                else:
+                    cleared.append(source)
             if cleared != found:
                 settle_names(self._ops, self._own)
         except OSError as error:
             raise Refused(f"{self._own} cannot be written, nothing was migrated: {error}") from error
         return cleared
 
-    def _has_a_logs_name(self, source: Source) -> bool:
+    def _needs_rename(self, source: Source) -> bool:
         """Tell whether an earlier session's file has a name that a log may need."""
         if source.folder != self._own or not has_log_name(source.name):
             return False
@@ -298,11 +294,6 @@ class _Walk:
             return read_source(self._ops, source) is not None
         except (Unreadable, OSError):
             return False
-
-    def _claimed(self, source: Source) -> Source:
-        goal = free_path(self._ops, f"{source.path}.migrating")
-        self._ops.rename(source.path, goal)
-        return source._replace(name=goal.removeprefix(f"{source.folder}/"))
 
     # ---- one of them
 
@@ -314,7 +305,7 @@ class _Walk:
             self._check(plan, legacy, src)
             self._names.give(plan.key, legacy.meta)
         if source.is_database:
-            # It keeps its name: other files of it may be beside it, and the names of both cannot change in one step.
+            # It keeps its name: it may have other files, and the names of both cannot change in one step.
             return ""
         try:
             self._finish(source.folder, source.name, source.original)
@@ -326,24 +317,24 @@ class _Walk:
 
     def _write(self, plan: Plan, legacy: Legacy, src: dict[str, Any]) -> None:
         if plan.outcome in ("migrated", "separate"):
-            self._refuse_strangers(plan.key)
+            self._refuse_other_file(plan.key)
             records, created = legacy.records(self._now), legacy.began(self._now)
             if not self._store.found(plan.key, records, src=src, created=created, archived=legacy.is_archived):
                 raise Conflict(f"session {plan.key!r} was created meanwhile; migrate again")
-        elif plan.more.wishes:
+        elif plan.more.operations:
             note = Note(NOTE, {**src, "added": plan.more.added})
-            self._store.run(plan.key, Unit(wishes=(*plan.more.wishes, note), expect=plan.more.expect))
+            self._store.run(plan.key, Unit(wishes=(*plan.more.operations, note), expect=plan.more.expect))
             # A relaxed store has not flushed it yet.
             self._store.compact(plan.key, live.keep)
         else:
-            # Whoever wrote it may have been killed before its flush.
+            # The process that wrote it may have been killed before its flush.
             self._store.run(plan.key, Unit(wishes=(), creates=False))
 
     def _check(self, plan: Plan, legacy: Legacy, src: dict[str, Any]) -> None:
         """Read the session back, and set aside what was no message; raises if it does not hold what the file does."""
 
         def is_held(past: Past) -> bool:
-            return holds(past, legacy, src) if knows(past, src) else rests_in(past, legacy)
+            return holds(past, legacy, src) if knows(past, src) else is_contained(past, legacy)
 
         found = self._store.generations(plan.key, lambda generation: (generation.uid, is_held(generation.past)))
         uids = [uid for uid, is_in in found if is_in]
@@ -351,7 +342,7 @@ class _Walk:
             raise LogDamaged(f"session {plan.key!r} does not contain all of {src['file']}, which was not changed")
         set_aside(self._ops, Place.of(self._root, plan.key), uids[-1], legacy.bad)
 
-    def _refuse_strangers(self, key: str) -> None:
+    def _refuse_other_file(self, key: str) -> None:
         """Refuse to found a session where a file that is no log has the log's name."""
         path = Place.of(self._root, key).log
         try:
@@ -361,7 +352,7 @@ class _Walk:
         if found is not None and found[0]:
             raise Conflict(f"{path} is not a log but has the name of one; move it elsewhere")
 
-    # ---- behind it
+    # ---- after it
 
     def _finish(self, folder: str, name: str, original: str) -> None:
         """Give a file the name of one that was migrated; that is durable before anything else is done."""
@@ -372,7 +363,7 @@ class _Walk:
         settle_names(self._ops, folder)
 
     def _finish_meta(self, folder: str, name: str) -> None:
-        """Rename metadata whose session was renamed by a run that was killed right behind that."""
+        """Rename metadata whose session was renamed by a run that was killed right after that."""
         path = f"{folder}/{name}"
         file = f"{path.removeprefix(f'{self._root}/').removesuffix('.meta.json')}.jsonl"
         try:
@@ -380,21 +371,25 @@ class _Walk:
             if found is None:
                 return
             key, digest = describe(found[0], name.removesuffix(".meta.json"))
-            told = self._store.source_of(key)
-            if any(src.get("file") == file and src.get("meta") == digest for src in told):
+            known = self._store.source_of(key)
+            if any(src.get("file") == file and src.get("meta") == digest for src in known):
                 self._finish(folder, name, name)
         except (OSError, StoreError) as error:
             logger.warning("metadata could not be renamed", extra={"file": path, "error": describe_error(error)})
 
 
 @contextmanager
-def _alone(store: Files, directory: str) -> Iterator[bool]:
+def _lock_migrations(store: Files, directory: str) -> Iterator[bool]:
     """Keep other migrations into the store waiting; gives whether its own directory was looked through before.
 
-    The lock file stays behind, and says so once it has been.
+    The lock file stays, and says so once it has been.
     """
-    ops, root = ops_of(store), store.location
-    fd = _locked(ops, root)
+    ops, root = store.ops, store.location
+    try:
+        fd = ops.open(f"{root}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        ops.flock(fd, wait=True)
+    except OSError as error:
+        raise Refused(f"{root}/{LOCK} cannot be locked, nothing was migrated: {error}") from error
     try:
         is_done = ops.pread(fd, len(DONE), 0) == DONE
         yield is_done
@@ -407,21 +402,11 @@ def _alone(store: Files, directory: str) -> Iterator[bool]:
         ops.close(fd)
 
 
-def _locked(ops: Ops, root: str) -> int:
-    """A descriptor that holds the lock of all migrations into a store."""
-    try:
-        fd = ops.open(f"{root}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-        ops.flock(fd, wait=True)
-    except OSError as error:
-        raise Refused(f"{root}/{LOCK} cannot be locked, nothing was migrated: {error}") from error
-    return fd
-
-
 _MAIN = re.compile(r"agent:[^:]*:main\Z", re.IGNORECASE)
 """The main session of an agent, which it lists as an alias of every other one."""
 
 
-class GivenNames:
+class AliasTable:
     """The names in a store's table, and those that are to be in it."""
 
     def __init__(self, store: Files) -> None:
@@ -430,11 +415,18 @@ class GivenNames:
 
     def give(self, key: str, meta: Mapping[str, Any]) -> None:
         """Give a session the aliases that its meta lists, durably, unless it has them."""
-        wanted = [(name, key) for name in other_names.listed(meta) if name != key and _may_be_given(name)]
+        # Neither the name of a main session nor a reserved one can be one session's.
+        names = (name for name in other_names.listed(meta) if not _MAIN.match(name) and not is_internal(name))
+        wanted = [(name, key) for name in names if name != key]
         if not wanted:
             return
         if self._known is None:
-            self._known = {pair for table in other_names.TABLES for pair in self._in(table)}
+            self._known = set()
+            for table in other_names.TABLES:
+                # The process that wrote what is there may have been killed before its flush.
+                self._store.run(table, Unit(wishes=(), creates=False))
+                found = self._store.read(table, other_names.read)
+                self._known.update(other_names.pairs(found) if found is not None else ())
         new = [pair for pair in wanted if pair not in self._known]
         if new:
             self._store.run(other_names.KEY, Unit(other_names.notes(new)))
@@ -449,12 +441,6 @@ class GivenNames:
                 if found.past.state.mp:
                     self.give(found.key, {"aliases": _own(found.past)})
 
-    def _in(self, table: str) -> list[tuple[str, str]]:
-        # Whoever wrote what is there may have been killed before its flush.
-        self._store.run(table, Unit(wishes=(), creates=False))
-        names = self._store.read(table, other_names.read)
-        return other_names.pairs(names) if names is not None else []
-
 
 def _own(past: Past) -> list[str]:
     """The names that a session's meta lists, without those that a fork has from what it grew from."""
@@ -463,8 +449,3 @@ def _own(past: Past) -> list[str]:
     header = next(headers, None) if names else None
     inherited = other_names.listed(live.meta(past, header.st)) if header is not None else []
     return [name for name in names if name not in inherited]
-
-
-def _may_be_given(name: str) -> bool:
-    """Tell whether a name can be one session's: not that of a main session, nor one that is reserved."""
-    return not _MAIN.match(name) and not is_internal(name)

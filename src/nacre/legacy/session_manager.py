@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from nacre.entries import Message, plain, say, timestamp
 from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError, describe_error
@@ -56,36 +56,31 @@ class Elsewhere(Protocol):
         """The session of a key; None if there is none."""
 
 
-class _Held:
-    """A session in memory; `dropped` messages were before its first one."""
+class _Held(Struct, kw_only=True):
+    """A session in memory, with what its document has besides; `dropped` messages were before its first one."""
 
-    def __init__(
-        self, session: Session, *, path: str, base: Base | None = None, rest: dict[str, Any] | None = None
-    ) -> None:
-        self.key = session.key
-        self.messages = list(session.messages)
-        self.summary = session.summary
-        self.created = session.created
-        self.updated = session.updated
-        self.path = path
-        self.base = base
-        self.rest = rest or {}
-        self.meta = session.meta
-        self.dropped = 0
+    key: str
+    messages: list[Message]
+    summary: str
+    created: datetime
+    updated: datetime
+    meta: dict[str, Any]
+    path: str
+    base: Base | None = None
+    rest: dict[str, Any] = {}
+    dropped: int = 0
+
+    @classmethod
+    def of(cls, session: Session, **more: Any) -> Self:
+        return cls(**{**asdict(session), "messages": list(session.messages), **more})
 
     @property
     def session(self) -> Session:
-        return Session(
-            key=self.key,
-            messages=tuple(self.messages),
-            summary=self.summary,
-            created=self.created,
-            updated=self.updated,
-            meta=self.meta,
-        )
+        fields = {field: getattr(self, field) for field in Session.__struct_fields__}
+        return Session(**{**fields, "messages": tuple(self.messages)})
 
     def drop(self, count: int) -> None:
-        """Let go of the oldest messages."""
+        """Drop the oldest messages."""
         del self.messages[:count]
         self.dropped += count
         if self.base is not None:
@@ -110,7 +105,7 @@ class _Held:
 class SessionManager:
     """The nine methods over JSON documents in a directory, or in its `sessions`; only what is saved survives.
 
-    Numbers are positions in the history, and start anew when the documents are loaded. Sessions that have no document
+    Numbers are positions in the history, and start again when the documents are loaded. Sessions that have no document
     are read from `elsewhere`, and get one when they are written to and saved.
     """
 
@@ -137,9 +132,9 @@ class SessionManager:
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
         """Append a message with all its parts; returns its position."""
-        stored = self._stored(message)
+        stored = self._normalize(message)
         with self._lock:
-            held = self._changed(key)
+            held = self._for_change(key)
             held.messages.append(stored)
             return held.dropped + len(held.messages)
 
@@ -159,17 +154,18 @@ class SessionManager:
         if not isinstance(summary, str):
             raise InvalidMessage(f"a summary must be text, not {type(summary).__name__}")
         with self._lock:
-            if upto is not None and not self._covers(key, upto):
+            dropped = self._held[key].dropped if key in self._held else 0
+            if upto is not None and not dropped < upto <= dropped + len(self._session(key).messages):
                 raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
-            held = self._changed(key)
+            held = self._for_change(key)
             held.summary = str(plain(summary, "summary"))
             held.drop(0 if upto is None else upto - held.dropped)
 
     def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
         """Replace the history; the summary stays."""
-        stored = [self._stored(message) for message in history]
+        stored = [self._normalize(message) for message in history]
         with self._lock:
-            held = self._changed(key)
+            held = self._for_change(key)
             held.drop(len(held.messages))
             held.messages = stored
 
@@ -178,7 +174,7 @@ class SessionManager:
         with self._lock:
             dead = len(self._session(key).messages) - max(keep_last, 0)
             if dead > 0:
-                self._changed(key).drop(dead)
+                self._for_change(key).drop(dead)
 
     def sessions(self) -> list[Session]:
         """Every session that is in memory; those that are only elsewhere are not."""
@@ -193,10 +189,10 @@ class SessionManager:
     def set_meta(self, key: str, meta: dict[str, Any]) -> None:
         """Replace the session's meta."""
         with self._lock:
-            self._changed(key).meta = _without_rest(meta)
+            self._for_change(key).meta = _without_rest(meta)
 
     def save(self, key: str) -> None:
-        """Write the session's document anew, durably; raises Refused if the one before it is all there is."""
+        """Write the session's document again, durably; raises Refused if the one before it is all there is."""
         with self._lock:
             held = self._held.get(key)
             if held is None:
@@ -229,7 +225,7 @@ class SessionManager:
             logger.warning("a session has two documents", extra={"key": session.key, "unused": source.path})
             return
         rest = legacy.meta.get("legacy")
-        self._held[session.key] = _Held(session, path=source.path, base=legacy.base, rest=rest)
+        self._held[session.key] = _Held.of(session, path=source.path, base=legacy.base, rest=rest or {})
 
     def _session(self, key: str) -> Session:
         """The session as it is, without making one."""
@@ -249,20 +245,15 @@ class SessionManager:
             seen = self._elsewhere.read(key) if self._elsewhere is not None else None
             session = seen.session if seen is not None else self._new(key)
             base = Base(uid=seen.uid, h=seen.h, kept=len(session.messages)) if seen is not None and seen.uid else None
-            held = self._held[key] = _Held(session, path=path, base=base)
+            held = self._held[key] = _Held.of(session, path=path, base=base)
         return held
 
-    def _changed(self, key: str) -> _Held:
+    def _for_change(self, key: str) -> _Held:
         held = self._writable(key)
         held.updated = self._now()
         return held
 
-    def _covers(self, key: str, upto: int) -> bool:
-        held = self._held.get(key)
-        dropped = held.dropped if held is not None else 0
-        return dropped < upto <= dropped + len(self._session(key).messages)
-
-    def _stored(self, message: AnyMessage) -> Message:
+    def _normalize(self, message: AnyMessage) -> Message:
         """A message as it comes back from its document, with the time it was stored where its writer gave none."""
         stored = _message(say(message).raw)
         return stored if stored.created is not None else replace(stored, created=self._now())
@@ -273,7 +264,7 @@ class SessionManager:
     # ---- on disk
 
     def _keep_before(self, held: _Held) -> None:
-        """See that nothing is lost by writing a document anew.
+        """See that nothing is lost by rewriting a document.
 
         A file that is not this session's is not written over; one in which something is no message keeps a name.
         """

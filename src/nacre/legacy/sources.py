@@ -1,4 +1,4 @@
-"""Where earlier agents left their sessions: the files that may hold one, told apart by name and first bytes."""
+"""Where earlier agents left their sessions: the files that may hold one, known by name and first bytes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import stat as modes
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -30,11 +31,11 @@ _WORKSPACE = re.compile(r"[0-9a-f]{32}\Z")
 _KNOWN = re.compile(
     r"(\..*|migrating\.lock|.*\.migrated(\.\d+)?|.*\.checkpoint\.json|sessions\.db-(wal|shm))\Z", re.DOTALL
 )
-"""What is beside sessions and is none: hidden files, locks, what was migrated, and parts of a session or database."""
+"""What is next to sessions and is none: hidden files, locks, what was migrated, and parts of a session or database."""
 
 
 class Source(NamedTuple):
-    """A file that may hold a session, what it was called first, and the name of the metadata beside it.
+    """A file that may hold a session, what it was called first, and the name of the metadata next to it.
 
     A database holds several, and keeps its name.
     """
@@ -58,15 +59,10 @@ class Source(NamedTuple):
         return self.original.endswith(".json")
 
 
-def folders_of(directory: str) -> tuple[str, str]:
-    """The places of a directory in which earlier agents kept sessions."""
-    return directory, f"{directory}/sessions"
-
-
 def sources(ops: Ops, directory: str, *, logs: str = "") -> list[Source]:
     """The files of a directory that may hold sessions: archived ones first, and documents last.
 
-    In the folder `logs` a name that logs have is a log's, unless there is metadata beside it.
+    In the folder `logs` a name that logs have is a log's, unless there is metadata next to it.
     """
     found: list[Source] = []
     for folder in _folders(ops, directory):
@@ -84,23 +80,33 @@ def has_log_name(name: str) -> bool:
 
 
 def lone_metas(ops: Ops, directory: str) -> Iterator[tuple[str, str]]:
-    """Metadata beside which there is no session: folder and name."""
+    """Metadata without a session: folder and name."""
     for folder in _folders(ops, directory):
         names = _names(ops, folder)
         found = (source for name in names if (source := _source(folder, name, names)) is not None)
-        used = {source.meta for source in found if source.meta and not _is_ours(ops, source.path)}
+        used = set()
+        for source in found:
+            is_log = False
+            with suppress(OSError):
+                is_log = bool(source.meta) and contents(ops, source.path) is None
+            used |= {source.meta} if not is_log else set()
         yield from ((folder, name) for name in sorted(names) if name.endswith(_META) and name not in used)
 
 
-def strangers(ops: Ops, directory: str, known: Iterable[Source]) -> list[str]:
+def unknown_files(ops: Ops, directory: str, known: Iterable[Source]) -> list[str]:
     """The files of a directory, and of its `sessions`, that nobody knows: not those of `known`, and no log of ours."""
     names = {source.path for source in known} | {f"{source.folder}/{source.meta}" for source in known if source.meta}
     found = []
     for folder in _folders(ops, directory):
         for name in sorted(_names(ops, folder)):
             path = f"{folder}/{name}"
-            if path not in names and not _KNOWN.match(name) and _is_strange(ops, path):
-                found.append(path)
+            if path in names or _KNOWN.match(name):
+                continue
+            try:
+                is_unknown = modes.S_ISREG(ops.stat(path).st_mode) and contents(ops, path) is not None
+            except OSError:
+                is_unknown = True
+            found += [path] if is_unknown else []
     return found
 
 
@@ -121,33 +127,31 @@ def contents(ops: Ops, path: str, *, unless: Callable[[bytes], bool] | None = No
             return None
         if unless is not None and unless(ops.pread(fd, _BEGINNING, 0)):
             return None
-        return b"".join(_blocks(ops, fd)), datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
+        data = bytearray()
+        while block := ops.pread(fd, _BLOCK, len(data)):
+            data += block
+        return bytes(data), datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
     finally:
         ops.close(fd)
 
 
 def free_path(ops: Ops, path: str) -> str:
-    """A path that no file has: the given one, or with a number behind it."""
+    """A path that no file has: the given one, or with a number after it."""
     free, number = path, 1
-    while _is_there(ops, free):
+    while True:
+        try:
+            ops.stat(free)
+        except FileNotFoundError:
+            return free
         number += 1
         free = f"{path}.{number}"
-    return free
 
 
 def _folders(ops: Ops, directory: str) -> list[str]:
     """Where sessions may be: nanobot has a folder for each of its workspaces."""
-    found = list(folders_of(directory))
+    found = [directory, f"{directory}/sessions"]
     workspaces = [(folder, name) for folder in found for name in _names(ops, folder) if _WORKSPACE.match(name)]
     return found + [f"{folder}/{name}" for folder, name in sorted(workspaces)]
-
-
-def _is_strange(ops: Ops, path: str) -> bool:
-    """Tell whether a path is a file, and not a log of ours; what cannot be read is one."""
-    try:
-        return modes.S_ISREG(ops.stat(path).st_mode) and contents(ops, path) is not None
-    except OSError:
-        return True
 
 
 def _source(folder: str, name: str, names: set[str]) -> Source | None:
@@ -165,21 +169,6 @@ def _source(folder: str, name: str, names: set[str]) -> Source | None:
     return Source(folder, name, original, meta if is_its_own else "")
 
 
-def _is_ours(ops: Ops, path: str) -> bool:
-    try:
-        return contents(ops, path) is None
-    except OSError:
-        return False
-
-
-def _is_there(ops: Ops, path: str) -> bool:
-    try:
-        ops.stat(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
 def _names(ops: Ops, folder: str) -> set[str]:
     try:
         return set(ops.listdir(folder))
@@ -189,14 +178,7 @@ def _names(ops: Ops, folder: str) -> set[str]:
         raise StoreError(f"{folder} cannot be read: {error}") from error
 
 
-def _blocks(ops: Ops, fd: int) -> Iterator[bytes]:
-    at = 0
-    while block := ops.pread(fd, _BLOCK, at):
-        at += len(block)
-        yield block
-
-
-class _Held(Lines):
+class _BadLines(Lines):
     """Lines of a file that is in memory, from an offset on."""
 
     def __init__(self, ops: Ops, bad: Bad) -> None:
@@ -206,15 +188,15 @@ class _Held(Lines):
 
 def set_aside(ops: Ops, place: Place, uid: str, bad: Sequence[Bad]) -> None:
     """Append what is bad to a session's quarantine file, durably, unless a run that was killed has done so."""
-    known = _known(ops, place.quarantine(uid)) if bad else set()
+    known = _quarantined(ops, place.quarantine(uid)) if bad else set()
     for piece in bad:
         held = Piece(piece.start, piece.start + len(piece.raw), piece.raw, None)
         is_new = (piece.reason, piece.start, f"{crc32(piece.raw):08x}") not in known
-        # What is there is flushed again: whoever wrote it may have been killed before that.
-        quarantine.set_aside(ops, place, uid, _Held(ops, piece), [held] if is_new else [], reason=piece.reason)
+        # What is there is flushed again: the process that wrote it may have been killed before that.
+        quarantine.set_aside(ops, place, uid, _BadLines(ops, piece), [held] if is_new else [], reason=piece.reason)
 
 
-def _known(ops: Ops, path: str) -> set[tuple[Any, ...]]:
+def _quarantined(ops: Ops, path: str) -> set[tuple[Any, ...]]:
     """Kind, offset and checksum of everything in a quarantine file."""
     try:
         fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -224,12 +206,10 @@ def _known(ops: Ops, path: str) -> set[tuple[Any, ...]]:
         data = ops.pread(fd, ops.fstat(fd).st_size, 0)
     finally:
         ops.close(fd)
-    return {note for line in data.split(b"\n") if (note := _note(line)) is not None}
-
-
-def _note(line: bytes) -> tuple[Any, ...] | None:
-    try:
-        found = msgspec.json.decode(line)
-        return found["kind"], found.get("off", 0), found["crc"]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError, AttributeError):
-        return None
+    known: set[tuple[Any, ...]] = set()
+    for line in data.split(b"\n"):
+        # A line of another shape is nothing that was set aside.
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError, AttributeError):
+            found = msgspec.json.decode(line)
+            known.add((found["kind"], found.get("off", 0), found["crc"]))
+    return known

@@ -45,20 +45,16 @@ def fallback(
 
 
 def documents(directory: str | os.PathLike[str], *, place: str = "", ops: Ops | None = None) -> SessionManager:
-    """The same, for whoever says by themselves that the store cannot be used."""
-    calls = ops or Ops()
-    return SessionManager(place or directory, ops=calls, elsewhere=_logs(calls, os.fspath(directory)))
-
-
-def _logs(ops: Ops, root: str) -> Logs | None:
+    """The same, for a caller that reports by itself that the store cannot be used."""
+    calls, root = ops or Ops(), os.fspath(directory)
+    logs: Logs | None = None
     try:
-        return Logs(ops, root)
+        logs = Logs(calls, root)
     except StoreError as error:
         logger.warning(
-            "the sessions of the store cannot be read",
-            extra={"directory": root, "error": describe_error(error)},
+            "the sessions of the store cannot be read", extra={"directory": root, "error": describe_error(error)}
         )
-        return None
+    return SessionManager(place or directory, ops=calls, elsewhere=logs)
 
 
 class Logs:
@@ -117,7 +113,7 @@ class Logs:
 
 
 T = TypeVar("T")
-_MOST_PLACES = 16
+_MAX_PLACES = 16
 
 
 class StandIn(Transient):
@@ -132,11 +128,11 @@ class StandIn(Transient):
         self._fd, self.location = _take_place(root, error)
         self._manager = documents(root, place=self.location)
         self._root = root
-        self._brought: set[str] = set()
+        self._loaded: set[str] = set()
 
     def run(self, key: str, unit: Unit) -> int:
         with self._lock:
-            self._bring(key)
+            self._load(key)
             before = super().read(key, _n)
             number = super().run(key, unit)
             if super().read(key, _n) != before and not is_internal(key):
@@ -145,12 +141,12 @@ class StandIn(Transient):
 
     def read(self, key: str, get: Callable[[Past], T]) -> T | None:
         with self._lock:
-            self._bring(key)
+            self._load(key)
             return super().read(key, get)
 
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
         with self._lock:
-            self._bring(key)
+            self._load(key)
             return super().generations(key, get)
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
@@ -158,7 +154,7 @@ class StandIn(Transient):
         with self._lock:
             known = {session.key: session for session in self._manager.sessions()}
             for key in known:
-                self._bring(key)
+                self._load(key)
             found = list(super().each(archived=archived))
         for one in found:
             if (session := known.get(one.key)) is not None:
@@ -184,36 +180,32 @@ class StandIn(Transient):
     def _refuse(self, what: str) -> NoReturn:
         raise StoreError(f"{what} while the store cannot be used: {self.reason}")
 
-    def _bring(self, key: str) -> None:
+    def _load(self, key: str) -> None:
         """Read the document of a session, or its log, when it is first asked for."""
-        if key in self._brought or (is_internal(key) and key not in other_names.TABLES):
+        if key in self._loaded or (is_internal(key) and key not in other_names.TABLES):
             return
         if is_internal(key):
-            wishes: list[Wish] = [*other_names.notes(_names(self._root, key))]
+            operations: list[Wish] = [*other_names.notes(_names(self._root, key))]
         else:
-            wishes = self._contents(key)
-        if wishes:
-            super().run(key, Unit(wishes))
-        self._brought.add(key)
-
-    def _contents(self, key: str) -> list[Wish]:
-        wishes: list[Wish] = [say(message) for message in self._manager.get_history(key)]
-        if summary := self._manager.get_summary(key):
-            wishes.append(Summarise(summary))
-        if meta := self._manager.get_meta(key):
-            wishes.append(Describe(meta))
-        return wishes
+            operations = [say(message) for message in self._manager.get_history(key)]
+            if summary := self._manager.get_summary(key):
+                operations.append(Summarise(summary))
+            if meta := self._manager.get_meta(key):
+                operations.append(Describe(meta))
+        if operations:
+            super().run(key, Unit(operations))
+        self._loaded.add(key)
 
     def _save(self, key: str, unit: Unit) -> None:
         manager = self._manager
-        said = [wish for wish in unit.wishes if isinstance(wish, Say)]
-        if not all(isinstance(wish, Say | Note | Describe) for wish in unit.wishes):
+        said = [one for one in unit.wishes if isinstance(one, Say)]
+        if not all(isinstance(one, Say | Note | Describe) for one in unit.wishes):
             manager.set_history(key, super().read(key, live.history) or ())
             manager.set_summary(key, super().read(key, lambda past: live.summary(past, past.state)) or "")
         elif said:
             for message in (super().read(key, lambda past: live.history(past, len(said))) or ())[-len(said) :]:
                 manager.add_full_message(key, message)
-        elif not any(isinstance(wish, Describe) for wish in unit.wishes) or not manager.get_history(key):
+        elif not any(isinstance(one, Describe) for one in unit.wishes) or not manager.get_history(key):
             # A meta without a message is saved with the first one.
             return
         manager.set_meta(key, super().read(key, lambda past: live.meta(past, past.state)) or {})
@@ -241,7 +233,7 @@ def bring_home(store: Files) -> Iterator[Migration]:
 
 def _take_place(root: str, error: StoreError) -> tuple[int, str]:
     """A folder that no other process uses, and what holds it; raises `error` if there can be none."""
-    for number in range(_MOST_PLACES):
+    for number in range(_MAX_PLACES):
         place = f"{standby_folder(root)}/{number}"
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)  # noqa: PTH103 - paths are text here

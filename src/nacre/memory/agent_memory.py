@@ -15,7 +15,7 @@ from anyio import to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.agent.ports import Event, Provider
+from nacre.agent.ports import Provider
 from nacre.entries import Message
 from nacre.errors import Conflict, ContextOverflow, NacreError, describe_error
 from nacre.history.tokens import estimate
@@ -187,7 +187,7 @@ class Memory:
         known = [line for line in self._index.find(turn.asked, limit=_MAX_RELATED) if line.text]
         try:
             with anyio.fail_after(self._timeout):
-                reply = await self._provider().complete(extraction.question(turn, known), emit=_ignore)
+                reply = await self._provider().complete(extraction.question(turn, known), emit=lambda _: None)
         except ContextOverflow:
             return Extraction()
         except Exception as error:  # noqa: BLE001 - a provider is anybody's code: memory goes on without it
@@ -504,7 +504,3 @@ def _strikes(lines: Iterable[Line], *, by: Line) -> list[Strike]:
 
 def _cost(text: str) -> int:
     return estimate(Message(role="user", content=text))
-
-
-def _ignore(event: Event) -> None:
-    """Nobody watches."""

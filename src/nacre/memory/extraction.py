@@ -78,12 +78,20 @@ def parse_answer(answer: Any, known: Sequence[Line] = ()) -> Extraction:
     if found is None:
         return Extraction()
     line, facts = found.get("line"), found.get("facts")
-    proposals = [_parse_proposal(fact) for fact in facts[:_MAX_FACTS]] if isinstance(facts, list) else []
-    return Extraction(
-        line=line if isinstance(line, str) else "",
-        facts=tuple(proposal for proposal in proposals if proposal is not None),
-        shown=tuple(fact.id for fact in known[:_MAX_KNOWN]),
-    )
+    proposals: list[Proposal] = []
+    for fact in facts[:_MAX_FACTS] if isinstance(facts, list) else ():
+        match fact:
+            case str():
+                proposals.append(Proposal(text=fact))
+            case {"text": str(text)}:
+                subject, replaces = fact.get("subject"), fact.get("replaces")
+                numbers = (at for at in replaces if type(at) is int) if isinstance(replaces, list) else ()
+                subject = subject if isinstance(subject, str) else ""
+                proposals.append(Proposal(subject=subject, text=text, replaces=tuple(numbers)))
+            case _:
+                pass
+    shown = tuple(fact.id for fact in known[:_MAX_KNOWN])
+    return Extraction(line=line if isinstance(line, str) else "", facts=tuple(proposals), shown=shown)
 
 
 def daily_line(turn: Turn, learned: Extraction, *, id: str) -> Line:
@@ -213,20 +221,6 @@ def _find_object(answer: str) -> dict[str, Any] | None:
             if isinstance(found, dict):
                 return found
     return None
-
-
-def _parse_proposal(fact: Any) -> Proposal | None:
-    if isinstance(fact, str):
-        return Proposal(text=fact)
-    if not isinstance(fact, dict) or not isinstance(fact.get("text"), str):
-        return None
-    subject, replaces = fact.get("subject"), fact.get("replaces")
-    numbers = replaces if isinstance(replaces, list) else []
-    return Proposal(
-        subject=subject if isinstance(subject, str) else "",
-        text=fact["text"],
-        replaces=tuple(number for number in numbers if type(number) is int),
-    )
 
 
 def strip_markup(text: str) -> str:

@@ -66,9 +66,26 @@ class FactIndex:
             now = {line.id: line for line in lines}
             gone = [id for id, line in self._lines.items() if not _says_same(line, now.get(id))]
             came = [line for line in lines if not _says_same(line, self._lines.get(line.id))]
+            removed = [(self._rows.pop(id),) for id in gone]
+            for (row,) in removed:
+                del self._ids[row]
+            added: list[tuple[int, str]] = []
+            spaced: list[tuple[int, str]] = []
+            for line in came:
+                self._last += 1
+                self._rows[line.id], self._ids[self._last] = self._last, line.id
+                body = _body(line)
+                added.append((self._last, body))
+                # FTS5 finds words by the spaces between them: in scripts without, pairs of characters are the words.
+                is_spaced = body.isascii() and "n't" not in body
+                spaced.append((self._last, body if is_spaced else " ".join(tokens(body))))
+            run = self._connection.executemany
             self._connection.execute("BEGIN")
-            self._remove(gone)
-            self._insert(came)
+            run("DELETE FROM words WHERE rowid = ?", removed)
+            run("INSERT INTO words (rowid, body) VALUES (?, ?)", spaced)
+            if self._has_grams:
+                run("DELETE FROM grams WHERE rowid = ?", removed)
+                run("INSERT INTO grams (rowid, body) VALUES (?, ?)", added)
             self._connection.execute("COMMIT")
             if self._subjects is not None:
                 for id in gone:
@@ -127,25 +144,6 @@ class FactIndex:
         with self._lock:
             self._connection.close()
 
-    def _remove(self, ids: Iterable[str]) -> None:
-        rows = [(self._rows.pop(id),) for id in ids]
-        for (row,) in rows:
-            del self._ids[row]
-        self._connection.executemany("DELETE FROM words WHERE rowid = ?", rows)
-        if self._has_grams:
-            self._connection.executemany("DELETE FROM grams WHERE rowid = ?", rows)
-
-    def _insert(self, lines: Iterable[Line]) -> None:
-        bodies: list[tuple[int, str]] = []
-        for line in lines:
-            self._last += 1
-            self._rows[line.id], self._ids[self._last] = self._last, line.id
-            bodies.append((self._last, _body(line)))
-        run = self._connection.executemany
-        run("INSERT INTO words (rowid, body) VALUES (?, ?)", ((row, _spaced(body)) for row, body in bodies))
-        if self._has_grams:
-            run("INSERT INTO grams (rowid, body) VALUES (?, ?)", bodies)
-
     def _fill_grams(self) -> None:
         """Index parts of words: few texts are found by them alone, so that is done for the first one."""
         if not self._has_grams:
@@ -180,11 +178,6 @@ def _subject(text: str) -> str:
 
 def _body(line: Line) -> str:
     return f"{line.text} {line.subject}".replace("\0", " ")
-
-
-def _spaced(body: str) -> str:
-    """A text as FTS5 can tell its words: those of scripts without spaces are pairs of characters."""
-    return body if body.isascii() and "n't" not in body else " ".join(tokens(body))
 
 
 def _of_best(found: Sequence[tuple[str, float]]) -> dict[str, float]:

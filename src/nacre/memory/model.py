@@ -98,16 +98,17 @@ _SHAPES: dict[str, type[Line | Strike | Cursor]] = {
 
 def note_of(part: Part) -> Note:
     """The record that holds a part."""
+    data = msgspec.to_builtins(part)
     match part:
-        case Line():
-            kind = LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY
-            # A version that knows no such facts must not take it for one that holds.
-            kind = PENDING if part.pending else kind
         case Strike():
-            kind = STRIKE
+            return Note(STRIKE, data)
         case Cursor():
-            kind = CURSOR
-    return Note(kind, msgspec.to_builtins(part))
+            return Note(CURSOR, data)
+        case Line():
+            if part.pending:
+                # A kind of its own: a version that knows no such facts must not take it for one that holds.
+                return Note(PENDING, data)
+            return Note(LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY, data)
 
 
 def part_of(kind: str, data: Any) -> Part | None:

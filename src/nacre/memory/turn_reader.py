@@ -58,13 +58,27 @@ def turns_after(sessions: Sessions, key: str, cursor: Cursor | None, *, outside:
     for last in _WINDOWS:
         now = sessions.snapshot(key, last=last)
         messages = list(zip(now.numbers, now.messages, strict=True))
-        if messages and _reaches(messages, cursor):
+        # The header is record 1.
+        reaches = bool(messages) and messages[0][0] == 2  # noqa: PLR2004
+        if messages and cursor is not None and cursor.n:
+            # The live messages must go back to the cursor, in the same generation of the session.
+            reaches = messages[0][0] <= cursor.n and utc_text(_created(messages[0][1])) <= cursor.at
+        if reaches:
             before = outside or any(_is_outside(message) for n, message in messages if n <= after)
             return list(turns(key, (found for found in messages if found[0] > after), outside=before))
         if now.live <= last:
             break
     # Something was truncated, summarised, undone or archived before it was gone through: read all of it.
-    return _since(key, _read_all(sessions, key), cursor, outside=outside)
+    messages = _read_all(sessions, key)
+    if cursor is None:
+        return list(turns(key, messages, outside=outside))
+    # The place of the cursor's message, or its time if that is lost.
+    for at in range(len(messages) - 1, -1, -1):
+        n, message = messages[at]
+        if n == cursor.n and utc_text(_created(message)) == cursor.at:
+            before = outside or any(_is_outside(earlier) for _, earlier in messages[: at + 1])
+            return list(turns(key, messages[at + 1 :], outside=before))
+    return [turn for turn in turns(key, messages, outside=outside) if utc_text(turn.at) >= cursor.at]
 
 
 def turn_at(sessions: Sessions, key: str, n: int, at: str = "") -> Turn | None:
@@ -150,27 +164,6 @@ def _piece(part: Any) -> str:
         return part
     text = part.get("text") if isinstance(part, dict) else None
     return text if isinstance(text, str) else "[something that is not text]"
-
-
-def _reaches(messages: list[Numbered], cursor: Cursor | None) -> bool:
-    """Tell whether live messages go back to a cursor, in the same generation of the session."""
-    n, first = messages[0]
-    if cursor is None or not cursor.n:
-        # The header is record 1.
-        return n == 2  # noqa: PLR2004
-    return n <= cursor.n and utc_text(_created(first)) <= cursor.at
-
-
-def _since(key: str, messages: list[Numbered], cursor: Cursor | None, *, outside: bool) -> list[Turn]:
-    """The turns of all messages that come after a cursor's, by place, and if that is lost by time."""
-    if cursor is None:
-        return list(turns(key, messages, outside=outside))
-    for at in range(len(messages) - 1, -1, -1):
-        n, message = messages[at]
-        if n == cursor.n and utc_text(_created(message)) == cursor.at:
-            before = outside or any(_is_outside(earlier) for _, earlier in messages[: at + 1])
-            return list(turns(key, messages[at + 1 :], outside=before))
-    return [turn for turn in turns(key, messages, outside=outside) if utc_text(turn.at) >= cursor.at]
 
 
 class _Link(Struct, frozen=True):

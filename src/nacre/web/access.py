@@ -25,7 +25,7 @@ from nacre.app.fair import CALLER
 from nacre.app.gateway import BROKEN, SILENT
 from nacre.app.manners import API
 from nacre.app.tokens import Role, Token
-from nacre.channels.channel import Arrived, key_of
+from nacre.channels.channel import InboundMessage, key_of
 from nacre.errors import ContextOverflow, ProviderError, SessionBusy
 from nacre.web.problems import Fault, fault_of
 from nacre.web.revoking import Revocations
@@ -110,7 +110,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     def key(self, *, session: str = "", user: str = "") -> str:
         """The key of one of the caller's sessions; what they say only chooses among these."""
-        return key_of(Arrived(channel=API, account=self.account, chat=session, sender=user, id="", text=""))
+        return key_of(InboundMessage(channel=API, account=self.account, chat=session, sender=user, id="", text=""))
 
     def reaches(self, key: str) -> bool:
         return not self.is_guest or key.startswith(self.prefix)

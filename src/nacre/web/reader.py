@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from nacre.channels.file_parts import MOST_IMAGE, MOST_TEXT
+from nacre.channels.file_parts import MAX_IMAGE_BYTES, MAX_TEXT_BYTES
 from nacre.history.branches import Bar
 from nacre.history.transcript import CHUNK, Transcript
 from nacre.keys import is_internal
@@ -301,8 +301,8 @@ def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) ->
         f"{' autofocus' if is_new else ''}></textarea>"
         '<div class="actions"><button type="button" class="plain" id="attach" hidden title="Attach files (a)" '
         f'aria-label="Attach files">{icon("clip")}</button>'
-        f'<input type="file" id="choose" multiple hidden aria-label="Files" data-text="{MOST_TEXT}" '
-        f'data-image="{MOST_IMAGE}" data-files="{MOST_FILES}">'
+        f'<input type="file" id="choose" multiple hidden aria-label="Files" data-text="{MAX_TEXT_BYTES}" '
+        f'data-image="{MAX_IMAGE_BYTES}" data-files="{MOST_FILES}">'
         f'{chosen}<button type="button" id="stop" hidden title="Stop the answer (.)">Stop</button>'
         '<button class="primary" title="Send (Enter)">Send</button></div></form></footer>'
     )

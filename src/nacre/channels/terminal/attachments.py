@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nacre.channels.file_parts import file_part, most_bytes
+from nacre.channels.file_parts import file_part, max_bytes
 from nacre.errors import NacreError
 
 
 def attached(path: str, folder: str = "") -> dict[str, Any]:
     """A file as a part of a message, named from a folder or in full; raises NacreError if it cannot be one."""
     place = Path(folder, Path(path).expanduser())
-    return file_part(path, _read(place, most_bytes(path)))
+    return file_part(path, _read(place, max_bytes(path)))
 
 
 def split(whole: object) -> tuple[str, list[dict[str, Any]]]:
