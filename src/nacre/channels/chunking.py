@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from itertools import accumulate, takewhile
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _HALF = re.compile(r"[\ud800-\udfff]")
@@ -41,7 +42,10 @@ def split(text: str, limit: int, *, size: Callable[[str], int] = len) -> list[st
         head = text[: limit + 1]
         if len(head) == len(text) and size(head) <= limit:
             break
-        end, skipped = _cut(text, _count_fitting(head, limit, size))
+        # As many characters as fit; at least one, or nothing would ever be sent.
+        sizes = accumulate(map(size, head))
+        fitting = max(1, sum(1 for _ in takewhile(lambda taken: taken <= limit, sizes)))
+        end, skipped = _cut(text, fitting)
         pieces.append(text[:end])
         text = text[end + skipped :]
     return [piece for piece in [*pieces, text] if piece.strip()]
@@ -58,16 +62,6 @@ def close_fences(pieces: list[str]) -> list[str]:
         opening = _open_fence(whole)
         done.append(f"{whole}\n{opening[: _width(opening)]}" if opening else whole)
     return done
-
-
-def _count_fitting(head: str, limit: int, size: Callable[[str], int]) -> int:
-    """How many characters fit; at least one, or nothing would ever be sent."""
-    taken = 0
-    for count, char in enumerate(head):
-        taken += size(char)
-        if taken > limit:
-            return max(count, 1)
-    return len(head)
 
 
 def _cut(text: str, fitting: int) -> tuple[int, int]:

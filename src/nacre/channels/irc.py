@@ -93,7 +93,12 @@ class Irc:
         if id in self._doubts:
             text = again(text)
         with self._doubts.about(id):
-            connection = await self._wait_for_connection()
+            with anyio.move_on_after(self._retry.outage):
+                while self._connection is None:
+                    await self._change.wait()
+            connection = self._connection
+            if connection is None:
+                raise ChannelError(f"{self._config.host} cannot be reached, and nothing was sent")
             target = await self._target(connection, to)
             head, mark = self._line_starts(connection, to)
             try:
@@ -162,14 +167,6 @@ class Irc:
         if not name:
             return _MARK, _MARK
         return (f"{name}: " if row < _ADDRESSED else f"({name}) "), _MARK
-
-    async def _wait_for_connection(self) -> IrcConnection:
-        with anyio.move_on_after(self._retry.outage):
-            while self._connection is None:
-                await self._change.wait()
-        if self._connection is None:
-            raise ChannelError(f"{self._config.host} cannot be reached, and nothing was sent")
-        return self._connection
 
     # ---- in
 

@@ -117,11 +117,15 @@ class IrcConnection:
         while self.registered.is_set():
             self._spoke = False
             # The owner of our nick may be what is left of the connection before this one, and soon gone.
-            await anyio.sleep(
-                min(self._pace.quiet, self._pace.retake) if self._has_another_nick() else self._pace.quiet
-            )
+            wanted, pause = self._config.nick, self._pace.quiet
+            if self.nick != wanted and self.nick in {_numbered(wanted, n) for n in range(1, _MAX_NICKS + 1)}:
+                pause = min(pause, self._pace.retake)
+            await anyio.sleep(pause)
             with anyio.move_on_after(self._pace.answer):
-                await self._tend()
+                await self._fence()
+                if not self.is_me(wanted):
+                    await self._write(f"NICK {wanted}")
+                await self._join()
             if not self._spoke:
                 break
         logger.info("the IRC server does not respond; disconnecting", extra={"host": self._config.host})
@@ -205,7 +209,11 @@ class IrcConnection:
             case "432" | "433" | "436" | "437":
                 await self._rename(line)
             case "ERROR":
-                self._end(plain(line.param(-1))[:200])
+                reason = plain(line.param(-1))[:200]
+                # Some servers have no better word for a wrong password.
+                if not self.registered.is_set() and "password" in reason.lower():
+                    raise ConfigError(f"{self._config.host} refuses the password: see channels.irc.password_file")
+                raise Lost("closed the connection", said=reason)
             case _:
                 self._note(line)
 
@@ -249,12 +257,6 @@ class IrcConnection:
         for channel in self._config.channels:
             if self.folded(channel.split()[0]) not in self._joined:
                 await self._write(f"JOIN {channel}")
-
-    async def _tend(self) -> None:
-        await self._fence()
-        if not self.is_me(self._config.nick):
-            await self._write(f"NICK {self._config.nick}")
-        await self._join()
 
     # ---- what the server says
 
@@ -316,17 +318,6 @@ class IrcConnection:
             raise Lost(f"has other users with the nick {wanted!r} and all its variants")
         self.nick = _numbered(wanted, self._renamed)
         await self._write(f"NICK {self.nick}")
-
-    def _has_another_nick(self) -> bool:
-        return self.nick != self._config.nick and self.nick in {
-            _numbered(self._config.nick, n) for n in range(1, _MAX_NICKS + 1)
-        }
-
-    def _end(self, reason: str) -> None:
-        # Some servers have no better word for a wrong password.
-        if not self.registered.is_set() and "password" in reason.lower():
-            raise ConfigError(f"{self._config.host} refuses the password: see channels.irc.password_file")
-        raise Lost("closed the connection", said=reason)
 
     def _note(self, line: Line) -> None:
         if line.command == "464" or line.command in _SASL_ERRORS:

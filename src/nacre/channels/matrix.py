@@ -89,10 +89,20 @@ class Matrix:
         retries = Retries(self._retry)
         while True:
             try:
-                await self._enter()
+                if not self._token:
+                    await self._log_in()
+                found = await self._ask("GET", "/account/whoami")
+                self._me = str(found.get("user_id") or "")
+                self.is_up = True
+                self._entered.set()
                 await self._follow(accept, retries)
             except Refusal as refusal:
-                self._handle_refusal(refusal)
+                if refusal.status == _UNAUTHORIZED and not self._password:
+                    where = f"channels.{self.name}.token_file"
+                    raise ConfigError(f"{self._config.homeserver} rejects the token of {where}") from None
+                if refusal.status == _UNAUTHORIZED:
+                    # It logs in again.
+                    self._token = ""
                 logger.warning(
                     "the Matrix server rejected a request; retrying",
                     extra={"reason": describe_error(refusal)},
@@ -106,7 +116,10 @@ class Matrix:
 
     async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         """Answer in the room, and in its thread if it was in one; the same `id` is shown once, however often sent."""
-        await self._wait_until_known()
+        with anyio.move_on_after(self._retry.outage):
+            await self._entered.wait()
+        if not self._entered.is_set():
+            raise ChannelError(f"{self._config.homeserver} cannot be reached, and nothing was sent")
         for number, piece in enumerate(split(text, _MAX_TEXT, size=utf8)):
             content = answer(piece, to, html=self._html)
             await self._put(to.chat, f"{id}.{number}" if number else id, content)
@@ -123,16 +136,6 @@ class Matrix:
 
     async def close(self) -> None:
         await self._api.close()
-
-    # ---- who we are
-
-    async def _enter(self) -> None:
-        if not self._token:
-            await self._log_in()
-        found = await self._ask("GET", "/account/whoami")
-        self._me = str(found.get("user_id") or "")
-        self.is_up = True
-        self._entered.set()
 
     async def _log_in(self) -> None:
         """Get a token for the password, always as the same device: transactions are remembered per device."""
@@ -152,21 +155,6 @@ class Matrix:
                 f"{self._config.homeserver} rejects the login of {self._config.user!r}: {refusal}"
             ) from None
         self._token = self._api.secret = str(found.get("access_token") or "")
-
-    def _handle_refusal(self, refusal: Refusal) -> None:
-        """If the token was refused, log in again, or raise ConfigError if there is only a token."""
-        if refusal.status != _UNAUTHORIZED:
-            return
-        if not self._password:
-            where = f"channels.{self.name}.token_file"
-            raise ConfigError(f"{self._config.homeserver} rejects the token of {where}") from None
-        self._token = ""
-
-    async def _wait_until_known(self) -> None:
-        with anyio.move_on_after(self._retry.outage):
-            await self._entered.wait()
-        if not self._entered.is_set():
-            raise ChannelError(f"{self._config.homeserver} cannot be reached, and nothing was sent")
 
     # ---- in
 
@@ -216,23 +204,21 @@ class Matrix:
                 continue
             if event.type == "m.room.encrypted":
                 await self._notify_encrypted(room)
-            elif (message := await self._parse(room, event)) is not None:
-                await accept(message)
-
-    async def _parse(self, room: str, event: Event) -> InboundMessage | None:
-        found = parse_message(event, self._me)
-        if found is None or not (found.to_me or not await self._is_crowded(room)):
-            return None
-        return InboundMessage(
-            channel=self.name,
-            account=self._me,
-            chat=room,
-            thread=found.thread,
-            sender=event.sender,
-            id=event.id,
-            text=found.text,
-            shown=event.sender,
-        )
+                continue
+            message = parse_message(event, self._me)
+            if message is None or (not message.to_me and await self._is_crowded(room)):
+                continue
+            inbound = InboundMessage(
+                channel=self.name,
+                account=self._me,
+                chat=room,
+                thread=message.thread,
+                sender=event.sender,
+                id=event.id,
+                text=message.text,
+                shown=event.sender,
+            )
+            await accept(inbound)
 
     async def _read_gap(self, room: str, before: str, since: str) -> list[Event]:
         """What was said between the last answer and the part of a room that the server shows at once."""
@@ -314,22 +300,19 @@ class Matrix:
                     reason = str(lost)
                 except Refusal as refusal:
                     reason = str(refusal)
-                    await self._wait_for(refusal, room)
+                    if refusal.status == _TOO_MANY:
+                        # Wait as long as the server asks.
+                        milliseconds = refusal.body.get("retry_after_ms")
+                        asked = milliseconds / 1000 if isinstance(milliseconds, int) else refusal.wait
+                        await self._retry.sleep(asked or 0)
+                    elif refusal.status != _UNAUTHORIZED:
+                        raise Gone(f"the Matrix room {room!r} cannot be written to: the server {refusal}") from None
                 else:
                     return
                 await retries.wait()
         raise ChannelError(
             f"{self._config.homeserver} {reason or 'does not answer'}; it is not known whether it was sent"
         )
-
-    async def _wait_for(self, refusal: Refusal, room: str) -> None:
-        """Wait as long as the server asks; raises Gone if waiting is of no use."""
-        if refusal.status == _TOO_MANY:
-            milliseconds = refusal.body.get("retry_after_ms")
-            asked = milliseconds / 1000 if isinstance(milliseconds, int) else refusal.wait
-            await self._retry.sleep(asked or 0)
-        elif refusal.status != _UNAUTHORIZED:
-            raise Gone(f"the Matrix room {room!r} cannot be written to: the server {refusal}") from None
 
     async def _set_typing(self, room: str, *, typing: bool) -> None:
         body = {"typing": True, "timeout": _TYPING_MILLISECONDS} if typing else {"typing": False}

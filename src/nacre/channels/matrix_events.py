@@ -102,7 +102,12 @@ def parse_message(event: Event, user: str) -> RoomMessage | None:
     typed = event.type == "m.room.message" and event.content.get("msgtype") in _TYPED
     if not typed or not isinstance(body, str) or not event.id or relation.get("rel_type") == "m.replace":
         return None
-    text = clean(_without_quote(body, relation)).strip()
+    if "m.in_reply_to" in relation and body.startswith("> "):
+        # A reply without the lines that older clients quote before it.
+        lines = body.split("\n")
+        end = next((place for place, line in enumerate(lines) if not line.startswith(">")), len(lines))
+        body = "\n".join(lines[end:]).lstrip("\n")
+    text = clean(body).strip()
     # The words without the name before them, if there is one.
     name = user.removeprefix("@").partition(":")[0]
     words = next((words for form in (user, name) if (words := text_to(text, form)) is not None), None)
@@ -137,12 +142,3 @@ def _named(found: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _object(found: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
-
-
-def _without_quote(body: str, relation: dict[str, Any]) -> str:
-    """A reply without the lines that older clients quote before it."""
-    if "m.in_reply_to" not in relation or not body.startswith("> "):
-        return body
-    lines = body.split("\n")
-    end = next((place for place, line in enumerate(lines) if not line.startswith(">")), len(lines))
-    return "\n".join(lines[end:]).lstrip("\n")

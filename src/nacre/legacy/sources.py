@@ -188,28 +188,25 @@ class _BadLines(Lines):
 
 def set_aside(ops: Ops, place: Place, uid: str, bad: Sequence[Bad]) -> None:
     """Append what is bad to a session's quarantine file, durably, unless a run that was killed has done so."""
-    known = _quarantined(ops, place.quarantine(uid)) if bad else set()
-    for piece in bad:
-        held = Piece(piece.start, piece.start + len(piece.raw), piece.raw, None)
-        is_new = (piece.reason, piece.start, f"{crc32(piece.raw):08x}") not in known
-        # What is there is flushed again: the process that wrote it may have been killed before that.
-        quarantine.set_aside(ops, place, uid, _BadLines(ops, piece), [held] if is_new else [], reason=piece.reason)
-
-
-def _quarantined(ops: Ops, path: str) -> set[tuple[Any, ...]]:
-    """Kind, offset and checksum of everything in a quarantine file."""
-    try:
-        fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return set()
-    try:
-        data = ops.pread(fd, ops.fstat(fd).st_size, 0)
-    finally:
-        ops.close(fd)
+    if not bad:
+        return
+    # 1. Kind, offset and checksum of what is in the quarantine file.
+    data = b""
+    with suppress(FileNotFoundError):
+        fd = ops.open(place.quarantine(uid), os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            data = ops.pread(fd, ops.fstat(fd).st_size, 0)
+        finally:
+            ops.close(fd)
     known: set[tuple[Any, ...]] = set()
     for line in data.split(b"\n"):
         # A line of another shape is nothing that was set aside.
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError, AttributeError):
             found = msgspec.json.decode(line)
             known.add((found["kind"], found.get("off", 0), found["crc"]))
-    return known
+    # 2. Append what is not.
+    for piece in bad:
+        held = Piece(piece.start, piece.start + len(piece.raw), piece.raw, None)
+        is_new = (piece.reason, piece.start, f"{crc32(piece.raw):08x}") not in known
+        # What is there is flushed again: the process that wrote it may have been killed before that.
+        quarantine.set_aside(ops, place, uid, _BadLines(ops, piece), [held] if is_new else [], reason=piece.reason)

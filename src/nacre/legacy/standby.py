@@ -28,6 +28,9 @@ from nacre.store.transient import Transient
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+_MAX_PLACES = 16
+
 
 def fallback(
     directory: str | os.PathLike[str], error: Exception, *, place: str = "", ops: Ops | None = None
@@ -85,35 +88,25 @@ class Logs:
                 active._replace(archived=uid) for uid in uids_in(self._ops, f"{self._root}/archive", active.name)
             ]
             for place in (active, *reversed(archived)):
-                seen = self._look(place)
-                if seen is not None:
-                    return seen
+                with reading(self._ops, place) as found:
+                    past = found.past
+                    if past is None:
+                        continue
+                    session = Session(
+                        key=key,
+                        messages=tuple(live.history(past)),
+                        summary=live.summary(past, past.state),
+                        created=parse_time(past.header.created or found.updated),
+                        updated=parse_time(found.updated),
+                        meta=live.meta(past, past.state),
+                    )
+                    return Seen(session=session, uid="" if place.archived else past.header.uid, h=past.state.h)
         except NotADirectoryError:
             # A file is where a folder of the store should be: there are no logs.
             pass
         except OSError as error:
             raise StoreError(f"session {key!r} cannot be read: {error}") from error
-        session = self._earlier.get(key)
-        return Seen(session=session) if session is not None else None
-
-    def _look(self, place: Place) -> Seen | None:
-        with reading(self._ops, place) as found:
-            past = found.past
-            if past is None:
-                return None
-            session = Session(
-                key=place.key,
-                messages=tuple(live.history(past)),
-                summary=live.summary(past, past.state),
-                created=parse_time(past.header.created or found.updated),
-                updated=parse_time(found.updated),
-                meta=live.meta(past, past.state),
-            )
-            return Seen(session=session, uid="" if place.archived else past.header.uid, h=past.state.h)
-
-
-T = TypeVar("T")
-_MAX_PLACES = 16
+        return Seen(session=self._earlier[key]) if key in self._earlier else None
 
 
 class StandIn(Transient):
@@ -133,9 +126,9 @@ class StandIn(Transient):
     def run(self, key: str, unit: Unit) -> int:
         with self._lock:
             self._load(key)
-            before = super().read(key, _n)
+            before = super().read(key, lambda past: past.n)
             number = super().run(key, unit)
-            if super().read(key, _n) != before and not is_internal(key):
+            if super().read(key, lambda past: past.n) != before and not is_internal(key):
                 self._save(key, unit)
             return number
 
@@ -263,7 +256,3 @@ def _names(root: str, table: str) -> list[tuple[str, str]]:
             return other_names.pairs(other_names.read(found.past)) if found.past is not None else []
     except (OSError, StoreError):
         return []
-
-
-def _n(past: Past) -> int:
-    return past.n

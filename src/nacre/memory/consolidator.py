@@ -78,7 +78,11 @@ class Consolidator:
         while True:
             await self._work()
             self._notify()
-            await self._warm()
+            try:
+                while not self._queue and await to_thread.run_sync(self._memory.warm):
+                    pass
+            except Exception:  # the worker must outlive whatever went wrong once
+                logger.exception("memory could not prepare its index")
             if not self._queue and not self._may_have_missed:
                 self._woken = anyio.Event()
                 await self._woken.wait()
@@ -95,7 +99,13 @@ class Consolidator:
                     continue
                 key = next(iter(self._queue))
                 del self._queue[key]
-                learned = await self._consolidate(key)
+                learned = 0
+                try:
+                    learned = await self._memory.consolidate(key)
+                except Exception:  # the same
+                    # The user of another session cannot do anything about this one.
+                    level = logging.INFO if key in self._of_others else logging.ERROR
+                    logger.log(level, "memory could not read a session", exc_info=True, extra={"key": key})
                 if self._left_earlier:
                     self._left_earlier = set() if learned else self._left_earlier - {key}
                 self._notify()
@@ -111,26 +121,9 @@ class Consolidator:
         found: list[str] = []
         try:
             found = await to_thread.run_sync(self._memory.begin)
-        except Exception:  # the worker must outlive whatever went wrong once
+        except Exception:  # the same
             logger.exception("memory could not start")
         if self._left_earlier is None:
             self._left_earlier = set(found)
         self._of_others |= set(found).difference(self._queue)
         self._queue |= dict.fromkeys(found)
-
-    async def _consolidate(self, key: str) -> int:
-        """Go through a session; returns how many turns were learned from."""
-        try:
-            return await self._memory.consolidate(key)
-        except Exception:  # the same
-            # The user of another session cannot do anything about this one.
-            level = logging.INFO if key in self._of_others else logging.ERROR
-            logger.log(level, "memory could not read a session", exc_info=True, extra={"key": key})
-            return 0
-
-    async def _warm(self) -> None:
-        try:
-            while not self._queue and await to_thread.run_sync(self._memory.warm):
-                pass
-        except Exception:  # the same
-            logger.exception("memory could not prepare its index")

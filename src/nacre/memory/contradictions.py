@@ -105,21 +105,20 @@ def _exclude(one: Claim, other: Claim, *, is_one_subject: bool) -> bool:
     """Tell whether two facts have different values of one group, and no value in common there."""
     for group in {name for name, _ in one.values} & {name for name, _ in other.values}:
         mine, theirs = ({at for name, at in read.values if name == group} for read in (one, other))
-        if mine.isdisjoint(theirs) and (not group.endswith("*") or (is_one_subject and _are_alike(group, one, other))):
+        if not mine.isdisjoint(theirs):
+            continue
+        if not group.endswith("*"):
+            return True
+        # Apart from their values of this group, the two must be about the same.
+        rests = []
+        for read in (one, other):
+            rest = read.text
+            for name, _, pattern in known.VALUES:
+                rest = pattern.sub(" ", rest) if name == group else rest
+            rests.append(salient(rest))
+        if is_one_subject and (rests[0] <= rests[1] or rests[1] <= rests[0]):
             return True
     return False
-
-
-def _are_alike(group: str, one: Claim, other: Claim) -> bool:
-    """Tell whether two facts are about the same apart from their values of a group."""
-    rests = []
-    for read in (one, other):
-        rest = read.text
-        for name, _, pattern in known.VALUES:
-            rest = pattern.sub(" ", rest) if name == group else rest
-        rests.append(salient(rest))
-    first, second = rests
-    return first <= second or second <= first
 
 
 def _is_other_value(subject: str, one: Claim, other: Claim) -> bool:
