@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -290,6 +290,14 @@ class Memory:
         """The daily lines, oldest first."""
         return builtins.list(self._view().days)
 
+    @contextmanager
+    def _change(self) -> Iterator[State]:
+        """The state with what people edited, to be changed by this process alone; the pages are written afterwards."""
+        with self._store.hold():
+            self._pages.sync()
+            yield self._store.state
+            self._pages.sync()
+
     def find(self, what: str, *, struck: bool = False) -> Line:
         """The fact or daily line that an id, the beginning of one, or a text means; raises NoSuchFact.
 
@@ -330,8 +338,7 @@ class Memory:
 
     def remember(self, text: str, *, subject: str = "", key: str = "") -> Line:
         """Keep a fact that someone asked to be kept; one that is known already is given back as it is."""
-        with self._store.hold():
-            self._pages.sync()
+        with self._change():
             said = one_line(extraction.strip_markup(text), _MAX_TEXT)
             if not said:
                 raise NoSuchFact("there is nothing to remember in an empty text")
@@ -350,19 +357,16 @@ class Memory:
                 at=utc_text(datetime.now(UTC)),
             )
             self._store.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
-            self._pages.sync()
             return line
 
     def confirm(self, what: str) -> Line:
         """Let a fact hold that was waiting for a person to confirm it. Raises NoSuchFact."""
-        with self._store.hold():
-            self._pages.sync()
+        with self._change() as state:
             self._update_index()
-            found = self._one_of(what, self._store.state.pending, "no fact waits for an answer to")
+            found = self._one_of(what, state.pending, "no fact waits for an answer to")
             line = replace(found, pending=False)
             near = self._near(line.subject, line.text)
             self._store.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
-            self._pages.sync()
             return line
 
     def pending(self) -> builtins.list[Line]:
@@ -395,14 +399,11 @@ class Memory:
 
         What holds in its place now becomes an earlier version, unless `both` are to hold.
         """
-        with self._store.hold():
-            self._pages.sync()
-            state = self._store.state
+        with self._change() as state:
             line = self.find_struck(what)
             others = [one for one in state.history(line.id) if one.id not in state.strikes and not one.pending]
             strikes = [] if both else _strikes(others, by=line)
             self._store.write([Strike(id=line.id, why="restored"), *strikes])
-            self._pages.sync()
             return line
 
     def _find_version(self, state: State, what: str) -> Line:
@@ -416,17 +417,14 @@ class Memory:
 
     def forget(self, what: str) -> Line:
         """Stop using a fact; its text stays in memory's log. Raises NoSuchFact."""
-        with self._store.hold():
-            self._pages.sync()
+        with self._change():
             line = self.find(what)
             self._store.write([Strike(id=line.id, why="forgotten")])
-            self._pages.sync()
             return line
 
     def edit(self, what: str, text: str) -> Line:
         """Let a fact say something else; it keeps its source. Raises NoSuchFact."""
-        with self._store.hold():
-            self._pages.sync()
+        with self._change():
             old = self.find(what)
             said = one_line(extraction.strip_markup(text), _MAX_TEXT)
             if not said:
@@ -444,7 +442,6 @@ class Memory:
                 outside=False,
             )
             self._store.write([line, Strike(id=old.id, why="edited", by=line.id)])
-            self._pages.sync()
             return line
 
     # ---- erasing
