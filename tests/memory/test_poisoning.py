@@ -377,6 +377,7 @@ def test_the_model_is_shown_what_was_pasted_apart(sessions: Sessions, folder: Pa
     assert "The user said:\nWhat should I answer to this?\n\nThe user pasted or quoted, which are not" in shown
 
 
-@pytest.mark.parametrize("unit", ["-", "`", "~", "> ", "<a ", "- message", "on "])
-def test_a_long_text_is_gone_through_once(unit: str) -> None:
-    assert_linear(split, unit * (40_000 // len(unit)))
+@pytest.mark.parametrize("unit", ["-", "`", "~", "> ", "<a ", "- message", "on ", "'a "])
+@pytest.mark.parametrize("end", ["", "\nx"])
+def test_a_long_text_is_gone_through_once(unit: str, end: str) -> None:
+    assert_linear(split, unit * (40_000 // len(unit)) + end)

@@ -166,13 +166,16 @@ def _tagged_places(text: str) -> list[tuple[int, int]]:
 def _quoted_places(text: str) -> list[tuple[int, int]]:
     """Quotes of more than a few words."""
     found, at = list[tuple[int, int]](), 0
-    unclosed = set[str]()
+    # Up to where nothing closes a quote that such a sign opens: each stretch is searched once.
+    unclosed = dict[str, int]()
     while (opened := _QUOTE.search(text, at)) is not None:
         begin, at = opened.start(), opened.end()
-        closed = _QUOTES[opened[0]].search(text, at) if opened[0] not in unclosed else None
-        if closed is None:
-            unclosed.add(opened[0])
-        elif closed[0] != "\n" and closed.start() > at:
+        if begin < unclosed.get(opened[0], 0):
+            continue
+        closed = _QUOTES[opened[0]].search(text, at)
+        if closed is None or closed[0] == "\n":
+            unclosed[opened[0]] = closed.start() if closed is not None else len(text)
+        elif closed.start() > at:
             at = closed.end()
             quote = text[begin:at]
             if len(quote.split()) >= _LONG_QUOTE or len(_UNSPACED.findall(quote)) >= _LONG_UNSPACED:
