@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zlib
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from nacre.errors import StoreError
 from nacre.history.live import RULES
 from nacre.history.paging import Wanted
 from nacre.index import Index
+from nacre.index.database import in_memory
+from nacre.index.intake import Found
+from nacre.index.tables import Chunk
 from nacre.log.ops import Ops
 from nacre.store.files import Files
 from tests.index.conftest import infos
@@ -231,6 +235,20 @@ def test_words_that_are_said_again_are_found_each_time(sessions: Sessions, index
         "k", Message(role="assistant", content="word", created=datetime(2026, 11, 15, tzinfo=UTC))
     )
     assert found(index, "word") == [("k", 2), ("k", 3), ("k", 4)]
+
+
+@pytest.mark.parametrize("logs", [1, 100])
+def test_messages_of_one_moment_are_compared_in_a_few_steps_each(logs: int) -> None:
+    def steps(count: int) -> int:
+        with closing(in_memory()) as connection:
+            chunk, taken = Chunk(connection), [0]
+            for n in range(count):
+                chunk.add(n % logs, Found(n, 0, "user", "", f"word {n}", may_repeat=True))
+            connection.set_progress_handler(lambda: taken.__setitem__(0, taken[0] + 1), 10)
+            chunk.write()
+            return taken[0]
+
+    assert steps(1600) < 6 * steps(400)
 
 
 def test_a_fork_is_found_with_the_past_it_shares(sessions: Sessions, index: Index) -> None:

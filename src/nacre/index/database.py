@@ -86,7 +86,7 @@ CREATE TRIGGER message_out AFTER DELETE ON message BEGIN
 CREATE TABLE origin (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE);
 CREATE INDEX message_log ON message (log);
 CREATE INDEX message_shared ON message (shared, n) WHERE shared > 0;
-CREATE INDEX message_ts ON message (ts);
+CREATE INDEX message_ts ON message (ts, log);
 CREATE VIRTUAL TABLE words USING fts5 (
     body, content='', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE grams USING fts5 (

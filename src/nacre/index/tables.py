@@ -23,9 +23,11 @@ _LOAD = f"SELECT {_FIELDS} FROM progress WHERE log = ?"  # noqa: S608 - our own 
 _SAVE = f"INSERT OR REPLACE INTO progress (log, {_FIELDS}) VALUES (?{', ?' * len(Progress._fields)})"  # noqa: S608
 
 # A message that was stored again, as when a summary is undone, is found once: where it was stored last.
+# Those of one moment may be many, as when a day is all that is known of when they were said: they are sorted.
 _HIDE_REPEATED = """
-UPDATE message SET shared = -1 FROM message AS new WHERE new.id = ? AND message.ts = new.ts AND message.log = new.log
-AND message.n < new.n AND message.role = new.role AND message.body = new.body"""
+UPDATE message SET shared = -1 WHERE id IN (SELECT id FROM (
+    SELECT id, row_number() OVER (PARTITION BY role, body ORDER BY n DESC) AS place
+    FROM message WHERE ts = ? AND log = ?) WHERE place > 1)"""
 
 
 class Chunk:
@@ -35,7 +37,7 @@ class Chunk:
         self._connection = connection
         self._rows: list[tuple[int, int, int, int, str, str, str | bytes, int]] = []
         self._bodies: list[tuple[int, str]] = []
-        self._repeating: list[tuple[int]] = []
+        self._repeating: set[tuple[int, int]] = set()
         self._size = 0
         self._next = 0
 
@@ -51,7 +53,7 @@ class Chunk:
         self._rows.append((number, log, *found[:4], pack(found.body), shared))
         self._bodies.append((number, found.body))
         if found.may_repeat:
-            self._repeating.append((number,))
+            self._repeating.add((found.ts, log))
         self._size += len(found.body)
 
     def write(self) -> None:
@@ -65,7 +67,7 @@ class Chunk:
         if wants_vectors(self._connection):
             spoken = ((row[0],) for row in self._rows if row[4] in SPOKEN)
             run("INSERT INTO waiting VALUES (?)", spoken)
-        self._rows, self._bodies, self._repeating, self._size, self._next = [], [], [], 0, 0
+        self._rows, self._bodies, self._repeating, self._size, self._next = [], [], set(), 0, 0
 
 
 def origin_of(connection: sqlite3.Connection, uid: str) -> int:
