@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nacre import ConfigError, Sessions
-from nacre.index import Index
+from nacre.index import Index, tables
 from nacre.index.database import Database
 from nacre.index.meaning import Near, embedded, save, take
 from nacre.index.minilm import is_installed
@@ -387,6 +387,25 @@ index.make_vectors(2)
     assert (count(cache), count(cache, "waiting")) == (1, 2)
     assert index.make_vectors() == 0
     assert [found(index, word) for word in ("puppy", "vehicle", "sick")] == [["a"], ["b"], ["c"]]
+
+
+def test_two_that_are_the_first_to_want_vectors_make_them_once(
+    index: Index, root: Path, cache: Path, model: Concepts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.search("anything")
+    other = Index(str(root), cache=str(cache), embedder=lambda: model)
+    begin = tables.begin
+
+    def begin_later(connection: sqlite3.Connection) -> None:
+        monkeypatch.setattr(tables, "begin", begin)
+        other.make_vectors()
+        begin(connection)
+
+    monkeypatch.setattr(tables, "begin", begin_later)
+    assert index.make_vectors() == 0
+    other.close()
+    assert tallies(cache) == (3, 0)
+    assert len(model.read) == 3
 
 
 def test_an_archived_session_keeps_its_vectors(index: Index, sessions: Sessions, model: Concepts) -> None:

@@ -58,10 +58,11 @@ def take(connection: Connection, most: int) -> list[tuple[int, str]]:
     """The newest messages that have no vectors yet; the fewer the longer they are, but for the first."""
     if not wants_vectors(connection):
         with transaction(connection):
-            connection.execute("INSERT OR IGNORE INTO known VALUES ('vectors', '')")
-            roles = ", ".join("?" * len(SPOKEN))
-            every = f"INSERT OR IGNORE INTO waiting SELECT id FROM message WHERE role IN ({roles})"  # noqa: S608
-            connection.execute(every, SPOKEN)
+            # Another process may have been quicker, and have made some by now.
+            if connection.execute("INSERT OR IGNORE INTO known VALUES ('vectors', '')").rowcount:
+                roles = ", ".join("?" * len(SPOKEN))
+                every = f"INSERT INTO waiting SELECT id FROM message WHERE role IN ({roles})"  # noqa: S608
+                connection.execute(every, SPOKEN)
     rows = connection.execute(_WAITING, (most,)).fetchall()
     hidden = [(message,) for message, text, internal in rows if internal or not text.strip()]
     if hidden:
