@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 from nacre.testing import provider_rules
@@ -88,6 +89,23 @@ def test_ctrl_c_during_a_summary_loses_nothing(person: Person, model: Model) -> 
     assert done.out == "You said: and another\n"
     assert "earlier messages were summarised" in done.err
     assert person.said(key)[-4::2] == ["one more", "and another"]
+
+
+def test_a_signal_during_a_summary_is_not_followed_by_another_wait(person: Person, model: Model) -> None:
+    limited(person, model)
+    process = person.start("chat", "--jsonl", "-r", fill(person), "one more")
+
+    def interrupted(request: Request) -> Reply:
+        if is_summary(request):
+            process.send_signal(signal.SIGTERM)
+        if is_summary(request) or not request.tools:
+            process.wait(60)
+        return summarising(request)
+
+    model.answer = interrupted
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert json.loads(out.splitlines()[-1])["type"] == "done"
 
 
 def test_a_model_that_cannot_summarise_is_not_asked_after_every_turn(person: Person, model: Model) -> None:

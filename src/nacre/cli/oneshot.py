@@ -66,13 +66,12 @@ async def answer(app: App, args: Namespace, out: Out, inbound: UserMessage) -> i
     if not out.json and sys.stderr.isatty():
         tell_how_to_resume(app, args, out, key)
     # The summary comes after the answer; the last line of --jsonl comes after both.
-    if out.jsonl:
-        await _summarise(app, key, view, out)
+    caught = await _summarise(app, key, view, out) if out.jsonl else 0
     code = _finish(out, turn, outcome)
     out.flush()
-    if not out.jsonl and (caught := await _summarise(app, key, view, out)):
-        return caught
-    return await _learn(app, out) or code
+    if not out.jsonl:
+        caught = await _summarise(app, key, view, out)
+    return caught or await _learn(app, out) or code
 
 
 async def _summarise(app: App, key: str, view: View, out: Out) -> int:
