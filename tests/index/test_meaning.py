@@ -338,6 +338,11 @@ NO_NUMBER = b"\x00\x00\xc0\x7f"
         "UPDATE vector SET value = 'text'",
         "UPDATE vector SET piece = 1; INSERT INTO vector SELECT message, 0, zeroblob(388) FROM vector",
         "DELETE FROM tally",
+        "UPDATE tally SET n = n + 7",
+        "UPDATE tally SET n = n - 7",
+        "INSERT INTO waiting VALUES (99)",
+        "INSERT INTO waiting VALUES (1)",
+        "INSERT INTO vector SELECT 99, piece, value FROM vector LIMIT 1",
     ],
 )
 def test_damaged_vectors_are_made_anew(index: Index, cache: Path, damage: str) -> None:

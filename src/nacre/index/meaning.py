@@ -64,6 +64,8 @@ def take(connection: Connection, most: int) -> list[tuple[int, str]]:
                 every = f"INSERT INTO waiting SELECT id FROM message WHERE role IN ({roles})"  # noqa: S608
                 connection.execute(every, SPOKEN)
     rows = connection.execute(_WAITING, (most,)).fetchall()
+    if most and not rows:
+        _check_that_none_waits(connection)
     hidden = [(message,) for message, text, internal in rows if internal or not text.strip()]
     if hidden:
         with transaction(connection):
@@ -71,6 +73,15 @@ def take(connection: Connection, most: int) -> list[tuple[int, str]]:
     spoken = [(message, text) for message, text, internal in rows if not internal and text.strip()]
     sizes = accumulate(len(text) for _, text in spoken)
     return [row for at, (row, size) in enumerate(zip(spoken, sizes, strict=True)) if not at or size <= most * _USUAL]
+
+
+def _check_that_none_waits(connection: Connection) -> None:
+    """Raise ValueError if messages are noted to wait that cannot be read: whoever makes vectors would never end."""
+    if _count(connection, "waiting"):
+        with transaction(connection):
+            # Another process may have added some by now.
+            if connection.execute(_WAITING, (1,)).fetchone() is None and _count(connection, "waiting"):
+                raise ValueError("messages are said to wait for vectors, and there are none")
 
 
 def embedded(embedder: Embedder, rows: Sequence[tuple[int, str]]) -> list[list[Any]]:
