@@ -136,6 +136,20 @@ def test_a_session_that_has_the_name_as_its_key_comes_first(sessions: Sessions) 
     assert (said(sessions, "uno"), sessions.aliases("one")) == (["new"], ())
 
 
+def test_a_session_that_has_the_name_as_its_key_hides_the_other_even_if_empty(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as here, nacre.open(tmp_path) as there:
+        there.add_message("uno", "user", "own")
+        there.delete("uno")
+        here.add_message("one", "user", "hello")
+        here.add_alias("one", "uno")
+        there.add_message("uno", "user", "own again")
+        there.clear("uno")
+        generation = there.transcript("one")[0].generation
+        assert there.read("uno", lambda past: past.state.live or None) is None
+        assert there.read("uno", lambda past: past.n, generation=generation) is None
+        assert there.pop("uno") is None
+
+
 def test_a_name_that_two_have_stands_for_neither(sessions: Sessions) -> None:
     sessions.add_message("two", "user", "x")
     for key in ("one", "two", "two"):

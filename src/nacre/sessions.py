@@ -68,7 +68,7 @@ from nacre.store.prefixed import Prefixed
 if TYPE_CHECKING:
     from nacre.log.commit import Pending
     from nacre.log.watch import Watch
-    from nacre.store.base import Hold
+    from nacre.store.base import Generation, Hold
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -304,10 +304,14 @@ class Sessions:
         It may be called more than once for each.
         """
         key = _key(key)
-        found = self._store.generations(key, lambda generation: get(generation.past))
+
+        def boxed(generation: Generation) -> tuple[T | None]:
+            return (get(generation.past),)
+
+        found = self._store.generations(key, boxed)
         if not found and (target := self._target(key)) is not None:
-            found = self._store.generations(target, lambda generation: get(generation.past))
-        return [value for value in found if value is not None]
+            found = self._store.generations(target, boxed)
+        return [value for (value,) in found if value is not None]
 
     def update(self, key: str, operations: Iterable[AnyOperation], *, expect: int | None = None) -> int:
         """Apply operations to the active session as one step; returns the last number, 0 if nothing is changed.
@@ -690,10 +694,15 @@ class Sessions:
 
     def _read(self, key: str, get: Callable[[Past], T], default: D) -> T | D:
         key = _key(key)
-        found = self._store.read(key, get)
+
+        # In a tuple: a session of which nothing is made is there all the same, and its key is no other name.
+        def boxed(past: Past) -> tuple[T]:
+            return (get(past),)
+
+        found = self._store.read(key, boxed)
         if found is None and (target := self._target(key)) is not None:
-            found = self._store.read(target, get)
-        return default if found is None else found
+            found = self._store.read(target, boxed)
+        return default if found is None else found[0]
 
     def _has(self, key: str) -> bool:
         return self._store.read(key, lambda _: True) is not None
