@@ -443,6 +443,10 @@ class Past(Records, Protocol):
     """One generation of a session at one moment."""
 
     @property
+    def key(self) -> str:
+        """The session's key, also where it was asked for by another name."""
+
+    @property
     def created(self) -> str:
         """When it began, as records have it; "" if that is lost."""
 

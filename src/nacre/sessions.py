@@ -590,7 +590,10 @@ class Sessions:
         self._store.move(_key(key), archive=False)
 
     def delete(self, key: str) -> None:
-        """Erase the session for good, archived generations too; no error if there is none."""
+        """Erase the session for good, archived generations too; no error if there is none.
+
+        Another name of a session is no key of one: nothing is erased by it.
+        """
         key = _key(key)
         self._store.delete(key)
         if self._index is not None:

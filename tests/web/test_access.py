@@ -147,6 +147,19 @@ def test_an_empty_user_is_not_the_owner_where_users_are_guests(server: Serve) ->
         assert say(bob, "hello", user="").status_code == 200
 
 
+@pytest.mark.parametrize("target", ["cli:1", "api:eve:desk::", "api:bob:desk::"])
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", ""), ("GET", "/events"), ("DELETE", ""), ("POST", "/archive"), ("POST", "/stop")]
+)
+def test_a_guest_reaches_no_session_by_another_name(echo: Site, target: str, method: str, path: str) -> None:
+    echo.sessions.add_message(target, "user", "hello")
+    echo.sessions.add_alias(target, "api:bob:name::")
+    with guest(echo) as bob:
+        answer = bob.request(method, f"/api/sessions/api:bob:name::{path}")
+    assert (answer.status_code, target in answer.text) == (404, False)
+    assert [info.key for info in echo.sessions.list()] == [target]
+
+
 # ---- what guests have
 
 

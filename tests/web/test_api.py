@@ -233,6 +233,27 @@ def test_what_is_not_there_is_not_found_and_not_made(echo: Site, method: str, pa
 # ---- what changes something
 
 
+def test_a_session_is_read_by_another_name_and_says_its_key(echo: Site) -> None:
+    fill(echo, "k", "x")
+    echo.sessions.add_alias("k", "old")
+    for scope in ("live", "whole"):
+        found = get(echo, "/api/sessions/old", scope=scope)
+        assert (found["key"], texts(found)) == ("k", ["x"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("DELETE", "", None), ("POST", "/archive", None), ("POST", "/unarchive", None), ("POST", "/fork", {})],
+)
+def test_nothing_is_erased_moved_or_forked_by_another_name(echo: Site, method: str, path: str, body: Any) -> None:
+    fill(echo, "k", "x")
+    echo.sessions.add_alias("k", "old")
+    answer = echo.client.request(method, f"/api/sessions/old{path}", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert "'k'" in answer.json()["detail"]
+    assert [info.key for info in echo.sessions.list()] == ["k"]
+
+
 def test_a_title_is_given_and_taken_away(echo: Site) -> None:
     fill(echo, "k", "x")
     assert echo.client.patch("/api/sessions/k", json={"title": "Tax"}).json()["previous"] == ""
@@ -513,6 +534,18 @@ def test_a_stream_is_woken_by_what_is_written_here_and_elsewhere(server: Serve, 
         assert next(stream)["data"]["data"]["content"] == "elsewhere"
         echo.sessions.delete("k")
         assert [one["event"] for one in stream] == ["deleted"]
+
+
+def test_a_stream_by_another_name_is_woken_by_what_is_written(server: Serve) -> None:
+    echo = server(provider=Echo(), limits=Limits(heartbeat=3600.0))
+    echo.web.state.changes = changes.Changes(echo.web.state.closing, look=3600.0)
+    fill(echo, "k", "a")
+    echo.sessions.add_alias("k", "old")
+    with echo.client.stream("GET", "/api/sessions/old/events?after=3") as response:
+        lines = response.iter_lines()
+        assert next(lines) == ": still here"
+        echo.sessions.add_message("k", "user", "here")
+        assert next(events(lines))["data"]["data"]["content"] == "here"
 
 
 def test_where_changes_are_not_told_they_are_looked_for(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:

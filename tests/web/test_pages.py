@@ -40,7 +40,7 @@ def ids(html: str) -> list[int]:
 
 
 def chunk(sessions: Sessions, number: int, wanted: Wanted) -> Transcript:
-    found = sessions.read("k", lambda past: part("k", past, wanted, number=number))
+    found = sessions.read("k", lambda past: part(past, wanted, number=number))
     assert found is not None
     return found
 
@@ -336,6 +336,27 @@ def test_an_empty_message_and_a_model_that_fails_are_told(sessions: Sessions) ->
     answer = posted(sessions, "/say/web:x", content="hi")
     assert answer.status_code == 502
     assert "the script of &#39;scripted&#39; has ended" in answer.text
+
+
+def test_a_page_by_another_name_is_of_the_session_itself(sessions: Sessions) -> None:
+    sessions.add_message("k", "user", "hi")
+    sessions.add_alias("k", "old")
+    page = got(sessions, "/s/old")
+    assert 'action="/do/delete/k"' in page
+    assert "/old" not in page
+
+
+@pytest.mark.parametrize(
+    ("verb", "fields"), [("archive", {}), ("unarchive", {}), ("fork", {}), ("delete", {"sure": "1"})]
+)
+def test_a_form_erases_moves_and_forks_nothing_by_another_name(
+    sessions: Sessions, verb: str, fields: dict[str, str]
+) -> None:
+    sessions.add_message("k", "user", "hi")
+    sessions.add_alias("k", "old")
+    answer = posted(sessions, f"/do/{verb}/old", **fields)
+    assert answer.status_code == 409
+    assert [info.key for info in sessions.list()] == ["k"]
 
 
 def test_a_session_is_renamed_forked_archived_and_brought_back(sessions: Sessions) -> None:

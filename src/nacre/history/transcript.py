@@ -82,7 +82,7 @@ class Transcript(Struct, frozen=True, kw_only=True):
         return title if isinstance(title, str) else ""
 
 
-def open_at(key: str, past: Past, wanted: Wanted) -> Transcript:
+def open_at(past: Past, wanted: Wanted) -> Transcript:
     """The part of a session around what is wanted."""
     if wanted.at:
         wanted = _toward(past, wanted.at, wanted)
@@ -90,7 +90,7 @@ def open_at(key: str, past: Past, wanted: Wanted) -> Transcript:
     centre = wanted.place or state.i
     middle = max(min(centre, state.i) - 1, 0) // CHUNK
     numbers = range(middle - _AROUND, middle + _AROUND + 1)
-    shown = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=numbers)
+    shown = _transcript(past, state, tip=tip, wanted=wanted, numbers=numbers)
     placed = {place: one.n for chunk in shown.chunks for place, one in zip(chunk.places, chunk.stored, strict=True)}
     return replace(
         shown,
@@ -102,16 +102,16 @@ def open_at(key: str, past: Past, wanted: Wanted) -> Transcript:
     )
 
 
-def part(key: str, past: Past, wanted: Wanted, *, number: int) -> Transcript:
+def part(past: Past, wanted: Wanted, *, number: int) -> Transcript:
     """One chunk of a branch, with as much as is needed to show it."""
     state, tip = _state(past, wanted)
-    return _transcript(key, past, state, tip=tip, wanted=wanted, numbers=[number])
+    return _transcript(past, state, tip=tip, wanted=wanted, numbers=[number])
 
 
-def whole(key: str, past: Past, wanted: Wanted) -> tuple[Transcript, Sequence[Stored]]:
+def whole(past: Past, wanted: Wanted) -> tuple[Transcript, Sequence[Stored]]:
     """All that a branch shows."""
     state, tip = _state(past, wanted)
-    shown = _transcript(key, past, state, tip=tip, wanted=wanted, numbers=())
+    shown = _transcript(past, state, tip=tip, wanted=wanted, numbers=())
     return shown, [_stored(past, record) for record in branches.between(past, state, shown.low, state.i)]
 
 
@@ -148,14 +148,12 @@ def _state(past: Past, wanted: Wanted) -> tuple[State, int]:
     return (past.state, 0) if found is None else (found.st, wanted.tip)
 
 
-def _transcript(  # noqa: PLR0913 - what a part of a branch is made of
-    key: str, past: Past, state: State, *, tip: int, wanted: Wanted, numbers: Sequence[int]
-) -> Transcript:
+def _transcript(past: Past, state: State, *, tip: int, wanted: Wanted, numbers: Sequence[int]) -> Transcript:
     hidden = state.i - state.live
     low = 1 if wanted.is_all or tip else hidden + 1
     shown = [number for number in numbers if number * CHUNK < state.i and (number + 1) * CHUNK >= low and number >= 0]
     return Transcript(
-        key=key,
+        key=past.key,
         generation=past.uid,
         meta=live.meta(past, past.state),
         n=past.n,

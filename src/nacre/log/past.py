@@ -56,6 +56,10 @@ class LogPast:
         return self.header.uid
 
     @property
+    def key(self) -> str:
+        return self._place.key or self.header.sid
+
+    @property
     def created(self) -> str:
         return self.header.created
 

@@ -737,7 +737,7 @@ def a_read_is_of_one_generation(open_store: Open) -> None:
     def get(past: Past) -> tuple[object, ...]:
         records = list(past.all())
         _same([record.n for record in past.back(past.n)], [record.n for record in reversed(records)])
-        _same((past.losses, past.created), (Losses(), records[0].ts))
+        _same((past.key, past.losses, past.created), ("k", Losses(), records[0].ts))
         return past.uid, past.is_newest, past.is_archived, [record.m.content for record in records if record.m]
 
     with open_store() as sessions:

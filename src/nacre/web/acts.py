@@ -170,12 +170,13 @@ def _fork(app: App, key: str, given: Mapping[str, str]) -> str:
 
 
 def _archive(app: App, key: str, _: Mapping[str, str]) -> str:
+    reading.check_is_key(app.sessions, key)
     app.sessions.archive(key)
     return links.page("/")
 
 
 def _unarchive(app: App, key: str, _: Mapping[str, str]) -> str:
-    app.sessions.unarchive(key)
+    reading.unarchive(app.sessions, key)
     return links.to("s", key)
 
 

@@ -64,6 +64,8 @@ async def follow(request: Request) -> Response:
     query = queried(request, shapes.EventsQuery)
     after = _resumed(request, query.after)
     reading.existing((await to_thread.run_sync(reading.end, sessions, key)).n or None, key)
+    # What is written is told by the key, also to whoever follows the session by another name.
+    key = await to_thread.run_sync(sessions.resolve, key)
     if request.method == "HEAD":
         return Response(media_type=EventStream.media_type)
     changes = request.app.state.changes if query.wait == "yes" else None
@@ -110,7 +112,7 @@ async def archive(request: Request) -> Response:
 
 
 async def unarchive(request: Request) -> Response:
-    await _at_rest(request, lambda sessions, key: sessions.unarchive(key))
+    await _at_rest(request, reading.unarchive)
     return answered(shapes.Done(operation="unarchive", key=key_in(request), status="active"))
 
 

@@ -91,6 +91,8 @@ async def session(request: Request) -> Response:
             raise
         # A page that was reloaded before its first message was stored.
         shown = Transcript(key=key)
+    # What the page shows and sends is for the session itself, also if it was asked for by another name.
+    key = shown.key
     is_guest = access.caller(request).is_guest
     asked = [] if is_guest else stages.questions.of(key)
 
@@ -120,7 +122,7 @@ async def part(request: Request) -> Response:
     number, mark = _number(request.query_params, "chunk"), marker(request.query_params.get("q", ""))
 
     def get(past: Past) -> Transcript:
-        return transcript_part(key, past, wanted, number=number)
+        return transcript_part(past, wanted, number=number)
 
     def draw() -> str:
         shown = stored.read(key, get, generation=wanted.generation)

@@ -174,7 +174,7 @@ def transcript(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
 
     def get(past: Past) -> tuple[str, Transcript | None]:
         is_wanted = past.uid == wanted.generation if wanted.generation else past.is_newest
-        return past.uid, open_at(key, past, wanted) if is_wanted else None
+        return past.uid, open_at(past, wanted) if is_wanted else None
 
     found = sessions.read_generations(key, get)
     shown = next((shown for _, shown in found if shown is not None), None)
@@ -184,10 +184,10 @@ def transcript(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
 def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conversation:
     """A page of a session; raises SessionNotFound, and Fault for a cursor that leads nowhere."""
     if query.scope == "live":
-        found = sessions.read(key, lambda past: (_head(key, past, query), *_live_page(past, query)))
+        found = sessions.read(key, lambda past: (_head(past, query), *_live_page(past, query)))
         head, items, total, has_more, losses = existing_in(sessions, found, key)
     else:
-        lives = sessions.read_generations(key, lambda past: (_head(key, past, query), *_said(past)))
+        lives = sessions.read_generations(key, lambda past: (_head(past, query), *_said(past)))
         head, *_ = existing_in(sessions, lives[-1] if lives else None, key)
         said = [item for _, items, _ in lives for item in items]
         end = _end(said, query.cursor)
@@ -196,8 +196,8 @@ def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conver
         losses = sum((losses for *_, losses in lives), Losses())
     return replace(
         head,
-        quarantine=_aside(notices(sessions.quarantine(key)).get(key)),
-        unreadable=_unreadable(key, losses),
+        quarantine=_aside(notices(sessions.quarantine(head.key)).get(head.key)),
+        unreadable=_unreadable(head.key, losses),
         count=len(items),
         total=total,
         has_more=has_more,
@@ -206,11 +206,11 @@ def read(sessions: Sessions, key: str, query: shapes.ReadQuery) -> shapes.Conver
     )
 
 
-def _head(key: str, past: Past, query: shapes.ReadQuery) -> shapes.Conversation:
+def _head(past: Past, query: shapes.ReadQuery) -> shapes.Conversation:
     """What is said of a session before its messages; of an earlier generation nothing."""
     title = live.meta(past, past.state).get("title", "")
     return shapes.Conversation(
-        key=key,
+        key=past.key,
         title=title if isinstance(title, str) else "",
         created=rfc3339(parse_time(past.created)) if past.created else None,
         summary=live.summary(past, past.state),
@@ -303,7 +303,7 @@ def describe(sessions: Sessions, key: str, fields: dict[str, object]) -> None:
 
 def fork(sessions: Sessions, key: str, wanted: shapes.Fork) -> shapes.Forked:
     """Begin a session that shares a past; raises SessionNotFound and Conflict."""
-    existing(sessions.exists(key) or None, key)
+    check_is_key(sessions, key)
     new = wanted.key or sessions.free_key(key)
     sessions.fork(key, new, at=wanted.at)
     if wanted.title:
@@ -312,7 +312,8 @@ def fork(sessions: Sessions, key: str, wanted: shapes.Fork) -> shapes.Forked:
 
 
 def archived(sessions: Sessions, key: str) -> bool:
-    """Archive a session; False if it is archived already. Raises SessionNotFound."""
+    """Archive a session; False if it is archived already. Raises SessionNotFound, and Conflict for another name."""
+    check_is_key(sessions, key)
     try:
         sessions.archive(key)
     except SessionNotFound:
@@ -322,10 +323,26 @@ def archived(sessions: Sessions, key: str) -> bool:
     return True
 
 
+def unarchive(sessions: Sessions, key: str) -> None:
+    """Make a session active again; raises SessionNotFound and Conflict."""
+    check_is_key(sessions, key)
+    sessions.unarchive(key)
+
+
 def erase(sessions: Sessions, key: str) -> None:
-    """Erase a session for good; raises SessionNotFound."""
-    existing(sessions.exists(key) or None, key)
+    """Erase a session for good; raises SessionNotFound, and Conflict for another name."""
+    check_is_key(sessions, key)
     sessions.delete(key)
+
+
+def check_is_key(sessions: Sessions, key: str) -> None:
+    """Raise SessionNotFound if there is no session, Conflict if the key is another name of one.
+
+    Whoever reads finds a session by its other names; nothing is forked, archived or erased by them.
+    """
+    existing(sessions.exists(key) or None, key)
+    if (own := sessions.resolve(key)) != key:
+        raise Conflict(f"{key!r} is another name of session {own!r}; use that key")
 
 
 # ---- small things

@@ -30,11 +30,11 @@ def markdown(pieces: Iterable[str]) -> Response:
 
 def of_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> Response:
     """A whole branch of a session; it is sent as it is made."""
-    found = sessions.read(key, lambda past: whole(key, past, wanted), generation=wanted.generation)
+    found = sessions.read(key, lambda past: whole(past, wanted), generation=wanted.generation)
     shown, stored = existing(found, key)
     if suffix == "json":
         return StreamingResponse(_json(shown, stored), media_type="application/json")
-    cover = Cover(key=key, title=shown.title, messages=len(stored))
+    cover = Cover(key=shown.key, title=shown.title, messages=len(stored))
     text = shown.bars[0].text if shown.bars and not shown.tip else ""
     cut = Cut(summary=text, hidden=shown.hidden) if shown.hidden and not shown.is_all else None
     return markdown(document(cover, parts(stored, cut=cut)))
@@ -43,11 +43,11 @@ def of_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> Res
 def of_message(sessions: Sessions, key: str, n: int, wanted: Wanted) -> Response:
     """One message as it is stored."""
 
-    def get(past: Past) -> tuple[object, Stored | None]:
-        return live.meta(past, past.state).get("title", ""), message(past, n)
+    def get(past: Past) -> tuple[str, object, Stored | None]:
+        return past.key, live.meta(past, past.state).get("title", ""), message(past, n)
 
-    title, found = existing(sessions.read(key, get, generation=wanted.generation), key)
-    head = {"schema_version": 1, "key": key, "title": title if isinstance(title, str) else ""}
+    own, title, found = existing(sessions.read(key, get, generation=wanted.generation), key)
+    head = {"schema_version": 1, "key": own, "title": title if isinstance(title, str) else ""}
     return json(head, [_item(found)] if found is not None else [])
 
 
