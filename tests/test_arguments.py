@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nacre
-from nacre.entries import Describe, Note
+from nacre.entries import Describe, Note, Rewind, Summarise, Truncate
 from nacre.log.commit import Pending
 
 WAIT = 30
@@ -289,6 +289,9 @@ def test_messages_with_wrong_parts_are_refused_without_a_trace_and_later_writes_
         lambda sessions, value: sessions.follow("k", value),
         lambda sessions, value: sessions.search("x", limit=value),
         lambda sessions, value: sessions.list(limit=value or 0.5),
+        lambda sessions, value: sessions.update("k", [Rewind(value)]),
+        lambda sessions, value: sessions.update("k", [Truncate(value)]),
+        lambda sessions, value: sessions.update("k", [Summarise("S", value or 0.5)]),  # type: ignore[arg-type]
     ],
 )
 def test_a_number_that_is_no_integer_is_refused(
@@ -299,6 +302,15 @@ def test_a_number_that_is_no_integer_is_refused(
         with pytest.raises(nacre.InvalidArgument, match="must be an integer"):
             act(sessions, value)
         assert [stored.n for stored in sessions.transcript("k")] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("text", [7, None, b"S"])
+def test_a_summary_that_cannot_be_stored_is_refused_in_an_update_too(place: str, text: Any) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_message("k", "user", "x")
+        with pytest.raises(nacre.InvalidMessage):
+            sessions.update("k", [Summarise(text)])
+        assert sessions.get_summary("k") == ""
 
 
 @pytest.mark.parametrize("kind", ["x.\ud800", "x.", "msg", "open", "", 7, None, Marked("del")])

@@ -319,8 +319,7 @@ class Sessions:
         Unlike `submit` it never begins a session. Raises Conflict if one of them does not fit the session, or if the
         history has changed since record `expect`.
         """
-        given = check_items(operations, "operations")
-        wishes = [one if isinstance(one, Summarise | Truncate | Rewind | Pop) else _wish(one) for one in given]
+        wishes = [_operation(one) for one in check_items(operations, "operations")]
         to = next((wish.to for wish in wishes if isinstance(wish, Rewind) and wish.to), None)
         needs = None if to is None else lambda past: live.needed(past, to)
         expect = check_optional_int(expect, "expect")
@@ -942,6 +941,20 @@ def _unit(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) ->
     if id is None:
         return Unit(wishes, expect, creates=bool(wishes))
     return Unit(wishes, expect, _id(id), fingerprint(map(_content, wishes)), creates=bool(wishes))
+
+
+def _operation(given: AnyOperation) -> Wish:
+    match given:
+        case Summarise(text, upto):
+            return Summarise(_text(text), check_optional_int(upto, "upto"))
+        case Truncate(keep):
+            return Truncate(check_count(keep, "keep"))
+        case Rewind(to, keeps_summary):
+            return Rewind(check_int(to, "to"), check_bool(keeps_summary, "keeps_summary"))
+        case Pop():
+            return given
+        case _:
+            return _wish(given)
 
 
 def _wish(entry: AnyEntry) -> Say | Note | Describe:
