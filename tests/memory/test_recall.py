@@ -99,6 +99,25 @@ def test_words_of_any_script_are_found(fact: str, asked: str) -> None:
     assert texts(index.find(asked, limit=1)) == [fact]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Müller", "mueller"),
+        ("Straße", "strasse"),
+        ("e-mail", "email"),
+        ("parseHeader", "parse_header"),
+        ("1,234", "1234"),
+        ("mice", "mouse"),
+    ],
+)
+def test_a_word_is_found_in_its_other_spelling(one: str, other: str) -> None:
+    index = FactIndex()
+    index.update(lines(f"It is about {one} now", f"It is about {other} now", "It is about plums now"))
+    assert {line.id for line in index.find(f"what about {one}", limit=5)} == {"0", "1"}
+    assert {line.id for line in index.find(f"what about {other}", limit=5)} == {"0", "1"}
+    index.close()
+
+
 def test_the_index_follows_the_facts(sessions: Sessions, folder: Path) -> None:
     kept = memory(sessions, folder)
     line = kept.remember("The blue server is in Porto")

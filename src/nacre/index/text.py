@@ -100,6 +100,12 @@ def words_of(body: str) -> str:
     """
     text = body if body.isascii() else _RUN.sub(_GAP, unicodedata.normalize("NFC", body))
     plain = text if text.isascii() else folded(text)
+    others = spellings_in(text)
+    return f"{plain}{_GAP}{folded(_GAP.join(others))}" if others else plain
+
+
+def spellings_in(text: str) -> list[str]:
+    """Return how words of a text are also written."""
     others: list[str] = []
     if _HUMP.search(text) is not None:
         words = (word for word in _TOKEN.findall(text) if not word.islower())
@@ -108,9 +114,9 @@ def words_of(body: str) -> str:
         others += [one.replace("-", "") for one in _HYPHENS.findall(text)]
     if _GROUP.search(text) is not None:
         others += map(_ungrouped, _GROUPED.findall(text))
-    if plain is not text:
+    if not text.isascii():
         others += [one.translate(_SPELLED) for one in _UMLAUTS.findall(text)]
-    return f"{plain}{_GAP}{folded(_GAP.join(dict.fromkeys(others)))}" if others else plain
+    return list(dict.fromkeys(others))
 
 
 def other_spellings(word: str) -> list[str]:

@@ -9,6 +9,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from nacre.index.minilm import WIDTH, MiniLM
+from nacre.index.stems import irregular
+from nacre.index.text import spellings_in
 from nacre.memory.model import Line
 from nacre.memory.text_match import is_grammar, tokens
 
@@ -78,7 +80,8 @@ class FactIndex:
                 added.append((self._last, body))
                 # FTS5 finds words by the spaces between them: in scripts without, pairs of characters are the words.
                 is_spaced = body.isascii() and "n't" not in body
-                spaced.append((self._last, body if is_spaced else " ".join(tokens(body))))
+                words = body if is_spaced else " ".join(tokens(body))
+                spaced.append((self._last, " ".join([words, *spellings_in(body)])))
             run = self._connection.executemany
             self._connection.execute("BEGIN")
             run("DELETE FROM words WHERE rowid = ?", removed)
@@ -187,8 +190,11 @@ def _of_best(found: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 
 def _words(text: str) -> list[str]:
-    """The words to look for."""
-    return [word for word in dict.fromkeys(tokens(_clean(text))) if not is_grammar(word)][:_MAX_WORDS]
+    """The words to look for: those of a text, and how else they are written or bent."""
+    asked = _clean(text)
+    words = list(dict.fromkeys(tokens(" ".join([asked, *spellings_in(asked)]))))
+    bent = (other for word in words for other in irregular(word))
+    return [word for word in dict.fromkeys([*words, *bent]) if not is_grammar(word)][:_MAX_WORDS]
 
 
 def _pieces(text: str) -> list[str]:
