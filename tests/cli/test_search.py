@@ -69,6 +69,13 @@ def test_nothing_found_is_exit_1_and_no_error(nacre: Nacre, asked: Asked) -> Non
     assert nacre("s", "search", "x") == (1, "", "nothing found\n")
 
 
+def test_a_time_in_a_query_that_is_none_is_told_where_nothing_is_found(nacre: Nacre) -> None:
+    nacre.fill("a session")
+    told = nacre("s", "search", "since:yesterday", "zebra", "until:7d").err
+    assert "since:yesterday was taken for words" in told
+    assert "until:7d" not in told
+
+
 def test_without_a_store_nothing_is_found(nacre: Nacre) -> None:
     result = nacre("s", "search", "x")
     assert (result.code, result.err.splitlines()[-1]) == (1, "nothing found")

@@ -27,11 +27,13 @@ EXAMPLES = (
         "nacre sessions search '\"connection refused\"' --role user --since 2026-11-01",
     ),
     ("by meaning too, after `nacre setup embeddings`", "nacre sessions search where did I park --meaning"),
+    ("without a word", "nacre sessions search 'invoice -paid'"),
     ("in one session", "nacre sessions search invoice --session @last"),
     ("only the places, to pass to `show`", "nacre s search invoice --jsonl | jq -r .place"),
 )
 
 _PIECE, _PATIENCE = 16, 10.0
+_MOMENT = "a date (2026-11-01), a time or an age (7d)"
 _FILTERS = ("role", "tool", "since", "until")
 
 
@@ -60,8 +62,16 @@ def run(args: Namespace, out: Out) -> int:
     elif shown:
         _print(out, shown, has_more=has_more)
     else:
-        out.note("nothing found")
+        out.note(_nothing(args))
     return OK if shown else FAILED
+
+
+def _nothing(args: Namespace) -> str:
+    """Say that nothing was found, and which times were taken for words."""
+    from nacre.index.query import unread_times  # noqa: PLC0415 - `--help` needs no index
+
+    unread = ", ".join(map(clean, unread_times(" ".join(args.query))))
+    return f"nothing found; {unread} was taken for words, since it is not {_MOMENT}" if unread else "nothing found"
 
 
 def _check(args: Namespace) -> None:
@@ -71,7 +81,7 @@ def _check(args: Namespace) -> None:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
     for name in ("since", "until"):
         if (given := getattr(args, name)) and not is_moment(given):
-            raise Failure("usage", f"--{name} is a date (2026-11-01), a time or an age (7d), not {given!r}")
+            raise Failure("usage", f"--{name} is {_MOMENT}, not {given!r}")
 
 
 def _hits(args: Namespace, out: Out, sessions: Sessions, key: str) -> list[Hit]:

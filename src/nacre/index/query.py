@@ -224,6 +224,12 @@ def _as_substrings(terms: tuple[Term, ...]) -> tuple[Term, ...]:
     )
 
 
+def unread_times(text: str) -> list[str]:
+    """Return the `since:` and `until:` of a query that are no times, and so words like any other."""
+    times = (item for item in _ITEM.finditer(_clean(text)) if item["filter"] in {"since", "until"})
+    return [item[0] for item in times if not is_moment(item["quoted"] or item["bare"])]
+
+
 def is_moment(value: str) -> bool:
     """Tell whether a value of `since:` or `until:` is understood."""
     return bool(_moment(value, is_end=False, now=time.time()))
