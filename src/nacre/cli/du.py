@@ -11,7 +11,7 @@ from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
 from nacre.cli.table import Column
-from nacre.cli.text import clean, several, size
+from nacre.cli.text import chop, clean, several, size
 from nacre.cli.usage import Usage, usage_of
 from nacre.log.names import stem
 
@@ -69,7 +69,7 @@ def _sizes(sessions: Sessions, usage: Usage, refs: list[str]) -> list[tuple[int,
 
 
 def _print(out: Out, usage: Usage, sizes: list[tuple[int, str]], *, parts: bool) -> None:
-    columns = [Column("SIZE", right=True), Column("SESSION", wraps=True, style=out.bold)]
+    columns = [Column("SIZE", right=True), Column("SESSION", wraps=chop, style=out.bold)]
     if sizes:
         table.show(out, columns, [(size(count), clean(key)) for count, key in sizes])
     if parts:

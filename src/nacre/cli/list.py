@@ -17,7 +17,7 @@ from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import emptied_logs, opened, root_of
 from nacre.cli.table import Column
-from nacre.cli.text import clean, several, short_path, size
+from nacre.cli.text import chop, clean, several, short_path, size
 from nacre.cli.times import rfc3339
 from nacre.keys import is_internal
 
@@ -273,7 +273,7 @@ def _columns(out: Out, *, all: bool, marked: bool, has_folders: bool) -> list[Co
     state = [Column("STATE", style=out.dim)] if all else []
     return [
         Column("#", right=True, style=out.dim),
-        Column("KEY", wraps=True, style=out.bold),
+        Column("KEY", wraps=chop, style=out.bold),
         Column("TITLE", shrinks=True),
         *marks,
         *folders,

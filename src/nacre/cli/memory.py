@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
-from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from nacre.cli import table
@@ -127,11 +127,12 @@ def _list(args: Namespace, out: Out, place: _Place) -> int:
         out.listing(map(_shape, [*lines, *waiting]))
         return OK
     if lines:
-        _show(out, lines)
+        _show(out, lines, days=args.days)
     elif not waiting:
         out.note("there are no facts yet")
     if waiting:
-        out.say(out.bold("Not in force: from text that you pasted. Is it what you want?"))
+        for line in wrap("Not in force: from text that you pasted. Is it what you want?", out.width):
+            out.say(out.bold(line))
         _show(out, waiting)
         out.note("`nacre memory confirm ID` lets one hold, `nacre memory forget ID` erases it")
     return OK
@@ -180,7 +181,7 @@ def _history(args: Namespace, out: Out, place: _Place) -> int:
     if out.json:
         out.listing({**_shape(version.line), **_fate(version)} for version in versions)
     elif versions:
-        columns = [Column("ID", style=out.dim), Column("FACT", wraps=True), Column("SINCE"), Column("STATE")]
+        columns = [Column("ID", style=out.dim), Column("FACT", wraps=wrap), Column("SINCE"), Column("STATE")]
         rows = [
             (version.line.id[:8], clean(version.line.text), version.line.at[:10], _fate(version)["state"])
             for version in versions
@@ -206,10 +207,14 @@ def _quote(out: Out, who: str, text: str) -> None:
             out.say(f"    {piece}")
 
 
-def _show(out: Out, lines: Sequence[Line]) -> None:
-    columns = [Column("ID", style=out.dim), Column("FACT", wraps=True), Column("FROM", style=out.cyan, shrinks=True)]
+def _show(out: Out, lines: Sequence[Line], *, days: bool = False) -> None:
+    columns = [Column("ID", style=out.dim), Column("FACT", wraps=wrap), Column("FROM", style=out.cyan, shrinks=True)]
+    rows: list[tuple[str, ...]] = [(line.id[:8], clean(line.text), _from(line)) for line in lines]
+    if days:
+        columns[1:2] = [Column("DAY"), Column("NOTE", wraps=wrap)]
+        rows = [(row[0], clean(PurePath(line.page).stem), *row[1:]) for row, line in zip(rows, lines, strict=True)]
     with out.pager():
-        table.show(out, columns, [(line.id[:8], clean(line.text), _from(line)) for line in lines])
+        table.show(out, columns, rows)
 
 
 def _from(line: Line) -> str:
@@ -272,11 +277,21 @@ def _confirm(args: Namespace, out: Out, place: _Place) -> int:
 
 def _restore(args: Namespace, out: Out, place: _Place) -> int:
     """Let earlier versions hold again."""
-    act = place.memory.find_struck if args.dry_run else partial(place.memory.restore, both=args.both)
-    return _each(args, out, act, "restored")
+    memory = place.memory
+    ended: list[str] = []
+
+    def act(what: str) -> Line:
+        line = memory.find_struck(what)
+        if not args.both:
+            versions = memory.history(line.id)
+            ended.extend(one.line.text for one in versions if one.strike is None and not one.line.pending)
+        return line if args.dry_run else memory.restore(line.id, both=args.both)
+
+    return _each(args, out, act, "restored", ended)
 
 
-def _each(args: Namespace, out: Out, act: Callable[[str], Line], done: str) -> int:
+def _each(args: Namespace, out: Out, act: Callable[[str], Line], done: str, ended: Sequence[str] = ()) -> int:
+    """Do something with each fact that is named; `ended` are those that no longer hold then."""
     from nacre.memory.agent_memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
 
     try:
@@ -289,6 +304,8 @@ def _each(args: Namespace, out: Out, act: Callable[[str], Line], done: str) -> i
         return OK
     for line in lines:
         out.say(clean(line.text))
+    for text in ended:
+        out.say(out.dim(f"instead of: {clean(text)}"))
     out.note(f"{several(len(lines), 'fact')} {f'would be {done}' if args.dry_run else done}")
     return OK
 

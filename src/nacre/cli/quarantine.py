@@ -14,7 +14,7 @@ from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_internal, find, refuse_internal
 from nacre.cli.table import Column
-from nacre.cli.text import clean, cut, several, size
+from nacre.cli.text import chop, clean, cut, several, size
 
 if TYPE_CHECKING:
     from nacre.entries import QuarantineEntry
@@ -111,7 +111,7 @@ def _choose(sessions: Sessions, ref: str) -> _Choice:
 
 def _list(found: list[QuarantineEntry], out: Out) -> None:
     columns = [
-        Column("ENTRY", wraps=True, style=out.bold),
+        Column("ENTRY", wraps=chop, style=out.bold),
         Column("RECORDS", right=True),
         Column("SIZE", right=True),
         Column("SINCE", style=out.dim),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from nacre.cli.output import Out
-from nacre.cli.text import chop, cut, width
+from nacre.cli.text import cut, width
 
 _GAP = "  "
 _INDENT = "   "
@@ -14,11 +14,11 @@ _NARROWEST = 12
 
 
 class Column(NamedTuple):
-    """A column: where its text goes when there is not room for all of it."""
+    """A column: where its text goes when there is not room for all of it; `wraps` breaks it into lines."""
 
     title: str
     right: bool = False
-    wraps: bool = False
+    wraps: Callable[[str, int], list[str]] | None = None
     shrinks: bool = False
     style: Callable[[str], str] | None = None
 
@@ -83,7 +83,7 @@ def _usual(cells: Sequence[str]) -> int:
 
 def _lines(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     cells = [
-        chop(cell, columns_) if column.wraps else [cut(cell, columns_)]
+        column.wraps(cell, columns_) if column.wraps else [cut(cell, columns_)]
         for column, cell, columns_ in zip(columns, row, widths, strict=True)
     ]
     for at in range(max(map(len, cells))):
@@ -101,7 +101,8 @@ def _stacked(columns: Sequence[Column], row: Sequence[str], room: int) -> Iterat
         if not text:
             continue
         lead = f"{column.title.lower()} " if column.right and column.title.isalpha() else ""
-        parts = chop(text, room - len(_INDENT)) if column.wraps else [cut(text, room - len(_INDENT) - len(lead))]
+        most = room - len(_INDENT)
+        parts = column.wraps(text, most) if column.wraps else [cut(text, most - len(lead))]
         for part in parts:
             taken = width(lead + part)
             if line and used + len(_GAP) + taken > room:

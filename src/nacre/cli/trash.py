@@ -16,7 +16,7 @@ from nacre.cli.place import opened
 from nacre.cli.refs import is_key
 from nacre.cli.remembered import beside, remembered, tell
 from nacre.cli.table import Column
-from nacre.cli.text import clean, several, size
+from nacre.cli.text import chop, clean, several, size
 from nacre.cli.times import span
 
 EXAMPLES = (
@@ -56,7 +56,7 @@ def _list(args: Namespace, out: Out) -> int:
         out.listing(map(_listed, found, titles))
     elif found:
         columns = [
-            Column("KEY", wraps=True, style=out.bold),
+            Column("KEY", wraps=chop, style=out.bold),
             Column("TITLE", shrinks=True),
             Column("SIZE", right=True),
             Column("REMOVED", style=out.dim),
