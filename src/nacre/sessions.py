@@ -62,7 +62,7 @@ from nacre.history.overview import overview, when_updated
 from nacre.history.paging import Order, Wanted, Which, page_of, parse_cursor
 from nacre.keys import is_internal
 from nacre.log.ids import fingerprint, note
-from nacre.store.base import Backend
+from nacre.store.base import Backend, Status
 from nacre.store.prefixed import Prefixed
 
 if TYPE_CHECKING:
@@ -534,6 +534,13 @@ class Sessions:
         """Tell whether the key has a session, active or archived, or is the other name of one."""
         return self._read(key, lambda _: True, default=False)
 
+    def status(self, key: str) -> Status:
+        """Tell what a key has without reading it, which would repair a damaged log; other names are not looked up.
+
+        That is `active`, `archived`, `emptied` (an active log that has lost everything), or "" for nothing.
+        """
+        return self._store.status(_key(key))
+
     def free_key(self, key: str) -> str:
         """The first key without a session that is made of another and a number, as `key-2`."""
         key = check_key(key)
@@ -612,6 +619,26 @@ class Sessions:
     def get_meta(self, key: str) -> dict[str, Any]:
         """The session's meta."""
         return self._read(key, lambda past: live.meta(past, past.state), {})
+
+    def set_labels(
+        self, key: str, *, title: str | None = None, tags: Iterable[str] | None = None, pinned: bool | None = None
+    ) -> None:
+        """Set the title, the tags or the pin of an active session; what is None stays as it is.
+
+        An empty title, or no tags, takes them away. Raises SessionNotFound if there is no session, Conflict if it is
+        archived: it must not begin anew for the sake of a label.
+        """
+        fields: dict[str, Any] = {}
+        if title is not None:
+            fields["title"] = check_text(title, "title") or None
+        if tags is not None:
+            fields["tags"] = [check_text(tag, "a tag") for tag in check_items(tags, "tags")] or None
+        if pinned is not None:
+            fields["pinned"] = check_bool(pinned, "pinned") or None
+        if fields and not self.update(key, [Describe(fields)]):
+            if self.exists(key):
+                raise Conflict(f"session {key!r} is archived and cannot be changed; unarchive it first")
+            raise SessionNotFound(f"there is no session {key!r}")
 
     def follow(self, key: str, after: int = 0) -> Generator[Entry, None, None]:
         """Every record after number `after`, and then new ones from any process; never ends.

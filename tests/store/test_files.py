@@ -139,7 +139,7 @@ def test_a_damaged_log_that_another_process_writes_is_read_and_left_as_it_is(
     assert disk.read(LOG) == log
 
 
-@pytest.mark.parametrize("read", ["get_history", "transcript", "exists", "list"])
+@pytest.mark.parametrize("read", ["get_history", "transcript", "exists", "status", "list"])
 def test_a_directory_that_cannot_be_read_is_an_error_of_the_store(disk: Disk, read: str) -> None:
     sessions = opened(disk)
     say(sessions, "a")
@@ -147,6 +147,21 @@ def test_a_directory_that_cannot_be_read_is_an_error_of_the_store(disk: Disk, re
     disk.fail(Fault(call="listdir", count=None))
     with pytest.raises(nacre.StoreError, match="cannot be read"):
         list(sessions.list()) if read == "list" else getattr(sessions, read)("none")
+
+
+def test_a_log_that_cannot_be_looked_at_is_an_error_of_the_store(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    disk.fail(Fault(call="stat"))
+    with pytest.raises(nacre.StoreError, match="cannot be read"):
+        sessions.status("k")
+
+
+def test_an_emptied_log_is_told_by_the_status_of_its_key(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    disk.write_durable(LOG, b"")
+    assert sessions.status("k") == "emptied"
 
 
 def test_deleting_what_another_process_has_just_deleted_is_no_error(disk: Disk) -> None:
@@ -238,6 +253,16 @@ def test_a_list_that_a_timeout_interrupts_raises_it(disk: Disk) -> None:
     with pytest.raises(TimeoutError):
         list(sessions.list())
     assert [info.key for info in sessions.list()] == ["k"]
+
+
+def test_a_look_at_a_key_that_a_timeout_interrupts_raises_it(disk: Disk) -> None:
+    process = disk.process()
+    sessions = nacre.Sessions(store(process))
+    say(sessions, "a")
+    interrupt_once(process, "stat")
+    with pytest.raises(TimeoutError):
+        sessions.status("k")
+    assert sessions.status("k") == "active"
 
 
 def test_a_fork_that_a_timeout_interrupts_raises_it_and_shares_nothing(disk: Disk) -> None:

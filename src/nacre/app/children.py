@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from itertools import chain, count
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Returned
@@ -80,7 +79,10 @@ class Delegated:
             if isinstance(event, Returned) and event.output.is_refused:
                 emit(event)
 
-        key = self._free(f"{task.parent}/{task.call}")
+        key = f"{task.parent}/{task.call}"
+        if self._sessions.exists(key):
+            # Some servers number their calls anew in every answer.
+            key = self._sessions.free_key(key)
         tally = self.running[key] = Tally(task)
         try:
             await self._sessions.submit(key, [_description(task, self._sessions.get_meta(task.parent))])
@@ -106,11 +108,6 @@ class Delegated:
         except StoreError:
             return None
         return parent if isinstance(parent, str) and key.startswith(f"{parent}/") else None
-
-    def _free(self, key: str) -> str:
-        """A key that no session has: some servers number their calls anew in every answer."""
-        numbered = (f"{key}-{number}" for number in count(2))
-        return next(name for name in chain([key], numbered) if not self._sessions.exists(name))
 
 
 def _description(task: Task, parent: dict[str, object]) -> Describe:

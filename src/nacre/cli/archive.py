@@ -1,28 +1,25 @@
-"""nacre sessions archive: close sessions; they can still be read."""
+"""nacre sessions archive, unarchive: close sessions, which can still be read, and open them again."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from functools import partial
 
 from nacre.cli.failures import Failure
+from nacre.cli.loading import Command
 from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
 from nacre.cli.refs import add_internal, add_ref
 
-EXAMPLES = (
-    ("archive the newest session", "nacre sessions archive @last"),
-    ("archive several sessions; first see what would happen", "nacre sessions archive @1 @2 telegram:42 --dry-run"),
-)
 
-
-def add(parser: ArgumentParser) -> None:
+def _add(parser: ArgumentParser) -> None:
     add_ref(parser, many=True)
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
     add_internal(parser)
 
 
-def run(args: Namespace, out: Out) -> int:
+def _run(args: Namespace, out: Out, *, opens: bool) -> int:
     with opened(args) as sessions:
 
         def archive(key: str) -> Done:
@@ -32,4 +29,31 @@ def run(args: Namespace, out: Out) -> int:
                 sessions.archive(key)
             return Done(key, "archived")
 
-        return each(out, "archive", keys_of(sessions, args.refs, internal=args.internal), archive, dry_run=args.dry_run)
+        def unarchive(key: str) -> Done:
+            if is_active(sessions, key):
+                hint = "archive the active one first to bring an earlier one back"
+                raise Failure("conflict", f"session {key!r} is active", hint=hint)
+            if not args.dry_run:
+                sessions.unarchive(key)
+            return Done(key, "active again")
+
+        verb, work = ("unarchive", unarchive) if opens else ("archive", archive)
+        return each(out, verb, keys_of(sessions, args.refs, internal=args.internal), work, dry_run=args.dry_run)
+
+
+archive = Command(
+    (
+        ("archive the newest session", "nacre sessions archive @last"),
+        ("archive several sessions; first see what would happen", "nacre sessions archive @1 @2 telegram:42 --dry-run"),
+    ),
+    _add,
+    partial(_run, opens=False),
+)
+unarchive = Command(
+    (
+        ("list archived sessions", "nacre sessions list --archived"),
+        ("make the first of that list active again", "nacre sessions unarchive @1"),
+    ),
+    _add,
+    partial(_run, opens=True),
+)

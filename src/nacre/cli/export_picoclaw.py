@@ -10,7 +10,6 @@ from nacre.cli.failures import Failure
 from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import opened
-from nacre.cli.show import backend
 from nacre.cli.text import several
 from nacre.legacy.formats import LINES, META, Exported, export, file_of
 
@@ -26,7 +25,7 @@ def export_all(args: Namespace, out: Out) -> int:
         chosen = keys_of(sessions, [args.ref], internal=True) if args.ref else every
 
         def export_one(key: str) -> Done:
-            exported = backend(sessions).read(key, lambda past: export(past, key, dropped=args.all))
+            exported = sessions.read(key, lambda past: export(past, key, dropped=args.all))
             if exported is None:
                 raise Failure("not_found", f"there is no session {key!r}")
             name = file_of(key)

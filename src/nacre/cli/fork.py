@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from itertools import count
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import OK, Failure
@@ -40,8 +39,8 @@ def run(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
         source = find_active(sessions, args.ref)
         refuse_internal(source.key, allowed=args.internal)
-        at = None if source.n is None else _behind(sessions, source.key, source.n)
-        key = args.key or _free(sessions, source.key.removeprefix(INTERNAL))
+        at = None if source.n is None else _group_end(sessions, source.key, source.n)
+        key = args.key or sessions.free_key(source.key.removeprefix(INTERNAL))
         refuse_internal(key, allowed=args.internal)
         if sessions.exists(key):
             raise Failure("conflict", f"there is a session {key!r} already", hint="choose another key")
@@ -54,15 +53,9 @@ def run(args: Namespace, out: Out) -> int:
     return OK
 
 
-def _behind(sessions: Sessions, key: str, n: int) -> int:
-    """The record to fork at for what was said up to record `n`."""
-    store = sessions._store  # noqa: SLF001 - records that were stored together have no other way up
-    return store.read(key, lambda past: behind(past, n)) or n
-
-
-def _free(sessions: Sessions, key: str) -> str:
-    """The first free key made of an old one and a number."""
-    return next(free for i in count(2) if not sessions.exists(free := f"{key}-{i}"))
+def _group_end(sessions: Sessions, key: str, n: int) -> int:
+    """The record to fork at for what was said up to record `n`: the last that was stored with it."""
+    return sessions.read(key, lambda past: behind(past, n)) or n
 
 
 def _tell(out: Out, source: str, key: str, args: Namespace, *, at: int | None) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, HelpFormatter, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from nacre.cli import verbs
 from nacre.cli.failures import OK, Failure
@@ -15,15 +15,25 @@ from nacre.cli.output import Out
 
 
 class Verb(Protocol):
-    """The module of a verb."""
+    """A verb: its module, or a `Command` in a module of several."""
 
-    EXAMPLES: Sequence[tuple[str, str]]
+    @property
+    def EXAMPLES(self) -> Sequence[tuple[str, str]]:  # noqa: N802 - a constant of the module
+        """What people do with it, and the command for that."""
 
     def add(self, parser: ArgumentParser) -> None:
         """Declare the verb's own arguments."""
 
     def run(self, args: Namespace, out: Out) -> int:
         """Run it; returns the exit code."""
+
+
+class Command(NamedTuple):
+    """A verb that shares its module with others."""
+
+    EXAMPLES: Sequence[tuple[str, str]]
+    add: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace, Out], int]
 
 
 class Parser(ArgumentParser):
@@ -61,14 +71,16 @@ def _parse(parser: ArgumentParser, words: list[str]) -> Namespace:
 
 def load(verb: str) -> Verb:
     """The module of a verb; raises Failure where this installation has none."""
-    name = f"nacre.cli.{verbs.MODULES.get(verb, verb)}"
+    module_name, _, command = verbs.MODULES.get(verb, verb).partition(":")
+    name = f"nacre.cli.{module_name}"
     try:
-        module: Verb = import_module(name)
+        module = import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
         raise Failure("unavailable", f"this version of nacre has no `{verb}`") from error
-    return module
+    found: Verb = getattr(module, command) if command else module
+    return found
 
 
 def parser_of(program: str, module: Verb) -> ArgumentParser:

@@ -84,11 +84,7 @@ def emptied_logs(root: str) -> list[str]:
 
 def is_active(sessions: Sessions, key: str) -> bool:
     """Tell whether a key has an active session; a write to any other would begin a new one."""
-    from nacre.log.ops import Ops  # noqa: PLC0415 - whoever has sessions has it loaded
-    from nacre.log.place import Place  # noqa: PLC0415 - the same
-    from nacre.log.plain import path_now  # noqa: PLC0415 - the same
-
-    return bool(path_now(Ops(), Place.of(sessions.location, key)))
+    return sessions.status(key) == "active"
 
 
 def changeable(sessions: Sessions, key: str, *, internal: bool) -> str:

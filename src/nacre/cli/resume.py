@@ -25,7 +25,6 @@ from nacre.cli.flags import default_place
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
 from nacre.cli.refs import Choice, choose, find, refuse_internal
-from nacre.cli.show import backend
 from nacre.cli.text import clean, cut
 from nacre.entries import Past
 from nacre.errors import StoreError
@@ -135,7 +134,7 @@ def candidates(sessions: Sessions, *, folder: Path | None = None, limit: int = 2
 def _each(sessions: Sessions, folder: Path | None) -> Iterator[Candidate]:
     for info in talks(sessions):
         try:
-            first_words = backend(sessions).read(info.key, _first_words) or ""
+            first_words = sessions.read(info.key, _first_words) or ""
         except StoreError:
             # One that cannot be read is not offered; `verify` reports what is wrong with it.
             continue

@@ -11,13 +11,13 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nacre.cli.failures import OK
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
-from nacre.cli.show import backend
 from nacre.cli.text import clean, several
 from nacre.cli.times import span
 from nacre.config import load
@@ -60,7 +60,7 @@ def run(args: Namespace, out: Out) -> int:
         keys = [find(sessions, args.ref).key] if args.ref else _keys(sessions)
         with out.progress("counting", total=len(keys), unit="sessions") as step:
             for key in keys:
-                backend(sessions).generations(key, lambda life, key=key: tally.read(key, life.past))  # type: ignore[misc]
+                sessions.read_generations(key, partial(tally.read, key))
                 step(1)
         aside = {key: found for key, found in notices(sessions.quarantine()).items() if key in keys}
     chosen = (args.by,) if args.by else _GLANCE

@@ -60,7 +60,19 @@ GROUPS = {"sessions": SESSIONS}
 HIDDEN = ("__complete",)
 NESTED = {"serve tokens": "tokens of the HTTP interface for other people and programs: add, list, revoke"}
 """Verbs of a verb that also works alone."""
-MODULES = {"__complete": "complete", "move-folder": "move_folder", "serve tokens": "serve_tokens"}
+MODULES = {
+    "__complete": "complete",
+    "archive": "archive:archive",
+    "move-folder": "move_folder",
+    "pin": "labels:pin",
+    "rename": "labels:rename",
+    "serve tokens": "serve_tokens",
+    "tag": "labels:tag",
+    "unarchive": "archive:unarchive",
+    "unpin": "labels:unpin",
+    "untag": "labels:untag",
+}
+"""Where a verb is, if its module has another name; after a colon, which of several in it."""
 
 REF = """\
 ways to name a session:

@@ -104,12 +104,11 @@ def _has_others(root: str, keys: dict[str, int]) -> bool:
 
 def _snags(sessions: Sessions, keys: set[str], out: Out) -> Iterator[Found]:
     """What is in the way of going on, in sessions that are whole: to read a damaged one would be to mend it."""
-    from nacre.cli.show import backend  # noqa: PLC0415 - only where it is asked for
-    from nacre.history.replay import snags  # noqa: PLC0415 - the same
+    from nacre.history.replay import snags  # noqa: PLC0415 - only where it is asked for
 
     with out.progress("replaying", total=len(keys), unit="sessions") as step:
         for key in sorted(keys):
-            for found in backend(sessions).generations(key, lambda life: snags(life.past)):
+            for found in sessions.read_generations(key, snags):
                 yield from (Found(key, snag.kind, f"record {snag.n}", snag.detail, damage=False) for snag in found)
             step(1)
 

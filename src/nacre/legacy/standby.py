@@ -22,7 +22,7 @@ from nacre.log.ops import Ops
 from nacre.log.place import Place, uids_in
 from nacre.log.reader import reading
 from nacre.state import standby_folder, standby_places
-from nacre.store.base import Generation, Listed
+from nacre.store.base import Generation, Listed, Status
 from nacre.store.files import Files
 from nacre.store.transient import Transient
 
@@ -141,6 +141,11 @@ class StandIn(Transient):
         with self._lock:
             self._load(key)
             return super().generations(key, get)
+
+    def status(self, key: str) -> Status:
+        with self._lock:
+            self._bring(key)
+            return super().status(key)
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
         """The sessions that have a document, or were asked for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from nacre.entries import Load, Past, QuarantineEntry, Receipt, Record, Report, Settlement, Unit
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from nacre.log.watch import Watch
 
 T = TypeVar("T")
+
+Status = Literal["active", "archived", "emptied", ""]
+"""What a key has: an active session, only archived ones, a log that has lost everything, or nothing."""
 
 
 class Generation(NamedTuple):
@@ -83,6 +86,9 @@ class Upkeep(Protocol):
 
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
         """Read every life of a session, oldest first."""
+
+    def status(self, key: str) -> Status:
+        """What a key has, without reading its log."""
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
         """The active or the archived sessions; a past is good until the next one is asked for."""

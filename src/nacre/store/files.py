@@ -51,12 +51,12 @@ from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops, is_from_system
 from nacre.log.past import LogPast
 from nacre.log.place import Place, is_emptied, make_folder, settle_names, uids_in, unlink_if_there
-from nacre.log.plain import beside
+from nacre.log.plain import beside, path_now
 from nacre.log.quarantine import IN_PLACE, entries, set_aside, settle
 from nacre.log.reader import Reading, reading, settled
 from nacre.log.verify import findings
 from nacre.state import standby_documents
-from nacre.store.base import Generation, Hold, Listed
+from nacre.store.base import Generation, Hold, Listed, Status
 from nacre.store.quarantine import Quarantine
 from nacre.store.writers import Writer, Writers
 
@@ -149,6 +149,19 @@ class Files:
 
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
         return self._of_each(key, lambda past: get(Generation(past.header.uid, past)))
+
+    def status(self, key: str) -> Status:
+        place = Place.of(self._root, key)
+        try:
+            if path_now(self._ops, place):
+                return "active"
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise StoreError(f"{place.log} cannot be read: {error}") from error
+        if is_emptied(self._ops, place):
+            return "emptied"
+        return "archived" if self._archived(place) else ""
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
         for place in self._all_places(archived=archived):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nacre.entries import Load, Past, QuarantineEntry, Receipt, Record, Report, Settlement, Unit
 from nacre.errors import InvalidArgument, InvalidKey
-from nacre.store.base import Backend, Generation, Hold, Listed
+from nacre.store.base import Backend, Generation, Hold, Listed, Status
 
 if TYPE_CHECKING:
     from nacre.log.commit import Pending
@@ -54,6 +54,9 @@ class Prefixed:
 
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
         return self._whole.generations(key, get) if self._is_own(key) else []
+
+    def status(self, key: str) -> Status:
+        return self._whole.status(key) if self._is_own(key) else ""
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
         return (found for found in self._whole.each(archived=archived) if self._is_own(found.key))

@@ -32,7 +32,7 @@ from nacre.log.names import stem
 from nacre.log.ops import Ops
 from nacre.log.place import new_uid
 from nacre.log.tail import Header
-from nacre.store.base import Generation, Hold, Listed
+from nacre.store.base import Generation, Hold, Listed, Status
 
 if TYPE_CHECKING:
     from nacre.log.watch import Watch
@@ -239,6 +239,10 @@ class Transient:
         stem(key)
         with self._lock:
             return [get(Generation(life.header.uid, life)) for life in self._lives(key)]
+
+    def status(self, key: str) -> Status:
+        stem(key)
+        return "active" if key in self._active else "archived" if self._archived.get(key) else ""
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
         lives = self._archived if archived else {key: [life] for key, life in self._active.items()}

@@ -824,6 +824,62 @@ def meta_fields_are_merged_and_removed(open_store: Open) -> None:
         _same(sessions.get_meta("k"), {"title": "U", "origin": {"channel": "telegram", "chat": 42}})
 
 
+def labels_are_set_and_removed_one_by_one(open_store: Open) -> None:
+    """What is not named stays; an empty title, no tags and no pin leave nothing."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        sessions.set_labels("k", title="T", tags=["x", "y"], pinned=True)
+        sessions.set_labels("k")
+        _same(sessions.get_meta("k"), {"title": "T", "tags": ["x", "y"], "pinned": True})
+        sessions.set_labels("k", tags=[], pinned=False)
+        _same(sessions.get_meta("k"), {"title": "T"})
+        sessions.set_labels("k", title="")
+        _same(sessions.get_meta("k"), {})
+
+
+def labels_begin_no_session(open_store: Open) -> None:
+    """An unknown key is not found; an archived session is not begun anew."""
+    with open_store() as sessions:
+        with _raises(SessionNotFound):
+            sessions.set_labels("k", pinned=True)
+        _add(sessions, "a")
+        sessions.archive("k")
+        with _raises(Conflict):
+            sessions.set_labels("k", pinned=True)
+        _same((list(sessions.list()), sessions.get_meta("k")), ([], {}))
+
+
+def a_key_has_a_status(open_store: Open) -> None:
+    """It is told without reading the session."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        _add(sessions, "a", key="old")
+        sessions.archive("old")
+        _same([sessions.status(key) for key in ("k", "old", "unknown")], ["active", "archived", ""])
+
+
+def a_free_key_has_no_session(open_store: Open) -> None:
+    """The first number counts that neither an active nor an archived session has."""
+    with open_store() as sessions:
+        _same(sessions.free_key("k"), "k-2")
+        for key in ("k", "k-2", "k-3"):
+            _add(sessions, "a", key=key)
+        sessions.archive("k-2")
+        _same(sessions.free_key("k"), "k-4")
+
+
+def every_generation_can_be_read(open_store: Open) -> None:
+    """The oldest comes first; another name finds them too."""
+    with open_store() as sessions:
+        _add(sessions, "ab")
+        sessions.archive("k")
+        _add(sessions, "c")
+        sessions.add_alias("k", "other")
+        for key in ("k", "other"):
+            _same(sessions.read_generations(key, lambda past: past.state.i), [2, 1])
+        _same(sessions.read_generations("unknown", lambda past: past.n), [])
+
+
 def meta_is_not_history(open_store: Open) -> None:
     """No change of the history touches it, and it does not touch the history."""
     with open_store() as sessions:
@@ -1691,6 +1747,11 @@ STORE_CONTRACT: tuple[Check, ...] = (
     pop_takes_one_message_of_a_group,
     the_transcript_keeps_everything,
     meta_fields_are_merged_and_removed,
+    labels_are_set_and_removed_one_by_one,
+    labels_begin_no_session,
+    a_key_has_a_status,
+    a_free_key_has_no_session,
+    every_generation_can_be_read,
     meta_is_not_history,
     own_records_come_back_by_kind,
     usage_and_tool_records_may_be_appended,

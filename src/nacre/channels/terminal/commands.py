@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from nacre.channels.terminal.attachments import attached, split
-from nacre.channels.terminal.talk import Talk, free_key, new_key
+from nacre.channels.terminal.talk import Talk, new_key
 from nacre.entries import Stored
 from nacre.errors import NacreError
 from nacre.history.earlier import turn_starts
@@ -208,7 +208,7 @@ async def _resume(talk: Talk, ref: str) -> None:
 
 
 async def _fork(talk: Talk, key: str) -> None:
-    new = key or free_key(talk.app, talk.key)
+    new = key or talk.app.sessions.free_key(talk.key)
     talk.app.sessions.fork(talk.key, new)
     before = talk.key
     talk.enter(new)

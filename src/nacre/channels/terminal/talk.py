@@ -312,7 +312,7 @@ class Talk:
             case "w" | "wait":
                 return await _waited(begin)
             case "f" | "fork":
-                key = free_key(self.app, self.key)
+                key = self.app.sessions.free_key(self.key)
                 self.app.sessions.fork(self.key, key)
                 self.enter(key)
                 self.hint(f"forked: you are now in {self.desk.safe(key)}")
@@ -334,14 +334,6 @@ def new_key() -> str:
     return f"{_CHAT}{datetime.now().astimezone():%Y%m%d-%H%M}-{uuid.uuid4().hex[:4]}"
 
 
-def free_key(app: App, key: str) -> str:
-    """A key that nobody has: the old one with a number behind it."""
-    number = 2
-    while app.sessions.exists(f"{key}-{number}"):
-        number += 1
-    return f"{key}-{number}"
-
-
 def opening_meta(sessions: Sessions, key: str, *, cwd: str, text: str) -> dict[str, Any]:
     """The meta that is stored with the next message of a chat: its folder and its title, unless it has them.
 
@@ -352,8 +344,7 @@ def opening_meta(sessions: Sessions, key: str, *, cwd: str, text: str) -> dict[s
     is_chat = not now.n or key.startswith(_CHAT)
     meta = {"cwd": cwd} if cwd and is_chat and not now.meta.get("cwd") else {}
     if not now.meta.get("title"):
-        first = sessions._store.read(key, first_text)  # noqa: SLF001 - there is no other way up
-        title = title_of(first or text)
+        title = title_of(sessions.read(key, first_text) or text)
         meta |= {"title": title} if title else {}
     return meta
 
