@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nacre.entries import (
         Entry,
         Finding,
+        GenerationInfo,
         Hit,
         Message,
         Page,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         Settlement,
         Stored,
         ToolCall,
+        TrashedSession,
     )
     from nacre.errors import (
         Busy,
@@ -67,6 +69,7 @@ __all__ = [
     "Finding",
     "Forgiving",
     "FormatTooNew",
+    "GenerationInfo",
     "Hit",
     "InvalidArgument",
     "InvalidKey",
@@ -92,6 +95,7 @@ __all__ = [
     "Stored",
     "ToolCall",
     "ToolError",
+    "TrashedSession",
     "open",
 ]
 

@@ -278,6 +278,31 @@ class Settlement(Struct, frozen=True, kw_only=True):
     numbers: tuple[int, ...] = ()
 
 
+class TrashedSession(Struct, frozen=True, kw_only=True):
+    """A session in the trash, with all generations that were removed together; `id` names it there."""
+
+    id: str
+    key: str
+    title: str
+    removed: datetime
+    generations: tuple[str, ...]
+    bytes: int
+
+
+class GenerationInfo(Struct, frozen=True, kw_only=True):
+    """One generation of a session, as its log is now.
+
+    `updated` is the time of its last record, `changed` when its file was last written, renamed or linked.
+    """
+
+    key: str
+    generation: str
+    pinned: bool
+    updated: datetime
+    changed: datetime
+    bytes: int
+
+
 def describe_quarantine(entries: Iterable[QuarantineEntry]) -> str:
     """Say how much of one session is in quarantine; "" if nothing is."""
     found = tuple(entries)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from types import TracebackType
@@ -28,6 +29,7 @@ from nacre.checks import (
 from nacre.entries import (
     Describe,
     Entry,
+    GenerationInfo,
     Hit,
     Load,
     Message,
@@ -46,6 +48,7 @@ from nacre.entries import (
     Snapshot,
     Stored,
     Summarise,
+    TrashedSession,
     Truncate,
     Unit,
     Wish,
@@ -58,6 +61,7 @@ from nacre.entries import (
 )
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import live, other_names
+from nacre.history.labels import labels
 from nacre.history.overview import overview, when_updated
 from nacre.history.paging import Order, Wanted, Which, page_of, parse_cursor
 from nacre.keys import is_internal
@@ -69,6 +73,9 @@ if TYPE_CHECKING:
     from nacre.log.commit import Pending
     from nacre.log.watch import Watch
     from nacre.store.base import Generation, Hold
+    from nacre.store.files import Files
+    from nacre.store.journal import Journal
+    from nacre.store.trash import Trash
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -602,15 +609,92 @@ class Sessions:
         """
         key = _key(key)
         self._store.delete(key)
-        if self._index is not None:
-            self._index().forget(key)
+        self._forget(key)
         self._erase_aliases(key)
+
+    def _forget(self, key: str) -> None:
+        """Erase what the index knows of a session; a Python without SQLite has no index."""
+        if self._index is not None:
+            with suppress(ModuleNotFoundError):
+                self._index().forget(key)
 
     def forget_aliases(self, key: str) -> None:
         """Erase the other names of a key whose session was erased as a file; nothing happens if it has a session."""
         key = check_key(key)
         if not self._has(key):
             self._erase_aliases(key)
+
+    # ---- files
+
+    def generation(self, key: str, uid: str = "") -> GenerationInfo | None:
+        """The active generation of a session, or an archived one by its uid, as its log is now; None if there is none.
+
+        Sessions that are not files have none.
+        """
+        key, uid, files = _key(key), check_text(uid, "uid"), self._files()
+        if files is None:
+            return None
+        from nacre.store.maintenance import generation  # noqa: PLC0415 - for people who tidy up
+
+        return generation(files, key, uid, is_pinned=_is_pinned)
+
+    def journal(self, name: str) -> Journal:
+        """A file of lines beside the sessions, for what a long task has done; a context for one process at a time."""
+        from nacre.store.journal import Journal  # noqa: PLC0415 - the same
+
+        files = self._kept_in_files()
+        return Journal(files.ops, files.location, check_text(name, "name"))
+
+    def move_to_trash(self, key: str, *, generation: str | None = None) -> None:
+        """Move a session to the trash with all its generations, or only one archived generation of it.
+
+        Raises SessionNotFound if there is none, StoreError if the sessions are not files.
+        """
+        self._trash().put(_key(key), None if generation is None else check_text(generation, "generation"))
+
+    def list_trash(self) -> builtins.list[TrashedSession]:
+        """The sessions in the trash, the last removed first."""
+        return self._trash().sessions(_title) if self._files() is not None else []
+
+    def restore_from_trash(self, id: str) -> None:
+        """Bring a session back from the trash, to where it was.
+
+        Raises SessionNotFound if it is not there, Conflict if its key has an active session by now.
+        """
+        self._trash().restore(check_text(id, "id"))
+
+    def erase_from_trash(self, id: str) -> None:
+        """Erase a session in the trash for good, and its other names unless its key has another session.
+
+        Raises SessionNotFound if it is not there.
+        """
+        trash, id = self._trash(), check_text(id, "id")
+        key = trash.key_of(id)
+        # Before: a crash in between leaves what can be done again.
+        self._forget(key)
+        if trash.erase(id):
+            # One that was removed another time may come back under its other names.
+            self.forget_aliases(key)
+
+    def _trash(self) -> Trash:
+        from nacre.store.trash import Trash  # noqa: PLC0415 - the same
+
+        return Trash(self._kept_in_files())
+
+    def _files(self) -> Files | None:
+        """The store, if its sessions are files."""
+        from nacre.store.files import Files  # noqa: PLC0415 - only the store that is picked is loaded
+
+        return self._store if isinstance(self._store, Files) else None
+
+    def _kept_in_files(self) -> Files:
+        """The same; raises StoreError if they are not."""
+        files = self._files()
+        if files is None:
+            raise StoreError(f"the sessions at {self.location} are not files; only files can be trashed or copied")
+        return files
+
+    # ---- what is said of a session
 
     def set_meta(self, key: str, **fields: Any) -> None:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away."""
@@ -1023,6 +1107,15 @@ def _text(summary: object) -> str:
     if text is None:
         raise InvalidMessage(f"a summary must be text, not {show(summary)}")
     return str(plain(text, "summary"))
+
+
+def _is_pinned(past: Past) -> bool:
+    return labels(live.meta(past, past.state)).pinned
+
+
+def _title(past: Past) -> str:
+    title = live.meta(past, past.state).get("title")
+    return title if isinstance(title, str) else ""
 
 
 def _stored(uid: str, record: Record, past: Past) -> Stored | None:

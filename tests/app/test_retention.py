@@ -17,9 +17,7 @@ import pytest
 import nacre
 from nacre.app import retention, running
 from nacre.app.agents import Agents
-from nacre.app.retention import RECEIPTS, Clock, Keeper, Left, Rules, due
-from nacre.cli import discard
-from nacre.cli.discard import discard_archived
+from nacre.app.retention import Clock, Keeper, Left, Rules, due
 from nacre.config import Settings
 from nacre.errors import ConfigError, SessionBusy
 from nacre.log.ops import Ops
@@ -29,6 +27,7 @@ from nacre.testing.ollama_server import serving as ollama
 from tests.app.test_running import MODELS
 
 DAY = timedelta(days=1)
+RECEIPTS = "receipts/retention.jsonl"
 BOTH = Rules(archive_after=90 * DAY, delete_after=30 * DAY)
 
 
@@ -66,7 +65,7 @@ def names(sessions: Sessions, calendar: Calendar, rules: Rules = BOTH) -> list[t
 
 
 def keep(sessions: Sessions, calendar: Calendar, rules: Rules = BOTH) -> None:
-    with Keeper(sessions, discard_archived) as keeper:
+    with Keeper(sessions) as keeper:
         for act in due(sessions, rules, clock=calendar):
             keeper.do(act)
 
@@ -158,9 +157,9 @@ def test_of_a_session_that_goes_on_only_its_archived_lives_are_thrown_away(
     keep(sessions, calendar)
     assert [message.content for message in sessions.get_history("k")] == ["hello from k"]
     assert len(sessions.transcript("k")) == 1
-    (item,) = discard.items(str(root))
+    (item,) = sessions.list_trash()
     sessions.archive("k")
-    discard.restore(str(root), item)
+    sessions.restore_from_trash(item.id)
     assert len(sessions.transcript("k")) == 2
 
 
@@ -183,7 +182,7 @@ def test_what_is_done_has_receipts(sessions: Sessions, root: Path, calendar: Cal
     calendar.turn(91)
     keep(sessions, calendar)
     assert [info.key for info in sessions.list(archived=True)] == ["one"]
-    assert [item.key for item in discard.items(str(root))] == ["two"]
+    assert [item.key for item in sessions.list_trash()] == ["two"]
     assert receipts(root) == [
         ("archive", "one", "begun"),
         ("archive", "one", "done"),
@@ -210,7 +209,7 @@ def test_a_session_that_was_written_since_is_left_alone(sessions: Sessions, root
     calendar.turn(91)
     (act,) = due(sessions, BOTH, clock=calendar)
     fill(sessions, "k")
-    with Keeper(sessions, discard_archived) as keeper, pytest.raises(Left, match="changed meanwhile"):
+    with Keeper(sessions) as keeper, pytest.raises(Left, match="changed meanwhile"):
         keeper.do(act)
     assert [info.key for info in sessions.list()] == ["k"]
 
@@ -221,7 +220,7 @@ def test_a_session_that_was_begun_anew_since_is_left_alone(sessions: Sessions, c
     (act,) = due(sessions, BOTH, clock=calendar)
     sessions.archive("k")
     fill(sessions, "k")
-    with Keeper(sessions, discard_archived) as keeper, pytest.raises(Left, match="changed meanwhile"):
+    with Keeper(sessions) as keeper, pytest.raises(Left, match="changed meanwhile"):
         keeper.do(act)
     assert [info.key for info in sessions.list()] == ["k"]
 
@@ -250,16 +249,16 @@ def test_one_that_was_brought_back_since_is_not_thrown_away(sessions: Sessions, 
     calendar.turn(31)
     (act,) = due(sessions, BOTH, clock=calendar)
     sessions.unarchive("k")
-    with Keeper(sessions, discard_archived) as keeper, pytest.raises(Left, match="changed meanwhile"):
+    with Keeper(sessions) as keeper, pytest.raises(Left, match="changed meanwhile"):
         keeper.do(act)
     assert sessions.exists("k")
 
 
 def test_only_one_process_does_it_at_a_time(sessions: Sessions, root: Path) -> None:
     with (
-        Keeper(sessions, discard_archived),
+        Keeper(sessions),
         pytest.raises(SessionBusy, match="another process is applying retention"),
-        Keeper(sessions, discard_archived),
+        Keeper(sessions),
     ):
         pass
 
@@ -335,8 +334,8 @@ def contents(root: Path, act: str) -> list[Any]:
     with nacre.open(root) as sessions:
         if act == "delete":
             assert [*sessions.list(), *sessions.list(archived=True)] == []
-            for item in discard.items(str(root)):
-                discard.restore(str(root), item)
+            for item in sessions.list_trash():
+                sessions.restore_from_trash(item.id)
         found = sorted(info.key for info in sessions.list(archived=True))
         return [one.message.content for key in found for one in sessions.transcript(key)]
 
@@ -377,7 +376,7 @@ def looked_after(clock: Clock, **rules: str) -> tuple[list[str], list[float]]:
             async with running(settings) as app, anyio.create_task_group() as tasks:
                 fill(app.sessions, "k")
                 naps = Naps()
-                tasks.start_soon(lambda: retention.keep({"main": app}, discard_archived, sleep=naps, clock=clock))
+                tasks.start_soon(lambda: retention.keep({"main": app}, sleep=naps, clock=clock))
                 with anyio.fail_after(20):
                     await naps.has_run.wait()
                 tasks.cancel_scope.cancel()

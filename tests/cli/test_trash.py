@@ -11,9 +11,7 @@ import pytest
 
 from nacre.app.inbox import KEYS, Inbox
 from nacre.channels.channel import InboundMessage
-from nacre.cli import discard
 from nacre.index import database
-from nacre.log.ops import Ops
 from tests.cli.conftest import Nacre, Terminal
 
 
@@ -267,96 +265,6 @@ def test_a_store_without_a_trash_has_an_empty_one(nacre: Nacre) -> None:
     nacre.fill("one")
     result = nacre("s", "trash", "restore", "one", "--json")
     assert (result.code, result.json["error"]["type"]) == (3, "not_found")
-
-
-class Failing(Ops):
-    """Fails the nth change of a directory, as if the process had been killed there."""
-
-    def __init__(self, nth: int) -> None:
-        self._left = nth
-
-    def _count(self) -> None:
-        self._left -= 1
-        if not self._left:
-            raise OSError(5, "the end")
-
-    def rename(self, old: str, new: str) -> None:
-        self._count()
-        super().rename(old, new)
-
-    def link(self, old: str, new: str) -> None:
-        self._count()
-        super().link(old, new)
-
-    def unlink(self, path: str) -> None:
-        self._count()
-        super().unlink(path)
-
-    def fsync(self, fd: int) -> None:
-        self._count()
-        super().fsync(fd)
-
-
-def two_generations(nacre: Nacre) -> dict[str, bytes]:
-    """A session with an archived generation, both damaged and mended."""
-    for _ in range(2):
-        nacre.fill("one")
-        nacre.damage("one")
-        nacre("s", "repair", "one")
-        nacre("s", "archive", "one")
-    nacre("s", "unarchive", "one")
-    return nacre.files()
-
-
-def is_cut_short(nacre: Nacre, verb: str, nth: int) -> bool:
-    """Remove a session, bring it back or erase it, and fail at the nth change; False if it came to its end."""
-    root, ops = str(nacre.root), Failing(nth)
-    try:
-        if verb == "rm":
-            with nacre.sessions() as sessions:
-                discard.discard(sessions, "one", is_active=True, ops=ops)
-        for item in discard.items(root) if verb != "rm" else ():
-            (discard.restore if verb == "restore" else discard.empty)(root, item, ops=ops)
-    except OSError:
-        return True
-    return False
-
-
-@pytest.mark.parametrize("nth", range(1, 24))
-def test_rm_that_was_cut_short_is_finished_by_another(nacre: Nacre, nth: int) -> None:
-    before = two_generations(nacre)
-    is_cut_short(nacre, "rm", nth)
-    nacre("s", "rm", "one")
-    assert nacre("s", "list", "--all", "--json").json["count"] == 0
-    while nacre("s", "trash", "--json").json["count"]:
-        assert nacre("s", "restore", "one").code == 0
-    assert sorted(nacre.files().values()) == sorted(before.values())
-
-
-@pytest.mark.parametrize("verb", [("restore", "one"), ("trash", "empty", "--yes")], ids=["restore", "empty"])
-@pytest.mark.parametrize("nth", range(1, 24))
-def test_what_was_cut_short_is_finished_by_doing_it_again(nacre: Nacre, nth: int, verb: tuple[str, ...]) -> None:
-    before = two_generations(nacre)
-    nacre("s", "rm", "one")
-    was_cut = is_cut_short(nacre, verb[0], nth)
-    again = nacre("s", *verb)
-    assert not was_cut or again.code == 0 or nacre("s", "trash", "--json").json["count"] == 0
-    assert nacre.files() == (before if verb[0] == "restore" else {})
-
-
-def test_emptying_after_a_restore_that_was_cut_short_leaves_the_session(
-    nacre: Nacre,
-) -> None:
-    before = two_generations(nacre)
-    nacre("s", "rm", "one")
-    for nth in range(1, 30):
-        is_cut_short(nacre, "restore", nth)
-        if any(name.startswith("sessions/") for name in nacre.files()):
-            break
-    nacre("s", "trash", "empty", "--yes")
-    with nacre.sessions() as sessions:
-        assert {finding.kind for finding in sessions.verify("one").findings} == {"quarantine"}
-    assert {name: data for name, data in nacre.files().items() if name in before and data != before[name]} == {}
 
 
 def test_who_misses_something_in_the_trash_is_told_where_to_look(nacre: Nacre) -> None:

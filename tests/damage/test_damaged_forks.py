@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.cli import discard
 from nacre.testing import Disk, Fault
 from tests.paths import log_of
 from tests.simulated import LOG, ROOT, names, opened, said, say
@@ -205,7 +204,7 @@ def test_a_session_that_was_begun_anew_is_not_taken_for_a_fork_in_the_trash(
         say(sessions, "a")
         sessions.fork("k", "fork")
         say(sessions, "b", key="fork")
-        discard.discard(sessions, "fork", is_active=True)
+        sessions.move_to_trash("fork")
         say(sessions, "c", "d", key="fork")
     log = log_of(tmp_path, "fork")
     log.write_bytes(damaged(log.read_bytes()))
@@ -225,14 +224,14 @@ def test_a_session_that_was_begun_anew_is_not_taken_for_a_fork_that_never_came_t
 def test_a_session_that_lost_its_header_does_not_share_its_payloads_with_the_trash(tmp_path: Path) -> None:
     with nacre.open(tmp_path) as sessions:
         say(sessions, "old" * 30_000)
-        discard.discard(sessions, "k", is_active=True)
+        sessions.move_to_trash("k")
         say(sessions, "a", "b")
     log = log_of(tmp_path, "k")
     log.write_bytes(without_header(log.read_bytes()))
     with nacre.open(tmp_path) as sessions:
         say(sessions, "new" * 30_000)
-        (item,) = discard.items(str(tmp_path))
-        discard.empty(str(tmp_path), item)
+        (item,) = sessions.list_trash()
+        sessions.erase_from_trash(item.id)
         assert said(sessions) == ["a", "b", "new" * 30_000]
 
 

@@ -16,9 +16,7 @@ import pytest
 
 import nacre
 from nacre import Sessions
-from nacre.cli import discard
 from nacre.cli.failures import Failure
-from nacre.cli.place import is_active
 from nacre.entries import Page
 from nacre.history.live import RULES
 from nacre.history.paging import Wanted, parse_cursor
@@ -118,9 +116,9 @@ def do_something(sessions: Sessions, chance: random.Random) -> None:
         lambda: [sessions.truncate_history(key, 1), sessions.save(key)],  # type: ignore[func-returns-value]
         lambda: sessions.clear(key),
         lambda: sessions.repair(key),
-        lambda: discard.discard(sessions, key, is_active=is_active(sessions, key)),
-        lambda: discard.restore(sessions.location, chance.choice(discard.items(sessions.location))),
-        lambda: discard.empty(sessions.location, chance.choice(discard.items(sessions.location))),
+        lambda: sessions.move_to_trash(key),
+        lambda: sessions.restore_from_trash(chance.choice(sessions.list_trash()).id),
+        lambda: sessions.erase_from_trash(chance.choice(sessions.list_trash()).id),
     ]
     with suppress(nacre.StoreError, Failure, IndexError):
         chance.choice([*work, work[0], work[0]])()

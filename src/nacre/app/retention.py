@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Self
 
@@ -22,25 +21,18 @@ from msgspec import Struct
 
 from nacre.app.running import App
 from nacre.config import Settings
-from nacre.entries import Past, parse_time
+from nacre.entries import GenerationInfo
 from nacre.errors import ConfigError, Conflict, NacreError, SessionBusy, StoreError, describe_error
-from nacre.history import live
-from nacre.log.names import key_of, stem
-from nacre.log.ops import Ops
-from nacre.log.place import Place, make_folder, settle_names, write_all
-from nacre.log.reader import reading
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
-RECEIPTS = "receipts/retention.jsonl"
+_JOURNAL = "retention"
 _SPAN = re.compile(r"(\d{1,5})([hdwy])\Z")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 _LONGEST = 1000 * _HOURS["y"]
 _FIRST, _EVERY = 300.0, 86_400.0
 
-Discard = Callable[[Place], None]
-"""Move an archived generation to the trash, durably."""
 Sleep = Callable[[float], Awaitable[None]]
 Clock = Callable[[], datetime]
 
@@ -108,68 +100,47 @@ def due(sessions: Sessions, rules: Rules, *, clock: Clock = utc_now) -> list[Act
     if rules.archive_after is not None:
         found += _to_archive(sessions, before=moment - rules.archive_after)
     if rules.delete_after is not None:
-        found += _to_delete(sessions.location, before=moment - rules.delete_after)
+        found += _to_delete(sessions, before=moment - rules.delete_after)
     return sorted(found, key=lambda act: (act.since, act.key))
 
 
 def _to_archive(sessions: Sessions, *, before: datetime) -> Iterator[Act]:
     for info in sessions.list():
         if info.updated < before:
-            act = _seen(Place.of(sessions.location, info.key))
-            if act is not None and act.since < before:
-                yield act
+            found = _look(sessions, info.key)
+            if found is not None and found.updated < before:
+                yield _archiving(found)
 
 
-def _to_delete(root: str, *, before: datetime) -> Iterator[Act]:
+def _to_delete(sessions: Sessions, *, before: datetime) -> Iterator[Act]:
     """Lives whose file nobody has touched since: to be put into the archive counts, or to come out of a backup."""
+    for info in sessions.list(archived=True, internal=True):
+        if info.updated < before:
+            found = _look(sessions, info.key, info.generation)
+            if found is not None and found.changed < before and not _is_pinned(sessions, info.key):
+                since = max(found.changed, found.updated)
+                yield msgspec.structs.replace(_archiving(found), act="delete", since=since)
+
+
+def _archiving(found: GenerationInfo) -> Act:
+    return Act(act="archive", key=found.key, uid=found.generation, since=found.updated, bytes=found.bytes)
+
+
+def _is_pinned(sessions: Sessions, key: str) -> bool:
+    found = sessions.generation(key)
+    return found is not None and found.pinned
+
+
+def _look(sessions: Sessions, key: str, uid: str = "") -> GenerationInfo | None:
+    """A life of a session as it is now; None if it is pinned, or cannot be read."""
     try:
-        files = sorted(os.listdir(f"{root}/archive"))  # noqa: PTH208 - a path is text here
-    except FileNotFoundError:
-        return
-    for file in files:
-        name, _, uid = file.removesuffix(".jsonl").partition(".")
-        place = Place(root, "", name, uid)
-        if file.endswith(".jsonl") and (touched := _touched(place)) < before:
-            act = _seen(place)
-            if act is not None and not _is_pinned(Place.of(root, act.key)):
-                yield msgspec.structs.replace(act, act="delete", since=max(touched, act.since))
-
-
-def _touched(place: Place) -> datetime:
-    """When a log was last written, renamed or linked; later than anything if it is gone."""
-    try:
-        return datetime.fromtimestamp(os.lstat(place.log).st_ctime, UTC)
-    except FileNotFoundError:
-        return datetime.max.replace(tzinfo=UTC)
-
-
-def _is_pinned(place: Place) -> bool:
-    with reading(Ops(), place) as found:
-        return found.past is not None and _has_pin(found.past)
-
-
-def _has_pin(past: Past) -> bool:
-    return bool(live.meta(past, past.state).get("pinned"))
-
-
-def _seen(place: Place) -> Act | None:
-    """A life of a session as it is now, as something to archive; None if it is pinned, or cannot be read."""
-    try:
-        with reading(Ops(), place) as found:
-            if found.past is None or _has_pin(found.past):
-                return None
-            header = found.past.header
-            key = place.key or header.sid or key_of(place.name)
-            if key is None or stem(key) != place.name:
-                return None
-            since, size = parse_time(found.updated), found.size + header.cold
-            return Act(act="archive", key=key, uid=header.uid, since=since, bytes=size)
-    except (OSError, StoreError) as error:
+        found = sessions.generation(key, uid)
+    except StoreError as error:
         logger.warning(
-            "a session cannot be read and is skipped",
-            extra={"file": place.log, "error": describe_error(error)},
+            "a session cannot be read and is skipped", extra={"session": key, "error": describe_error(error)}
         )
         return None
+    return None if found is None or found.pinned else found
 
 
 # ---- doing it
@@ -178,38 +149,51 @@ def _seen(place: Place) -> Act | None:
 class Keeper:
     """Does what is due in one store; for as long as it is open, no other process does."""
 
-    def __init__(self, sessions: Sessions, discard: Discard) -> None:
+    def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._discard = discard
-        self._receipts = _Receipts(sessions.location)
+        self._receipts = sessions.journal(_JOURNAL)
 
     def __enter__(self) -> Self:
-        self._receipts.open()
+        try:
+            self._receipts.__enter__()
+        except SessionBusy as error:
+            where = self._sessions.location
+            raise SessionBusy(f"another process is applying retention in {where}") from error
+        self._finish()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._receipts.close()
+        self._receipts.__exit__()
 
     def do(self, act: Act) -> None:
         """Do one thing, with a receipt; raises Left if it is not due any more, and StoreError if it cannot be done."""
-        with self._receipts.of(act):
-            hold = self._sessions.hold(act.key)
-            try:
-                hold.take()
-            except SessionBusy as error:
-                raise Left(str(error)) from error
-            try:
-                self._archive(act) if act.act == "archive" else self._delete(act)
-            finally:
-                hold.close()
+        receipt = _receipt(act)
+        self._add(receipt)
+        try:
+            self._do(act)
+        except BaseException as error:
+            self._add(_now(receipt, "left", f"{receipt.why}; but {error}"))
+            raise
+        self._add(_now(receipt, "done"))
+
+    def _do(self, act: Act) -> None:
+        hold = self._sessions.hold(act.key)
+        try:
+            hold.take()
+        except SessionBusy as error:
+            raise Left(str(error)) from error
+        try:
+            self._archive(act) if act.act == "archive" else self._delete(act)
+        finally:
+            hold.close()
 
     def _archive(self, act: Act) -> None:
-        place = Place.of(self._sessions.location, act.key)
-        if _seen(place) != act:
+        found = _look(self._sessions, act.key)
+        if found is None or _archiving(found) != act:
             raise Left("it was changed meanwhile")
         self._sessions.archive(act.key)
-        moved = _seen(place._replace(archived=act.uid))
-        if moved is None or moved.since != act.since:
+        moved = _look(self._sessions, act.key, act.uid)
+        if moved is None or moved.updated != act.since:
             # Somebody wrote between our look and the move: it belongs back, unless a new one has begun.
             try:
                 self._sessions.unarchive(act.key)
@@ -218,10 +202,25 @@ class Keeper:
             raise Left("it was changed meanwhile")
 
     def _delete(self, act: Act) -> None:
-        place = Place.of(self._sessions.location, act.key, archived=act.uid)
-        if _touched(place) > act.since or _seen(place) is None or _is_pinned(place._replace(archived="")):
+        found = _look(self._sessions, act.key, act.uid)
+        if found is None or found.changed > act.since or _is_pinned(self._sessions, act.key):
             raise Left("it was changed meanwhile")
-        self._discard(place)
+        self._sessions.move_to_trash(act.key, generation=act.uid)
+
+    def _add(self, receipt: Receipt) -> None:
+        self._receipts.add(msgspec.json.encode(receipt))
+
+    def _finish(self) -> None:
+        """Say what became of the act that an earlier run was killed in."""
+        try:
+            last = msgspec.json.decode(self._receipts.last(), type=Receipt)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        if last.state == "begun":
+            is_archived = self._sessions.generation(last.key, last.uid) is not None
+            is_done = is_archived if last.act == "archive" else not is_archived
+            why = "" if is_done else f"{last.why}; but it was interrupted"
+            self._add(_now(last, "done" if is_done else "left", why))
 
 
 # ---- receipts
@@ -239,71 +238,6 @@ class Receipt(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class _Receipts:
-    """A file of JSON lines, held by one process at a time."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._path = f"{root}/{RECEIPTS}"
-        self._ops = Ops()
-        self._fd = -1
-
-    def open(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        try:
-            make_folder(self._ops, os.path.dirname(self._path))  # noqa: PTH120 - the same
-            self._fd = self._ops.open(self._path, flags)
-            if not self._ops.flock(self._fd, wait=False):
-                self.close()
-                raise SessionBusy(f"another process is applying retention in {self._root}")
-            settle_names(self._ops, os.path.dirname(self._path))  # noqa: PTH120 - the same
-            self._finish()
-        except OSError as error:
-            self.close()
-            raise StoreError(f"{self._path} cannot be written: {error}") from error
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            self._ops.close(fd)
-
-    @contextmanager
-    def of(self, act: Act) -> Iterator[None]:
-        receipt = _receipt(act)
-        self._add(receipt)
-        try:
-            yield
-        except BaseException as error:
-            self._add(_now(receipt, "left", f"{receipt.why}; but {error}"))
-            raise
-        self._add(_now(receipt, "done"))
-
-    def _add(self, receipt: Receipt) -> None:
-        """Append a line, durably; a torn one before it is ended first."""
-        size = self._ops.fstat(self._fd).st_size
-        is_torn = size > 0 and self._ops.pread(self._fd, 1, size - 1) != b"\n"
-        line = msgspec.json.encode(receipt) + b"\n"
-        write_all(self._ops, self._fd, b"\n" + line if is_torn else line)
-        self._ops.fdatasync(self._fd)
-
-    def _finish(self) -> None:
-        """Say what became of the act that an earlier run was killed in."""
-        last = self._last()
-        if last is not None and last.state == "begun":
-            is_done = _is_done(self._root, last)
-            self._add(
-                _now(last, "done" if is_done else "left", "" if is_done else f"{last.why}; but it was interrupted")
-            )
-
-    def _last(self) -> Receipt | None:
-        size = self._ops.fstat(self._fd).st_size
-        lines = self._ops.pread(self._fd, min(size, 1 << 16), max(0, size - (1 << 16))).splitlines()
-        try:
-            return msgspec.json.decode(lines[-1], type=Receipt) if lines else None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-
-
 def _receipt(act: Act) -> Receipt:
     fields = {"act": act.act, "key": act.key, "uid": act.uid, "why": act.why, "bytes": act.bytes}
     return _now(Receipt(ts="", state="begun", **fields), "begun")  # type: ignore[arg-type] # each of its kind
@@ -314,34 +248,27 @@ def _now(receipt: Receipt, state: Literal["begun", "done", "left"], why: str = "
     return msgspec.structs.replace(receipt, ts=ts, state=state, why=why or receipt.why)
 
 
-def _is_done(root: str, receipt: Receipt) -> bool:
-    archived = os.path.exists(Place.of(root, receipt.key, archived=receipt.uid).log)  # noqa: PTH110 - the same
-    return archived if receipt.act == "archive" else not archived
-
-
 # ---- the daemon's
 
 
-async def keep(
-    agents: Mapping[str, App], discard: Discard, *, sleep: Sleep = anyio.sleep, clock: Clock = utc_now
-) -> None:
+async def keep(agents: Mapping[str, App], *, sleep: Sleep = anyio.sleep, clock: Clock = utc_now) -> None:
     """Look after the old sessions of every agent, some minutes after the start and then once a day."""
     await sleep(_FIRST)
     while True:
         for name, app in list(agents.items()):
             if os.path.isabs(app.sessions.location) and not app.is_ending:  # noqa: PTH117 - the same
-                await to_thread.run_sync(_look_after, name, app, discard, clock)
+                await to_thread.run_sync(_look_after, name, app, clock)
         await sleep(_EVERY)
 
 
-def _look_after(name: str, app: App, discard: Discard, clock: Clock) -> None:
+def _look_after(name: str, app: App, clock: Clock) -> None:
     """Do what is due in an agent's store; what cannot be done is logged and left for tomorrow."""
     done = {"archive": 0, "delete": 0}
     try:
         acts = due(app.sessions, rules, clock=clock) if (rules := Rules.of(app.settings)) else []
         if not acts:
             return
-        with Keeper(app.sessions, discard) as keeper:
+        with Keeper(app.sessions) as keeper:
             for act in acts:
                 from_thread.check_cancelled()
                 done[act.act] += _is_kept(keeper, act)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from nacre.cli import discard, verbs
+from nacre.cli import verbs
 from nacre.cli.failures import OK
 from nacre.cli.flags import NAMES, Flags
 from nacre.cli.loading import load, parser_of
@@ -128,7 +128,7 @@ def _tags(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
 
 def _in_trash(flags: Flags, last: str) -> Iterator[tuple[str, str]]:
     with opened(Namespace(store=flags.store)) as sessions:
-        found = discard.items(sessions.location)
+        found = sessions.list_trash()
     yield from ((item.key, "in the trash") for item in found if item.key.startswith(last))
 
 

@@ -6,7 +6,6 @@ from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from nacre.cli.discard import discard_archived
 from nacre.cli.failures import OK, Failure
 from nacre.cli.many import Done, each
 from nacre.cli.output import Out
@@ -39,7 +38,7 @@ def run(args: Namespace, out: Out) -> int:
     rules = _rules(args)
     with opened(args) as sessions, ExitStack() as stack:
         acts = {f"{act.key}.{act.uid}": act for act in due(sessions, rules)} if rules else {}
-        keeper = None if args.dry_run or not acts else stack.enter_context(Keeper(sessions, discard_archived))
+        keeper = None if args.dry_run or not acts else stack.enter_context(Keeper(sessions))
 
         def keep(act: Act) -> Done:
             status = _STATUS[act.act]

@@ -155,7 +155,6 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
     from nacre.app.agents import Agents  # noqa: PLC0415
     from nacre.app.retention import keep  # noqa: PLC0415
     from nacre.app.tokens import Tokens  # noqa: PLC0415
-    from nacre.cli.discard import discard_archived  # noqa: PLC0415
     from nacre.config import MAIN, load  # noqa: PLC0415
     from nacre.web.server import application, check_prefix, listening, serve  # noqa: PLC0415
 
@@ -182,7 +181,7 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
         )
         async with anyio.create_task_group() as ending, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=_told(args, out, token, prefix)))
-            tasks.start_soon(keep, agents.apps, discard_archived)
+            tasks.start_soon(keep, agents.apps)
             await _until_told(agents, tasks)
             _say(args, out, "shutting down")
             ending.start_soon(agents.end)

@@ -112,6 +112,11 @@ class Files:
         return self._ops
 
     @property
+    def marks(self) -> Marks | None:
+        """What the index reads to find the logs that changed; None if writers leave none."""
+        return self._marks
+
+    @property
     def load(self) -> Load:
         """How much there is to write, and whether it can be."""
         return self._writers.load()
