@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -85,6 +86,8 @@ AnyOperation = AnyEntry | Summarise | Truncate | Rewind | Pop
 _NOTES = ("use", "tool")
 _LONGEST_ID = 256
 _MOST_OWN = 4096
+_UID = re.compile(r"[0-9a-f]{32}\Z")
+_NAME = re.compile(r"[a-z]+\Z")
 
 
 @runtime_checkable
@@ -631,7 +634,9 @@ class Sessions:
 
         Sessions that are not files have none.
         """
-        key, uid, files = _key(key), check_text(uid, "uid"), self._files()
+        key, uid, files = check_key(key), check_text(uid, "uid"), self._files()
+        if uid and not _UID.match(uid):
+            raise InvalidArgument(f"uid must be 32 hexadecimal digits, or nothing, not {show(uid)}")
         if files is None:
             return None
         from nacre.store.maintenance import generation  # noqa: PLC0415 - for people who tidy up
@@ -642,15 +647,19 @@ class Sessions:
         """A file of lines beside the sessions, for what a long task has done; a context for one process at a time."""
         from nacre.store.journal import Journal  # noqa: PLC0415 - the same
 
+        name = check_text(name, "name")
+        if not _NAME.match(name):
+            raise InvalidArgument(f"the name of a journal is made of small letters, not {show(name)}")
         files = self._kept_in_files()
-        return Journal(files.ops, files.location, check_text(name, "name"))
+        return Journal(files.ops, files.location, name)
 
     def move_to_trash(self, key: str, *, generation: str | None = None) -> None:
         """Move a session to the trash with all its generations, or only one archived generation of it.
 
         Raises SessionNotFound if there is none, StoreError if the sessions are not files.
         """
-        self._trash().put(_key(key), None if generation is None else check_text(generation, "generation"))
+        key, uid = check_key(key), None if generation is None else check_text(generation, "generation")
+        self._trash().put(key, uid)
 
     def list_trash(self) -> builtins.list[TrashedSession]:
         """The sessions in the trash, the last removed first."""
@@ -712,6 +721,7 @@ class Sessions:
         An empty title, or no tags, takes them away. Raises SessionNotFound if there is no session, Conflict if it is
         archived: it must not begin anew for the sake of a label.
         """
+        key = check_key(key)
         fields: dict[str, Any] = {}
         if title is not None:
             fields["title"] = check_text(title, "title") or None

@@ -8,7 +8,7 @@ from datetime import UTC
 import pytest
 
 import nacre
-from nacre.errors import SessionBusy, StoreError
+from nacre.errors import InvalidArgument, SessionBusy, StoreError
 from nacre.testing import Disk, Fault
 from tests.simulated import LOG, ROOT, interrupt_once, opened, say, store
 
@@ -64,7 +64,19 @@ def test_sessions_in_memory_have_no_generations_on_a_disk() -> None:
         assert sessions.generation("k") is None
 
 
+@pytest.mark.parametrize("uid", ["../k", "F" * 32, "\0"])
+def test_a_uid_that_is_none_is_refused(disk: Disk, uid: str) -> None:
+    with pytest.raises(InvalidArgument, match="32 hexadecimal digits"):
+        opened(disk).generation("k", uid)
+
+
 # ---- a journal
+
+
+@pytest.mark.parametrize("name", ["", "../marks", "Work", "\0"])
+def test_a_journal_has_a_plain_name(disk: Disk, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="small letters"):
+        opened(disk).journal(name)
 
 
 def test_a_journal_has_the_lines_that_were_added(disk: Disk) -> None:
