@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from nacre.entries import (
+        DiskUsage,
         Entry,
         Finding,
         GenerationInfo,
         Hit,
+        Leftover,
         Message,
         Page,
         QuarantineEntry,
@@ -64,6 +66,7 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "ContextOverflow",
+    "DiskUsage",
     "DurabilityUnknown",
     "Entry",
     "Finding",
@@ -74,6 +77,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidKey",
     "InvalidMessage",
+    "Leftover",
     "LogDamaged",
     "Message",
     "NacreError",

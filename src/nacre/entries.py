@@ -210,6 +210,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     numbers: list[int] = []
 
 
+SHARED = "shared history"
+"""How findings begin that are not in a fork's own files."""
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """One thing that `verify` found wrong."""
 
@@ -217,6 +221,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     kind: str
     where: str
     detail: str
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is in what a fork shares, which is never changed."""
+        return self.where.startswith(SHARED)
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -301,6 +310,25 @@ class GenerationInfo(Struct, frozen=True, kw_only=True):
     updated: datetime
     changed: datetime
     bytes: int
+
+
+class DiskUsage(Struct, frozen=True, kw_only=True):
+    """Bytes of each folder of a store, and of the files of each session that was asked for."""
+
+    folders: dict[str, int]
+    sessions: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.folders.values())
+
+
+class Leftover(Struct, frozen=True, kw_only=True):
+    """A file that no session needs, and why."""
+
+    path: str
+    bytes: int
+    reason: str
 
 
 def describe_quarantine(entries: Iterable[QuarantineEntry]) -> str:

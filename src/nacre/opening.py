@@ -11,6 +11,9 @@ from nacre.history.live import RULES
 from nacre.sessions import SessionIndex, Sessions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nacre.store.backup import Copied
     from nacre.store.files import Durability
 
 
@@ -41,6 +44,31 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
 
         migrate_at_start(store)
     return Sessions(store, index=lambda: _index(root))
+
+
+def holder_of(root: str, key: str) -> int:
+    """The process that has the turn of a session, in a store that is not opened for that.
+
+    0 if there is none, or it cannot be told; -1 if it is unknown which.
+    """
+    from nacre.log.hold import FileHold  # noqa: PLC0415 - for those who look for a daemon
+    from nacre.log.ops import Ops  # noqa: PLC0415 - the same
+    from nacre.log.place import Place  # noqa: PLC0415 - the same
+
+    try:
+        return FileHold(Ops(), Place.of(root, key)).holder()
+    except OSError:
+        return 0
+
+
+def back_up(root: str, folder: str, *, step: Callable[[], None]) -> Copied:
+    """Copy a whole store into a new folder, also while it is written; `step` is called after each file.
+
+    The store is not opened, so that nothing is migrated or repaired before it is copied.
+    """
+    from nacre.store.backup import copy  # noqa: PLC0415 - for backups
+
+    return copy(root, folder, step)
 
 
 def _index(root: str) -> SessionIndex:

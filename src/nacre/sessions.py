@@ -29,9 +29,11 @@ from nacre.checks import (
 )
 from nacre.entries import (
     Describe,
+    DiskUsage,
     Entry,
     GenerationInfo,
     Hit,
+    Leftover,
     Load,
     Message,
     Note,
@@ -639,9 +641,57 @@ class Sessions:
             raise InvalidArgument(f"uid must be 32 hexadecimal digits, or nothing, not {show(uid)}")
         if files is None:
             return None
-        from nacre.store.maintenance import generation  # noqa: PLC0415 - for people who tidy up
+        from nacre.store.maintenance import describing, generation  # noqa: PLC0415 - for people who tidy up
 
-        return generation(files, key, uid, is_pinned=_is_pinned)
+        with describing(f"session {key!r} cannot be read"):
+            return generation(files, key, uid, is_pinned=_is_pinned)
+
+    def disk_usage(self, keys: Iterable[str] = ()) -> DiskUsage:
+        """How much room the folders of the store take, and the files of some sessions."""
+        from nacre.store.maintenance import FOLDERS, describing, measure  # noqa: PLC0415 - the same
+
+        wanted, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
+        if files is None:
+            return DiskUsage(folders=dict.fromkeys(FOLDERS, 0), sessions=dict.fromkeys(wanted, 0))
+        with describing(f"{self.location} cannot be read"):
+            return measure(files.ops, files.location, wanted)
+
+    def log_size(self, key: str, *, kept: bool = False) -> int:
+        """Bytes of the log of an active session, or only of what `save` would keep there; 0 if there is none."""
+        from nacre.store.maintenance import describing, log_size, size_of  # noqa: PLC0415 - the same
+
+        key, kept, files = check_key(key), check_bool(kept, "kept"), self._files()
+        if files is None:
+            return 0
+        if kept:
+            return self._store.read(key, lambda past: size_of(past, live.keep(past))) or 0
+        with describing(f"session {key!r} cannot be read"):
+            return log_size(files.ops, files.location, key)
+
+    def key_of_file(self, path: str) -> str | None:
+        """The key of the session that a file in the store's folders is of; None if it does not tell."""
+        from nacre.store.maintenance import key_of_file  # noqa: PLC0415 - the same
+
+        path, files = check_text(path, "path"), self._files()
+        return None if files is None else key_of_file(files.ops, path)
+
+    def has_other_logs(self, keys: Iterable[str]) -> bool:
+        """Tell whether the store has logs of other sessions than these, such as logs that cannot even be listed."""
+        from nacre.store.maintenance import describing, has_other_logs  # noqa: PLC0415 - the same
+
+        known, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
+        with describing(f"{self.location} cannot be read"):
+            return files is not None and has_other_logs(files.ops, files.location, known)
+
+    def remove_leftovers(self, *, dry_run: bool = False) -> builtins.list[Leftover]:
+        """Remove files that no session needs, which killed writers left; returns them. With `dry_run` they stay."""
+        from nacre.store.maintenance import describing, leftovers, remove  # noqa: PLC0415 - the same
+
+        keep, files = check_bool(dry_run, "dry_run"), self._files()
+        if files is None:
+            return []
+        with describing(f"what is left over in {self.location} cannot be removed"):
+            return [found for found in leftovers(files.ops, files.location) if keep or remove(files.ops, found.path)]
 
     def journal(self, name: str) -> Journal:
         """A file of lines beside the sessions, for what a long task has done; a context for one process at a time."""

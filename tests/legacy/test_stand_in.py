@@ -44,7 +44,7 @@ def anew(root: Path) -> Sessions:
 
 def home(root: Path) -> Sessions:
     store = Files(str(root), rules=RULES)
-    assert all(found.ok for found in bring_home(store))
+    assert all(found.ok for found in bring_home(str(root)))
     return Sessions(store)
 
 
@@ -124,7 +124,7 @@ def test_two_processes_have_places_of_their_own(stand_in: Sessions, root: Path) 
         assert other.location != stand_in.location
         stand_in.add_message("k", "user", "a")
         other.add_message("l", "user", "b")
-        assert list(bring_home(Files(str(root), rules=RULES))) == []
+        assert list(bring_home(str(root))) == []
     stand_in.close()
     stand_in.close()
     with home(root) as sessions:
@@ -252,5 +252,5 @@ def test_a_deletion_erases_what_waits_outside_the_store(stand_in: Sessions, root
         sessions.delete("k")
     assert not any('"k"' in path.read_text() for place in standby_places(str(root)) for path in Path(place).iterdir())
     with nacre.open(root) as sessions:
-        list(bring_home(Files(str(root), rules=RULES)))
+        list(bring_home(str(root)))
         assert (sessions.exists("k"), sessions.exists("other")) == (False, True)

@@ -10,7 +10,6 @@ import nacre
 from nacre.errors import Refused, StoreError, describe_error
 from nacre.history.live import RULES
 from nacre.sessions import Sessions
-from nacre.store.files import Files
 
 if TYPE_CHECKING:
     from nacre.legacy.standby import StandIn
@@ -76,17 +75,14 @@ def _brought_home(sessions: Sessions) -> list[str]:
         return []
     from nacre.legacy.standby import bring_home  # noqa: PLC0415 - the same
 
-    store = Files(sessions.location, rules=RULES)
     try:
-        found = [migrated for migration in bring_home(store) for migrated in migration.report]
+        found = [migrated for migration in bring_home(sessions.location) for migrated in migration.report]
     except (StoreError, OSError) as error:
         logger.warning(
             "what was written without the store could not be brought in",
             extra={"error": describe_error(error)},
         )
         return [f"what was written while the store could not be used is not in it yet: {error}"]
-    finally:
-        store.close()
     bad = [f"{one.file} could not be brought into the store: {one.detail}" for one in found if one.detail]
     brought = [one for one in found if one.outcome in {"migrated", "separate", "appended"}]
     count, keys = sum(one.messages for one in brought), ", ".join(sorted({one.key for one in brought}))

@@ -10,14 +10,7 @@ from nacre.cli.many import Done, each, keys_of
 from nacre.cli.output import Out
 from nacre.cli.place import is_active, opened
 from nacre.cli.refs import add_internal, add_ref
-from nacre.cli.show import backend
 from nacre.cli.text import size
-from nacre.entries import Past
-from nacre.history import live
-from nacre.log.ops import Ops
-from nacre.log.past import LogPast
-from nacre.log.place import Place
-from nacre.log.survey import Survey
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
@@ -59,11 +52,11 @@ def _compacted(sessions: Sessions, key: str, *, dry_run: bool) -> Done:
         raise Failure(
             "conflict", f"session {key!r} is archived", hint="`nacre sessions unarchive` makes it active again"
         )
-    before = _size(sessions, key)
+    before = sessions.log_size(key)
     if dry_run:
-        return _looked_at(key, before, before - _live(sessions, key, before))
+        return _looked_at(key, before, max(0, before - sessions.log_size(key, kept=True)))
     sessions.save(key)
-    after = _size(sessions, key)
+    after = sessions.log_size(key)
     more = {"bytes_before": before, "bytes_after": after}
     if after >= before:
         return Done(key, "unchanged", more, words="nothing to save")
@@ -77,20 +70,3 @@ def _looked_at(key: str, before: int, gain: int) -> Done:
     return Done(
         key, "compacted", more, words=f"would be compacted: {size(gain)} of {size(before)} would move out of the log"
     )
-
-
-def _live(sessions: Sessions, key: str, size: int) -> int:
-    """How many bytes of a log are of records that stay."""
-
-    def get(past: Past) -> int:
-        return Survey(past.lines).size_of(live.keep(past)) if isinstance(past, LogPast) else size
-
-    found = backend(sessions).read(key, get)
-    return size if found is None else min(found, size)
-
-
-def _size(sessions: Sessions, key: str) -> int:
-    try:
-        return Ops().stat(Place.of(sessions.location, key).log).st_size
-    except FileNotFoundError:
-        return 0

@@ -11,9 +11,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import NamedTuple
 
 from nacre.app.inbox import KEYS
-from nacre.log.hold import FileHold
-from nacre.log.ops import Ops
-from nacre.log.place import Place
+from nacre.opening import holder_of
 
 Address = tuple[str, int]
 _PATIENCE = 15.0
@@ -35,11 +33,8 @@ class Answer(NamedTuple):
 
 def pid_of(root: str) -> int:
     """The process that serves a store: 0 if there is none, or it cannot be asked; -1 if it is unknown which."""
-    try:
-        # A daemon has the turn of its inbox as long as it serves.
-        return FileHold(Ops(), Place.of(root, KEYS[0])).holder()
-    except OSError:
-        return 0
+    # A daemon has the turn of its inbox as long as it serves.
+    return holder_of(root, KEYS[0])
 
 
 def listens_at(pid: int) -> list[Address]:

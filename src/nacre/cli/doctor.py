@@ -12,12 +12,11 @@ from contextlib import closing
 from urllib.parse import quote
 
 from nacre.cli.checking import Check, print_checks, settings_checks
+from nacre.cli.du import MEANINGS
 from nacre.cli.failures import FAILED, OK, Failure
-from nacre.cli.gc import leftovers
 from nacre.cli.output import Out
 from nacre.cli.place import emptied_logs, opened, root_of
 from nacre.cli.text import several, size
-from nacre.cli.usage import FOLDERS
 from nacre.errors import NacreError
 from nacre.keys import OWN_KEYS, is_internal
 from nacre.render.quarantine import notices
@@ -56,7 +55,7 @@ def _checks(args: Namespace, out: Out, root: str) -> Iterator[Check]:
         yield _opens(args, root)
         yield _permissions(root)
         yield _writable(root)
-        yield _unfinished(root)
+        yield _unfinished(args)
         yield _quarantine(args)
         yield from _emptied(root)
     elif os.path.lexists(root):
@@ -166,7 +165,7 @@ def _permissions(root: str) -> Check:
 
 
 def _paths(root: str) -> Iterator[str]:
-    for folder in FOLDERS:
+    for folder in MEANINGS:
         for path, _, files in os.walk(f"{root}/{folder}"):
             yield path
             yield from (f"{path}/{file}" for file in files)
@@ -188,8 +187,12 @@ def _writable(root: str) -> Check:
     )
 
 
-def _unfinished(root: str) -> Check:
-    found = list(leftovers(root))
+def _unfinished(args: Namespace) -> Check:
+    try:
+        with opened(args) as sessions:
+            found = sessions.remove_leftovers(dry_run=True)
+    except (NacreError, Failure, OSError) as error:
+        return Check("leftovers", "fail", str(error), "check the permissions of the store")
     if not found:
         return Check("leftovers", "ok", "none")
     room = size(sum(left.bytes for left in found))

@@ -12,10 +12,9 @@ from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
 from nacre.cli.table import Column
 from nacre.cli.text import chop, clean, several, size
-from nacre.cli.usage import Usage, usage_of
-from nacre.log.names import stem
 
 if TYPE_CHECKING:
+    from nacre.entries import DiskUsage
     from nacre.sessions import Sessions
 
 EXAMPLES = (
@@ -24,7 +23,7 @@ EXAMPLES = (
     ("total size in bytes", "nacre sessions du --json | jq .total"),
 )
 
-_MEANINGS = {
+MEANINGS = {
     "sessions": "active logs",
     "archive": "archived logs",
     "cold": "moved out by compaction",
@@ -44,8 +43,8 @@ def run(args: Namespace, out: Out) -> int:
     if args.limit < 1:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
     with opened(args) as sessions:
-        usage = usage_of(sessions.location)
-        sizes = _sizes(sessions, usage, args.refs)
+        usage = sessions.disk_usage(_keys(sessions, args.refs))
+    sizes = sorted(((count, key) for key, count in usage.sessions.items()), reverse=True)
     shown = sizes if args.refs else sizes[: args.limit]
     if out.jsonl:
         out.listing([{"key": key, "bytes": count} for count, key in shown])
@@ -60,20 +59,18 @@ def run(args: Namespace, out: Out) -> int:
     return OK
 
 
-def _sizes(sessions: Sessions, usage: Usage, refs: list[str]) -> list[tuple[int, str]]:
+def _keys(sessions: Sessions, refs: list[str]) -> set[str]:
     if refs:
-        keys = {find(sessions, ref).key for ref in refs}
-    else:
-        keys = {info.key for archived in (False, True) for info in sessions.list(archived=archived, internal=True)}
-    return sorted(((usage.sessions.get(stem(key), 0), key) for key in keys), reverse=True)
+        return {find(sessions, ref).key for ref in refs}
+    return {info.key for archived in (False, True) for info in sessions.list(archived=archived, internal=True)}
 
 
-def _print(out: Out, usage: Usage, sizes: list[tuple[int, str]], *, parts: bool) -> None:
+def _print(out: Out, usage: DiskUsage, sizes: list[tuple[int, str]], *, parts: bool) -> None:
     columns = [Column("SIZE", right=True), Column("SESSION", wraps=chop, style=out.bold)]
     if sizes:
         table.show(out, columns, [(size(count), clean(key)) for count, key in sizes])
     if parts:
         out.say()
-        named = [(size(count), folder, _MEANINGS[folder]) for folder, count in usage.folders.items() if count]
+        named = [(size(count), folder, MEANINGS[folder]) for folder, count in usage.folders.items() if count]
         columns = [Column("SIZE", right=True), Column("PART", style=out.bold), Column("")]
         table.show(out, columns, [*named, (size(usage.total), "total", "")])

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nacre.cli.failures import FAILED, NOT_FOUND, OK, PARTIAL, Failure
 from nacre.cli.output import Out
 from nacre.cli.place import root_of
 from nacre.cli.text import clean, several
-from nacre.history.live import RULES
-from nacre.store.files import Files
 
 if TYPE_CHECKING:
     from nacre.legacy.migration import Migrated, Migration
@@ -52,11 +48,11 @@ def run(args: Namespace, out: Out) -> int:
 
 def _migrated(args: Namespace, out: Out) -> Migration:
     try:
-        from nacre.legacy.migration import migrate  # noqa: PLC0415 - so that its absence is one clear line
+        from nacre.legacy.migration import migrate_into  # noqa: PLC0415 - so that its absence is one clear line
     except ModuleNotFoundError as error:
         raise Failure("unavailable", "this version of nacre cannot migrate sessions") from error
     seen = 0
-    with _store(root_of(args), dry_run=args.dry_run) as store, out.progress("migrating") as step:
+    with out.progress("migrating") as step:
 
         def progress(done: int, total: int) -> None:
             nonlocal seen
@@ -64,23 +60,7 @@ def _migrated(args: Namespace, out: Out) -> Migration:
             step(done - seen)
             seen = done
 
-        return migrate(store, args.directory, dry_run=args.dry_run, progress=progress)
-
-
-@contextmanager
-def _store(root: str, *, dry_run: bool) -> Iterator[Files]:
-    """The store to migrate into; where there is none yet, a dry run makes none."""
-    if dry_run and not os.path.isdir(f"{root}/sessions"):
-        from tempfile import TemporaryDirectory  # noqa: PLC0415 - only here
-
-        with TemporaryDirectory() as empty:
-            yield Files(empty, rules=RULES)
-        return
-    store = Files(root, rules=RULES)
-    try:
-        yield store
-    finally:
-        store.close()
+        return migrate_into(root_of(args), args.directory, dry_run=args.dry_run, progress=progress)
 
 
 def _result(found: Migrated) -> dict[str, object]:

@@ -12,18 +12,12 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from nacre.cli import rows
 from nacre.cli.background import talks
 from nacre.cli.failures import Failure
 from nacre.errors import InvalidKey
 from nacre.history import other_names
 from nacre.keys import is_internal
-from nacre.log.names import key_of, stem
-from nacre.log.ops import Ops
-from nacre.log.place import Place, is_emptied, uids_in
-from nacre.log.plain import path_now
 
 if TYPE_CHECKING:
     from nacre.entries import SessionInfo
@@ -35,7 +29,6 @@ _LAST = re.compile(r"@last(?:~(\d{1,6}))?\Z")
 _ROW = re.compile(r"@(\d{1,9})\Z")
 _POINT = re.compile(r"(.+)@(?:([0-9a-f]{32})/)?(\d{1,15})\Z", re.DOTALL)
 _UID = re.compile(r"[0-9a-f]{4,32}\Z")
-_HEADER = 4096
 
 
 class Target(NamedTuple):
@@ -44,13 +37,6 @@ class Target(NamedTuple):
     key: str
     n: int | None = None
     generation: str = ""
-
-
-class Head(msgspec.Struct, frozen=True):
-    """What the first line of a log says of its session."""
-
-    sid: str | None = None
-    uid: str | None = None
 
 
 def add_ref(parser: ArgumentParser, *, many: bool = False, required: bool = True, point: bool = False) -> None:
@@ -131,32 +117,17 @@ def choose(ref: str, choices: Iterable[Choice], what: str, *, hint: str) -> str:
 def is_key(sessions: Sessions, ref: str) -> bool:
     """Tell whether a key has a log, without opening it: who opens a damaged one mends it, and `verify` must not."""
     try:
-        place = Place.of(sessions.location, ref)
+        return bool(sessions.status(ref))
     except InvalidKey:
         return False
-    return (
-        bool(path_now(Ops(), place))
-        or is_emptied(Ops(), place)
-        or bool(uids_in(Ops(), f"{place.root}/archive", place.name))
-    )
 
 
 def missing(sessions: Sessions, key: str) -> Failure:
     """The error for a session that cannot be read: there is none, or its log has lost everything."""
-    if is_emptied(Ops(), Place.of(sessions.location, key)):
+    if sessions.status(key) == "emptied":
         hint = f"restore it from a backup, or note the loss: `nacre sessions repair {shlex.quote(key)}`"
         return Failure("damaged", f"the log of session {key!r} is empty (0 bytes); what was in it is gone", hint=hint)
     return Failure("not_found", f"there is no session {key!r}", hint="`nacre sessions list --all` shows all sessions")
-
-
-def head_of(path: str) -> Head:
-    """Which session a log says it is; nothing if its first line cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            line = file.read(_HEADER).partition(b"\n")[0]
-        return msgspec.json.decode(line, type=Head)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Head()
 
 
 # ---- references that name at most one session
@@ -203,9 +174,8 @@ def _by_path(sessions: Sessions, path: str) -> str:
     root = os.path.dirname(os.path.dirname(path))
     if root != os.path.realpath(sessions.location):
         raise Failure("not_found", f"{path} is not in the store at {sessions.location}", hint=f"add --store {root}")
-    name = Place.of_file(root, os.path.basename(path)).name
-    key = head_of(path).sid or key_of(name)
-    if key is None or stem(key) != name:
+    key = sessions.key_of_file(path)
+    if key is None:
         raise Failure(
             "damaged", f"{path} does not name its session", hint="`nacre sessions verify` reports what is wrong"
         )

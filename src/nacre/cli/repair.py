@@ -14,10 +14,7 @@ from nacre.cli.notices import hushed
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref
-from nacre.cli.strangers import KIND as STRANGER
-from nacre.cli.strangers import named
 from nacre.cli.text import clean, several
-from nacre.log.verify import SHARED
 
 if TYPE_CHECKING:
     from nacre.entries import Finding
@@ -104,14 +101,13 @@ def _repaired(sessions: Sessions, key: str) -> Done:
 
 def _action(finding: Finding) -> str:
     """What a repair does about a finding; what a fork shares is never changed."""
-    return _NOTED if finding.where.startswith(SHARED) else _ACTIONS.get(finding.kind, _BEYOND)
+    return _NOTED if finding.is_shared else _ACTIONS.get(finding.kind, _BEYOND)
 
 
 def _findings(sessions: Sessions, key: str) -> list[Finding]:
     """What is wrong with a session; raises Failure where there is none, only somebody else's file of its name."""
-    wrong = (finding for finding in sessions.verify(key).findings if finding.kind != "quarantine")
-    found = [named(sessions.location, finding) for finding in wrong]
+    found = [finding for finding in sessions.verify(key).findings if finding.kind != "quarantine"]
     for finding in found:
-        if finding.kind == STRANGER:
+        if finding.kind == "stranger":
             raise Failure("damaged", f"{finding.where} is {finding.detail}", hint="nothing was changed")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,10 +10,7 @@ from nacre.cli.failures import DAMAGED, OK
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
-from nacre.cli.strangers import named
 from nacre.cli.text import clean, several
-from nacre.log.names import stem
-from nacre.log.place import Place
 
 if TYPE_CHECKING:
     from nacre.entries import Finding
@@ -75,31 +71,18 @@ def _sizes(sessions: Sessions) -> dict[str, int]:
 
 def _damage(sessions: Sessions, sizes: dict[str, int], out: Out, *, is_all: bool) -> Iterator[Found]:
     """Findings of every session, one after the other so that it can be said how far it has come."""
-    if is_all and _has_others(sessions.location, sizes):
+    if is_all and sessions.has_other_logs([*sizes]):
         # A log that could not even be listed: only the store can say what is wrong with it.
-        yield from (_found(sessions, finding) for finding in sessions.verify().findings)
+        yield from (_found(finding) for finding in sessions.verify().findings)
         return
     with out.progress("verifying", total=sum(sizes.values())) as step:
         for key, size in sizes.items():
-            yield from (_found(sessions, finding) for finding in sessions.verify(key).findings)
+            yield from (_found(finding) for finding in sessions.verify(key).findings)
             step(size)
 
 
-def _found(sessions: Sessions, finding: Finding) -> Found:
-    known = named(sessions.location, finding)
-    return Found(known.key, known.kind, known.where, known.detail)
-
-
-def _has_others(root: str, keys: dict[str, int]) -> bool:
-    names = {stem(key) for key in keys}
-    for folder in ("sessions", "archive"):
-        try:
-            files = os.listdir(f"{root}/{folder}")
-        except OSError:
-            continue
-        if any(file.endswith(".jsonl") and Place.of_file(root, file).name not in names for file in files):
-            return True
-    return False
+def _found(finding: Finding) -> Found:
+    return Found(finding.key, finding.kind, finding.where, finding.detail)
 
 
 def _snags(sessions: Sessions, keys: set[str], out: Out) -> Iterator[Found]:

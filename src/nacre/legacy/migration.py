@@ -7,8 +7,9 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import accumulate
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec import Struct
 from nacre.entries import Note, Past, Unit, timestamp
 from nacre.errors import Conflict, LogDamaged, Refused, StoreError, describe_error
 from nacre.history import live, other_names
+from nacre.history.live import RULES
 from nacre.keys import is_internal
 from nacre.legacy.detect import DONE, LOCK, is_due
 from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
@@ -104,6 +106,15 @@ def migrate(
     with _lock_migrations(store, walk.directory):
         AliasTable(store).restore()
         return walk.summarize(tuple(walk.run()))
+
+
+def migrate_into(root: str, directory: str, *, dry_run: bool, progress: Progress) -> Migration:
+    """Migrate a directory into the store at a place; where there is none yet, a dry run makes none."""
+    with ExitStack() as stack:
+        if dry_run and not os.path.isdir(f"{root}/sessions"):  # noqa: PTH112 - paths are text here
+            root = stack.enter_context(TemporaryDirectory())
+        store = stack.enter_context(closing(Files(root, rules=RULES)))
+        return migrate(store, directory, dry_run=dry_run, progress=progress)
 
 
 def migrate_at_start(store: Files) -> Migration:

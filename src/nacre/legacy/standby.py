@@ -6,12 +6,14 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
 from nacre.entries import Describe, Note, Past, Rules, Say, Summarise, Unit, Wish, parse_time, say
 from nacre.errors import DurabilityUnknown, StoreError, describe_error
 from nacre.history import live, other_names
+from nacre.history.live import RULES
 from nacre.keys import is_internal
 from nacre.legacy.documents import Unreadable, spell_time
 from nacre.legacy.formats import read_source
@@ -213,20 +215,21 @@ class StandIn(Transient):
             raise DurabilityUnknown(f"session {key!r} is in memory only: {error}") from error
 
 
-def bring_home(store: Files) -> Iterator[Migration]:
+def bring_home(root: str) -> Iterator[Migration]:
     """Migrate the documents that stand-ins of a store have left, now that the store can be used."""
-    for place in standby_places(store.location):
-        fd = _lock(place)
-        if fd is None:
-            continue
-        try:
-            yield migrate(store, place, follows_names=True)
-            # They are in the store, and read back from it; a copy would outlive the session if that is deleted.
-            for name in os.listdir(place):  # noqa: PTH208 - the same
-                if name.endswith(".json.migrated"):
-                    os.unlink(f"{place}/{name}")  # noqa: PTH108 - the same
-        finally:
-            os.close(fd)
+    with closing(Files(root, rules=RULES)) as store:
+        for place in standby_places(root):
+            fd = _lock(place)
+            if fd is None:
+                continue
+            try:
+                yield migrate(store, place, follows_names=True)
+                # They are in the store, and read back from it; a copy would outlive the session if that is deleted.
+                for name in os.listdir(place):  # noqa: PTH208 - the same
+                    if name.endswith(".json.migrated"):
+                        os.unlink(f"{place}/{name}")  # noqa: PTH108 - the same
+            finally:
+                os.close(fd)
 
 
 def _take_place(root: str, error: StoreError) -> tuple[int, str]:

@@ -7,23 +7,19 @@ from itertools import chain, pairwise
 
 from msgspec.structs import replace
 
-from nacre.entries import Finding, Record, Rules, is_time
+from nacre.entries import SHARED, Finding, Record, Rules, is_time
 from nacre.log.blobs import names
 from nacre.log.format import SUFFIX
 from nacre.log.gaps import Gaps
 from nacre.log.lines import Piece
 from nacre.log.past import LogPast
 
-SHARED = "shared history"
-"""How findings begin that are not in a fork's own files."""
-
 
 def findings(past: LogPast, *, key: str, rules: Rules) -> Iterator[Finding]:
     """Everything that is wrong with one log, what was moved out of it, and what it shares with others."""
     if past.base is not None:
         for finding in findings(past.base, key=key, rules=rules):
-            is_named = finding.where.startswith(SHARED)
-            yield finding if is_named else replace(finding, where=f"{SHARED}, {finding.where}")
+            yield finding if finding.is_shared else replace(finding, where=f"{SHARED}, {finding.where}")
     if not past.header.uid:
         yield Finding(key=key, kind="header", where="byte 0", detail="the log has no header")
     yield from _check_cold(past, key)

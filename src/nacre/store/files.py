@@ -722,10 +722,18 @@ class Files:
                 end = past.lines.size if past is not None else found.end
                 if end < found.size:
                     where = f"bytes {end} to {found.size}"
-                    wrong.append(Finding(key=key, kind="torn", where=where, detail="no whole record"))
+                    torn = Finding(key=key, kind="torn", where=where, detail="no whole record")
+                    strange = Finding(key=key, kind="stranger", where=place.log, detail=_STRANGE)
+                    wrong.append(strange if not end and self._is_strange(place) else torn)
         except (OSError, StoreError) as error:
             wrong.append(Finding(key=key, kind="unreadable", where=place.log, detail=str(error)))
         return () if wrong and past is not None and self._is_erased(place, past) else wrong
+
+    def _is_strange(self, place: Place) -> bool:
+        """Tell whether a file that has no record is none of ours."""
+        from nacre.store.maintenance import is_strange  # noqa: PLC0415 - hardly ever needed
+
+        return is_strange(self._ops, place.log)
 
     def _is_erased(self, place: Place, past: LogPast) -> bool:
         """Tell whether a generation that was read is neither active nor archived any more."""
@@ -834,6 +842,7 @@ def _key(place: Place, past: LogPast) -> str:
     return key
 
 
+_STRANGE = "not a log of nacre; it was not changed, and should be moved out of the store"
 _BESIDE = {
     "second": "a second log of this session, begun by an earlier version; the next start keeps both as generations",
     "stranger": "not a log of nacre; it was not changed. The next start imports a session of an earlier agent; "

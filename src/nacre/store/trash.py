@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,11 +19,10 @@ from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
 from nacre.log import blobs
 from nacre.log.keylock import KeyLock
 from nacre.log.names import key_of
-from nacre.log.ops import is_from_system
 from nacre.log.place import Place, make_folder, settle_names, uids_in, unlink_if_there
 from nacre.log.plain import path_now
 from nacre.log.reader import reading
-from nacre.store.maintenance import key_of_log, listed
+from nacre.store.maintenance import describing, key_of_log, listed, size_of_file
 
 if TYPE_CHECKING:
     from nacre.store.files import Files
@@ -69,7 +68,7 @@ class Trash:
     def put(self, key: str, uid: str | None) -> None:
         """Move every generation of a session here, or one archived generation, durably."""
         place = Place.of(self._root, key)
-        with _described(f"session {key!r} was not moved to the trash, or not all of it"):
+        with describing(f"session {key!r} was not moved to the trash, or not all of it"):
             stamp = str(int(self._ops.now() * 1_000_000))
             archived = uids_in(self._ops, f"{self._root}/archive", place.name)
             if uid is None and self._files.status(key) == "active":
@@ -87,7 +86,7 @@ class Trash:
 
     def sessions(self, title_of: Callable[[Past], str]) -> list[TrashedSession]:
         """What is here, the last removed first."""
-        with _described("the trash cannot be read"):
+        with describing("the trash cannot be read"):
             files = sorted(listed(self._ops, self._folder))
             groups: dict[str, list[_Log]] = {}
             for file in files:
@@ -99,7 +98,7 @@ class Trash:
     def restore(self, id: str) -> None:
         """Bring a session back to where it was; raises Conflict if its key has an active session by now."""
         logs = self._logs(id)
-        with _described(f"{id} was not restored from the trash, or not all of it"), KeyLock(self._ops, logs[0].home):
+        with describing(f"{id} was not restored from the trash, or not all of it"), KeyLock(self._ops, logs[0].home):
             for log in logs:
                 self._refuse_taken(log)
             for log in logs:
@@ -115,7 +114,7 @@ class Trash:
     def erase(self, id: str) -> bool:
         """Erase a session for good; another one of the same key stays, and False is returned if there is one."""
         logs = self._logs(id)
-        with _described(f"{id} was not erased, or not all of it"), KeyLock(self._ops, logs[0].home):
+        with describing(f"{id} was not erased, or not all of it"), KeyLock(self._ops, logs[0].home):
             for log in logs:
                 if not self._is_same(log.path, log.home.log):
                     # Otherwise it is back already, and only its name in the trash was left by a crash.
@@ -127,7 +126,7 @@ class Trash:
     # ---- what is here
 
     def _logs(self, id: str) -> list[_Log]:
-        with _described("the trash cannot be read"):
+        with describing("the trash cannot be read"):
             logs = [log for file in sorted(listed(self._ops, self._folder)) if (log := self._parse(file)) is not None]
         found = [log for log in logs if id == f"{log.home.name}.{log.stamp}"]
         if not found:
@@ -147,13 +146,14 @@ class Trash:
 
     def _describe(self, id: str, logs: list[_Log], files: list[str], title_of: Callable[[Past], str]) -> TrashedSession:
         beginnings = tuple(f"{log.home.name}.{log.uid}.{log.stamp}." for log in logs)
+        paths = (f"{self._folder}/{file}" for file in files if file.startswith(beginnings))
         return TrashedSession(
             id=id,
             key=self._key(logs),
             title=self._title(logs[-1], title_of),
             removed=datetime.fromtimestamp(int(logs[0].stamp) / 1_000_000, UTC),
             generations=tuple(log.uid for log in logs),
-            bytes=sum(self._size(f"{self._folder}/{file}") for file in files if file.startswith(beginnings)),
+            bytes=sum(size_of_file(self._ops, path) for path in paths),
         )
 
     def _title(self, log: _Log, title_of: Callable[[Past], str]) -> str:
@@ -162,12 +162,6 @@ class Trash:
         with suppress(OSError, StoreError), reading(self._ops, _Trashed(self._root, "", name, rest)) as found:
             return title_of(found.past) if found.past is not None else ""
         return ""
-
-    def _size(self, path: str) -> int:
-        try:
-            return self._ops.stat(path).st_size
-        except FileNotFoundError:
-            return 0
 
     # ---- into it
 
@@ -242,14 +236,3 @@ class Trash:
     def _mark(self, place: Place) -> None:
         if self._files.marks is not None:
             self._files.marks.leave(place.path)
-
-
-@contextmanager
-def _described(what: str) -> Iterator[None]:
-    """Turn an error of the system into one of the store."""
-    try:
-        yield
-    except OSError as error:
-        if not is_from_system(error):
-            raise
-        raise StoreError(f"{what}: {error}") from error
