@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, Never
 
 import nacre
@@ -80,3 +81,15 @@ def interrupt_once(process: Process, call: str) -> None:
         raise TimeoutError("the turn took too long")
 
     setattr(process, call, strike)
+
+
+def first(process: Process, call: str, act: Callable[[], object]) -> None:
+    """Have something happen right before the next such call of a process."""
+    really = getattr(process, call)
+
+    def come_first(*args: object, **keywords: object) -> object:
+        delattr(process, call)
+        act()
+        return really(*args, **keywords)
+
+    setattr(process, call, come_first)

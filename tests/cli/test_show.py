@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import nacre as library
+from nacre.cli.show import View, live_view, whole_view
+from nacre.history.live import RULES
+from nacre.log.ops import Ops
+from nacre.store.files import Files
 from tests.cli.conftest import Nacre
 from tests.paths import log_of
 
@@ -159,3 +166,28 @@ def test_a_fork_shows_the_past_that_it_shares(talk: Nacre) -> None:
     out = talk("sessions", "show", "branch", "--all").out
     assert "first words" in out
     assert "only here" in out
+
+
+class Counting(Ops):
+    """Counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        data = super().pread(fd, size, offset)
+        self.read += len(data)
+        return data
+
+
+@pytest.mark.parametrize("view", [live_view, whole_view])
+def test_every_record_is_read_once(root: Path, view: Callable[[library.Sessions, str], View]) -> None:
+    ops = Counting()
+    with library.Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+        for _ in range(200):
+            sessions.add_message("k", "user", "x" * 10_000)
+        sessions.append("k", "use", {"model": "m", "input_tokens": 7})
+        ops.read = 0
+        found = view(sessions, "k")
+    assert (len(found.stored), found.cover.usage and found.cover.usage.input) == (200, 7)
+    assert ops.read < 1.5 * log_of(root, "k").stat().st_size

@@ -14,9 +14,9 @@ from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
 from nacre.history.live import RULES
 from nacre.log.ops import Ops
 from nacre.store.files import Files
-from nacre.testing import Disk, Fault, Process
+from nacre.testing import Disk, Fault
 from tests.paths import log_of
-from tests.simulated import ROOT, interrupt, opened, said, say, settled, store
+from tests.simulated import ROOT, first, interrupt, opened, said, say, settled, store
 
 Act = Callable[[nacre.Sessions], object]
 
@@ -71,18 +71,6 @@ def fail_at(root: Path, nth: int, act: Act) -> bool:
 def ever_said(root: Path) -> list[object]:
     with nacre.open(root) as sessions:
         return [one.message.content for one in sessions.transcript("one")]
-
-
-def first(process: Process, call: str, act: Callable[[], object]) -> None:
-    """Have something happen right before the next such call of a process."""
-    really = getattr(process, call)
-
-    def come_first(*args: object, **keywords: object) -> object:
-        delattr(process, call)
-        act()
-        return really(*args, **keywords)
-
-    setattr(process, call, come_first)
 
 
 def throw_away(sessions: nacre.Sessions) -> None:
@@ -258,6 +246,28 @@ def test_a_damaged_log_is_listed_by_its_name_without_a_title(disk: Disk, content
     disk.write_durable(f"{ROOT}/trash/{file}", content)
     (item,) = sessions.list_trash()
     assert (item.key.startswith("other~"), item.title) == (True, "")
+
+
+def test_a_log_that_cannot_be_read_is_listed_by_its_name(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    sessions.set_labels("k", title="A title")
+    sessions.move_to_trash("k")
+    disk.fail(Fault(call="pread", count=None))
+    assert [(item.key, item.title) for item in sessions.list_trash()] == [("k", "")]
+
+
+def test_payloads_and_other_names_go_with_the_last_session_of_a_key(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        for text in ("x", "y"):
+            sessions.add_message("one", "user", text * 70_000)
+            sessions.add_alias("one", "another")
+            sessions.move_to_trash("one")
+        first, last = sessions.list_trash()
+        sessions.erase_from_trash(first.id)
+        assert (sessions.aliases("one"), len(list((tmp_path / "blobs").iterdir()))) == (("another",), 2)
+        sessions.erase_from_trash(last.id)
+        assert (sessions.aliases("one"), list((tmp_path / "blobs").iterdir())) == ((), [])
 
 
 def test_a_trash_that_cannot_be_read_is_an_error_of_the_store(disk: Disk) -> None:

@@ -15,17 +15,14 @@ from nacre.cli.notices import hush_losses
 from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import add_ref, find
-from nacre.cli.show import View, backend, live_view, whole_view, written
+from nacre.cli.show import View, live_view, whole_view
 from nacre.cli.text import clean, several, size
-from nacre.entries import Losses, Past, Record
-from nacre.log import blobs
-from nacre.log.format import fields, sealed_fields
-from nacre.log.past import LogPast, losses_of
+from nacre.entries import Losses, Past
+from nacre.history import written
 from nacre.render.quarantine import unreadable
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
-    from nacre.store.base import Generation
 
 EXAMPLES = (
     ("one self-contained page to read or send", "nacre sessions export @last --format html -o talk.html"),
@@ -145,24 +142,11 @@ class _Life(NamedTuple):
 
 
 def _lives(sessions: Sessions, key: str) -> list[_Life]:
-    def get(generation: Generation) -> _Life:
-        past = generation.past
-        lines = [_whole(past, record, line) for record, line in written(past)]
-        return _Life(generation.uid, lines, losses_of(past))
+    def get(past: Past) -> _Life:
+        lines = [written.whole_line(past, record, line) for record, line in written.lines(past)]
+        return _Life(past.uid, lines, written.losses_of(past))
 
-    return backend(sessions).generations(key, get)
-
-
-def _whole(past: Past, record: Record, line: bytes) -> bytes:
-    """The line of a record with the large payloads in it that the log only names; one that is lost is still named."""
-    if record.blobs is None or not isinstance(past, LogPast):
-        return line
-    whole = blobs.whole(record, past.payload, lost=None)
-    part = "m" if record.m is not None else "data"
-    found = fields(line) | {part: getattr(whole, part)}
-    if all(past.payload(name) is not None for name in blobs.names(record)):
-        del found["blobs"]
-    return sealed_fields(found, st=record.st)
+    return sessions.read_generations(key, get)
 
 
 def _damage(key: str, losses: Losses) -> Failure | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from nacre.cli.failures import OK, Failure
 from nacre.cli.notices import hush_losses
@@ -16,17 +16,14 @@ from nacre.cli.place import opened
 from nacre.cli.refs import Target, add_ref, find, missing
 from nacre.cli.text import clean
 from nacre.entries import Losses, Past, Record, Stored, message_of, time_of
-from nacre.history import live
+from nacre.history import live, written
 from nacre.history.labels import Labels, labels
-from nacre.log.format import seal
-from nacre.log.past import LogPast, losses_of
 from nacre.render.conversation import Cover, Cut, Part, parts
 from nacre.render.quarantine import Notice, notices, unreadable
 from nacre.render.usage import Usage, summed
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
-    from nacre.store.base import Backend
 
 EXAMPLES = (
     ("read the newest conversation", "nacre sessions show @last"),
@@ -102,61 +99,49 @@ class View(NamedTuple):
         return self.live is None or (one.generation == self.newest and one.n in self.live)
 
 
-def backend(sessions: Sessions) -> Backend:
-    """The store below: what is shown here is finer than what agent loops ask for."""
-    return sessions._store  # noqa: SLF001 - its numbers, states and lines have no other way up
-
-
 def live_view(sessions: Sessions, key: str, *, last: int | None = None) -> View:
     """The history of a session as it is now; all of it, or its last messages."""
 
     def get(past: Past) -> View:
-        newest_first = live.chain(past, past.state)
-        records = list(newest_first if last is None else islice(newest_first, last))
-        records.reverse()
+        # Everything is read, once, where it is shown or counted; else only the last messages are.
+        held, used = written.read_once(past) if last is None else (past, None)
+        records = list(islice(live.chain(held, past.state), last))[::-1]
         hidden = past.state.i - past.state.live
-        text = live.summary(past, past.state)
+        text = live.summary(held, past.state)
         is_whole = last is None or len(records) < last or last >= past.state.live
-        uid = _uid(past)
         return View(
-            cover=_cover(past, key, messages=live.count(past), counts=last is None),
+            cover=_cover(past, held, key, messages=live.count(held), used=used),
             stored=[_stored(past, record) for record in records],
-            newest=uid,
+            newest=past.uid,
             cut=Cut(summary=text, hidden=hidden) if is_whole and (text or hidden) else None,
             summary=text,
-            labels=_labels(past),
-            losses=losses_of(past),
+            labels=labels(live.meta(held, past.state)),
+            losses=written.losses_of(past),
         )
 
-    return _found(backend(sessions).read(key, get), key, sessions)
+    return _found(sessions.read(key, get), key, sessions)
 
 
 def whole_view(sessions: Sessions, key: str) -> View:
     """Everything ever said in a session, in all its generations."""
 
     def get(past: Past) -> View:
-        uid = _uid(past)
-        stored = [_stored(past, record) for record in past.all() if record.t == "msg"]
-        numbers = frozenset(record.n for record in live.chain(past, past.state))
-        text = live.summary(past, past.state)
+        held, used = written.read_once(past)
+        stored = [_stored(past, record) for record in held.all() if record.t == "msg"]
+        numbers = frozenset(record.n for record in live.chain(held, past.state))
+        text = live.summary(held, past.state)
         cut = Cut(summary=text) if text or len(numbers) < past.state.i else None
-        cover = _cover(past, key, messages=len(stored), counts=True)
-        return View(cover, stored, numbers, uid, cut, text, _labels(past), losses=losses_of(past))
+        cover = _cover(past, held, key, messages=len(stored), used=used)
+        found = labels(live.meta(held, past.state))
+        return View(cover, stored, numbers, past.uid, cut, text, found, losses=written.losses_of(past))
 
-    lives = backend(sessions).generations(key, lambda generation: get(generation.past))
+    lives = sessions.read_generations(key, get)
     newest = _found(lives[-1] if lives else None, key, sessions)
     stored = [one for view in lives for one in view.stored]
     usage = sum((view.cover.usage or Usage() for view in lives), Usage())
     cover = Cover(key=key, title=newest.cover.title, created=lives[0].cover.created, messages=len(stored), usage=usage)
     losses = sum((view.losses for view in lives), Losses())
     return newest._replace(stored=stored, cover=cover, losses=losses)
-
-
-def written(past: Past) -> Iterator[tuple[Record, bytes]]:
-    """Every record of a log, moved-out ones too, with its line as it was written."""
-    if isinstance(past, LogPast):
-        return ((piece.record, piece.raw + b"\n") for piece in past.pieces() if piece.record is not None)
-    return ((record, seal(replace(record, br=None))) for record in past.all())
 
 
 def _view(sessions: Sessions, target: Target, args: Namespace) -> View:
@@ -180,13 +165,13 @@ def _entry(sessions: Sessions, key: str, n: int) -> View:
         if record.t != "msg":
             hint = f"--raw --entry {n} shows its line"
             raise Failure("not_found", f"record {n} of session {key!r} is a {record.t!r}, not a message", hint=hint)
-        uid = _uid(past)
         stored = [_stored(past, one) for one in (record, *_results(past, record))]
         numbers = frozenset(one.n for one in live.chain(past, past.state))
-        cover = _cover(past, key, messages=live.count(past), counts=False)
-        return View(cover=cover, stored=stored, live=numbers, newest=uid, labels=_labels(past))
+        cover = _cover(past, past, key, messages=live.count(past))
+        found = labels(live.meta(past, past.state))
+        return View(cover=cover, stored=stored, live=numbers, newest=past.uid, labels=found)
 
-    return _found(backend(sessions).read(key, get), key, sessions)
+    return _found(sessions.read(key, get), key, sessions)
 
 
 def _results(past: Past, record: Record) -> Iterator[Record]:
@@ -212,22 +197,20 @@ def _around(view: View, n: int, generation: str) -> View:
 def _raw(sessions: Sessions, key: str, args: Namespace) -> tuple[list[bytes], Losses]:
     """Lines of the newest generation, or of all of them, and what could not be read."""
     if args.entry is not None:
-        return _found(backend(sessions).read(key, lambda past: _line(past, key, args.entry)), key, sessions)
-    if args.all:
-        lives = backend(sessions).generations(key, lambda generation: _lines(generation.past))
-    else:
-        lives = [_found(backend(sessions).read(key, _lines), key, sessions)]
+        return _found(sessions.read(key, lambda past: _line(past, key, args.entry)), key, sessions)
+    newest = None if args.all else sessions.read(key, _lines)
+    lives = sessions.read_generations(key, _lines) if args.all else [_found(newest, key, sessions)]
     lines = [line for life, _ in lives for line in life]
     losses = sum((losses for _, losses in lives), Losses())
     return lines if args.last is None else lines[-args.last :], losses
 
 
 def _lines(past: Past) -> tuple[list[bytes], Losses]:
-    return [line for _, line in written(past)], losses_of(past)
+    return [line for _, line in written.lines(past)], written.losses_of(past)
 
 
 def _line(past: Past, key: str, n: int) -> tuple[list[bytes], Losses]:
-    for record, line in written(past):
+    for record, line in written.lines(past):
         if record.n == n:
             return [line], Losses()
     raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all records")
@@ -239,29 +222,20 @@ def _found(value: T | None, key: str, sessions: Sessions) -> T:
     return value
 
 
-def _cover(past: Past, key: str, *, messages: int, counts: bool) -> Cover:
+def _cover(past: Past, held: Past, key: str, *, messages: int, used: Sequence[Record] | None = None) -> Cover:
     """What stands above; tokens only where everything is read anyway."""
-    title = live.meta(past, past.state).get("title", "")
-    first = past.find(past.header.n if isinstance(past, LogPast) else 1)
+    title = live.meta(held, past.state).get("title", "")
     return Cover(
         key=key,
         title=title if isinstance(title, str) else "",
-        created=time_of(first) if first is not None else None,
+        created=written.began(past),
         messages=messages,
-        usage=summed(record.data for record in past.all() if record.t == "use") if counts else None,
+        usage=None if used is None else summed(record.data for record in used),
     )
 
 
-def _labels(past: Past) -> Labels:
-    return labels(live.meta(past, past.state))
-
-
-def _uid(past: Past) -> str:
-    return past.header.uid if isinstance(past, LogPast) else ""
-
-
 def _stored(past: Past, record: Record) -> Stored:
-    return Stored(generation=_uid(past), n=record.n, ts=time_of(record), message=message_of(record, past))
+    return Stored(generation=past.uid, n=record.n, ts=time_of(record), message=message_of(record, past))
 
 
 # ---- how it is shown

@@ -39,11 +39,11 @@ class Copied(NamedTuple):
     bytes: int
 
 
-def copy(root: str, goal: str, step: Callable[[], None]) -> Copied:
+def copy(root: str, goal: str, step: Callable[[], None], *, ops: Ops | None = None) -> Copied:
     """Copy a store into a new folder; the copy has its name when all of it is on the disk."""
     partial = goal + PARTIAL
     os.mkdir(partial, 0o700)
-    made = _Copy(root, partial, step)
+    made = _Copy(ops or Ops(), root, partial, step)
     made.run()
     # One flush for all: a copy that has its name is on the disk.
     os.sync()
@@ -55,11 +55,11 @@ def copy(root: str, goal: str, step: Callable[[], None]) -> Copied:
 class _Copy:
     """The files of a store, as they are copied."""
 
-    def __init__(self, root: str, goal: str, step: Callable[[], None]) -> None:
+    def __init__(self, ops: Ops, root: str, goal: str, step: Callable[[], None]) -> None:
         self._root = root
         self._goal = goal
         self._step = step
-        self._ops = Ops()
+        self._ops = ops
         self._ordered: frozenset[str] = frozenset()
         self._links: dict[tuple[int, int, int], str] = {}
         self.files = 0
@@ -111,15 +111,13 @@ class _Copy:
 
     def _file(self, path: str) -> None:
         """Copy a file, unless that was done or it is gone; names of one file stay names of one."""
-        try:
-            found = os.lstat(path)
-        except FileNotFoundError:
-            return
         if self._has(path):
             return
-        # A log that a fork shares may have grown since it was copied under its own name.
-        goal, inode = self._there(path), (found.st_dev, found.st_ino, found.st_size)
-        try:
+        goal = self._there(path)
+        with suppress(FileNotFoundError):
+            found = os.lstat(path)
+            # A log that a fork shares may have grown since it was copied under its own name.
+            inode = (found.st_dev, found.st_ino, found.st_size)
             if modes.S_ISLNK(found.st_mode):
                 os.symlink(os.readlink(path), goal)
             elif not modes.S_ISREG(found.st_mode):
@@ -129,12 +127,10 @@ class _Copy:
             else:
                 shutil.copy2(path, goal, follow_symlinks=False)
                 self.bytes += found.st_size
-        except FileNotFoundError:
-            return
-        if found.st_nlink > 1:
-            self._links[inode] = goal
-        self.files += 1
-        self._step()
+            if found.st_nlink > 1:
+                self._links[inode] = goal
+            self.files += 1
+            self._step()
 
     def _make(self, folder: str) -> None:
         """Make a folder, private as the store's own."""
@@ -153,27 +149,18 @@ def _locked(ops: Ops, path: str) -> Iterator[bool]:
     """Keep writers from a log; False if it is gone."""
     fd = -1
     try:
-        while fd < 0:
-            try:
+        with suppress(FileNotFoundError):
+            while fd < 0:
                 fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-            except FileNotFoundError:
-                break
-            ops.flock(fd, wait=True)
-            if not _is_named(ops, fd, path):
-                # It got a successor while it was waited for.
-                ops.close(fd)
-                fd = -1
+                ops.flock(fd, wait=True)
+                if ops.fstat(fd).st_ino != ops.stat(path).st_ino:
+                    # It got a successor while it was waited for.
+                    ops.close(fd)
+                    fd = -1
         yield fd >= 0
     finally:
         if fd >= 0:
             ops.close(fd)
-
-
-def _is_named(ops: Ops, fd: int, path: str) -> bool:
-    try:
-        return ops.fstat(fd).st_ino == os.lstat(path).st_ino
-    except FileNotFoundError:
-        return False
 
 
 def _uid(ops: Ops, place: Place) -> str:

@@ -1,0 +1,44 @@
+"""A session as it is written, wherever it is kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import nacre
+from nacre.entries import Past
+from nacre.history import written
+
+
+@pytest.fixture(params=["files", "memory"])
+def sessions(request: pytest.FixtureRequest, root: Path) -> nacre.Sessions:
+    found = nacre.open(root if request.param == "files" else ":memory:")
+    found.add_message("k", "user", "a")
+    found.append("k", "use", {"input_tokens": 7})
+    return found
+
+
+def test_every_record_has_its_line(sessions: nacre.Sessions) -> None:
+    def get(past: Past) -> list[tuple[int, str]]:
+        lines = ((record, written.whole_line(past, record, line)) for record, line in written.lines(past))
+        return [(record.n, msgspec.json.decode(line)["t"]) for record, line in lines]
+
+    assert sessions.read("k", get) == [(1, "open"), (2, "msg"), (3, "use")]
+
+
+def test_what_was_used_is_read_with_the_history(sessions: nacre.Sessions) -> None:
+    def get(past: Past) -> tuple[list[int], list[int]]:
+        held, used = written.read_once(past)
+        return [record.n for record in held.all()], [record.n for record in used]
+
+    assert sessions.read("k", get) == ([1, 2], [3])
+
+
+def test_a_session_began_with_its_first_record(sessions: nacre.Sessions) -> None:
+    began = sessions.read("k", written.began)
+    assert began is not None
+    assert abs(began - datetime.now(UTC)).days == 0
+    assert sessions.read("k", written.losses_of) == nacre.entries.Losses()
