@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -35,10 +34,3 @@ def test_what_was_used_is_read_with_the_history(sessions: nacre.Sessions) -> Non
         return [record.n for record in held.all()], [record.n for record in used]
 
     assert sessions.read("k", get) == ([1, 2], [3])
-
-
-def test_a_session_began_with_its_first_record(sessions: nacre.Sessions) -> None:
-    began = sessions.read("k", written.began)
-    assert began is not None
-    assert abs(began - datetime.now(UTC)).days == 0
-    assert sessions.read("k", written.losses_of) == nacre.entries.Losses()

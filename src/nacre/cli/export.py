@@ -144,7 +144,7 @@ class _Life(NamedTuple):
 def _lives(sessions: Sessions, key: str) -> list[_Life]:
     def get(past: Past) -> _Life:
         lines = [written.whole_line(past, record, line) for record, line in written.lines(past)]
-        return _Life(past.uid, lines, written.losses_of(past))
+        return _Life(past.uid, lines, past.losses)
 
     return sessions.read_generations(key, get)
 

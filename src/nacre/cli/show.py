@@ -15,7 +15,7 @@ from nacre.cli.output import Out
 from nacre.cli.place import opened
 from nacre.cli.refs import Target, add_ref, find, missing
 from nacre.cli.text import clean
-from nacre.entries import Losses, Past, Record, Stored, message_of, time_of
+from nacre.entries import Losses, Past, Record, Records, Stored, message_of, parse_time, time_of
 from nacre.history import live, written
 from nacre.history.labels import Labels, labels
 from nacre.render.conversation import Cover, Cut, Part, parts
@@ -116,7 +116,7 @@ def live_view(sessions: Sessions, key: str, *, last: int | None = None) -> View:
             cut=Cut(summary=text, hidden=hidden) if is_whole and (text or hidden) else None,
             summary=text,
             labels=labels(live.meta(held, past.state)),
-            losses=written.losses_of(past),
+            losses=past.losses,
         )
 
     return _found(sessions.read(key, get), key, sessions)
@@ -133,7 +133,7 @@ def whole_view(sessions: Sessions, key: str) -> View:
         cut = Cut(summary=text) if text or len(numbers) < past.state.i else None
         cover = _cover(past, held, key, messages=len(stored), used=used)
         found = labels(live.meta(held, past.state))
-        return View(cover, stored, numbers, past.uid, cut, text, found, losses=written.losses_of(past))
+        return View(cover, stored, numbers, past.uid, cut, text, found, losses=past.losses)
 
     lives = sessions.read_generations(key, get)
     newest = _found(lives[-1] if lives else None, key, sessions)
@@ -206,7 +206,7 @@ def _raw(sessions: Sessions, key: str, args: Namespace) -> tuple[list[bytes], Lo
 
 
 def _lines(past: Past) -> tuple[list[bytes], Losses]:
-    return [line for _, line in written.lines(past)], written.losses_of(past)
+    return [line for _, line in written.lines(past)], past.losses
 
 
 def _line(past: Past, key: str, n: int) -> tuple[list[bytes], Losses]:
@@ -222,13 +222,13 @@ def _found(value: T | None, key: str, sessions: Sessions) -> T:
     return value
 
 
-def _cover(past: Past, held: Past, key: str, *, messages: int, used: Sequence[Record] | None = None) -> Cover:
+def _cover(past: Past, held: Records, key: str, *, messages: int, used: Sequence[Record] | None = None) -> Cover:
     """What stands above; tokens only where everything is read anyway."""
     title = live.meta(held, past.state).get("title", "")
     return Cover(
         key=key,
         title=title if isinstance(title, str) else "",
-        created=written.began(past),
+        created=parse_time(past.created) if past.created else None,
         messages=messages,
         usage=None if used is None else summed(record.data for record in used),
     )

@@ -1,18 +1,15 @@
-"""A session as it is written: the lines of its records, when it began, and what of it cannot be read."""
+"""A session as it is written: the lines of its records, and every record read once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from msgspec.structs import replace
 
-from nacre.entries import Past, Recalled, Record, parse_time, time_of
+from nacre.entries import Past, Recalled, Record
 from nacre.log import blobs
 from nacre.log.format import fields, seal, sealed_fields
-from nacre.log.past import LogPast, losses_of
-
-__all__ = ["began", "lines", "losses_of", "read_once", "whole_line"]
+from nacre.log.past import LogPast
 
 
 def lines(past: Past) -> Iterator[tuple[Record, bytes]]:
@@ -32,13 +29,6 @@ def whole_line(past: Past, record: Record, line: bytes) -> bytes:
     if all(past.payload(name) is not None for name in blobs.names(record)):
         del found["blobs"]
     return sealed_fields(found, st=record.st)
-
-
-def began(past: Past) -> datetime | None:
-    """When a session was created; None if that is lost."""
-    if isinstance(past, LogPast):
-        return parse_time(past.header.created) if past.header.created else None
-    return next(map(time_of, past.all()), None)
 
 
 def read_once(past: Past) -> tuple[Recalled, list[Record]]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from nacre.entries import Losses, Past, Record, State
+from nacre.entries import Losses, Record, State
 from nacre.log import blobs, cold
 from nacre.log.format import unseal
 from nacre.log.gaps import Gaps
@@ -201,11 +201,6 @@ class LogPast:
     def _cold_path(self) -> str:
         uid = self.header.uid
         return self._place.cold(uid) if self._level is None else f"{self._place.base(uid, self._level)}.zst"
-
-
-def losses_of(past: Past) -> Losses:
-    """What the reads of a past so far have not found; in memory nothing is lost."""
-    return past.losses if isinstance(past, LogPast) else Losses()
 
 
 class _BaseLines(Lines):

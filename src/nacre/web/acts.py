@@ -154,12 +154,12 @@ def _title(app: App, key: str, given: Mapping[str, str]) -> str:
 
 
 def _tags(app: App, key: str, given: Mapping[str, str]) -> str:
-    reading.describe(app.sessions, key, {"tags": tags_in(given.get("tags", ""))[:MOST_TAGS] or None})
+    app.sessions.set_labels(key, tags=tags_in(given.get("tags", ""))[:MOST_TAGS])
     return links.to("s", key)
 
 
 def _pin(app: App, key: str, given: Mapping[str, str]) -> str:
-    reading.describe(app.sessions, key, {"pinned": given.get("pinned") == "1" or None})
+    app.sessions.set_labels(key, pinned=given.get("pinned") == "1")
     return links.to("s", key)
 
 

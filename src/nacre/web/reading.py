@@ -289,7 +289,7 @@ def rename(sessions: Sessions, key: str, title: str) -> shapes.Renamed:
     """Give a session a title; raises SessionNotFound, and Conflict if it is archived."""
     before = sessions.get_meta(key).get("title", "")
     title = title.strip()
-    describe(sessions, key, {"title": title or None})
+    sessions.set_labels(key, title=title)
     return shapes.Renamed(key=key, title=title, previous=before if isinstance(before, str) else "")
 
 
@@ -355,7 +355,7 @@ def rfc3339(moment: datetime) -> str:
 
 def existing_in(sessions: Sessions, value: T | None, key: str) -> T:
     """The same for what was read of a session; raises LogDamaged if its log has lost everything."""
-    if value is None and any(finding.kind == "emptied" for finding in sessions.verify(key).findings):
+    if value is None and sessions.status(key) == "emptied":
         raise LogDamaged(f"the log of session {key!r} is empty (0 bytes); what was in it is gone")
     return existing(value, key)
 
