@@ -189,13 +189,13 @@ def test_what_is_not_there_is_not_found(disk: Disk, generation: str | None) -> N
 
 
 def test_a_session_does_not_come_back_beside_a_new_one(disk: Disk) -> None:
-    sessions = opened(disk, marks=True)
-    say(sessions, "a")
-    sessions.move_to_trash("k")
-    say(sessions, "b")
-    with pytest.raises(Conflict, match="there is now an active session 'k'"):
-        restore(sessions)
-    assert said(sessions) == ["b"]
+    with opened(disk, marks=True) as sessions:
+        say(sessions, "a")
+        sessions.move_to_trash("k")
+        say(sessions, "b")
+        with pytest.raises(Conflict, match="there is now an active session 'k'"):
+            restore(sessions)
+        assert said(sessions) == ["b"]
 
 
 def test_a_log_that_is_replaced_meanwhile_is_left_for_the_next_try(disk: Disk) -> None:
