@@ -146,7 +146,7 @@ class StandIn(Transient):
 
     def status(self, key: str) -> Status:
         with self._lock:
-            self._bring(key)
+            self._load(key)
             return super().status(key)
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
