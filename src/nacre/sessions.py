@@ -61,12 +61,12 @@ from nacre.history import live, other_names
 from nacre.history.overview import overview, when_updated
 from nacre.history.paging import Order, Wanted, Which, page_of, parse_cursor
 from nacre.keys import is_internal
-from nacre.log.ids import fingerprint, note
+from nacre.log.idempotency import fingerprint, note
 from nacre.store.base import Backend
 from nacre.store.prefixed import Prefixed
 
 if TYPE_CHECKING:
-    from nacre.log.commit import Pending
+    from nacre.log.group_commit import Pending
     from nacre.log.watch import Watch
     from nacre.store.base import Hold
 

@@ -15,7 +15,7 @@ from nacre.entries import Rewind, Summarise, Unit, Wish, say
 from nacre.history.live import RULES
 from nacre.log import blobs
 from nacre.log.batch import Ticket
-from nacre.log.file import LogFile
+from nacre.log.log import LogFile
 from nacre.log.place import Place
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault, Killed, Process, Snapshot, images

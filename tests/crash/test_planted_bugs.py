@@ -12,13 +12,13 @@ import pytest
 
 import nacre
 from nacre.entries import Record, Rules, State
-from nacre.log import blobs, cold, erase, file, format, ids, reader, successor, tail, writer
+from nacre.log import blobs, cold, erase, format, idempotency, log, reader, recovery, rewrite, writer
 from nacre.log.batch import Batch
-from nacre.log.file import LogFile
+from nacre.log.log import LogFile
 from nacre.log.ops import Ops
 from nacre.log.place import Place, settle_names, unlink_if_there, write_all
+from nacre.log.recovery import Tail
 from nacre.log.scratch import Scratch
-from nacre.log.tail import Tail
 from nacre.testing import Fault, Process
 from tests.crash import simulation
 
@@ -49,7 +49,7 @@ def no_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_directory_sync(patch: pytest.MonkeyPatch) -> None:
-    for module in (file, writer):
+    for module in (log, writer):
         patch.setattr(module, "settle_names", lambda ops, folder: None)
 
 
@@ -96,13 +96,13 @@ def checksum_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 
 def group_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tail, "_is_complete", lambda members, good: True)
+    patch.setattr(recovery, "_is_complete", lambda members, good: True)
 
 
 def states_not_redone(patch: pytest.MonkeyPatch) -> None:
     def redone(found: Tail, past: Any, rules: Rules) -> tuple[list[bytes], State]:
         kept = [piece for piece in found.kept if piece.record is not None]
-        return [piece.raw + b"\n" for piece in kept], tail.state_of(kept[-1].record if kept else found.before)
+        return [piece.raw + b"\n" for piece in kept], recovery.state_of(kept[-1].record if kept else found.before)
 
     patch.setattr(writer, "redone", redone)
 
@@ -153,7 +153,7 @@ def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
         settle_names(ops, place.folder)
         erase.erase_rest(ops, place, upto=upto)
 
-    for module in (file, writer):
+    for module in (log, writer):
         patch.setattr(module, "erase_rest", rest)
 
 
@@ -172,7 +172,7 @@ def header_alone_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _without_openings(lines: Any, *, key: str) -> Tail:
-    found = tail.examine(lines, key=key)
+    found = recovery.examine(lines, key=key)
     last = found.last
     if last is None or last.t != "open":
         return found
@@ -183,7 +183,7 @@ def _without_openings(lines: Any, *, key: str) -> Tail:
 def scratch_written_in_place(patch: pytest.MonkeyPatch) -> None:
     """A rewrite that empties the log and fills it again, instead of a new file and a rename."""
 
-    def install(self: LogFile, new: successor.Successor) -> None:
+    def install(self: LogFile, new: rewrite.Successor) -> None:
         data = b"".join(new.lines)
         self._ops.ftruncate(self._fd, 0)
         write_all(self._ops, self._fd, data)
@@ -280,5 +280,5 @@ def test_evicting_an_unflushed_handle_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 def test_ids_lost_by_compaction_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulation.retried_after_compaction() == ("once",)
-    monkeypatch.setattr(ids.Ids, "window", lambda self, *_: {})
+    monkeypatch.setattr(idempotency.Ids, "window", lambda self, *_: {})
     assert simulation.retried_after_compaction() != ("once",)

@@ -16,7 +16,7 @@ from nacre.entries import Rewind, Unit, message_of, say_plainly
 from nacre.history.live import RULES
 from nacre.log.batch import Ticket
 from nacre.log.blobs import LARGEST, unused
-from nacre.log.file import LogFile
+from nacre.log.log import LogFile
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.testing import Disk, Fault

@@ -17,9 +17,9 @@ import pytest
 import nacre
 from nacre.entries import Note, Record, Records, Restore, Rules, Stamp, State, Wish, describe_quarantine
 from nacre.history.live import RULES
-from nacre.log.file import LogFile
 from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines, Piece
+from nacre.log.log import LogFile
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.log.quarantine import entries, set_aside, settle

@@ -15,14 +15,14 @@ import nacre
 from nacre import sessions as door
 from nacre.errors import StoreError
 from nacre.history.live import RULES
-from nacre.log import batch, commit, file, keylock, marks, ops, place, plain, quarantine, scratch, writer
+from nacre.log import batch, group_commit, keylock, log, marks, ops, place, plain, quarantine, scratch, writer
 from nacre.store import files, transient, writers
 from nacre.testing import Disk
 from tests.simulated import opened
 from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
-MODULES = (door, batch, commit, keylock, marks, ops, place, plain, writer, files, transient, writers)
+MODULES = (door, batch, group_commit, keylock, marks, ops, place, plain, writer, files, transient, writers)
 Open = Callable[[], nacre.Sessions]
 
 STORES: dict[str, Open] = {"files": lambda: opened(Disk(), marks=True), "memory": lambda: nacre.open(":memory:")}
@@ -180,7 +180,7 @@ def test_a_write_in_the_middle_of_a_write_is_refused_and_says_so(open_store: Ope
 
 # What begins, moves or ends a generation, on real files: nothing stays locked for other threads and processes.
 
-LOCKS = (commit, file, keylock, marks, ops, plain, quarantine, scratch, writer, files, writers)
+LOCKS = (group_commit, keylock, log, marks, ops, plain, quarantine, scratch, writer, files, writers)
 CHANGES: dict[str, Callable[[nacre.Sessions], object]] = {
     "a new session": lambda sessions: sessions.add_message("new", "user", "b"),
     "archive": lambda sessions: sessions.archive("k"),

@@ -20,9 +20,9 @@ import nacre
 from nacre import store
 from nacre.entries import Unit, say_plainly
 from nacre.history.live import RULES
-from nacre.log import commit
-from nacre.log.commit import Committer
-from nacre.log.file import LogFile
+from nacre.log import group_commit
+from nacre.log.group_commit import Committer
+from nacre.log.log import LogFile
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.store.files import Files
@@ -243,7 +243,7 @@ def on_a_thread(act: Callable[[], object]) -> None:
 def test_an_interrupt_at_any_step_keeps_nobody_from_writing(act: Callable[[Committer], object]) -> None:
     def go_through(step: int) -> bool:
         found = writers(Disk(), max_open=1)
-        came = is_struck(step, lambda: act(found.of("a").queue), commit, store.writers)
+        came = is_struck(step, lambda: act(found.of("a").queue), group_commit, store.writers)
         for key in "ba":
             found.of(key).queue.submit(HELLO).result(WAIT)
         found.close()
@@ -283,7 +283,7 @@ def test_a_signal_handler_may_write_at_any_step() -> None:
                 write("dac")
 
         write("ab")
-        came = is_struck(step, lambda: write("c"), commit, store.writers, handler=handler)
+        came = is_struck(step, lambda: write("c"), group_commit, store.writers, handler=handler)
         assert {writer for writer in found._all.values() if writer.log.is_open} == set(found._open), step
         write("abcd")
         assert all(sorted(given) == list(range(2, 2 + len(given))) for given in numbers.values()), step

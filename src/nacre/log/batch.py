@@ -9,8 +9,8 @@ from nacre.entries import FORMAT, Record, Records, Rules, Stamp, State, Unit, ti
 from nacre.errors import Conflict
 from nacre.log import blobs
 from nacre.log.format import seal, short_enough
-from nacre.log.ids import WINDOW, Seen, original
-from nacre.log.tail import Header
+from nacre.log.idempotency import WINDOW, Seen, original
+from nacre.log.recovery import Header
 
 
 class Growing(Records, Protocol):

@@ -8,8 +8,8 @@ from typing import Any
 from nacre.entries import FORMAT, Founding, Recalled, Record, Rules, Stamp, State
 from nacre.log import blobs
 from nacre.log.format import seal, short_enough
-from nacre.log.successor import Successor
-from nacre.log.tail import Header
+from nacre.log.recovery import Header
+from nacre.log.rewrite import Successor
 
 
 def founded(  # noqa: PLR0913 - all that a session from elsewhere has

@@ -13,8 +13,8 @@ from nacre.log.gaps import Gaps
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
 from nacre.log.place import Place
+from nacre.log.recovery import Header
 from nacre.log.survey import Survey
-from nacre.log.tail import Header
 
 
 class LogPast:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nacre.log.forking import refuse_forks
+from nacre.log.forks import refuse_forks
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place
 from nacre.log.plain import is_named, open_to_read
-from nacre.log.tail import glance, state_of, was_cut_short
+from nacre.log.recovery import glance, state_of, was_cut_short
 
 
 class Reading(NamedTuple):

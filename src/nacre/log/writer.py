@@ -13,8 +13,8 @@ from nacre.errors import Conflict, DurabilityUnknown, Refused, SessionBusy, Stor
 from nacre.log import blobs, cold
 from nacre.log.batch import Batch, Ticket
 from nacre.log.erase import erase_rest
-from nacre.log.forking import refuse_forks
-from nacre.log.ids import Ids, Seen
+from nacre.log.forks import refuse_forks
+from nacre.log.idempotency import Ids, Seen
 from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines, Piece
 from nacre.log.marks import Marks
@@ -25,10 +25,10 @@ from nacre.log.place import Place, is_being_born, new_uid, put_away, settle_name
 from nacre.log.plain import drop_plain_name, rename_plain
 from nacre.log.quarantine import EMPTIED, MISSING, ROTTEN, TORN, UNSURE, set_aside
 from nacre.log.reader import reading
+from nacre.log.recovery import Header, Tail, examine, state_of, was_cut_short
+from nacre.log.rewrite import Closing, Successor, brought_back, mended, redone
 from nacre.log.scratch import Scratch
-from nacre.log.successor import Closing, Successor, brought_back, mended, redone
 from nacre.log.survey import Survey
-from nacre.log.tail import Header, Tail, examine, state_of, was_cut_short
 
 logger = logging.getLogger(__name__)
 

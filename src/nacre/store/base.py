@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from nacre.entries import Load, Past, QuarantineEntry, Receipt, Record, Report, Settlement, Unit
 
 if TYPE_CHECKING:
-    from nacre.log.commit import Pending
+    from nacre.log.group_commit import Pending
     from nacre.log.watch import Watch
 
 T = TypeVar("T")

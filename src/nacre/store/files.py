@@ -41,11 +41,11 @@ from nacre.errors import (
     StoreError,
     describe_error,
 )
-from nacre.log.commit import Pending
-from nacre.log.file import LogFile
-from nacre.log.forking import unshare
+from nacre.log.forks import unshare
+from nacre.log.group_commit import Pending
 from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines
+from nacre.log.log import LogFile
 from nacre.log.marks import Marks
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops, is_from_system

@@ -24,14 +24,14 @@ from nacre.entries import (
 from nacre.errors import Conflict, SessionNotFound, StoreError
 from nacre.log import blobs
 from nacre.log.batch import Batch
-from nacre.log.commit import Nested, Pending
-from nacre.log.forking import Root, forked
+from nacre.log.forks import Root, forked
 from nacre.log.format import unseal
-from nacre.log.ids import Ids, Seen
+from nacre.log.group_commit import Nested, Pending
+from nacre.log.idempotency import Ids, Seen
 from nacre.log.names import stem
 from nacre.log.ops import Ops
 from nacre.log.place import new_uid
-from nacre.log.tail import Header
+from nacre.log.recovery import Header
 from nacre.store.base import Generation, Hold, Listed
 
 if TYPE_CHECKING:

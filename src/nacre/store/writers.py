@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 from nacre.entries import Load
 from nacre.errors import StoreError
 from nacre.log.batch import Ticket
-from nacre.log.commit import Committer, Nested
-from nacre.log.file import LogFile
+from nacre.log.group_commit import Committer, Nested
+from nacre.log.log import LogFile
 from nacre.log.names import stem
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import pytest
 from nacre.entries import Describe, Note, Unit, Wish, say_plainly
 from nacre.history.live import RULES
 from nacre.log.batch import Ticket
-from nacre.log.file import LogFile
+from nacre.log.log import LogFile
 from nacre.log.place import Place
 from nacre.testing import Disk
 from tests.simulated import LOG, ROOT, opened, said, say

@@ -14,15 +14,15 @@ from nacre.errors import Conflict, DurabilityUnknown, Refused, SessionNotFound
 from nacre.log import blobs, cold
 from nacre.log.batch import Ticket
 from nacre.log.erase import erase_rest
-from nacre.log.forking import Root, forked, share
+from nacre.log.forks import Root, forked, share
 from nacre.log.founding import founded
 from nacre.log.ops import is_from_system
 from nacre.log.place import Place, make_folder, settle_names
 from nacre.log.plain import archive_second
 from nacre.log.quarantine import Aside, entries, settle
-from nacre.log.successor import compacted, dead, renewed
+from nacre.log.recovery import Level
+from nacre.log.rewrite import compacted, dead, renewed
 from nacre.log.survey import Survey
-from nacre.log.tail import Level
 from nacre.log.writer import ALL, Writer
 
 logger = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ import msgspec
 from nacre.entries import FORMAT, Record, Rules, State
 from nacre.log.cold import Extent
 from nacre.log.format import fields, resealed, seal, sealed_fields, unseal
-from nacre.log.ids import Seen
+from nacre.log.idempotency import Seen
 from nacre.log.past import LogPast
+from nacre.log.recovery import Header, Tail, state_of
 from nacre.log.survey import Survey
-from nacre.log.tail import Header, Tail, state_of
 
 
 class Successor(NamedTuple):

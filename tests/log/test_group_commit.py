@@ -17,9 +17,9 @@ import pytest
 
 from nacre.entries import Note, Unit
 from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
-from nacre.log import commit
+from nacre.log import group_commit
 from nacre.log.batch import Ticket
-from nacre.log.commit import Committer, Gate, Pending
+from nacre.log.group_commit import Committer, Gate, Pending
 from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
@@ -385,7 +385,7 @@ def test_a_signal_at_any_step_leaves_nobody_waiting_and_the_log_to_others(
         queue = Committer(log.commit, later)
         with ThreadPoolExecutor(2) as pool:
             told = [pool.submit(queue.submit(unit(text)).exception, WAIT) for text in waiting]
-            came = is_struck(step, lambda: act(queue), commit, _base, threading)
+            came = is_struck(step, lambda: act(queue), group_commit, _base, threading)
             later.join()
             assert [type(each.result(WAIT)) for each in told].count(TimeoutError) == 0, step
             assert pool.submit(queue.try_alone, lambda: None).result(WAIT), step
@@ -405,7 +405,7 @@ def test_a_signal_while_the_pool_is_busy_leaves_no_thread_waiting_for_its_result
         theirs = queue.submit(unit("theirs"))
         with ThreadPoolExecutor(1) as threads:
             told = threads.submit(theirs.exception, WAIT)
-            came = is_struck(step, lambda: queue.run(unit("struck")), commit, _base, threading)
+            came = is_struck(step, lambda: queue.run(unit("struck")), group_commit, _base, threading)
             queue.run(unit("later"))
             assert told.result(WAIT) is None, step
         pool.join()
@@ -425,7 +425,7 @@ def test_a_signal_at_any_step_of_a_writer_leaves_nobody_waiting_who_came_meanwhi
             log.commit(tickets)
 
         committer = Committer(write, later)
-        came = is_struck(step, lambda: committer.run(unit("a")), commit)
+        came = is_struck(step, lambda: committer.run(unit("a")), group_commit)
         later.run()
         assert to_come or not gate._lock.locked(), step
         return came
@@ -437,7 +437,7 @@ def test_a_signal_at_any_step_of_a_submission_does_not_keep_the_next_one_waiting
     def go_through(step: int) -> bool:
         later = Later()
         queue = Committer(Log().commit, later)
-        came = is_struck(step, lambda: queue.submit(unit("a")), commit)
+        came = is_struck(step, lambda: queue.submit(unit("a")), group_commit)
         pending = queue.submit(unit("b"))
         later.run()
         assert pending.done(), step
@@ -469,7 +469,7 @@ def test_a_signal_at_any_step_of_a_thread_that_waits_does_not_hinder_who_resolve
             with suppress(TimeoutError):
                 ask(pending)
 
-        came = is_struck(step, wait, commit, _base, threading)
+        came = is_struck(step, wait, group_commit, _base, threading)
         resolver = Thread(target=pending.resolve, args=(ticket, None), daemon=True)
         resolver.start()
         resolver.join(WAIT)
@@ -486,7 +486,7 @@ def test_a_signal_at_any_step_of_a_refusal_leaves_nobody_waiting() -> None:
         later = Later()
         queue = Committer(Log().commit, later)
         waiting = [queue.submit(unit(text)) for text in "ab"]
-        came = is_struck(step, lambda: ACTS["refuse_waiting"](queue), commit, sys.modules[__name__])
+        came = is_struck(step, lambda: ACTS["refuse_waiting"](queue), group_commit, sys.modules[__name__])
         later.run()
         assert all(pending.done() for pending in waiting), step
         return came
@@ -729,12 +729,12 @@ def test_a_pending_number_has_no_other_attributes() -> None:
 def test_a_child_of_a_fork_does_not_wait_for_a_thread_of_its_parent() -> None:
     program = """
 import os, signal, threading
-from nacre.log import commit
+from nacre.log import group_commit
 
 held = threading.Event()
 
 def hold():
-    with commit._making:
+    with group_commit._making:
         held.set()
         threading.Event().wait()
 
@@ -743,7 +743,7 @@ held.wait()
 child = os.fork()
 if not child:
     signal.alarm(10)
-    os._exit(commit.Pending().done())
+    os._exit(group_commit.Pending().done())
 assert os.waitpid(child, 0)[1] == 0
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=WAIT)
@@ -753,7 +753,7 @@ def test_a_signal_handler_may_ask_for_a_number_while_another_is_given() -> None:
     ready: list[bool] = []
 
     def ask() -> None:
-        with commit._making:
+        with group_commit._making:
             ready.append(Pending().done())
 
     asking = Thread(target=ask, daemon=True)

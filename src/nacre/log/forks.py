@@ -14,8 +14,8 @@ from nacre.log.format import START, seal
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
 from nacre.log.place import Place, put_away, uids_in, write_all
-from nacre.log.successor import Successor
-from nacre.log.tail import Header, Level
+from nacre.log.recovery import Header, Level
+from nacre.log.rewrite import Successor
 
 _BLOCK = 1024 * 1024
 _NO_FORK, _SECOND = START + b"1,", 2

@@ -14,8 +14,8 @@ from nacre.entries import Record, Records, Rewind, Rules, Stamp, State, Unit, Wi
 from nacre.history import live
 from nacre.log import writer
 from nacre.log.batch import Ticket
-from nacre.log.file import LogFile
 from nacre.log.keylock import KeyLock
+from nacre.log.log import LogFile
 from nacre.log.place import Place
 from nacre.testing import Disk, Fault, Killed
 from tests.damage.lines import DELETED, UID, conversation, header
