@@ -11,7 +11,7 @@ from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor, _base
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Event, Semaphore, Thread, Timer
+from threading import Event, RLock, Semaphore, Thread, Timer
 
 import pytest
 
@@ -19,7 +19,7 @@ from nacre.entries import Note, Unit
 from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
 from nacre.log import group_commit
 from nacre.log.batch import Ticket
-from nacre.log.group_commit import Committer, Gate, Pending
+from nacre.log.group_commit import Committer, Gate, Owner, Pending
 from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
@@ -354,6 +354,35 @@ def test_the_waits_of_the_standard_library_know_it(later: Later, queue: Committe
     assert futures.wait(pending, 0).done == set(pending)
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["looked at before", "looked at after"])
+def test_what_the_standard_library_reads_inside_a_future_is_there(
+    later: Later, queue: Committer, *, is_first: bool
+) -> None:
+    """Its own methods stand for what later versions of asyncio read."""
+    stored, refused = queue.submit(unit("a")), queue.submit(unit("refused"))
+    if is_first:
+        assert (Future.done(stored), Future.done(refused)) == (False, False)
+    later.run()
+    assert (Future.result(stored, 0), Future.exception(stored, 0)) == (1, None)
+    assert isinstance(Future.exception(refused, 0), Conflict)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["awaited before", "awaited after"])
+def test_it_can_be_wrapped_for_an_event_loop(*, is_first: bool) -> None:
+    async def wait(text: str) -> int:
+        later = Later()
+        pending = Committer(Log().commit, later).submit(unit(text))
+        if not is_first:
+            later.run()
+        wrapped = asyncio.wrap_future(pending)
+        later.run()
+        return await asyncio.wait_for(wrapped, WAIT)
+
+    assert asyncio.run(wait("a")) == 1
+    with pytest.raises(Conflict):
+        asyncio.run(wait("refused"))
+
+
 @pytest.mark.parametrize("waiting", [Gate(), Pending()])
 def test_of_several_answers_the_first_counts(waiting: Gate | Pending) -> None:
     ticket = Ticket(unit("a"))
@@ -506,6 +535,17 @@ def test_a_unit_that_comes_after_a_refusal_is_stored_without_those_that_were_ref
 
 
 # In the middle of a write
+
+
+def test_a_lock_is_owned_by_the_thread_that_holds_it_and_by_no_other() -> None:
+    lock = RLock()
+    owner = Owner(lock)
+    with ThreadPoolExecutor(1) as pool, owner:
+        assert not owner.is_me()
+        with lock:
+            assert owner.is_me()
+            assert not pool.submit(owner.is_me).result(WAIT)
+        assert not owner.is_me()
 
 
 class Interrupting(Log):

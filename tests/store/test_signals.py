@@ -15,7 +15,7 @@ import nacre
 from nacre import sessions as door
 from nacre.errors import StoreError
 from nacre.history.live import RULES
-from nacre.log import batch, group_commit, keylock, log, marks, ops, place, plain, quarantine, scratch, writer
+from nacre.log import batch, group_commit, keylock, log, marks, ops, place, plain, quarantine, rewrite, writer
 from nacre.store import files, transient, writers
 from nacre.testing import Disk
 from tests.simulated import opened
@@ -180,7 +180,7 @@ def test_a_write_in_the_middle_of_a_write_is_refused_and_says_so(open_store: Ope
 
 # What begins, moves or ends a generation, on real files: nothing stays locked for other threads and processes.
 
-LOCKS = (group_commit, keylock, log, marks, ops, plain, quarantine, scratch, writer, files, writers)
+LOCKS = (group_commit, keylock, log, marks, ops, plain, quarantine, rewrite, writer, files, writers)
 CHANGES: dict[str, Callable[[nacre.Sessions], object]] = {
     "a new session": lambda sessions: sessions.add_message("new", "user", "b"),
     "archive": lambda sessions: sessions.archive("k"),

@@ -17,7 +17,7 @@ from nacre.history import live
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place
-from nacre.log.survey import Survey
+from nacre.log.recovery import Survey
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from nacre.log.folders import state_of
 from nacre.log.names import is_log_name
 from nacre.log.ops import Ops
+from nacre.log.place import folder_state
 
 LOCK = "migrating.lock"
 DONE = b"done 2\n"
@@ -42,7 +42,7 @@ def is_due(ops: Ops, root: str) -> bool:
 def _state(ops: Ops, folder: str) -> bytes:
     """What changes when a name comes into a folder; nothing if it is too young to tell, or cannot be asked."""
     try:
-        found = state_of(ops, folder)
+        found = folder_state(ops, folder)
     except OSError:
         return b""
     return b"%d %d\n" % found if found is not None else b""

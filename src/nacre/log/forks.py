@@ -33,7 +33,7 @@ class Root(NamedTuple):
     holes: bool = False
 
 
-def forked(root: Root, *, key: str, uid: str, ts: str) -> Successor:
+def start_fork(root: Root, *, key: str, uid: str, ts: str) -> Successor:
     """A log that holds nothing yet but where it came from."""
     levels = [(level.n, level.last, level.log, level.cold) for level in root.levels]
     base = {"key": root.key, "uid": root.uid, "n": root.n, "levels": levels}

@@ -23,8 +23,8 @@ from nacre.entries import (
 )
 from nacre.errors import Conflict, SessionNotFound, StoreError
 from nacre.log import blobs
-from nacre.log.batch import Batch
-from nacre.log.forks import Root, forked
+from nacre.log.batch import Batch, Ticket
+from nacre.log.forks import Root, start_fork
 from nacre.log.format import unseal
 from nacre.log.group_commit import Nested, Pending
 from nacre.log.idempotency import Ids, Seen
@@ -94,7 +94,7 @@ class _Life:
             raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
         copy = _Life(key, self._ops, earlier)
         root = Root(self.key, self.uid, at, record.st, ())
-        new = forked(root, key=key, uid=copy.next_uid(), ts=timestamp(self._ops.now()))
+        new = start_fork(root, key=key, uid=copy.next_uid(), ts=timestamp(self._ops.now()))
         copy._lines = [*self._lines[:at], new.header.raw]
         copy._payloads = dict(self._payloads)
         copy.header, copy.n, copy.state, copy.updated = new.header, new.n, new.state, new.header.created
@@ -187,13 +187,14 @@ class Transient:
         self._active[key] = life
 
     def submit(self, key: str, unit: Unit) -> Pending:
-        pending = Pending()
+        pending, ticket = Pending(), Ticket(unit)
         try:
-            pending.set_result(self.run(key, unit))
+            ticket.number = self.run(key, unit)
         except Nested:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits is told
-            pending.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told when it asks
+            ticket.error = error
+        pending.resolve(ticket, None)
         return pending
 
     def read(self, key: str, get: Callable[[Past], T]) -> T | None:
