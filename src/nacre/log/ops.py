@@ -40,8 +40,8 @@ def _flushed(fd: int) -> None:
 def is_from_system(error: BaseException) -> TypeGuard[OSError]:
     """Tell whether an error is one of a system call: those have a number.
 
-    A signal handler may raise TimeoutError, which is an OSError too, in the middle of anything. That one is for whoever
-    was interrupted; it says nothing of the disk.
+    A signal handler may raise TimeoutError, which is an OSError too, in the middle of anything. That one is for the
+    interrupted caller; it says nothing of the disk.
     """
     return isinstance(error, OSError) and error.errno is not None
 

@@ -85,7 +85,7 @@ class Place(NamedTuple):
         return f"{self.root}/cold/{self.name}.{uid}.jsonl.zst"
 
     def base(self, uid: str, level: int) -> str:
-        """A log below a fork; what was moved out of it has the same name with `.zst` behind."""
+        """A log below a fork; what was moved out of it has the same name with `.zst` at its end."""
         return f"{self.root}/base/{self.name}.{uid}.{level}.jsonl"
 
     @property
@@ -213,7 +213,7 @@ def put_away(ops: Ops, place: Place) -> frozenset[str]:
 
 
 def new_uid(ops: Ops, *, after: Iterable[str] = ()) -> str:
-    """Return a random name for a generation that sorts by the time it was made, and behind those given.
+    """Return a random name for a generation that sorts by the time it was made, and after those given.
 
     Clocks may go backwards, or be before 1970 or beyond what 14 digits hold.
     """
@@ -228,7 +228,7 @@ def new_uid(ops: Ops, *, after: Iterable[str] = ()) -> str:
 
 
 def make_folder(ops: Ops, path: str) -> None:
-    """Make a private directory, unless it is there, and settle its name: who made it may have been killed."""
+    """Create a private directory, unless it is there, and flush its name: its creator may have been killed."""
     try:
         ops.mkdir(path, 0o700)
     except FileExistsError:

@@ -69,7 +69,7 @@ class Store(Protocol):
         """The lock for a turn of a session."""
 
     def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
-        """The records of a session behind number `after`, and then those that are written, without an end."""
+        """The records of a session after number `after`, and then those that are written, without an end."""
 
     def watch(self) -> Watch:
         """Tells which sessions have changed since it was made."""

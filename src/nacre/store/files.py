@@ -138,7 +138,7 @@ class Files:
             # A generation was begun, moved or deleted between the looks.
 
     def close(self) -> None:
-        """Write what waits, flush, and let go of every log; raises the first flush that failed."""
+        """Write what waits, flush, and close every log; raises the first flush that failed."""
         try:
             self._writers.close()
         finally:
@@ -335,7 +335,7 @@ class Files:
                 watch.wait()
 
     def _since(self, place: Place, uid: str, after: int) -> Sequence[tuple[str, Sequence[Record]]]:
-        """The generation that is active, and its records behind `after`, or all if it is another than `uid`."""
+        """The generation that is active, and its records after `after`, or all if it is another than `uid`."""
 
         def get(past: LogPast) -> tuple[str, Sequence[Record]]:
             start = after if uid in ("", past.header.uid) else 0
@@ -479,7 +479,7 @@ class Files:
     def _settle_place(self) -> None:
         """Before the first write of this process, settle the directory and those above it.
 
-        Whoever made them may have been killed before it did.
+        The process that created them may have been killed before it did.
         """
         folder = self._root
         try:
@@ -533,7 +533,7 @@ class Files:
                     with self._briefly(places[at]) as log:
                         log.exists(wait=False)
                 except (SessionBusy, Conflict):
-                    # Whoever deletes it is at it, or has finished.
+                    # Another process is deleting it, or has finished.
                     logger.debug("a deletion is being finished", extra={"file": places[at].log})
                 except StoreError as error:
                     logger.warning("a deletion was not finished", extra={"error": describe_error(error)})
@@ -546,7 +546,7 @@ class Files:
             with reading(self._ops, place) as found:
                 return found
         except (OSError, StoreError):
-            # Something is there; whoever reads it will hear what is wrong with it.
+            # Something is there; who reads it is told what is wrong with it.
             return Reading(size=1)
 
     def _archived(self, active: Place) -> list[Place]:

@@ -88,7 +88,7 @@ class _Life:
         return blobs.whole(record, lambda name: self._payloads[name].decode())
 
     def fork(self, key: str, at: int, earlier: _Life | None) -> _Life:
-        """A copy up to a record, with a header behind that, as a log has it."""
+        """A copy up to a record, with a header after that, as a log has it."""
         record = self.find(at)
         if record is None or (record.tx is not None and at != record.tx[0] + record.tx[1] - 1):
             raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
@@ -109,14 +109,14 @@ class _Life:
         return new_uid(self._ops, after=[self._earlier.uid] if self._earlier is not None else [])
 
     def take(self, batch: Batch) -> None:
-        """Store a batch; whoever is interrupted before the number is set has stored nothing."""
+        """Store a batch; if it is interrupted before the number is set, nothing was stored."""
         size = self.size + sum(map(len, batch.lines))
         self._payloads |= batch.payloads
         before, updated = self.n, batch.records[-1].ts
-        # From the number on: an interrupted write may have left lines behind it.
+        # From the number on: an interrupted write may have left lines after it.
         self._lines[self.n :] = [line[:-1] for line in batch.lines]
         self.header, self.n, self.state, self.updated, self.size = batch.header, batch.n, batch.state, updated, size
-        # Behind it: ids that are not taken in here are read from the lines when they are needed.
+        # After it: ids that are not taken in here are read from the lines when they are needed.
         self._ids.add(batch.ids, after=before, upto=batch.n)
 
 

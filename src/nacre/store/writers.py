@@ -63,7 +63,7 @@ class Pool:
                 self._busy += 1
                 self._work.put(work)
                 return
-        # Whoever waits for it is told what went wrong.
+        # Those who wait for it are told what went wrong.
         with suppress(Exception):
             work()
 
@@ -86,16 +86,16 @@ class Pool:
         try:
             thread.start()
         except (RuntimeError, MemoryError):
-            # The machine has no more; those who are there do it, or whoever asked.
+            # The machine has no more; the threads that are there do it, or the caller.
             return
         self._threads.append(thread)
         if len(self._threads) == 1:
-            # A program may end with something under way; daemons would be cut off in the middle of it.
+            # A program may end during a write; daemon threads would be cut off in the middle of it.
             atexit.register(self.finish)
 
     def _serve(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:
         while (work := queue.get()) is not None:
-            # Whoever waits for it is told what went wrong.
+            # Those who wait for it are told what went wrong.
             with suppress(BaseException):
                 work()
             with self._owner, self._lock:
