@@ -152,7 +152,7 @@ class LogWriter:
         # 2. Number the units and seal their lines, in memory. One that is refused leaves no trace in the batch.
         try:
             batch = Batch(self, rules=self._rules, now=self._ops.now(), relaxed=self._unsynced > 0)
-            numbers = [batch.take(ticket) for ticket in tickets]
+            numbers = list(map(batch.take, tickets))
         finally:
             # What was not stored must not be seen after what others store meanwhile.
             self.staged = ()
