@@ -15,7 +15,8 @@ Handler = Callable[[], object]
 class Strike:
     """A signal that is handled at one step: where a function of these modules begins, or one in C returns to them.
 
-    That is where the interpreter looks for signals.
+    That is where the interpreter looks for signals. Not inside a finalizer, which cannot pass on what a handler raises:
+    the interpreter prints it and goes on.
     """
 
     def __init__(self, step: int, modules: Sequence[ModuleType], handler: Handler) -> None:
@@ -25,13 +26,19 @@ class Strike:
         self.came = False
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        if frame.f_code.co_filename not in self._files or event not in ("call", "c_return"):
+        if frame.f_code.co_filename not in self._files or event not in ("call", "c_return") or is_finalizing(frame):
             return
         self._left -= 1
         if self._left < 0:
             sys.setprofile(None)
             self.came = True
             self._handler()
+
+
+def is_finalizing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 def interrupt() -> Never:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import nacre
 from nacre.entries import Describe, Note, Rewind, Summarise, Truncate
-from nacre.log.commit import Pending
+from nacre.log.group_commit import Pending
 
 WAIT = 30
 USER = {"role": "user", "content": "x"}

@@ -68,12 +68,12 @@ from nacre.history.labels import labels
 from nacre.history.overview import overview, when_updated
 from nacre.history.paging import Order, Wanted, Which, page_of, parse_cursor
 from nacre.keys import is_internal
-from nacre.log.ids import fingerprint, note
+from nacre.log.idempotency import fingerprint, note
 from nacre.store.base import Backend, Status
 from nacre.store.prefixed import Prefixed
 
 if TYPE_CHECKING:
-    from nacre.log.commit import Pending
+    from nacre.log.group_commit import Pending
     from nacre.log.watch import Watch
     from nacre.store.base import Generation, Hold
     from nacre.store.files import Files

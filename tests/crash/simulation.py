@@ -15,7 +15,7 @@ from nacre.entries import Rewind, Summarise, Unit, Wish, say
 from nacre.history.live import RULES
 from nacre.log import blobs
 from nacre.log.batch import Ticket
-from nacre.log.file import LogFile
+from nacre.log.log import Log
 from nacre.log.place import Place
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault, Killed, Process, Snapshot, images
@@ -444,7 +444,7 @@ def torn_batches(seed: int, *, budget: int = 12) -> int:
     process = disk.process()
     place = Place.of(ROOT, KEY)
     opened(process).add_message(KEY, "user", "first")
-    log = LogFile(process, place, rules=RULES)
+    log = Log(process, place, rules=RULES)
     points: list[tuple[Snapshot, list[World]]] = []
     done = [after(World(), ("say", ("first",)))]
     for step in range(3):
@@ -452,7 +452,7 @@ def torn_batches(seed: int, *, budget: int = 12) -> int:
         allowed = _subsets(done[-1], ops)
         disk.before = lambda *_, allowed=allowed: points.append((disk.snapshot(), allowed))
         tickets = [Ticket(Unit(wishes=_wishes(op))) for op in ops]
-        log.commit(tickets)
+        log.writer.commit(tickets)
         if any(ticket.error is not None for ticket in tickets):
             raise Violation(f"seed {seed}: a unit was refused: {tickets[0].error}")
         done.append(reduce(after, ops, done[-1]))
@@ -472,12 +472,12 @@ def refused_batches(seed: int) -> int:
     rng, disk = random.Random(seed), Disk(seed)
     process = disk.process()
     opened(process).add_message(KEY, "user", "first")
-    log = LogFile(process, Place.of(ROOT, KEY), rules=RULES)
-    log.commit([Ticket(Unit(wishes=_wishes(("say", ("second",)))))])
+    log = Log(process, Place.of(ROOT, KEY), rules=RULES)
+    log.writer.commit([Ticket(Unit(wishes=_wishes(("say", ("second",)))))])
     disk.fail(Fault(call="write", errno=errno.ENOSPC, mode="short"))
     ops: list[Op] = [("say", (f"{unit}:" + "z" * rng.choice(SIZES),)) for unit in range(4)]
     with suppress(nacre.Refused):
-        log.commit([Ticket(Unit(wishes=_wishes(op))) for op in ops])
+        log.writer.commit([Ticket(Unit(wishes=_wishes(op))) for op in ops])
     disk.heal()
     tried = 0
     for image in images(disk.snapshot(), rng, 8):

@@ -12,12 +12,12 @@ import pytest
 import nacre
 from nacre.errors import StoreError
 from nacre.history.live import RULES
-from nacre.log import commit, file, keylock, marks, ops, plain, quarantine, scratch, writer
+from nacre.log import group_commit, keylock, log, marks, ops, plain, quarantine, rewrite, writer
 from nacre.store import files, writers
 from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
-LOCKS = (commit, file, keylock, marks, ops, plain, quarantine, scratch, writer, files, writers)
+LOCKS = (group_commit, keylock, log, marks, ops, plain, quarantine, rewrite, writer, files, writers)
 CHANGES: dict[str, Callable[[nacre.Sessions], object]] = {
     "a new session": lambda sessions: sessions.add_message("new", "user", "b"),
     "archive": lambda sessions: sessions.archive("k"),

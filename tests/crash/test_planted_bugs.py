@@ -12,13 +12,14 @@ import pytest
 
 import nacre
 from nacre.entries import Record, Rules, State
-from nacre.log import blobs, cold, erase, file, format, ids, reader, successor, tail, writer
+from nacre.log import blobs, cold, erase, format, idempotency, log, reader, recovery, rewrite, writer
 from nacre.log.batch import Batch
-from nacre.log.file import LogFile
+from nacre.log.log import Log
 from nacre.log.ops import Ops
 from nacre.log.place import Place, settle_names, unlink_if_there, write_all
-from nacre.log.scratch import Scratch
-from nacre.log.tail import Tail
+from nacre.log.recovery import Tail
+from nacre.log.rewrite import Scratch
+from nacre.log.writer import LogWriter
 from nacre.testing import Fault, Process
 from tests.crash import simulation
 
@@ -49,46 +50,45 @@ def no_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_directory_sync(patch: pytest.MonkeyPatch) -> None:
-    for module in (file, writer):
+    for module in (log, writer):
         patch.setattr(module, "settle_names", lambda ops, folder: None)
 
 
 def no_sync_before_rename(patch: pytest.MonkeyPatch) -> None:
     def install(self: Scratch) -> None:
-        self._write()
         self._ops.rename(self._place.scratch, self._place.log)
 
     patch.setattr(Scratch, "install", install)
 
 
 def retried_flush(patch: pytest.MonkeyPatch) -> None:
-    def flush(self: LogFile) -> None:
+    def flush(self: LogWriter) -> None:
         try:
             self._ops.fdatasync(self._fd)
         except OSError:
             self._ops.fdatasync(self._fd)
         self._named = True
 
-    patch.setattr(LogFile, "_flush_file", flush)
+    patch.setattr(LogWriter, "_flush_file", flush)
 
 
 def torn_tail_kept(patch: pytest.MonkeyPatch) -> None:
-    def mend(self: LogFile, lines: Any, found: Tail) -> None:
+    def mend(self: LogWriter, lines: Any, found: Tail) -> None:
         write_all(self._ops, self._fd, b"\n")
         self._take_tail(found)
-        self._end = lines.size + 1
+        self.size = lines.size + 1
 
-    patch.setattr(LogFile, "_mend", mend)
+    patch.setattr(LogWriter, "_mend", mend)
 
 
 def newline_not_checked(patch: pytest.MonkeyPatch) -> None:
     """The next record is glued to what a crash left of the one before it."""
 
-    def mend(self: LogFile, lines: Any, found: Tail) -> None:
+    def mend(self: LogWriter, lines: Any, found: Tail) -> None:
         self._take_tail(found)
-        self._end = lines.size
+        self.size = lines.size
 
-    patch.setattr(LogFile, "_mend", mend)
+    patch.setattr(LogWriter, "_mend", mend)
 
 
 def checksum_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -96,34 +96,34 @@ def checksum_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 
 def group_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tail, "_is_complete", lambda members, good: True)
+    patch.setattr(recovery, "_is_complete", lambda group, good: True)
 
 
 def states_not_redone(patch: pytest.MonkeyPatch) -> None:
-    def redone(found: Tail, past: Any, rules: Rules) -> tuple[list[bytes], State]:
+    def relink(found: Tail, past: Any, rules: Rules) -> tuple[list[bytes], State]:
         kept = [piece for piece in found.kept if piece.record is not None]
-        return [piece.raw + b"\n" for piece in kept], tail.state_of(kept[-1].record if kept else found.before)
+        return [piece.raw + b"\n" for piece in kept], recovery.state_of(kept[-1].record if kept else found.before)
 
-    patch.setattr(writer, "redone", redone)
+    patch.setattr(writer, "relink", relink)
 
 
 def nothing_settled_before_building_on_it(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogFile, "_settle", lambda self: None)
+    patch.setattr(LogWriter, "settle", lambda self: None)
 
 
 def no_roll_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogFile, "_roll_back", lambda self: None)
+    patch.setattr(LogWriter, "_roll_back", lambda self: None)
 
 
 def roll_back_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogFile, "_roll_back", lambda self: self._ops.ftruncate(self._fd, self._end))
+    patch.setattr(LogWriter, "_roll_back", lambda self: self._ops.ftruncate(self._fd, self.size))
 
 
 def no_rescue(patch: pytest.MonkeyPatch) -> None:
-    def rescue(self: LogFile, batch: Batch | None = None) -> None:
+    def rescue(self: LogWriter, batch: Batch | None = None) -> None:
         self._poisoned = ""
 
-    patch.setattr(LogFile, "_rescue", rescue)
+    patch.setattr(LogWriter, "_rescue", rescue)
 
 
 def cold_file_not_flushed(patch: pytest.MonkeyPatch) -> None:
@@ -153,26 +153,26 @@ def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
         settle_names(ops, place.folder)
         erase.erase_rest(ops, place, upto=upto)
 
-    for module in (file, writer):
+    for module in (log, writer):
         patch.setattr(module, "erase_rest", rest)
 
 
 def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
-    def erased(self: LogFile) -> None:
-        with self._locked(create=False):
+    def erased(self: Log) -> None:
+        with self.writer.hold(create=False):
             erase.erase_rest(self._ops, self._place, upto="~")
-            self._remove_log()
+            self.writer.remove()
 
-    patch.setattr(LogFile, "erase", erased)
+    patch.setattr(Log, "erase", erased)
 
 
 def header_alone_counts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogFile, "_holds_session", property(lambda self: self.n > 0))
+    patch.setattr(LogWriter, "holds_session", property(lambda self: self.n > 0))
     patch.setattr(reader, "glance", _without_openings)
 
 
 def _without_openings(lines: Any, *, key: str) -> Tail:
-    found = tail.examine(lines, key=key)
+    found = recovery.examine(lines, key=key)
     last = found.last
     if last is None or last.t != "open":
         return found
@@ -183,15 +183,15 @@ def _without_openings(lines: Any, *, key: str) -> Tail:
 def scratch_written_in_place(patch: pytest.MonkeyPatch) -> None:
     """A rewrite that empties the log and fills it again, instead of a new file and a rename."""
 
-    def install(self: LogFile, new: successor.Successor) -> None:
+    def install(self: LogWriter, new: rewrite.Successor) -> None:
         data = b"".join(new.lines)
         self._ops.ftruncate(self._fd, 0)
         write_all(self._ops, self._fd, data)
         self._ops.fdatasync(self._fd)
-        self._end = len(data)
+        self.size = len(data)
         self._take(new.header, new.n, new.state)
 
-    patch.setattr(LogFile, "_install", install)
+    patch.setattr(LogWriter, "install", install)
 
 
 def relaxed_batches_not_marked(patch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def relaxed_batches_not_marked(patch: pytest.MonkeyPatch) -> None:
 
 
 def relaxed_close_does_not_flush(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogFile, "flush", lambda self: None)
+    patch.setattr(LogWriter, "flush", lambda self: None)
 
 
 def payload_links_not_settled(patch: pytest.MonkeyPatch) -> None:
@@ -267,18 +267,18 @@ def test_planted_bug_is_caught(plant: Plant, campaign_of: Campaign, monkeypatch:
 
 def test_lock_taken_on_a_log_that_was_replaced_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulation.two_writers() == ("a", "b", "c")
-    monkeypatch.setattr(LogFile, "_has_the_name", lambda self, found: True)
+    monkeypatch.setattr(LogWriter, "_has_the_name", lambda self, found: True)
     assert simulation.two_writers() != ("a", "b", "c")
 
 
 def test_evicting_an_unflushed_handle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation.evicted_while_relaxed()
-    monkeypatch.setattr(LogFile, "flush", lambda self: None)
+    monkeypatch.setattr(LogWriter, "flush", lambda self: None)
     with pytest.raises(simulation.Violation):
         simulation.evicted_while_relaxed()
 
 
 def test_ids_lost_by_compaction_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulation.retried_after_compaction() == ("once",)
-    monkeypatch.setattr(ids.Ids, "window", lambda self, *_: {})
+    monkeypatch.setattr(idempotency.Ids, "window", lambda self, *_: {})
     assert simulation.retried_after_compaction() != ("once",)

@@ -16,7 +16,7 @@ from nacre.entries import Rewind, Unit, message_of, say_plainly
 from nacre.history.live import RULES
 from nacre.log.batch import Ticket
 from nacre.log.blobs import LARGEST, unused
-from nacre.log.file import LogFile
+from nacre.log.log import Log
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.testing import Disk, Fault
@@ -291,10 +291,10 @@ def test_a_payload_that_cannot_be_written_may_have_to_be_left_behind(disk: Disk)
 
 def test_the_payloads_of_what_is_refused_are_not_linked(disk: Disk) -> None:
     say(opened(disk), "small")
-    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=RULES)
+    log = Log(disk.process(), Place.of(ROOT, "k"), rules=RULES)
     refused = Ticket(Unit((say_plainly("user", LARGE), Rewind(99))))
     stored = Ticket(Unit((say_plainly("user", OTHER),)))
-    log.commit([refused, stored])
+    log.writer.commit([refused, stored])
     assert isinstance(refused.error, nacre.Conflict)
     assert [name.split(".")[-1] for name in names(disk, "blobs")] == [sha256(OTHER.encode()).hexdigest()] * 2
     assert settled(disk) == ["small", OTHER]
@@ -307,12 +307,12 @@ def test_a_payload_is_durable_before_its_record(disk: Disk) -> None:
 
 
 def test_a_writer_reads_a_record_whole(disk: Disk) -> None:
-    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=RULES)
+    log = Log(disk.process(), Place.of(ROOT, "k"), rules=RULES)
     say(opened(disk), LARGE)
     assert log.exists()
-    record = log.find(2)
+    record = log.writer.find(2)
     assert record is not None
-    assert message_of(record, log).content == LARGE
+    assert message_of(record, log.writer).content == LARGE
 
 
 def test_a_session_from_elsewhere_brings_its_payloads(tmp_path: Path) -> None:

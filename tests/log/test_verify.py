@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nacre.entries import Record, State
-from nacre.log.gaps import Gaps
+from nacre.log.recovery import Gaps
 from nacre.testing import Disk
 from tests.damage.lines import conversation, resealed
 from tests.simulated import LOG, opened, say

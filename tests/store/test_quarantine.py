@@ -17,9 +17,9 @@ import pytest
 import nacre
 from nacre.entries import Note, Record, Records, Restore, Rules, Stamp, State, Wish, describe_quarantine
 from nacre.history.live import RULES
-from nacre.log.file import LogFile
 from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines, Piece
+from nacre.log.log import Log
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.log.quarantine import entries, set_aside, settle
@@ -786,19 +786,19 @@ def test_an_entry_without_records_makes_no_log(root: Path) -> None:
     (root / "sessions").mkdir(parents=True)
     place, uid = Place.of(str(root), "k"), "0" * 32
     set_aside(Ops(), place, uid, None, (), reason="emptied")
-    log = LogFile(Ops(), place, rules=RULES)
+    log = Log(Ops(), place, rules=RULES)
     assert log.restore(uid, [1], create=True) is not None
-    log.close()
+    log.writer.close()
     assert list((root / "sessions").glob("*.jsonl")) == []
 
 
 def test_a_child_gives_up_the_key_that_its_parent_was_taking(root: Path) -> None:
     (root / "sessions").mkdir(parents=True)
-    log = LogFile(Ops(), Place.of(str(root), "k"), rules=RULES)
-    assert log._key.take(wait=True)
-    log._took_key = True
-    log.drop()
-    assert not log._key.is_held
+    log = Log(Ops(), Place.of(str(root), "k"), rules=RULES)
+    assert log.writer._key.take(wait=True)
+    log.writer._took_key = True
+    log.writer.drop()
+    assert not log.writer._key.is_held
 
 
 def test_who_has_a_key_does_not_wait_for_another(root: Path) -> None:

@@ -12,14 +12,14 @@ import pytest
 import nacre
 from nacre import sessions as door
 from nacre.errors import StoreError
-from nacre.log import batch, commit, keylock, marks, ops, place, plain, writer
+from nacre.log import batch, group_commit, keylock, marks, ops, place, plain, writer
 from nacre.store import files, transient, writers
 from nacre.testing import Disk
 from tests.simulated import opened
 from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
-MODULES = (door, batch, commit, keylock, marks, ops, place, plain, writer, files, transient, writers)
+MODULES = (door, batch, group_commit, keylock, marks, ops, place, plain, writer, files, transient, writers)
 Open = Callable[[], nacre.Sessions]
 
 STORES: dict[str, Open] = {"files": lambda: opened(Disk(), marks=True), "memory": lambda: nacre.open(":memory:")}

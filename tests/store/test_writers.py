@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread, active_count, current_thread
+from threading import Event, RLock, Thread, active_count, current_thread
 from time import sleep
 from typing import Any, cast
 from weakref import ref
@@ -20,13 +20,13 @@ import nacre
 from nacre import store
 from nacre.entries import Unit, say_plainly
 from nacre.history.live import RULES
-from nacre.log import commit
-from nacre.log.commit import Committer
-from nacre.log.file import LogFile
+from nacre.log import group_commit
+from nacre.log.group_commit import Committer, Owner
+from nacre.log.log import Log
 from nacre.log.ops import Ops
 from nacre.log.place import Place
 from nacre.store.files import Files
-from nacre.store.writers import Pool, Writer, Writers
+from nacre.store.writers import Pool, SessionQueue, Writers
 from nacre.testing import Disk, Fault
 from tests.simulated import ROOT, opened, said, say, settled
 from tests.simulated import store as files
@@ -36,16 +36,19 @@ WAIT = 30
 HELLO = Unit((say_plainly("user", "hello"),))
 
 
+def make_pool() -> Pool:
+    lock = RLock()
+    return Pool(lock, Owner(lock))
+
+
 def writers(disk: Disk, *, max_open: int) -> Writers:
     opened(disk)
     process = disk.process()
-    return Writers(
-        lambda key: LogFile(process, Place.of(ROOT, key), rules=RULES), max_open=max_open, before=lambda: None
-    )
+    return Writers(lambda key: Log(process, Place.of(ROOT, key), rules=RULES), max_open=max_open, before=lambda: None)
 
 
 def are_open(writers: Writers, *keys: str) -> list[bool]:
-    return [writers.of(key).log.is_open for key in keys]
+    return [writers.of(key).log.writer.is_open for key in keys]
 
 
 def make_many(writers: Writers) -> None:
@@ -69,7 +72,7 @@ def test_a_log_that_is_being_worked_on_is_not_closed() -> None:
     found.of("a").queue.run(HELLO)
     entered, free = Event(), Event()
 
-    def work(writer: Writer) -> bool:
+    def work(_: SessionQueue) -> bool:
         entered.set()
         return free.wait(WAIT)
 
@@ -120,7 +123,7 @@ def test_a_log_that_is_used_again_as_it_makes_way_is_known_to_be_open() -> None:
             self._lock = found._lock
 
         def __enter__(self) -> bool:
-            if not makes_way.log.is_open:
+            if not makes_way.log.writer.is_open:
                 with ThreadPoolExecutor(1) as pool:
                     pool.submit(use_again).result(WAIT)
             return self._lock.__enter__()
@@ -135,7 +138,7 @@ def test_a_log_that_is_used_again_as_it_makes_way_is_known_to_be_open() -> None:
     at_hand = found.of("b")
     found._lock = cast("Any", Overtaken())
     at_hand.queue.run(HELLO)
-    assert [writer for writer in (makes_way, at_hand) if writer.log.is_open] == list(found._open)
+    assert [writer for writer in (makes_way, at_hand) if writer.log.writer.is_open] == list(found._open)
 
 
 def test_writers_that_are_idle_are_forgotten_when_they_are_many() -> None:
@@ -200,7 +203,7 @@ def test_closing_flushes_a_log_that_was_opened_when_its_writer_was_no_longer_at_
     make_many(found)
     in_use.queue.submit(HELLO)
     found.close()
-    assert not in_use.log.is_open
+    assert not in_use.log.writer.is_open
     assert settled(disk) == ["hello"]
 
 
@@ -210,7 +213,7 @@ def test_a_child_of_a_fork_closes_a_log_that_was_opened_when_its_writer_was_no_l
     make_many(found)
     in_use.queue.run(HELLO)
     found.begin_in_child()
-    assert not in_use.log.is_open
+    assert not in_use.log.writer.is_open
 
 
 def test_a_child_of_a_fork_begins_with_no_log_open() -> None:
@@ -218,7 +221,7 @@ def test_a_child_of_a_fork_begins_with_no_log_open() -> None:
     before = found.of("a")
     assert before.queue.run(HELLO) == 2
     found.begin_in_child()
-    assert not before.log.is_open
+    assert not before.log.writer.is_open
     assert found.of("a").queue.run(HELLO) == 3
 
 
@@ -243,7 +246,7 @@ def on_a_thread(act: Callable[[], object]) -> None:
 def test_an_interrupt_at_any_step_keeps_nobody_from_writing(act: Callable[[Committer], object]) -> None:
     def go_through(step: int) -> bool:
         found = writers(Disk(), max_open=1)
-        came = is_struck(step, lambda: act(found.of("a").queue), commit, store.writers)
+        came = is_struck(step, lambda: act(found.of("a").queue), group_commit, store.writers)
         for key in "ba":
             found.of(key).queue.submit(HELLO).result(WAIT)
         found.close()
@@ -283,8 +286,8 @@ def test_a_signal_handler_may_write_at_any_step() -> None:
                 write("dac")
 
         write("ab")
-        came = is_struck(step, lambda: write("c"), commit, store.writers, handler=handler)
-        assert {writer for writer in found._all.values() if writer.log.is_open} == set(found._open), step
+        came = is_struck(step, lambda: write("c"), group_commit, store.writers, handler=handler)
+        assert {writer for writer in found._all.values() if writer.log.writer.is_open} == set(found._open), step
         write("abcd")
         assert all(sorted(given) == list(range(2, 2 + len(given))) for given in numbers.values()), step
         return came
@@ -296,10 +299,10 @@ def test_no_writer_is_given_to_whoever_interrupts_its_own_thread_while_one_is_ma
     disk = Disk()
     opened(disk)
 
-    def make(key: str) -> LogFile:
+    def make(key: str) -> Log:
         with pytest.raises(nacre.Refused, match="in the middle of another write"):
             found.of("b")
-        return LogFile(process, Place.of(ROOT, key), rules=RULES)
+        return Log(process, Place.of(ROOT, key), rules=RULES)
 
     process = disk.process()
     found = Writers(make, max_open=1, before=lambda: None)
@@ -310,7 +313,7 @@ def test_no_writer_is_given_to_whoever_interrupts_its_own_thread_while_one_is_ma
 def test_a_store_is_not_closed_in_the_middle_of_a_write_by_the_same_thread() -> None:
     found = writers(Disk(), max_open=2)
 
-    def work(_: Writer) -> None:
+    def work(_: SessionQueue) -> None:
         with pytest.raises(nacre.Refused, match="already writing the same session"):
             found.close()
 
@@ -331,7 +334,7 @@ def test_what_is_under_way_when_a_program_ends_is_stored(root: Path) -> None:
 
 
 def test_there_are_no_more_threads_than_there_is_work() -> None:
-    pool, before = Pool(), active_count()
+    pool, before = make_pool(), active_count()
     for _ in range(5):
         done = Event()
         pool.run(done.set)
@@ -364,13 +367,13 @@ def test_what_goes_wrong_when_no_thread_can_be_started_is_no_concern_of_who_aske
         raise ValueError
 
     monkeypatch.setattr(Thread, "start", unstartable)
-    pool = Pool()
+    pool = make_pool()
     pool.run(fail)
     pool.finish()
 
 
 def test_when_no_more_threads_can_be_started_those_that_run_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool, free = Pool(), Event()
+    pool, free = make_pool(), Event()
     served_by: list[Thread] = []
 
     def serve() -> None:
@@ -395,7 +398,7 @@ def test_a_thread_whose_start_was_interrupted_ends_with_the_others(monkeypatch: 
         if len(started) == 1:
             raise KeyboardInterrupt
 
-    pool, done = Pool(), Event()
+    pool, done = make_pool(), Event()
     with monkeypatch.context() as patch:
         patch.setattr(Thread, "start", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -412,7 +415,7 @@ def test_a_failure_does_not_end_the_thread_that_met_it() -> None:
     def fail() -> None:
         raise KeyboardInterrupt
 
-    pool, done = Pool(), Event()
+    pool, done = make_pool(), Event()
     for _ in range(50):
         pool.run(fail)
     pool.run(done.set)

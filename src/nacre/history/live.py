@@ -1,4 +1,4 @@
-"""What is live in a session now, and what each wish makes of it.
+"""The live history of a session, and how each operation changes it.
 
 The state after the last record says it all: the live messages are those on the chain from `hd`
 whose ordinal is above `i - live`.
@@ -41,12 +41,26 @@ _BEFORE_ALL = Record(v=FORMAT, n=0, t="", ts="", st=State())
 
 
 def advance(wish: Wish, stamp: Stamp, state: State, past: Records) -> Record | None:  # noqa: C901, PLR0911 - one per kind
-    """Return the record that a wish becomes on top of a state; None if it would change nothing.
+    """Return the record that an operation becomes on top of a state; None if it would change nothing.
 
-    Raises Conflict if the wish does not fit the state.
+    Raises Conflict if the operation does not fit the state.
     """
     if isinstance(wish, Say):
-        return _said(wish, stamp, state)
+        # Made without detours: most records are messages.
+        return Record(
+            v=FORMAT,
+            n=stamp.n,
+            b=stamp.b,
+            tx=stamp.tx,
+            r=stamp.r,
+            t="msg",
+            ts=stamp.ts,
+            id=stamp.id,
+            p=state.hd,
+            m=wish.raw,  # type: ignore[arg-type] # the encoder takes the canonical bytes as they are
+            lossy=wish.lossy,
+            st=_after_saying(stamp.n, state),
+        )
     st = _after(wish, stamp.n, state, past)
     if st is None:
         return None
@@ -60,20 +74,22 @@ def advance(wish: Wish, stamp: Stamp, state: State, past: Records) -> Record | N
         case Pop():
             return _record(stamp, "head", st, pop=1)
         case Describe(fields):
-            return _record(stamp, "meta", st, meta=_merged(meta(past, state), fields))
+            # None takes a field away.
+            merged = {**meta(past, state), **fields}
+            return _record(stamp, "meta", st, meta={name: value for name, value in merged.items() if value is not None})
         case Note(kind, data):
             return _record(stamp, kind, st, data=data)
         case End():
             return _record(stamp, "del", st)
         case Restore(record, source):
-            return _restored(record, source, stamp, state, st)
+            return _restore(record, source, stamp, state, st)
         case _:
             assert_never(wish)
 
 
 def redo(record: Record, state: State, past: Records) -> tuple[int | None, State]:
     """Return the link and state of a written record when it follows another state than it did."""
-    wish = _wish(record)
+    wish = _operation(record)
     if wish is None or (record.restored_from is not None and record.t != "msg"):
         return record.p, state
     try:
@@ -88,31 +104,40 @@ RULES = Rules(advance=advance, redo=redo)
 
 
 def chain(past: Records, state: State) -> Iterator[Record]:
-    """The live messages of a state, newest first.
+    """The live messages of a state, newest first: the links are followed back from the head.
 
-    One that is not at hand is looked for where it was moved to: a fork may go back to what had been moved out of
-    the log that it shares. One that is missing is bridged: the one before it is what was last when it was written.
+        record    4      5      6      7      8      9        7 is a rewind to 5: c is on another branch
+        message   a <--- b <--- c             d <--- e
+                         ^--------------------'
+        ordinal   1      2      3             3      4        head 9, ordinal 4, 3 live: e, d, b
+
+    `records` goes back record by record; `want` is the number of the next message, `ordinal` its place in the chain.
     """
     floor = state.i - state.live
     want, ordinal = state.hd, state.i
     records = past.back(want)
     while want and ordinal > floor:
         record = next(records, _BEFORE_ALL)
+        # 1. It went past the wanted message, which is not at hand. It may have been moved out: a fork can go back to
+        #    what had been moved out of the log that it shares.
         if record.n < want:
             for moved in islice(_moved_out(past, want, record.n), ordinal - floor):
                 yield moved
                 want, ordinal = moved.p or 0, moved.st.i - 1
+        # 2. This one is not on the chain, or not a message. If the link leads far away, search by number.
         if record.n > want:
             if record.n - want > _FAR:
                 records = past.back(want)
             continue
+        # 3. The wanted message is lost. Bridge the gap: before it came what was last when this record was written.
+        #    If that has no smaller ordinal, it is another branch, and where this one came from is lost too.
         if record.n < want:
             if record.st.i >= ordinal:
-                # That is another branch; where this one came from is lost.
                 return
             want, ordinal = record.st.hd, record.st.i
             if record.n != want:
                 continue
+        # 4. This is the wanted message.
         if ordinal > floor:
             yield record
         want, ordinal = record.p or 0, record.st.i - 1
@@ -170,10 +195,10 @@ def keep(past: Records) -> set[int]:
 
 
 def behind(past: Records, n: int) -> int:
-    """The record to go back to for what was said up to record `n`: the last that was stored with it.
+    """The record to rewind to for what was said up to record `n`: the last that was stored with it.
 
-    An answer is stored together with what it cost, and only what is behind both can be gone on from. Where another
-    message was stored with it there is no such record, and it is `n` itself.
+    A reply is stored together with its usage, and a session can continue only after both. If another message was
+    stored with it there is no such record, and it is `n` itself.
     """
     record = past.find(n)
     last = past.find(record.tx[0] + record.tx[1] - 1) if record is not None and record.tx is not None else None
@@ -204,30 +229,12 @@ def needed(past: Records, to: int) -> set[int]:
     return {record.n for record in chain(whole, target.st)} | ({target.st.sp, target.st.mp} - {0})
 
 
-def _said(wish: Say, stamp: Stamp, state: State) -> Record:
-    """A message's record, made without detours: most records are one."""
-    return Record(
-        v=FORMAT,
-        n=stamp.n,
-        b=stamp.b,
-        tx=stamp.tx,
-        r=stamp.r,
-        t="msg",
-        ts=stamp.ts,
-        id=stamp.id,
-        p=state.hd,
-        m=wish.raw,  # type: ignore[arg-type] # the encoder takes the canonical bytes as they are
-        lossy=wish.lossy,
-        st=_after_saying(stamp.n, state),
-    )
-
-
 def _after_saying(n: int, state: State) -> State:
     return State(n, state.i + 1, state.live + 1, state.sp, state.mp, n, state.br)
 
 
 def _after(wish: Wish, n: int, state: State, past: Records) -> State | None:  # noqa: PLR0911 - one per kind
-    """The state after a wish that becomes record `n`; None if it would change nothing."""
+    """The state after an operation that becomes record `n`; None if it would change nothing."""
     hd, i, live, sp, mp, br = state.hd, state.i, state.live, state.sp, state.mp, state.br
     match wish:
         case Say():
@@ -238,7 +245,7 @@ def _after(wish: Wish, n: int, state: State, past: Records) -> State | None:  # 
         case Truncate(count):
             return State(hd, i, max(count, 0), sp, mp, n, br) if max(count, 0) < live else None
         case Rewind(to, keeps_summary):
-            return _rewound(to, n, state, past, keeps_summary=keeps_summary)
+            return _rewind(to, n, state, past, keeps_summary=keeps_summary)
         case Pop():
             last = next(chain(past, state), None)
             before = last.st.i - 1 if last is not None else 0
@@ -253,7 +260,7 @@ def _after(wish: Wish, n: int, state: State, past: Records) -> State | None:  # 
             assert_never(wish)
 
 
-def _rewound(to: int, n: int, state: State, past: Records, *, keeps_summary: bool) -> State | None:
+def _rewind(to: int, n: int, state: State, past: Records, *, keeps_summary: bool) -> State | None:
     if to == 0:
         sp = state.sp if keeps_summary else 0
         is_empty = not (state.hd or state.sp or keeps_summary)
@@ -278,7 +285,7 @@ def _ordinal(upto: int, state: State, past: Records) -> int:
 def _is_on(n: int, state: State, past: Records) -> bool:
     """Tell whether a message is on the chain of a state, in as many steps as the chain has branches.
 
-    Behind a record that went back, every message follows the one before it. So those between the
+    After a record that went back, every message follows the one before it. So those between the
     last such record and the head are on the chain, and where that record went back to, it goes on.
     """
     head, branch = state.hd, state.br
@@ -312,7 +319,7 @@ def _latest(past: Records, n: int, kind: str, before: Callable[[State], int]) ->
     return None
 
 
-def _restored(record: Record, source: tuple[str, int, str], stamp: Stamp, before: State, st: State) -> Record:
+def _restore(record: Record, source: tuple[str, int, str], stamp: Stamp, before: State, st: State) -> Record:
     """A record from quarantine at its new place; its time is the old one."""
     return replace(
         record,
@@ -328,8 +335,8 @@ def _restored(record: Record, source: tuple[str, int, str], stamp: Stamp, before
     )
 
 
-def _wish(record: Record) -> Wish | None:
-    """What a record was when it was wished for; None for kinds that leave the state as it is."""
+def _operation(record: Record) -> Wish | None:
+    """The operation that a record came from; None for kinds that leave the state as it is."""
     match record.t:
         case "msg":
             return Say(raw=Raw())
@@ -343,11 +350,6 @@ def _wish(record: Record) -> Wish | None:
             return Describe({})
         case _:
             return None
-
-
-def _merged(old: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """Meta with some fields set; None takes a field away."""
-    return {name: value for name, value in {**old, **fields}.items() if value is not None}
 
 
 def _record(stamp: Stamp, kind: str, st: State, **payload: Any) -> Record:

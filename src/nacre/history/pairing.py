@@ -49,7 +49,7 @@ class Piece(Struct, frozen=True, kw_only=True):
 
 
 def paired(messages: Sequence[Message]) -> list[Message]:
-    """The messages with every call answered once, in the calls' order, directly behind it.
+    """The messages with every call answered once, in the calls' order, directly after it.
 
     A call without a result is answered as interrupted. Results without a call, second results and
     empty answers of the model are left out. Ids become unique; names, ids, arguments and contents
@@ -66,12 +66,17 @@ def settled(messages: Iterable[Message]) -> Settled:
 
 
 def attached(messages: Iterable[Message]) -> Piece:
-    """Give results to their calls; ids stay as they are."""
+    """Give results to their calls; ids stay as they are.
+
+    in the log   user   call 1,2   user   result 2   late result 1   reply   result 1 again
+    attached     user   call 1,2   result 1   result 2   user   reply                      (one orphan)
+    """
     messages = list(messages)
+    # 1. Most turns are words alone.
     if not any(message.role == "tool" or message.tool_calls for message in messages):
-        # Most turns are words alone.
         said = (shown(message) for message in messages)
         return Piece(messages=[message for message in said if message is not None])
+    # 2. Messages stay in their order. A call waits for its results, until the model replies without a call.
     order: list[_Asking | Message] = []
     waiting = _Waiting()
     for message in messages:
@@ -86,6 +91,7 @@ def attached(messages: Iterable[Message]) -> Piece:
             waiting.close()
         if seen is not None:
             order.append(seen)
+    # 3. Each call is followed by its results, or by a word that it was interrupted.
     return Piece(
         messages=[message for item in order for message in (item.all() if isinstance(item, _Asking) else (item,))],
         interrupted=sum(item.results.count(None) for item in order if isinstance(item, _Asking)),
@@ -216,7 +222,7 @@ def _interrupted(call: ToolCall) -> Message:
 
 
 def _unused(id: str, used: dict[str, int]) -> str:
-    """An id in the form that all providers take; a number behind it where it was used before."""
+    """An id in the form that all providers take; with a number at its end where it was used before."""
     first = chosen = _NOT_IN_A_NAME.sub("_", id)[:_LONGEST_ID] or "call"
     while chosen in used:
         used[first] += 1
@@ -256,7 +262,7 @@ def _changed(message: Message, content: str | list[Any], calls: tuple[ToolCall, 
 
 
 def _reminded(message: Message, content: str | list[Any]) -> Message:
-    """A user's message behind what was remembered when it came."""
+    """A user's message, after what was remembered when it came."""
     recalled = message.extra.get(RECALLED)
     if not isinstance(recalled, str) or not recalled.strip():
         return _plain(message, content)
@@ -350,7 +356,7 @@ def _says(content: str | list[Any]) -> bool:
 
 
 def _without_end(content: str | list[Any]) -> str | list[Any]:
-    """An answer without the white space behind it, which no answer may end with."""
+    """An answer without white space at its end, which providers reject."""
     if isinstance(content, str):
         return content.rstrip()
     last = content[-1]

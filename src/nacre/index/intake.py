@@ -17,7 +17,7 @@ from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place
 from nacre.log.plain import open_to_read
-from nacre.log.tail import Tail, examine, state_of
+from nacre.log.recovery import Tail, examine, state_of
 
 _LINE_END = 11
 _CRC = slice(-10, -2)

@@ -16,9 +16,8 @@ from nacre.history.overview import overview, when_updated
 from nacre.history.paging import LARGEST, sortable
 from nacre.keys import is_internal
 from nacre.log.names import key_of, stem
-from nacre.log.opening import open_log
 from nacre.log.ops import Ops
-from nacre.log.place import Place
+from nacre.log.place import Place, open_log
 from nacre.log.plain import path_now
 from nacre.log.reader import Reading, reading
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from nacre.log.folders import state_of
 from nacre.log.names import is_log_name
 from nacre.log.ops import Ops
+from nacre.log.place import folder_state
 
 LOCK = "migrating.lock"
 DONE = b"done 2\n"
@@ -29,7 +29,7 @@ def is_due(ops: Ops, root: str) -> bool:
     # nothing if the folder is too young to say, or cannot be read.
     seen = _read_marker(ops, root)
     try:
-        state = state_of(ops, folder)
+        state = folder_state(ops, folder)
     except OSError:
         state = None
     now = b"%d %d\n" % state if state is not None else b""

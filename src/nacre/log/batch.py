@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from nacre.entries import FORMAT, Record, Records, Rules, Stamp, State, Unit, timestamp
-from nacre.errors import Conflict
+from nacre.errors import Conflict, Refused
 from nacre.log import blobs
 from nacre.log.format import seal, short_enough
-from nacre.log.ids import WINDOW, Seen, original
-from nacre.log.tail import Header
+from nacre.log.idempotency import WINDOW, Seen, original
+from nacre.log.ops import is_from_system
+from nacre.log.recovery import Header
 
 
 class Growing(Records, Protocol):
@@ -44,6 +45,11 @@ class Ticket:
         self.error: Exception | None = None
 
 
+def refusal(key: str, error: Exception) -> Exception:
+    """What the caller of a unit that was not stored is told; an error of the system, as Refused."""
+    return Refused(f"session {key!r}: nothing was stored: {error}") if is_from_system(error) else error
+
+
 class Batch:
     """What one write and one flush will store; `past` is the log before it."""
 
@@ -63,23 +69,39 @@ class Batch:
         self.ids: dict[str, Seen] = {}
         self.payloads: blobs.Payloads = {}
 
+    def take(self, ticket: Ticket) -> int:
+        """Number the unit of a ticket; if it is refused, or was already, the ticket has the error and the others go on.
+
+        One unit's error, whatever it is, is not that of the others.
+        """
+        lines = len(self.lines)
+        try:
+            return self.add(ticket.unit) if ticket.error is None else 0
+        except Exception as error:
+            # If the unit is in the batch all the same, the error came from a signal handler.
+            if len(self.lines) != lines:
+                raise
+            ticket.error = refusal(self._past.key, error)
+            return 0
+
     def add(self, unit: Unit) -> int:
         """Number a unit's records and return the last number, 0 if it changes nothing; may refuse, without a trace."""
+        # 1. Only some units create a session.
         if self.n <= 1 and not unit.creates:
             return 0
+        # 2. A retry gets the number of the first try.
         if unit.id is not None:
             seen = self.ids.get(unit.id) or self._past.window().get(unit.id)
             if seen is not None and seen[0] > self.n - WINDOW:
                 return original(unit, seen)
+        # 3. The caller may have decided on a history that has changed since.
         if unit.expect is not None and unit.expect != self.state.h:
             raise Conflict(f"history last changed at record {self.state.h}, not {unit.expect}; nothing was stored")
-        return self._number(unit)
-
-    def _number(self, unit: Unit) -> int:
+        # 4. All of its records, or none.
         kept, state, header, payloads = len(self.records), self.state, self.header, self.payloads
         lines: list[bytes] = []
         try:
-            lines = self._sealed(unit)
+            lines = self._seal(unit)
         finally:
             if not lines:
                 del self.records[kept:]
@@ -92,7 +114,7 @@ class Batch:
             self.ids[unit.id] = (self.n, unit.print)
         return self.n
 
-    def _sealed(self, unit: Unit) -> list[bytes]:
+    def _seal(self, unit: Unit) -> list[bytes]:
         """The lines of a unit, none if it changes nothing; its records are staged for those after it."""
         lines = []
         if not self.n:
@@ -108,19 +130,14 @@ class Batch:
                 return []
             line = seal(record)
             if len(line) > blobs.LARGEST:
-                record, line = self._lightened(record)
+                # Large payloads go to files of their own. Not added to those before: these are all if it is refused.
+                record, taken = blobs.lightened(record)
+                line = short_enough(seal(record))
+                self.payloads = self.payloads | taken
             lines.append(line)
             self.records.append(record)
             self.state = record.st
         return lines
-
-    def _lightened(self, record: Record) -> tuple[Record, bytes]:
-        """A record and its line without its large payloads; raises InvalidMessage if it is too long even so."""
-        record, taken = blobs.lightened(record)
-        line = short_enough(seal(record))
-        # Not added to the ones before: those are all there are if the unit is refused.
-        self.payloads = self.payloads | taken
-        return record, line
 
     def _open(self) -> bytes:
         key = self._past.key

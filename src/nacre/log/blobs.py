@@ -163,7 +163,7 @@ def release(ops: Ops, link: str) -> None:
 
 
 def unused(ops: Ops, root: str) -> Iterator[str]:
-    """Payloads that no session links; whoever links one at this moment keeps it, since the name alone goes."""
+    """Payloads that no session links; a session that links one at this moment keeps it, since only the name goes."""
     folder = f"{root}/blobs"
     for file in _listed(ops, folder):
         if "." not in file and len(file) == _SHARED_NAME:

@@ -98,7 +98,7 @@ def append(
 ) -> Extent:
     """Add lines to a cold file, wait until they are durable, return what counts of it then.
 
-    What is behind the part that counts was left by a compaction that did not finish. It is cut off if
+    What comes after the part that counts was left by a compaction that did not finish. It is cut off if
     `is_at_hand` finds every record of it, by number and line, in the log. Otherwise the length in the
     header was wrong: nothing is cut off, and all of the file counts from now on.
     """
@@ -131,7 +131,7 @@ def append(
 
 
 def _is_leftover(ops: Ops, file: Lines, at: int, is_at_hand: Callable[[int, bytes], bool]) -> bool:
-    """Tell whether the log can do without what is behind `at`: it has every record, and only the end is torn."""
+    """Tell whether the log can do without what comes after `at`: it has every record, and only the end is torn."""
     for piece in _unpack(ops, file, at):
         if piece.record is not None:
             if not is_at_hand(piece.record.n, piece.raw):

@@ -29,7 +29,7 @@ def erase_rest(ops: Ops, place: Place, *, upto: str) -> None:
         if folder == place.blobs:
             for path in list(unused(ops, place.root)):
                 unlink_if_there(ops, path)
-        # Also with nothing left to remove: whoever did may have been killed before settling it.
+        # Also with nothing left to remove: the process that removed it may have been killed before settling it.
         settle_names(ops, folder)
 
 

@@ -124,7 +124,7 @@ def resealed(line: bytes, *, p: int | None, st: State) -> bytes:
 def salvage(line: bytes) -> list[tuple[int, int]]:
     """Return where whole records lie inside a bad line, as (start, end) pairs.
 
-    A torn record with another appended behind it, or two records that lost the newline between them.
+    A torn record with another appended after it, or two records that lost the newline between them.
     """
     found: list[tuple[int, int]] = []
     tries = 0

@@ -1,4 +1,4 @@
-"""The lock of a key: held by whoever begins, moves or ends a generation, also where the key has no log.
+"""The lock of a key: held to begin, move or end a generation, also where the key has no log.
 
 All keys of a store share one empty file, `keys.lock`, in which each key locks one byte, chosen by its name: no file
 is created or removed per key, and the lock of a killed process is free at once. It is taken before the lock of a log,
@@ -56,7 +56,7 @@ class KeyLock:
     def take(self, *, wait: bool) -> bool:
         """Take it; False if another has it and `wait` is false. Raises Refused if it cannot be taken.
 
-        A thread that has another key of the store does not wait: whoever has this one may wait for that one, and
+        A thread that has another key of the store does not wait: who has this one may wait for that one, and
         where only whole files can be locked, it is the thread itself.
         """
         held = _held()
@@ -70,7 +70,7 @@ class KeyLock:
             if fd >= 0:
                 held[self._name] = (fd, 1)
         except BaseException as error:
-            # Whoever is interrupted right after the lock was taken does not know it, and nobody else would let go.
+            # A thread that is interrupted right after it took the lock does not know it; nobody else would release it.
             self.abandon()
             if not is_from_system(error):
                 raise
@@ -80,7 +80,7 @@ class KeyLock:
     def _lock(self, *, wait: bool) -> int:
         """Lock the key's byte and give the descriptor; -1 if another has it.
 
-        As long as the file is missing, the folder of the logs is the lock of all keys: whoever has that makes the
+        As long as the file is missing, the folder of the logs is the lock of all keys: who has that makes the
         file, or does with the folder if the disk is too full even for an empty file.
         """
         with suppress(FileNotFoundError):
@@ -118,7 +118,7 @@ class KeyLock:
         if times > 1:
             held[self._name] = (fd, times - 1)
             return
-        # First: whoever is interrupted before the rest has let go.
+        # First: if we are interrupted before the rest, it is unlocked.
         self._unlock(fd)
         del held[self._name]
         self._close(fd)
@@ -136,8 +136,8 @@ class KeyLock:
 
     def _close(self, fd: int) -> None:
         self._unlock(fd)
-        # A number may be another file's as soon as it is closed, so it is forgotten before. Whoever is interrupted in
-        # between leaves an open file, but no lock.
+        # A number may be another file's as soon as it is closed, so it is forgotten before. If we are interrupted in
+        # between, a file stays open, but no lock.
         _descriptors.pop(fd, None)
         with ignore_failure():
             self._ops.close(fd)

@@ -63,7 +63,7 @@ class Lines:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def last(self) -> Piece | None:
-        """The last line, if it is a whole record behind another; what was read for it is kept at hand."""
+        """The last line, if it is a whole record after another; what was read for it is kept."""
         start = max(0, self.size - _FIRST_STEP)
         self._block, self._block_start = self.read(start, self.size), start
         begin = self._block.rfind(b"\n", 0, -1) + 1
@@ -142,7 +142,7 @@ class Lines:
                     yield from self._salvaged(raw, start, stop)
 
     def bound(self, n: int, last: int) -> int:
-        """Return the offset behind the record `n`, or behind the one before where `n` would stand.
+        """Return the offset after the record `n`, or after the one before where `n` would be.
 
         `last` is the number of the last record. Numbers grow with offsets, nearly evenly, so a guess
         in proportion takes a few reads; every second guess halves, so that it never takes many.
@@ -207,7 +207,7 @@ class Lines:
         return (record for record in found if record is not None)
 
     def _first_record(self, guess: int, limit: int) -> tuple[int, int, int]:
-        """Start, end and number of the first record whose line begins behind `guess` and before `limit`; or zeros."""
+        """Start, end and number of the first record whose line begins after `guess` and before `limit`; or zeros."""
         block = self.read(guess, min(guess + _NEAR, self.size))
         begin = block.find(b"\n") + 1
         end = block.find(b"\n", begin) + 1
@@ -224,7 +224,7 @@ class Lines:
         return 0, 0, 0
 
     def _line_end(self, position: int) -> int:
-        """Offset behind the first newline at or after `position`."""
+        """Offset after the first newline at or after `position`."""
         step = _FIRST_STEP // 4
         while position < self.size:
             chunk = self.read(position, min(position + step, self.size))
@@ -236,7 +236,7 @@ class Lines:
         return self.size
 
     def _line_start(self, position: int) -> int:
-        """Offset behind the last newline before `position`."""
+        """Offset after the last newline before `position`."""
         while position > 0:
             begin = max(0, position - _LARGEST_STEP)
             at = self.read(begin, position).rfind(b"\n")

@@ -2,7 +2,7 @@
 
 `<root>/marks` is a text file. Its first line names it. Before a writer changes a log, and while it has the log's
 lock, it appends the log's path below the store as a line. A reader appends an empty line and takes what is before it;
-behind an empty line writers leave their marks anew. Nothing is flushed and no write fails for it: a mark that is lost
+after an empty line writers leave their marks again. Nothing is flushed and no write fails for it: a mark that is lost
 is found by a scan.
 
 Why no change is missed, as long as both are alive:
@@ -28,7 +28,7 @@ from nacre.log.place import write_all
 _FILE = "marks"
 _PATH = re.compile(rb"(sessions|archive)/[a-z0-9_~.*-]+\.jsonl")
 _LARGEST = 256 * 1024
-"""Bytes after which the file is begun anew; who has not read it by then scans the store."""
+"""Bytes after which the file is started again; a reader that has not read it by then scans the store."""
 _TRIES = 4
 
 
@@ -40,7 +40,7 @@ class Position(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The paths that were marked, and the position behind them; not `is_whole` if earlier marks may be lost."""
+    """The paths that were marked, and the position after them; not `is_whole` if earlier marks may be lost."""
 
     paths: set[str]
     position: Position
@@ -101,7 +101,7 @@ class Marks:
         """Make the paths with these beginnings, those of a deleted session, unreadable; never raises for the disk.
 
         `sessions/my-key~<hash>.jsonl` becomes `sessions/******~<hash>.jsonl`: a pattern that still tells readers which
-        log to look at. Behind an empty line writers leave their marks anew. The caller has the key's lock.
+        log to look at. After an empty line writers leave their marks again. The caller has the key's lock.
         """
         with self._lock, ignore_failure():
             fd = self._ops.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -160,7 +160,7 @@ class Marks:
                 file, size = self._open()
             seen = _Seen(file, size, set())
         elif found.st_size > seen.size:
-            # With the byte before: an empty line is a line's end behind another.
+            # With the byte before: an empty line is a line's end after another.
             added = self._read(seen.file.fd, seen.size - 1)
             _, between, fresh = added.rpartition(b"\n\n")
             paths = _paths(fresh) if between else seen.paths | _paths(added)
@@ -171,7 +171,7 @@ class Marks:
     # ---- readers
 
     def take(self, position: Position) -> Taken:
-        """Take the marks behind a position; raises OSError if there can be none."""
+        """Take the marks after a position; raises OSError if there can be none."""
         with self._lock:
             file, size = self._open()
             data = self._read(file.fd, 0)
@@ -189,7 +189,7 @@ class Marks:
             start = position.offset if is_known else 0
             if size <= _LARGEST:
                 return Taken(_paths(data[start:end]), Position(name.decode(errors="replace"), end), is_known)
-            # Whoever left a mark meanwhile either finds the file gone and leaves it anew, or is read here.
+            # A writer that left a mark meanwhile either finds the file gone and leaves it again, or is read here.
             self._ops.unlink(self._path)
             rest = self._read(file.fd, start)
             file, _ = self._open()

@@ -11,6 +11,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from typing import TypeGuard
 
 # struct flock, as the system lays it out.
 _FLOCK = (
@@ -36,11 +37,11 @@ def _flushed(fd: int) -> None:
     fcntl.fcntl(fd, _FULL_FSYNC or 0)
 
 
-def is_from_system(error: BaseException) -> bool:
+def is_from_system(error: BaseException) -> TypeGuard[OSError]:
     """Tell whether an error is one of a system call: those have a number.
 
-    A signal handler may raise TimeoutError, which is an OSError too, in the middle of anything. That one is for whoever
-    was interrupted; it says nothing of the disk.
+    A signal handler may raise TimeoutError, which is an OSError too, in the middle of anything. That one is for the
+    interrupted caller; it says nothing of the disk.
     """
     return isinstance(error, OSError) and error.errno is not None
 

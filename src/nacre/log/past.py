@@ -9,12 +9,10 @@ from functools import cached_property
 from nacre.entries import Losses, Record, State
 from nacre.log import blobs, cold
 from nacre.log.format import unseal
-from nacre.log.gaps import Gaps
 from nacre.log.lines import Lines, Piece
 from nacre.log.ops import Ops
 from nacre.log.place import Place
-from nacre.log.survey import Survey
-from nacre.log.tail import Header
+from nacre.log.recovery import Gaps, Header, Survey
 
 
 class LogPast:

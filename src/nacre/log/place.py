@@ -1,4 +1,4 @@
-"""Where the files of one session are, and how its directories are made and settled."""
+"""Where the files of one session are, how a log is opened, and how directories are listed, created and flushed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import stat as modes
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
-from nacre.log.folders import may_hold
+from nacre.errors import LogDamaged
 from nacre.log.names import log_stem, stem, stem_of_log
 from nacre.log.ops import Ops
 
 _UID = re.compile(r"[0-9a-f]{32}\Z")
 _LAST_UID = "f" * 32
 _MOST_MICROS = 16**14 - 1
+_SETTLED = 2_000_000_000
+"""Nanoseconds after which the time of a folder tells of every change; clocks of file systems tick slowly."""
 
 
 class Place(NamedTuple):
@@ -82,7 +85,7 @@ class Place(NamedTuple):
         return f"{self.root}/cold/{self.name}.{uid}.jsonl.zst"
 
     def base(self, uid: str, level: int) -> str:
-        """A log below a fork; what was moved out of it has the same name with `.zst` behind."""
+        """A log below a fork; what was moved out of it has the same name with `.zst` at its end."""
         return f"{self.root}/base/{self.name}.{uid}.{level}.jsonl"
 
     @property
@@ -95,6 +98,102 @@ class Place(NamedTuple):
 
     def quarantine(self, uid: str) -> str:
         return f"{self.root}/quarantine/{self.name}.{uid}.jsonl"
+
+
+# ---- files
+
+
+def open_log(ops: Ops, path: str, flags: int) -> tuple[int, os.stat_result]:
+    """Open a log, which must be a regular file of this user; raises LogDamaged for a link, a pipe or another's file."""
+    try:
+        # Without O_NONBLOCK the open of a pipe would wait for its other end.
+        fd = ops.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        with suppress(OSError):
+            if modes.S_ISLNK(ops.stat(path).st_mode):
+                raise LogDamaged(f"{path} is a symbolic link; it was not changed") from error
+        raise
+    try:
+        found = ops.fstat(fd)
+    except BaseException:
+        ops.close(fd)
+        raise
+    if modes.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        return fd, found
+    ops.close(fd)
+    raise LogDamaged(f"{path} is not a regular file of this user; it was not changed")
+
+
+def write_all(ops: Ops, fd: int, data: bytes) -> None:
+    """Write until nothing is left; the kernel may take less than it is given."""
+    taken = ops.write(fd, data)
+    while taken < len(data):
+        more = ops.write(fd, data[taken:])
+        if more <= 0:
+            raise OSError(errno.EIO, f"write took {more} of {len(data) - taken} bytes")
+        taken += more
+
+
+def unlink_if_there(ops: Ops, path: str) -> None:
+    with suppress(FileNotFoundError):
+        ops.unlink(path)
+
+
+def is_being_born(ops: Ops, place: Place) -> bool:
+    """Tell whether a log without a byte is one whose creation has not finished."""
+    try:
+        ops.stat(place.birth)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def is_emptied(ops: Ops, place: Place) -> bool:
+    """Tell whether a log has lost everything; one that is being created has nothing yet."""
+    try:
+        return not (
+            ops.stat(place.log).st_size
+            or is_being_born(ops, place)
+            # Its creation may have finished in between.
+            or ops.stat(place.log).st_size
+        )
+    except OSError:
+        return False
+
+
+# ---- folders
+
+
+class FolderState(NamedTuple):
+    """Which folder it is, and when a name was last added to it or removed."""
+
+    inode: int
+    changed: int
+
+
+# By folder: its state, and the hashes of what the names in it begin with, up to the first dot.
+_seen: WeakKeyDictionary[Ops, dict[str, tuple[FolderState, frozenset[int]]]] = WeakKeyDictionary()
+
+
+def folder_state(ops: Ops, folder: str) -> FolderState | None:
+    """What changes when a folder does; None if it changed so recently that it may change again unnoticed."""
+    found = ops.stat(folder)
+    is_settled = found.st_mtime_ns < ops.now() * 1e9 - _SETTLED
+    return FolderState(found.st_ino, found.st_mtime_ns) if is_settled else None
+
+
+def may_hold(ops: Ops, folder: str, stem: str) -> bool:
+    """Tell whether a folder may hold a file whose name begins with a stem and a dot; raises OSError.
+
+    A folder that has not changed is not listed again.
+    """
+    now = folder_state(ops, folder)
+    if now is None:
+        return True
+    known = _seen.setdefault(ops, {})
+    if folder not in known or known[folder][0] != now:
+        known[folder] = (now, frozenset(hash(name.partition(".")[0]) for name in ops.listdir(folder)))
+    return hash(stem) in known[folder][1]
 
 
 def uids_in(ops: Ops, folder: str, name: str) -> list[str]:
@@ -114,7 +213,7 @@ def put_away(ops: Ops, place: Place) -> frozenset[str]:
 
 
 def new_uid(ops: Ops, *, after: Iterable[str] = ()) -> str:
-    """Return a random name for a generation that sorts by the time it was made, and behind those given.
+    """Return a random name for a generation that sorts by the time it was made, and after those given.
 
     Clocks may go backwards, or be before 1970 or beyond what 14 digits hold.
     """
@@ -129,7 +228,7 @@ def new_uid(ops: Ops, *, after: Iterable[str] = ()) -> str:
 
 
 def make_folder(ops: Ops, path: str) -> None:
-    """Make a private directory, unless it is there, and settle its name: who made it may have been killed."""
+    """Create a private directory, unless it is there, and flush its name: its creator may have been killed."""
     try:
         ops.mkdir(path, 0o700)
     except FileExistsError:
@@ -145,40 +244,3 @@ def settle_names(ops: Ops, folder: str) -> None:
         ops.fsync(fd)
     finally:
         ops.close(fd)
-
-
-def write_all(ops: Ops, fd: int, data: bytes) -> None:
-    """Write until nothing is left; the kernel may take less than it is given."""
-    taken = ops.write(fd, data)
-    while taken < len(data):
-        more = ops.write(fd, data[taken:])
-        if more <= 0:
-            raise OSError(errno.EIO, f"write took {more} of {len(data) - taken} bytes")
-        taken += more
-
-
-def is_being_born(ops: Ops, place: Place) -> bool:
-    """Tell whether a log without a byte is one whose creation has not come to its end."""
-    try:
-        ops.stat(place.birth)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def is_emptied(ops: Ops, place: Place) -> bool:
-    """Tell whether a log has lost everything; one that is being created has nothing yet."""
-    try:
-        return not (
-            ops.stat(place.log).st_size
-            or is_being_born(ops, place)
-            # Its creation may have come to its end in between.
-            or ops.stat(place.log).st_size
-        )
-    except OSError:
-        return False
-
-
-def unlink_if_there(ops: Ops, path: str) -> None:
-    with suppress(FileNotFoundError):
-        ops.unlink(path)

@@ -18,10 +18,9 @@ from typing import Literal, NamedTuple
 from nacre.errors import LogDamaged, SessionBusy
 from nacre.log.lines import Lines
 from nacre.log.marks import Marks
-from nacre.log.opening import open_log
 from nacre.log.ops import Ops, let_go
-from nacre.log.place import Place, make_folder, settle_names, unlink_if_there
-from nacre.log.tail import glance
+from nacre.log.place import Place, make_folder, open_log, settle_names, unlink_if_there
+from nacre.log.recovery import glance
 
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 

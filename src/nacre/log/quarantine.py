@@ -115,7 +115,7 @@ def set_aside(  # noqa: PLR0913 - what there is to say of a piece
 ) -> None:
     """Append pieces of a log to its quarantine file, as one entry, and wait until they are durable.
 
-    Nothing is appended if an unsettled entry has the same: whoever set it aside was killed before the log was changed.
+    Nothing is appended if an unsettled entry has the same: its writer was killed before the log was changed.
     """
     folder = f"{place.root}/quarantine"
     make_folder(ops, folder)
@@ -141,7 +141,7 @@ def settle(ops: Ops, place: Place, uid: str, numbers: Sequence[int], how: str) -
 
 @contextmanager
 def _appending(ops: Ops, path: str, flags: int) -> Iterator[tuple[int, list[_Part], dict[int, str]]]:
-    """The file, locked, and what is in it; the next line will have a line of its own, even behind a torn one."""
+    """The file, locked, and what is in it; the next line will have a line of its own, even after a torn one."""
     fd = ops.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
     try:
         ops.flock(fd, wait=True)
@@ -215,7 +215,7 @@ def _regions(parts: Sequence[_Part]) -> tuple[bytes, ...]:
 
 def _read(ops: Ops, path: str) -> bytes:
     try:
-        # A pipe of that name must not make anybody wait.
+        # A pipe of that name must not make us wait.
         fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return b""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nacre.log.forking import refuse_forks
+from nacre.log.forks import refuse_forks
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
 from nacre.log.past import LogPast
 from nacre.log.place import Place
 from nacre.log.plain import is_named, open_to_read
-from nacre.log.tail import glance, state_of, was_cut_short
+from nacre.log.recovery import glance, state_of, was_cut_short
 
 
 class Reading(NamedTuple):
@@ -77,7 +77,7 @@ class settled(reading):  # noqa: N801 - as above
         return size
 
     def _size_between_writes(self) -> int | None:
-        """Wait for whoever is writing; None if the log lost its name meanwhile."""
+        """Wait for the writer; None if the log lost its name meanwhile."""
         self._ops.flock(self._fd, wait=True)
         found = self._ops.fstat(self._fd)
         has_name = is_named(self._ops, self._place, found)
@@ -97,7 +97,7 @@ def _look(ops: Ops, fd: int, size: int, place: Place) -> Reading:
     # A file without any record of ours is nobody's to change but a writer's.
     is_damaged = last is not None and bool(tail.bad) and not was_cut_short(tail)
     if last is None or (last.t == "open" and last.base is None):
-        # A header alone is a creation that did not come to its end, but for a fork, which has a past.
+        # A log with only a header was never fully created, except a fork, which has a past.
         return Reading(size=size, is_damaged=is_damaged, end=tail.end if tail.torn and tail.headed else 0)
     if tail.torn:
         lines.size = tail.end

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from nacre.entries import SHARED, Finding, Record, Rules, is_time
 from nacre.log.blobs import names
 from nacre.log.format import SUFFIX
-from nacre.log.gaps import Gaps
 from nacre.log.lines import Piece
 from nacre.log.past import LogPast
+from nacre.log.recovery import Gaps
 
 
 def findings(past: LogPast, *, key: str, rules: Rules) -> Iterator[Finding]:

@@ -1,41 +1,50 @@
-"""The one writer that a process has on a log: lock, look, write, flush, let go."""
+"""The one writer that a process has on a log: lock, look, number, write, flush, unlock.
+
+`LogWriter.commit` is how every message is stored; read it first.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from nacre.entries import Record, Rules, State, Unit, timestamp
-from nacre.errors import Conflict, DurabilityUnknown, Refused, SessionBusy, StoreError
-from nacre.log import blobs, cold
-from nacre.log.batch import Batch, Ticket
+from nacre.errors import Conflict, DurabilityUnknown, SessionBusy, StoreError
+from nacre.log import blobs, cold, rewrite
+from nacre.log.batch import Batch, Ticket, refusal
 from nacre.log.erase import erase_rest
-from nacre.log.forking import refuse_forks
-from nacre.log.ids import Ids, Seen
+from nacre.log.forks import refuse_forks
+from nacre.log.idempotency import Ids, Seen
 from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines, Piece
 from nacre.log.marks import Marks
-from nacre.log.opening import open_log
 from nacre.log.ops import Ops, ignore_failure, is_from_system
 from nacre.log.past import LogPast
-from nacre.log.place import Place, is_being_born, new_uid, put_away, settle_names, uids_in, unlink_if_there, write_all
+from nacre.log.place import (
+    Place,
+    is_being_born,
+    new_uid,
+    open_log,
+    put_away,
+    settle_names,
+    uids_in,
+    unlink_if_there,
+    write_all,
+)
 from nacre.log.plain import drop_plain_name, rename_plain
 from nacre.log.quarantine import EMPTIED, MISSING, ROTTEN, TORN, UNSURE, set_aside
 from nacre.log.reader import reading
-from nacre.log.scratch import Scratch
-from nacre.log.successor import Closing, Successor, brought_back, mended, redone
-from nacre.log.survey import Survey
-from nacre.log.tail import Header, Tail, examine, state_of, was_cut_short
+from nacre.log.recovery import Header, Survey, Tail, examine, state_of, was_cut_short
+from nacre.log.rewrite import Closing, Scratch, Successor, relink
 
 logger = logging.getLogger(__name__)
 
-_MOST_UNSYNCED = 1024 * 1024
+_MAX_UNSYNCED = 1024 * 1024
 _BESIDE = ("cold", "blobs", "quarantine")
 ALL = "~"
-"""Sorts behind every uid."""
+"""Sorts after every uid."""
 
 
 class _NeedsKey(Exception):
@@ -54,8 +63,26 @@ class Known(NamedTuple):
     ids: Ids
 
 
-class Writer:
-    """Writes one log, from one thread at a time; other processes may write it too."""
+class LogWriter:
+    """Writes one log, from one thread at a time; other processes may write it too.
+
+    `commit` stores messages. What is done to a log as a whole, in `nacre.log.log`, happens under `hold`.
+    """
+
+    # How the log ends, as far as we know: `size` is where the next record goes, -1 if it must be read again.
+    inode: tuple[int, int]
+    size: int
+    header: Header
+    n: int
+    state: State
+    _ids: Ids
+    # Whether its content and its name are flushed; why a flush failed; how many bytes relaxed batches left unflushed.
+    _settled: bool
+    _named: bool
+    _poisoned: str
+    _unsynced: int
+    # The size at which compaction last found too little to move out.
+    tried: int
 
     def __init__(
         self, ops: Ops, place: Place, *, rules: Rules, relaxed: bool = False, marks: Marks | None = None
@@ -67,154 +94,196 @@ class Writer:
         self._took_key = False
         self._marks = marks
         self._mark = place.path
-        self.staged: Sequence[Record] = ()
         self._rules = rules
         self._relaxed = relaxed
         self._known: Known | None = None
         self._fd = -1
-        self._aside = 0
-        self._is_emptied = False
-        self._ends = False
         self._is_written = False
-        self._inode = (0, 0)
-        self._named = False
-        self.header = Header()
+        self.staged: Sequence[Record] = ()
+        # How many pieces of damage were moved to quarantine.
+        self.set_aside = 0
+        # The log was found without a byte, though its creation had finished.
+        self.is_emptied = False
+        # The log is opened only to be deleted, so what it shares need not be known.
+        self.is_erasing = False
         self._forget()
 
-    def commit(self, tickets: Sequence[Ticket]) -> None:
-        """Store the tickets' units with one write and one flush; each ticket gets its number or its error.
+    # ---- the write path
 
-        Raises for what befell all of them.
+    def commit(self, tickets: Sequence[Ticket]) -> None:
+        """Store the units of some tickets with one write and one flush; each ticket gets its number or its error.
+
+        Raises for all of them: Refused if nothing was stored; DurabilityUnknown if a crash may or may not undo it;
+        Conflict if the session was deleted meanwhile; LogDamaged or FormatTooNew if the log cannot be continued.
         """
         try:
             creates = tickets[0].unit.creates or any(ticket.unit.creates for ticket in tickets)
+            # 1. Lock the log, so that no other process writes. Look whether it is as we left it, which one stat tells.
+            #    If not, recover: read how it ends and repair it. An error up to the write is Refused.
             if self._enter(create=creates, wait=True):
-                self._settle()
-                self._store(tickets)
+                # 2. Flush what another process may have written and not flushed: what is built on it must not outlive
+                #    it. If that fails, everything moves to a new file, on which the flush works.
+                self.settle()
+                # 3. Number the units and seal their lines, then one write and one flush.
+                self.append(tickets)
             else:
+                # There is no such session, and no unit creates it.
                 for ticket in tickets:
                     ticket.number = 0
+            # 4. Unlock. What was stored stays so: an error here only closes the file.
             self._leave(None)
         except BaseException as error:
             self._leave(error)
             raise
 
+    def append(self, tickets: Sequence[Ticket]) -> None:  # noqa: C901, PLR0912 - one path, read from top to bottom
+        """Number, write and flush units; only under the lock, on a log that is settled. Raises like `commit`."""
+        # 1. Bring back moved-out records to which a unit rewinds. The error of one unit, whatever it is, is not that of
+        #    the others, unless the log itself is in doubt.
+        for ticket in tickets:
+            if ticket.unit.needs is not None:
+                try:
+                    self.bring_back(ticket.unit)
+                except Exception as error:
+                    if self.size < 0 or self._poisoned:
+                        raise
+                    ticket.error = refusal(self.key, error)
+
+        # 2. Number the units and seal their lines, in memory. One that is refused leaves no trace in the batch.
+        try:
+            batch = Batch(self, rules=self._rules, now=self._ops.now(), relaxed=self._unsynced > 0)
+            numbers = list(map(batch.take, tickets))
+        finally:
+            # What was not stored must not be seen after what others store meanwhile.
+            self.staged = ()
+
+        if batch.lines:
+            # 3. Make durable what the new records refer to: their large payloads, and that an old log was lost.
+            if self.is_emptied:
+                self.note_emptied(batch.header.uid)
+            if batch.payloads:
+                blobs.keep(self._ops, self._place, batch.header.uid, batch.payloads)
+
+            # 4. One write. If it fails, cut off what got through: Refused.
+            data = b"".join(batch.lines)
+            self._is_written = True
+            try:
+                write_all(self._ops, self._fd, data)
+            except OSError as error:
+                if not is_from_system(error):
+                    raise
+                self._roll_back()
+                self._is_written = False
+                raise refusal(self.key, error) from error
+
+            # 5. One flush. If it fails, the kernel may drop the data and report no further error: move everything to a
+            #    new file, and tell the callers that nobody knows: DurabilityUnknown. Relaxed logs are flushed later.
+            if self._relaxed:
+                self._unsynced += len(data)
+            else:
+                try:
+                    self._flush_file()
+                except OSError as error:
+                    if not is_from_system(error):
+                        raise
+                    self._poisoned = str(error)
+                    self._rescue_or_hide(batch)
+                    raise DurabilityUnknown(
+                        f"session {self.key!r}: the flush failed ({error}); records {batch.records[0].n} to {batch.n} "
+                        "may or may not survive a crash; retry with the same id"
+                    ) from error
+
+            # 6. Remember how the log ends. The size comes last: a writer that was interrupted before that, by whatever
+            #    error, reads the log again.
+            if not self.n:
+                self._end_birth()
+            self._ids.add(batch.ids, after=self.n, upto=batch.n)
+            self._take(batch.header, batch.n, batch.state)
+            self.size += len(data)
+        elif not self.n and not self.is_emptied:
+            # All were refused, and the file is new: it goes again.
+            self.remove()
+        for ticket, number in zip(tickets, numbers, strict=True):
+            ticket.number = number
+
+    def settle(self) -> None:
+        """Make durable what we are about to build on; its writer may have been killed before its flush."""
+        if self._poisoned:
+            self._rescue()
+        if not self._settled and self.size:
+            self._flush_all()
+        self._settled = True
+        if self._unsynced >= _MAX_UNSYNCED:
+            self._flush_all()
+
+    def sync(self) -> None:
+        """Settle the log, and flush what relaxed batches left unflushed."""
+        self.settle()
+        if self._unsynced:
+            self._flush_all()
+
     def flush(self) -> None:
-        """Wait until everything written is durable; the way in which a relaxed log catches up."""
+        """Wait until everything written is durable; this is how a relaxed log catches up."""
         if self._unsynced or self._poisoned:
-            with self._locked(create=False) as held:
-                if held:
-                    self._settle()
-                    self._sync()
+            with self.hold(create=False) as is_there:
+                if is_there:
+                    self.sync()
 
-    def close(self) -> None:
-        """Flush and let go; it may be used again, and if nothing has changed by then it need not look."""
-        self.flush()
-        self._known = self._what_is_known()
-        self._close()
+    # ---- lock and unlock
 
-    def drop(self) -> None:
-        """Close the descriptor in a forked child, which shares the parent's lock and must not release it."""
-        self._forget()
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with ignore_failure():
-                self._ops.close(fd)
-        if self._took_key:
-            self._key.abandon()
-            self._took_key = False
+    def hold(self, *, create: bool, wait: bool = True) -> _Hold:
+        """Hold the lock of the log that has the name now; gives False if there is none and `create` is false.
 
-    def free(self) -> None:
-        """Let go of the locks of the log and its key, wherever whoever held them was interrupted."""
-        if self._fd >= 0:
-            self._unlock()
-        self._key.abandon()
-        self._took_key = False
-
-    @property
-    def _holds_session(self) -> bool:
-        """True if there is a record behind the header; a header alone is a creation that did not come to its end."""
-        return self.n > 1
-
-    @property
-    def is_open(self) -> bool:
-        return self._fd >= 0
-
-    @property
-    def is_sound(self) -> bool:
-        """False after a failed flush, until the log has been moved to a new inode."""
-        return not self._poisoned
-
-    # ---- lock and look
-
-    def _locked(self, *, create: bool, wait: bool = True) -> _Hold:
-        """Hold the lock of the log that has the name now; gives False if there is none and none is to be made."""
+        Raises SessionBusy if it is locked and `wait` is false.
+        """
         return _Hold(self, create=create, wait=wait)
 
-    @contextmanager
-    def _begun(self, what: str) -> Iterator[None]:
-        """Behind the point of no return an error no longer means that nothing was done."""
-        try:
-            yield
-        except OSError as error:
-            self._end = -1
-            if not is_from_system(error):
-                raise
-            raise DurabilityUnknown(
-                f"session {self._place.key!r}: {what} was done, but a power failure may undo it ({error})"
-            ) from error
-
     def _enter(self, *, create: bool, wait: bool) -> bool:
+        """Lock the log and know how it ends; False if there is none and none is created."""
         self._is_written = False
-        try:
-            return self._find_log(create=create, wait=wait)
-        except _NeedsKey:
-            # A generation begins or ends here. Its key is locked first, then the log; what there is may be another now.
-            if self._fd >= 0:
-                self._unlock()
-            # First: whoever is interrupted in between must not leave it locked.
-            self._took_key = True
-            if not self._key.take(wait=wait):
-                raise self._busy() from None
-            return self._find_log(create=create, wait=wait)
-
-    def _find_log(self, *, create: bool, wait: bool) -> bool:
-        """Lock the log that has the name; raises _NeedsKey if a generation would begin or end without its key."""
         while True:
-            if self._fd < 0 and not self._open(create=create, wait=wait):
-                return False
-            if not self._ops.flock(self._fd, wait=wait):
-                raise self._busy()
-            if self._marks is not None:
-                self._marks.leave(self._mark)
-            if self._is_as_known() or self._look():
-                if create and not self.n and not self._key.is_held:
-                    raise _NeedsKey
+            try:
+                if self._fd < 0 and not self._open(create=create, wait=wait):
+                    return False
+                if not self._ops.flock(self._fd, wait=wait):
+                    raise self._busy()
+                if self._marks is not None:
+                    self._marks.leave(self._mark)
+                if not self._is_as_known() and not self._recover():
+                    continue
+                if create and not self.n:
+                    self._require_key()
+            except _NeedsKey:
+                # A generation begins or ends here. Its key is locked before the log; what there is may be another now.
+                self._take_key(wait=wait)
+            else:
                 return True
 
-    def _busy(self) -> SessionBusy:
-        return SessionBusy(f"session {self._place.key!r} is being written by another process")
-
     def _is_as_known(self) -> bool:
-        """True if the log that has the name is the one we know, and nobody has written to it since."""
+        """True if the log that has the name is ours and has the size we know: nobody else has written to it."""
         try:
             named = self._ops.stat(self._path)
         except FileNotFoundError:
             return False
-        return named.st_size == self._end and (named.st_dev, named.st_ino) == self._inode
+        return named.st_size == self.size and (named.st_dev, named.st_ino) == self.inode
 
-    def _look(self) -> bool:
-        """See what has become of the log; False if it must be opened anew."""
-        found = self._ops.fstat(self._fd)
-        if not self._has_the_name(found):
-            self._abandon(found.st_size)
-            return False
-        return self._load(found)
+    def _require_key(self) -> None:
+        if not self._key.is_held:
+            raise _NeedsKey
+
+    def _take_key(self, *, wait: bool) -> None:
+        if self._fd >= 0:
+            self._unlock()
+        # First: if we are interrupted in between, it must not stay locked.
+        self._took_key = True
+        if not self._key.take(wait=wait):
+            raise self._busy() from None
 
     def _leave(self, error: BaseException | None) -> None:
-        """Let go of the lock; an error from the system before the write means that nothing was stored.
+        """Unlock, and say what an error means.
 
-        Behind it, every error of ours says what became of the write. Any other came from a signal handler.
+        An error of the system before the write: nothing was stored. After it every error of ours says what became of
+        the write; any other came from a signal handler.
         """
         try:
             if self._fd >= 0:
@@ -224,27 +293,32 @@ class Writer:
                 if self._key.is_held:
                     self._key.release()
                 self._took_key = False
-        if error is not None and not isinstance(error, StoreError):
+        if error is None:
+            return
+        if not isinstance(error, StoreError):
             # Interrupted somewhere between looking and flushing: the next writer looks again.
-            self._end = -1
+            self.size = -1
         if not self._is_written:
-            if error is not None and is_from_system(error):
-                raise Refused(f"session {self._place.key!r}: nothing was stored: {error}") from error
+            if is_from_system(error):
+                raise refusal(self.key, error) from error
         elif isinstance(error, StoreError) and not isinstance(error, DurabilityUnknown):
             raise DurabilityUnknown(f"interrupted while it was written: {error!r}") from error
+
+    def _busy(self) -> SessionBusy:
+        return SessionBusy(f"session {self.key!r} is being written by another process")
 
     def _unlock(self) -> None:
         try:
             self._ops.unlock(self._fd)
         except BaseException as error:
-            # What cannot be unlocked is let go by closing it.
-            self._close()
+            # What cannot be unlocked is closed, which unlocks it too.
+            self.let_go()
             if not is_from_system(error):
                 raise
             logger.warning("a log could not be unlocked and is closed", exc_info=True)
 
     def _open(self, *, create: bool, wait: bool) -> bool:
-        """Open the log, or make it; False if there is none and none is to be made."""
+        """Open the log, or create it; False if there is none and none is created."""
         if self._open_named():
             return True
         if self._place.plain:
@@ -254,8 +328,7 @@ class Writer:
                 return True
         if not create:
             return False
-        if not self._key.is_held:
-            raise _NeedsKey
+        self._require_key()
         self._begin_birth()
         self._fd, _ = open_log(self._ops, self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         return True
@@ -267,47 +340,49 @@ class Writer:
             return False
         return True
 
-    def _has_the_name(self, found: os.stat_result) -> bool:
-        try:
-            named = self._ops.stat(self._path)
-        except FileNotFoundError:
+    # ---- recover
+
+    def _recover(self) -> bool:
+        """Learn what happened to the log since we last held it, and repair it; False if it must be opened again."""
+        found = self._ops.fstat(self._fd)
+        inode = (found.st_dev, found.st_ino)
+        lines = Lines(self._ops, self._fd, found.st_size)
+
+        # 1. Another process rewrote, archived or deleted it: this file has lost its name.
+        if not self._has_the_name(found):
+            last = examine(lines, key=self.key).last
+            self.let_go()
+            if last is not None and last.t == "del":
+                raise Conflict(f"session {self.key!r} was deleted meanwhile; nothing was stored")
             return False
-        return (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino)
-
-    def _abandon(self, size: int) -> None:
-        """Leave a log that lost its name: another process rewrote, archived or deleted it."""
-        last = examine(Lines(self._ops, self._fd, size), key=self._place.key).last
-        self._close()
-        if last is not None and last.t == "del":
-            raise Conflict(f"session {self._place.key!r} was deleted meanwhile; nothing was stored")
-
-    def _load(self, found: os.stat_result) -> bool:
-        """Learn how the log ends, and mend it if need be; False if it ends in a deletion, which is then finished."""
         if found.st_nlink > 1:
             drop_plain_name(self._ops, self._place, found)
-        inode = (found.st_dev, found.st_ino)
-        self._named = self._named and inode == self._inode
-        self._settled = self._is_emptied = False
-        self._inode = inode
+        self._named = self._named and inode == self.inode
+        self._settled = self.is_emptied = False
+        self.inode = inode
+
+        # 2. It is as it was when this writer closed it: there is nothing to read.
         known, self._known = self._known, None
         if known is not None and (known.inode, known.size, known.mtime) == (inode, found.st_size, found.st_mtime_ns):
             self._take(known.header, known.n, known.state)
             self._ids = known.ids
-            self._end = known.size
+            self.size = known.size
             self._settled = self._named = True
             return True
-        lines = Lines(self._ops, self._fd, found.st_size)
-        tail = examine(lines, key=self._place.key)
+
+        # 3. It ends in a deletion, whose process was killed: finish that.
+        tail = examine(lines, key=self.key)
         if tail.last is not None and tail.last.t == "del":
-            if not self._key.is_held:
-                raise _NeedsKey
-            # Whoever wrote that may have been killed before its flush; nothing goes before it is durable.
+            self._require_key()
+            # The record may not be flushed yet; nothing is removed before it is durable.
             self._ops.fdatasync(self._fd)
-            # Nothing begins behind an active log that ends like this; behind an archived one it may have.
+            # No generation is later than an active log that ends like this; than an archived one it may be.
             erase_rest(self._ops, self._place, upto=self._place.archived or ALL)
-            self._remove_log()
+            self.remove()
             return False
-        self._is_emptied = not found.st_size and not is_being_born(self._ops, self._place)
+
+        # 4. Repair what is damaged. A log without a byte was emptied, unless it is just being created.
+        self.is_emptied = not found.st_size and not is_being_born(self._ops, self._place)
         if tail.last is not None:
             self._end_birth()
         if tail.is_whole or not found.st_size:
@@ -316,6 +391,13 @@ class Writer:
             self._mend(lines, tail)
         return True
 
+    def _has_the_name(self, found: os.stat_result) -> bool:
+        try:
+            named = self._ops.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino)
+
     def _take(self, header: Header, n: int, state: State) -> None:
         if header.uid != self.header.uid and self.header.uid:
             self._ids = Ids()
@@ -323,94 +405,74 @@ class Writer:
 
     def _take_tail(self, tail: Tail) -> None:
         self._take(tail.header, tail.last.n if tail.last is not None else 0, state_of(tail.last))
-        self._end = tail.end
+        self.size = tail.end
 
-    def _settle(self) -> None:
-        """Make durable what we are about to build on; its writer may have been killed before its flush."""
-        if self._poisoned:
-            self._rescue()
-        if not self._settled and self._end:
-            self._flush_all()
-        self._settled = True
-        if self._unsynced >= _MOST_UNSYNCED:
-            self._sync()
+    def _mend(self, lines: Lines, tail: Tail) -> None:
+        """Move damaged bytes to quarantine, then cut them off; if they are not all at the end, rewrite the log."""
+        # 1. Nothing is changed before the damage is durable in quarantine.
+        header = tail.header if tail.header.uid else self._guess_header(lines, tail)
+        if tail.bad:
+            self._set_aside(lines, tail.bad, header.uid, TORN if was_cut_short(tail) else UNSURE)
+        # 2. A torn end is cut off.
+        if tail.last is None or (tail.torn and tail.headed):
+            if not tail.end:
+                self._begin_birth()
+            self._ops.ftruncate(self._fd, tail.end)
+            self._take_tail(tail)
+            return
+        # 3. Anything else is rewritten: what is beyond doubt as it is, what is in doubt linked again.
+        sure = Lines(self._ops, self._fd, tail.start)
+        before = tail.before.n if tail.before is not None else 0
+        if tail.before is not None and tail.first > before + 1:
+            # What is missing there was acknowledged, since what follows it was written.
+            header = header._replace(holes=True)
+        past = LogPast(sure, header=header, n=before, state=state_of(tail.before), ops=self._ops, place=self._place)
+        ending, state = relink(tail, past, self._rules)
+        self.rebuild(Survey(sure), ending, closing=Closing(tail.last.n, state, self.now()), header=header)
 
-    # ---- write and flush
+    def _guess_header(self, lines: Lines, tail: Tail) -> Header:
+        """What can be known of a session whose header is lost; all of its cold file still counts."""
+        if not self.is_erasing:
+            refuse_forks(self._ops, self._place, lines)
+        uid = self.likely_uid()
+        length, records = cold.measure(self._ops, self._place.cold(uid))
+        high = tail.last.n if tail.last is not None and length else 0
+        return Header(uid=uid, sid=self.key, cold=length, high=high, moved=records)
 
-    def _store(self, tickets: Sequence[Ticket]) -> None:
-        for ticket in tickets:
-            if ticket.unit.needs is not None:
-                try:
-                    self._bring_back(ticket.unit)
-                except Exception as error:
-                    # One unit's error, whatever it is, is not that of the others; unless the log itself is in doubt.
-                    if self._end < 0 or self._poisoned:
-                        raise
-                    ticket.error = self._refusal(error)
-        try:
-            batch = Batch(self, rules=self._rules, now=self._ops.now(), relaxed=self._unsynced > 0)
-            numbers = self._number(batch, tickets)
-        finally:
-            # What was not stored must not be seen behind what others store meanwhile.
-            self.staged = ()
-        if batch.lines:
-            self._write(batch)
-        elif not self.n and not self._is_emptied:
-            # All were refused, and the file is new: leave nothing behind.
-            self._remove_log()
-        for ticket, number in zip(tickets, numbers, strict=True):
-            ticket.number = number
+    def next_uid(self) -> str:
+        """A uid that sorts after those of all earlier generations; it stays so only under the key's lock."""
+        return new_uid(self._ops, after=put_away(self._ops, self._place))
 
-    def _number(self, batch: Batch, tickets: Sequence[Ticket]) -> list[int]:
-        """Put units into a batch; 0 for one that changes nothing or that is refused, which its ticket then says."""
-        numbers: list[int] = []
-        for ticket in tickets:
-            number, lines = 0, len(batch.lines)
-            try:
-                if ticket.error is None:
-                    number = batch.add(ticket.unit)
-            except Exception as error:
-                # One unit's error, whatever it is, is not that of the others; if the unit is in, it came from a signal.
-                if len(batch.lines) != lines:
-                    raise
-                ticket.error = self._refusal(error)
-            numbers.append(number)
-        return numbers
+    def likely_uid(self) -> str:
+        """The uid of a log that does not say it: that of the session's other files, or a new one."""
+        if self._place.archived:
+            return self._place.archived
+        root, name = self._place.root, self._place.name
+        others = put_away(self._ops, self._place)
+        beside = [uid for folder in _BESIDE for uid in uids_in(self._ops, f"{root}/{folder}", name)]
+        return max((uid for uid in beside if uid not in others), default="") or self.next_uid()
 
-    def _refusal(self, error: Exception) -> Exception:
-        """What the caller of a unit is told; an error of the system, as Refused."""
-        return Refused(f"session {self._place.key!r}: nothing was stored: {error}") if is_from_system(error) else error
+    def _set_aside(self, lines: Lines | None, bad: Sequence[Piece], uid: str, reason: str, detail: str = "") -> None:
+        set_aside(self._ops, self._place, uid, lines, bad, reason=reason, detail=detail)
+        self.set_aside += len(bad) or 1
+        log = logger.info if reason == TORN else logger.warning
+        path = self._place.quarantine(uid)
+        log("damage of a log was noted in quarantine", extra={"quarantine": path, "reason": reason, "pieces": len(bad)})
 
-    def _write(self, batch: Batch) -> None:
-        if self._is_emptied:
-            self._note_emptied(batch.header.uid)
-        if batch.payloads:
-            blobs.keep(self._ops, self._place, batch.header.uid, batch.payloads)
-        data = b"".join(batch.lines)
-        self._is_written = True
-        try:
-            write_all(self._ops, self._fd, data)
-        except OSError as error:
-            if not is_from_system(error):
-                raise
-            self._roll_back()
-            self._is_written = False
-            raise Refused(f"session {self._place.key!r}: nothing was stored: {error}") from error
-        if self._relaxed:
-            self._unsynced += len(data)
-        else:
-            try:
-                self._flush_file()
-            except OSError as error:
-                if not is_from_system(error):
-                    raise
-                self._doubt(batch, error)
-        if not self.n:
-            self._end_birth()
-        self._ids.add(batch.ids, after=self.n, upto=batch.n)
-        self._take(batch.header, batch.n, batch.state)
-        # Last: whoever is interrupted before it, by whatever error, does not take the log for the one it knows.
-        self._end += len(data)
+    def note_emptied(self, uid: str) -> None:
+        """Note in quarantine that a log has lost everything, before another session begins in it."""
+        self._set_aside(None, (), uid, EMPTIED)
+        self.is_emptied = False
+
+    def _begin_birth(self) -> None:
+        self._ops.close(self._ops.open(self._place.birth, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+
+    def _end_birth(self) -> None:
+        """Remove what says that the log is being created; if that fails, it is done when the log is next opened."""
+        with ignore_failure():
+            unlink_if_there(self._ops, self._place.birth)
+
+    # ---- when a write or a flush fails
 
     def _flush_file(self) -> None:
         self._ops.fdatasync(self._fd)
@@ -419,7 +481,7 @@ class Writer:
             self._named = True
 
     def _flush_all(self) -> None:
-        """Flush, or move everything to a new inode where the flush fails."""
+        """Flush, or move everything to a new file if the flush fails."""
         try:
             self._flush_file()
         except OSError as error:
@@ -429,15 +491,10 @@ class Writer:
             self._rescue()
         self._unsynced = 0
 
-    def _sync(self) -> None:
-        """Flush what relaxed batches left unflushed."""
-        if self._unsynced:
-            self._flush_all()
-
     def _roll_back(self) -> None:
-        """Take a failed write off the file; where even that fails, leave the file for a new one."""
+        """Cut a failed write off the file; if even that fails, leave the file for a new one."""
         try:
-            self._ops.ftruncate(self._fd, self._end)
+            self._ops.ftruncate(self._fd, self.size)
             self._ops.fdatasync(self._fd)
         except OSError as error:
             if not is_from_system(error):
@@ -447,108 +504,48 @@ class Writer:
                 self._rescue()
             except (OSError, StoreError) as failure:
                 raise DurabilityUnknown(
-                    f"session {self._place.key!r}: a failed write could not be removed: {error}"
+                    f"session {self.key!r}: a failed write could not be removed: {error}"
                 ) from failure
 
-    def _doubt(self, batch: Batch, error: OSError) -> None:
-        """After a failed flush nothing on this inode can be trusted to reach the disk: move to a new one."""
-        self._poisoned = str(error)
+    def _rescue(self, batch: Batch | None = None) -> None:
+        """Write everything to a new file: the lines of the old one, checked, and a batch from memory.
+
+        After a failed flush nothing on the old file can be trusted to reach the disk.
+        """
+        survey = Survey(self._lines())
+        if batch is not None:
+            before, ids = self.n, self._ids
+            closing = Closing(batch.n, batch.state, self.now())
+            self.rebuild(survey, batch.lines, closing=closing, header=batch.header)
+            ids.add(batch.ids, after=before, upto=batch.n)
+        elif self.n:
+            self.rebuild(survey)
+        else:
+            self.install(Successor(Header(), 0, State(), ()))
+        self._poisoned = ""
+
+    def _rescue_or_hide(self, batch: Batch) -> None:
+        """Rescue a batch that was not flushed, or else cut it off, so that other processes do not build on it."""
         try:
             self._rescue(batch)
         except (OSError, StoreError):
             logger.exception("a log could not be moved after a failed flush")
-            self._hide_doubtful()
-        raise DurabilityUnknown(
-            f"session {self._place.key!r}: the flush failed ({error}); records {batch.records[0].n} to {batch.n} "
-            "may or may not survive a crash; retry with the same id"
-        ) from error
+            try:
+                self._ops.ftruncate(self._fd, self.size)
+            except OSError:
+                self.size = -1
 
-    def _hide_doubtful(self) -> None:
-        """Take doubtful bytes from the sight of other processes, which would build on them."""
-        try:
-            self._ops.ftruncate(self._fd, self._end)
-        except OSError:
-            self._end = -1
+    # ---- rewrite
 
-    def _rescue(self, batch: Batch | None = None) -> None:
-        """Write everything to a new inode: the file's lines, checked, and a batch from memory."""
-        survey = Survey(self._lines())
-        if batch is not None:
-            before, ids = self.n, self._ids
-            self._rebuild(survey, batch.lines, Closing(batch.n, batch.state, self._now()), header=batch.header)
-            ids.add(batch.ids, after=before, upto=batch.n)
-        elif self.n:
-            self._rebuild(survey, (), self._closing())
-        else:
-            self._install(Successor(Header(), 0, State(), ()))
-        self._poisoned = ""
-
-    # ---- mend and rewrite
-
-    def _mend(self, lines: Lines, tail: Tail) -> None:
-        """Set damaged bytes aside, then cut them off; where they are not all at the end, write the log anew."""
-        header = tail.header if tail.header.uid else self._lost_header(lines, tail)
-        if tail.bad:
-            self._set_aside(lines, tail.bad, header.uid, TORN if was_cut_short(tail) else UNSURE)
-        if tail.last is None or (tail.torn and tail.headed):
-            if not tail.end:
-                self._begin_birth()
-            self._ops.ftruncate(self._fd, tail.end)
-            self._take_tail(tail)
-            return
-        sure = Lines(self._ops, self._fd, tail.start)
-        before = tail.before.n if tail.before is not None else 0
-        if tail.before is not None and tail.first > before + 1:
-            # What is missing there was acknowledged, since what follows it was written.
-            header = header._replace(holes=True)
-        past = LogPast(sure, header=header, n=before, state=state_of(tail.before), ops=self._ops, place=self._place)
-        ending, state = redone(tail, past, self._rules)
-        self._rebuild(Survey(sure), ending, Closing(tail.last.n, state, self._now()), header=header)
-
-    def _lost_header(self, lines: Lines, tail: Tail) -> Header:
-        """What can be known of a session whose header is gone; all of its cold file still counts."""
-        if not self._ends:
-            refuse_forks(self._ops, self._place, lines)
-        uid = self._place.archived or self._likely_uid()
-        length, records = cold.measure(self._ops, self._place.cold(uid))
-        high = tail.last.n if tail.last is not None and length else 0
-        return Header(uid=uid, sid=self._place.key, cold=length, high=high, moved=records)
-
-    def next_uid(self) -> str:
-        """A uid that sorts behind those of all earlier generations; only with the key's lock it stays so."""
-        return new_uid(self._ops, after=put_away(self._ops, self._place))
-
-    def _likely_uid(self) -> str:
-        """The uid that the session's other files have, or a new one."""
-        root, name = self._place.root, self._place.name
-        others = put_away(self._ops, self._place)
-        beside = [uid for folder in _BESIDE for uid in uids_in(self._ops, f"{root}/{folder}", name)]
-        return max((uid for uid in beside if uid not in others), default="") or self.next_uid()
-
-    def _set_aside(self, lines: Lines | None, bad: Sequence[Piece], uid: str, reason: str, detail: str = "") -> None:
-        set_aside(self._ops, self._place, uid, lines, bad, reason=reason, detail=detail)
-        self._aside += len(bad) or 1
-        log = logger.info if reason == TORN else logger.warning
-        path = self._place.quarantine(uid)
-        log("damage of a log was noted in quarantine", extra={"quarantine": path, "reason": reason, "pieces": len(bad)})
-
-    def _note_emptied(self, uid: str) -> None:
-        """Let it be reported that a log has lost everything, before another session begins in it."""
-        self._set_aside(None, (), uid, EMPTIED)
-        self._is_emptied = False
-
-    def _begin_birth(self) -> None:
-        self._ops.close(self._ops.open(self._place.birth, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-
-    def _end_birth(self) -> None:
-        """Take away what says that the log is being made; if that fails, it is done when the log is next opened."""
-        with ignore_failure():
-            unlink_if_there(self._ops, self._place.birth)
-
-    def _rebuild(
-        self, survey: Survey, ending: Sequence[bytes], closing: Closing, *, header: Header | None = None
+    def rebuild(
+        self,
+        survey: Survey,
+        ending: Sequence[bytes] = (),
+        *,
+        closing: Closing | None = None,
+        header: Header | None = None,
     ) -> None:
-        """Write the log anew from what was surveyed."""
+        """Write the log again from what was surveyed and an ending; what is damaged goes to quarantine before."""
         header = header or self.header
         if survey.missing:
             header = header._replace(holes=True)
@@ -557,26 +554,26 @@ class Writer:
             self._set_aside(survey.source, bad, header.uid, ROTTEN)
         elif survey.missing:
             self._set_aside(None, (), header.uid, MISSING, survey.missing)
-        self._install(mended(survey, ending, header=header, closing=closing, key=self._place.key))
+        closing = closing or self.closing()
+        self.install(rewrite.rebuild(survey, ending, header=header, closing=closing, key=self.key))
         logger.warning("a log was rewritten", extra={"log": self._place.log})
 
-    def _install(self, new: Successor) -> None:
-        """Write a successor, flush it and give it the log's name."""
-        if self._is_emptied and new.header.uid:
-            self._note_emptied(new.header.uid)
+    def install(self, new: Successor) -> None:
+        """Write the new content of the log to a file, flush it, and give it the log's name."""
+        if self.is_emptied and new.header.uid:
+            self.note_emptied(new.header.uid)
         scratch = Scratch(self._ops, self._place)
         try:
-            for line in new.lines:
-                scratch.add(line)
+            scratch.write(new.lines)
             scratch.install()
             if self._fd >= 0:
-                # Whoever waits for the old one will see that it has lost its name.
+                # Others who wait for the old one will see that it has lost its name.
                 with ignore_failure():
                     self._ops.unlock(self._fd)
         except BaseException:
             scratch.discard()
             raise
-        old, self._fd, self._end = self._fd, scratch.fd, -1
+        old, self._fd, self.size = self._fd, scratch.fd, -1
         with ignore_failure():
             self._ops.close(old)
         found = self._ops.fstat(self._fd)
@@ -584,7 +581,7 @@ class Writer:
             self._end_birth()
         self._take(new.header, new.n, new.state)
         self._named, self._settled, self._unsynced = False, True, 0
-        self._end, self._inode = scratch.size, (found.st_dev, found.st_ino)
+        self.size, self.inode = scratch.size, (found.st_dev, found.st_ino)
         try:
             settle_names(self._ops, self._place.folder)
         except OSError as error:
@@ -592,17 +589,23 @@ class Writer:
             raise
         self._named = True
 
-    def _bring_back(self, unit: Unit) -> None:
-        """Put moved-out records that a unit goes back to into the log again."""
+    def bring_back(self, unit: Unit) -> None:
+        """Put moved-out records to which a unit rewinds into the log again."""
         if unit.needs is None or unit.reach is None or unit.reach > self.header.high:
             return
-        past = self._past()
+        past = self.past()
         survey = Survey(self._lines())
         missing = unit.needs(past) - set(survey.numbers())
         found = ((piece.record, piece.raw) for piece in past.cold())
         moved = {record.n: raw + b"\n" for record, raw in found if record is not None and record.n in missing}
         if moved:
-            self._install(brought_back(survey, moved, header=self.header, closing=self._closing()))
+            self.install(rewrite.bring_back(survey, moved, header=self.header, closing=self.closing()))
+
+    def closing(self) -> Closing:
+        return Closing(self.n, self.state, self.now())
+
+    def now(self) -> str:
+        return timestamp(self._ops.now())
 
     # ---- what a batch sees of the log it will be added to
 
@@ -618,20 +621,25 @@ class Writer:
     def has_holes(self) -> bool:
         return self.header.holes
 
+    @property
+    def holds_session(self) -> bool:
+        """False for a log with only a header: it was never fully created."""
+        return self.n > 1
+
     def find(self, n: int) -> Record | None:
-        return self._past().find(n)
+        return self.past().find(n)
 
     def back(self, n: int) -> Iterator[Record]:
-        return self._past().back(n)
+        return self.past().back(n)
 
     def all(self) -> Iterator[Record]:
-        return self._past().all()
+        return self.past().all()
 
     def whole(self, record: Record) -> Record:
-        return self._past().whole(record)
+        return self.past().whole(record)
 
-    def _past(self) -> LogPast:
-        """The log as it is known, and what is staged behind it; only under the lock."""
+    def past(self) -> LogPast:
+        """The log as it is known, and what is staged after it; only under the lock."""
         return LogPast(
             self._lines(),
             header=self.header,
@@ -642,11 +650,15 @@ class Writer:
             staged=self.staged,
         )
 
+    def survey(self) -> Survey:
+        return Survey(self._lines())
+
     def _lines(self) -> Lines:
-        return Lines(self._ops, self._fd, self._end)
+        return Lines(self._ops, self._fd, self.size)
 
     def window(self) -> dict[str, Seen]:
-        return self._ids.window(self._past(), self._earlier_ids)
+        """The idempotency keys that still count."""
+        return self._ids.window(self.past(), self._earlier_ids)
 
     def _earlier_ids(self) -> dict[str, Seen]:
         """The ids of the newest archived generation; none if it was deleted or cannot be read."""
@@ -657,75 +669,105 @@ class Writer:
             with reading(self._ops, self._place._replace(archived=archived[-1])) as found:
                 return Ids().window(found.past) if found.past is not None else {}
         except (OSError, StoreError):
-            # Whoever reads that generation will hear what is wrong with it.
+            # Who reads that generation is told what is wrong with it.
             return {}
 
-    def _closing(self) -> Closing:
-        return Closing(self.n, self.state, self._now())
+    # ---- close
 
-    def _now(self) -> str:
-        return timestamp(self._ops.now())
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
 
-    def _what_is_known(self) -> Known | None:
-        if self._fd < 0 or not (self._settled and self._named) or self._poisoned:
-            return None
-        try:
-            found = self._ops.fstat(self._fd)
-        except OSError:
-            return None
-        if (found.st_dev, found.st_ino, found.st_size) != (*self._inode, self._end):
-            return None
-        ids = self._ids if self._ids.is_light else Ids()
-        return Known(self._inode, self._end, found.st_mtime_ns, self.header, self.n, self.state, ids)
+    @property
+    def is_sound(self) -> bool:
+        """False after a failed flush, until the log has been moved to a new file."""
+        return not self._poisoned
 
-    def _remove_log(self) -> None:
-        for leftover in self._place.scratches:
-            unlink_if_there(self._ops, leftover)
-        unlink_if_there(self._ops, self._place.log)
-        unlink_if_there(self._ops, self._place.birth)
+    def close(self) -> None:
+        """Flush and close; the writer may be used again, and if nothing has changed by then it need not read."""
+        self.flush()
+        self._known = None
+        if self._fd >= 0 and self._settled and self._named and not self._poisoned:
+            try:
+                found = self._ops.fstat(self._fd)
+            except OSError:
+                found = None
+            if found is not None and (found.st_dev, found.st_ino, found.st_size) == (*self.inode, self.size):
+                ids = self._ids if self._ids.is_light else Ids()
+                self._known = Known(self.inode, self.size, found.st_mtime_ns, self.header, self.n, self.state, ids)
+        self.let_go()
+
+    def remove(self) -> None:
+        """Remove the log and what an unfinished creation or rewrite left of it, durably."""
+        for path in (*self._place.scratches, self._place.log, self._place.birth):
+            unlink_if_there(self._ops, path)
         settle_names(self._ops, self._place.folder)
-        self._close()
+        self.let_go()
 
-    def _close(self) -> None:
+    def let_go(self) -> None:
+        """Unlock and close the file without a flush."""
         self._forget()
         if self._fd >= 0:
-            # First: whoever is interrupted between this and the end leaves an open file, but no lock.
+            # First: if we are interrupted between this and the end, a file stays open, but no lock.
             with ignore_failure():
                 self._ops.unlock(self._fd)
-            fd, self._fd = self._fd, -1
-            # What must be durable has been flushed by now; a failing close has nothing left to tell.
-            with ignore_failure():
-                self._ops.close(fd)
+            self._close()
+
+    def drop(self) -> None:
+        """Close the descriptor in a forked child, which shares the parent's lock and must not release it."""
+        self._forget()
+        if self._fd >= 0:
+            self._close()
+        if self._took_key:
+            self._key.abandon()
+            self._took_key = False
+
+    def free(self) -> None:
+        """Release the locks of the log and its key, wherever the thread that held them was interrupted."""
+        if self._fd >= 0:
+            self._unlock()
+        self._key.abandon()
+        self._took_key = False
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        # What must be durable has been flushed by now; a failing close has nothing left to tell.
+        with ignore_failure():
+            self._ops.close(fd)
 
     def _forget(self) -> None:
-        self._inode = (0, 0)
-        self._end = -1
+        self.inode = (0, 0)
+        self.size = -1
         self.n = 0
         self.state = State()
         self.header = Header()
         self._settled = self._named = False
         self._poisoned = ""
         self._unsynced = 0
-        self._tried = 0
+        self.tried = 0
         self._ids = Ids()
 
 
 class _Hold:
-    """The lock of a log, for as long as a with statement lasts."""
+    """The lock of a log, for as long as a with statement lasts.
 
-    __slots__ = ("_create", "_log", "_wait")
+    A class, not a generator: one that a signal parts from its with statement would unlock the log at some later time,
+    when another thread may have the lock.
+    """
 
-    def __init__(self, log: Writer, *, create: bool, wait: bool) -> None:
-        self._log = log
+    __slots__ = ("_create", "_wait", "_writer")
+
+    def __init__(self, writer: LogWriter, *, create: bool, wait: bool) -> None:
+        self._writer = writer
         self._create = create
         self._wait = wait
 
     def __enter__(self) -> bool:
         try:
-            return self._log._enter(create=self._create, wait=self._wait)  # noqa: SLF001 - this module's own
+            return self._writer._enter(create=self._create, wait=self._wait)  # noqa: SLF001 - this module's own
         except BaseException as error:
-            self._log._leave(error)  # noqa: SLF001
+            self._writer._leave(error)  # noqa: SLF001
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._log._leave(error)  # noqa: SLF001
+        self._writer._leave(error)  # noqa: SLF001

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 from nacre.entries import Load, Past, QuarantineEntry, Receipt, Record, Report, Settlement, Unit
 
 if TYPE_CHECKING:
-    from nacre.log.commit import Pending
+    from nacre.log.group_commit import Pending
     from nacre.log.watch import Watch
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Store(Protocol):
         """The lock for a turn of a session."""
 
     def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
-        """The records of a session behind number `after`, and then those that are written, without an end."""
+        """The records of a session after number `after`, and then those that are written, without an end."""
 
     def watch(self) -> Watch:
         """Tells which sessions have changed since it was made."""

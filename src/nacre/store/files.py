@@ -41,11 +41,11 @@ from nacre.errors import (
     StoreError,
     describe_error,
 )
-from nacre.log.commit import Pending
-from nacre.log.file import LogFile
-from nacre.log.forking import unshare
+from nacre.log.forks import unshare
+from nacre.log.group_commit import Pending
 from nacre.log.keylock import KeyLock
 from nacre.log.lines import Lines
+from nacre.log.log import Log
 from nacre.log.marks import Marks
 from nacre.log.names import key_of, stem
 from nacre.log.ops import Ops, is_from_system
@@ -58,7 +58,7 @@ from nacre.log.verify import findings
 from nacre.state import standby_documents
 from nacre.store.base import Generation, Hold, Listed, Status
 from nacre.store.quarantine import Quarantine
-from nacre.store.writers import Writer, Writers
+from nacre.store.writers import SessionQueue, Writers
 
 if TYPE_CHECKING:
     from nacre.log.watch import Watch
@@ -143,7 +143,7 @@ class Files:
             # A generation was begun, moved or deleted between the looks.
 
     def close(self) -> None:
-        """Write what waits, flush, and let go of every log; raises the first flush that failed."""
+        """Write what waits, flush, and close every log; raises the first flush that failed."""
         try:
             self._writers.close()
         finally:
@@ -183,9 +183,9 @@ class Files:
     def move(self, key: str, *, archive: bool) -> None:
         place = Place.of(self._root, key)
 
-        def work(writer: Writer) -> bool:
+        def work(session: SessionQueue) -> bool:
             with KeyLock(self._ops, place):
-                return writer.log.archive() if archive else self._unarchive(place, writer.log)
+                return session.log.archive() if archive else self._unarchive(place, session.log)
 
         if not self._writers.alone(key, work):
             raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
@@ -193,19 +193,19 @@ class Files:
     def delete(self, key: str) -> None:
         place = Place.of(self._root, key)
 
-        def work(writer: Writer) -> None:
+        def work(session: SessionQueue) -> None:
             with KeyLock(self._ops, place):
                 with suppress(Conflict, LogDamaged):
                     # A second log, of an earlier version that was used meanwhile, goes too.
-                    writer.log.take_in()
+                    session.log.take_in()
                 originals = self._originals(key)
                 self._mark_archived(place)
-                self._erase(place, writer.log)
+                self._erase(place, session.log)
                 for original in originals:
                     unlink_if_there(self._ops, original)
                 if self._marks is not None:
                     self._marks.forget(place.path, f"archive/{place.name}.")
-            writer.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
+            session.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
 
         try:
             self._writers.alone(key, work)
@@ -221,14 +221,14 @@ class Files:
                 self._marks.leave(archived.path)
 
     def compact(self, key: str, keep: Callable[[Past], set[int]]) -> bool:
-        return self._writers.alone(key, lambda writer: writer.log.compact(keep, least=self._compact_at))
+        return self._writers.alone(key, lambda session: session.log.compact(keep, least=self._compact_at))
 
     def fork(self, key: str, new_key: str, unit: Unit) -> None:
         """Share the past of a session with a new one, whose key is locked until the new one is there."""
         goal = Place.of(self._root, new_key)
 
-        def work(writers: Sequence[Writer]) -> None:
-            source, target = writers[0].log, writers[-1].log
+        def work(sessions: Sequence[SessionQueue]) -> None:
+            source, target = sessions[0].log, sessions[-1].log
             # Before the other key is locked: a deletion that was not finished needs the key of its session.
             source.exists()
             with KeyLock(self._ops, goal):
@@ -237,19 +237,19 @@ class Files:
                     if not source.exists():
                         raise SessionNotFound(f"there is no active session {key!r} to fork")
                     raise Conflict(f"session {new_key!r} exists already; fork under another key")
-                uid = target.next_uid()
+                uid = target.writer.next_uid()
                 try:
                     target.grow_from(source.share(goal, uid=uid, unit=unit), uid=uid)
                 except BaseException as error:
                     self._take_back(goal, uid, error)
                     raise
 
-        def work_until_free(writers: Sequence[Writer]) -> None:
+        def work_until_free(sessions: Sequence[SessionQueue]) -> None:
             # Where the source was being deleted by a process that was killed just now, finishing that needs its key,
             # for which nobody waits with another one.
             while True:
                 with suppress(SessionBusy):
-                    return work(writers)
+                    return work(sessions)
 
         try:
             self._writers.together((key, new_key), work_until_free)
@@ -276,13 +276,13 @@ class Files:
         active = Place.of(self._root, key)
         created = created or records[0].ts
 
-        def work(writer: Writer) -> bool:
+        def work(session: SessionQueue) -> bool:
             with KeyLock(self._ops, active):
                 if not archived:
-                    return writer.log.found(records, src=src, created=created)
+                    return session.log.found(records, src=src, created=created)
                 # A deletion that was not finished would take the new generation.
-                writer.log.exists()
-                place = active._replace(archived=writer.log.next_uid())
+                session.log.exists()
+                place = active._replace(archived=session.log.writer.next_uid())
                 make_folder(self._ops, place.folder)
                 with self._briefly(place) as log:
                     return log.found(records, src=src, created=created)
@@ -298,9 +298,9 @@ class Files:
         """Keep a second log, that an earlier version began under the plain name, as a generation of the session."""
         place = Place.of(self._root, key)
 
-        def work(writer: Writer) -> None:
+        def work(session: SessionQueue) -> None:
             with KeyLock(self._ops, place):
-                writer.log.take_in()
+                session.log.take_in()
 
         self._writers.alone(key, work)
 
@@ -353,7 +353,7 @@ class Files:
                 watch.wait()
 
     def _since(self, place: Place, uid: str, after: int) -> Sequence[tuple[str, Sequence[Record]]]:
-        """The generation that is active, and its records behind `after`, or all if it is another than `uid`."""
+        """The generation that is active, and its records after `after`, or all if it is another than `uid`."""
 
         def get(past: LogPast) -> tuple[str, Sequence[Record]]:
             start = after if uid in ("", past.header.uid) else 0
@@ -439,12 +439,12 @@ class Files:
         """Restore entries into the log of their generation, wherever that is; if it is gone, into the active one."""
         active = Place.of(self._root, key)
         archived = active._replace(archived=uid)
-        found = self._writers.alone(key, lambda writer: writer.log.restore(uid, numbers, create=False))
+        found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=False))
         if found is None and archived in self._archived(active):
             with self._briefly(archived) as log:
                 found = log.restore(uid, numbers, create=False)
         if found is None:
-            found = self._writers.alone(key, lambda writer: writer.log.restore(uid, numbers, create=True))
+            found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=True))
         return found or Settlement(key=key)
 
     def _reported(self, key: str | None) -> Sequence[QuarantineEntry]:
@@ -457,18 +457,18 @@ class Files:
 
     # ---- writing
 
-    def _log(self, place: Place) -> LogFile:
-        return LogFile(self._ops, place, rules=self._rules, relaxed=self._relaxed, marks=self._marks)
+    def _log(self, place: Place) -> Log:
+        return Log(self._ops, place, rules=self._rules, relaxed=self._relaxed, marks=self._marks)
 
     @contextmanager
-    def _briefly(self, place: Place) -> Iterator[LogFile]:
+    def _briefly(self, place: Place) -> Iterator[Log]:
         """A log for one piece of work, which is not left open whatever comes of that."""
         log = self._log(place)
         try:
             yield log
-            log.close()
+            log.writer.close()
         finally:
-            log.drop()
+            log.writer.drop()
 
     def _repaired(self, place: Place, *, wait: bool) -> Receipt:
         with self._briefly(place) as log:
@@ -497,7 +497,7 @@ class Files:
     def _settle_place(self) -> None:
         """Before the first write of this process, settle the directory and those above it.
 
-        Whoever made them may have been killed before it did.
+        The process that created them may have been killed before it did.
         """
         folder = self._root
         try:
@@ -551,7 +551,7 @@ class Files:
                     with self._briefly(places[at]) as log:
                         log.exists(wait=False)
                 except (SessionBusy, Conflict):
-                    # Whoever deletes it is at it, or has finished.
+                    # Another process is deleting it, or has finished.
                     logger.debug("a deletion is being finished", extra={"file": places[at].log})
                 except StoreError as error:
                     logger.warning("a deletion was not finished", extra={"error": describe_error(error)})
@@ -564,7 +564,7 @@ class Files:
             with reading(self._ops, place) as found:
                 return found
         except (OSError, StoreError):
-            # Something is there; whoever reads it will hear what is wrong with it.
+            # Something is there; who reads it is told what is wrong with it.
             return Reading(size=1)
 
     def _archived(self, active: Place) -> list[Place]:
@@ -742,9 +742,9 @@ class Files:
 
     # ---- moving and erasing
 
-    def _unarchive(self, active: Place, log: LogFile) -> bool:
+    def _unarchive(self, active: Place, log: Log) -> bool:
         # First, since it finishes a deletion that was not finished.
-        is_free = log.makes_way()
+        is_free = log.make_way()
         newest = self._newest(self._archived(active))
         if newest is None:
             return False
@@ -754,11 +754,11 @@ class Files:
             archived.unarchive(active)
         return True
 
-    def _erase(self, place: Place, log: LogFile) -> None:
+    def _erase(self, place: Place, log: Log) -> None:
         archived = self._archived(place)
         if archived and not _is_there(log):
             # An interrupted rewrite or creation of an earlier generation may have left these.
-            log.makes_way()
+            log.make_way()
             for leftover in (place.scratch, place.birth):
                 unlink_if_there(self._ops, leftover)
             # The record of the deletion goes into the newest log, which is then the last to go.
@@ -778,7 +778,7 @@ class Files:
         self._writers.begin_in_child()
 
 
-def _is_there(log: LogFile) -> bool:
+def _is_there(log: Log) -> bool:
     try:
         return log.exists()
     except LogDamaged:

@@ -20,7 +20,7 @@ from nacre.log.past import LogPast
 from nacre.log.place import Place, settle_names
 from nacre.log.plain import path_now
 from nacre.log.reader import reading
-from nacre.log.survey import Survey
+from nacre.log.recovery import Survey
 
 if TYPE_CHECKING:
     from nacre.store.files import Files

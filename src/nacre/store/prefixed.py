@@ -10,7 +10,7 @@ from nacre.errors import InvalidArgument, InvalidKey
 from nacre.store.base import Backend, Generation, Hold, Listed, Status
 
 if TYPE_CHECKING:
-    from nacre.log.commit import Pending
+    from nacre.log.group_commit import Pending
     from nacre.log.watch import Watch
 
 T = TypeVar("T")

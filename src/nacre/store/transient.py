@@ -23,15 +23,15 @@ from nacre.entries import (
 )
 from nacre.errors import Conflict, SessionNotFound, StoreError
 from nacre.log import blobs
-from nacre.log.batch import Batch
-from nacre.log.commit import Nested, Pending
-from nacre.log.forking import Root, forked
+from nacre.log.batch import Batch, Ticket
+from nacre.log.forks import Root, start_fork
 from nacre.log.format import unseal
-from nacre.log.ids import Ids, Seen
+from nacre.log.group_commit import Nested, Pending
+from nacre.log.idempotency import Ids, Seen
 from nacre.log.names import stem
 from nacre.log.ops import Ops
 from nacre.log.place import new_uid
-from nacre.log.tail import Header
+from nacre.log.recovery import Header
 from nacre.store.base import Generation, Hold, Listed, Status
 
 if TYPE_CHECKING:
@@ -88,13 +88,13 @@ class _Life:
         return blobs.whole(record, lambda name: self._payloads[name].decode())
 
     def fork(self, key: str, at: int, earlier: _Life | None) -> _Life:
-        """A copy up to a record, with a header behind that, as a log has it."""
+        """A copy up to a record, with a header after that, as a log has it."""
         record = self.find(at)
         if record is None or (record.tx is not None and at != record.tx[0] + record.tx[1] - 1):
             raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
         copy = _Life(key, self._ops, earlier)
         root = Root(self.key, self.uid, at, record.st, ())
-        new = forked(root, key=key, uid=copy.next_uid(), ts=timestamp(self._ops.now()))
+        new = start_fork(root, key=key, uid=copy.next_uid(), ts=timestamp(self._ops.now()))
         copy._lines = [*self._lines[:at], new.header.raw]
         copy._payloads = dict(self._payloads)
         copy.header, copy.n, copy.state, copy.updated = new.header, new.n, new.state, new.header.created
@@ -109,14 +109,14 @@ class _Life:
         return new_uid(self._ops, after=[self._earlier.uid] if self._earlier is not None else [])
 
     def take(self, batch: Batch) -> None:
-        """Store a batch; whoever is interrupted before the number is set has stored nothing."""
+        """Store a batch; if it is interrupted before the number is set, nothing was stored."""
         size = self.size + sum(map(len, batch.lines))
         self._payloads |= batch.payloads
         before, updated = self.n, batch.records[-1].ts
-        # From the number on: an interrupted write may have left lines behind it.
+        # From the number on: an interrupted write may have left lines after it.
         self._lines[self.n :] = [line[:-1] for line in batch.lines]
         self.header, self.n, self.state, self.updated, self.size = batch.header, batch.n, batch.state, updated, size
-        # Behind it: ids that are not taken in here are read from the lines when they are needed.
+        # After it: ids that are not taken in here are read from the lines when they are needed.
         self._ids.add(batch.ids, after=before, upto=batch.n)
 
 
@@ -187,13 +187,14 @@ class Transient:
         self._active[key] = life
 
     def submit(self, key: str, unit: Unit) -> Pending:
-        pending = Pending()
+        pending, ticket = Pending(), Ticket(unit)
         try:
-            pending.set_result(self.run(key, unit))
+            ticket.number = self.run(key, unit)
         except Nested:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits is told
-            pending.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told when it asks
+            ticket.error = error
+        pending.resolve(ticket, None)
         return pending
 
     def read(self, key: str, get: Callable[[Past], T]) -> T | None:

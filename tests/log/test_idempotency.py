@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nacre.entries import Recalled, Record, State
-from nacre.log.ids import WINDOW, Ids
+from nacre.log.idempotency import WINDOW, Ids
 from nacre.testing import Disk
 from tests.damage.lines import TIME
 from tests.simulated import opened

@@ -1,4 +1,4 @@
-"""A session from elsewhere: whole or not at all, with its own times, and with word of where it came from."""
+"""What replaces a log: after a crash that left gaps, when it is large, and when a session is imported."""
 
 from __future__ import annotations
 
@@ -7,10 +7,73 @@ import errno
 import pytest
 
 import nacre
-from nacre.entries import Founding, Summarise, Truncate, say_plainly
+from nacre.entries import Describe, Founding, Note, Summarise, Truncate, Unit, Wish, say_plainly
+from nacre.history.live import RULES
+from nacre.log.batch import Ticket
+from nacre.log.log import Log
+from nacre.log.place import Place
 from nacre.store.files import Files
 from nacre.testing import Disk, Fault
-from tests.simulated import opened, said, settled, store
+from tests.simulated import LOG, ROOT, opened, said, say, settled, store
+
+A, B, C = (say_plainly("user", text) for text in "abc")
+
+
+def written_together(*wishes: Wish) -> Disk:
+    """A log with one batch of many units."""
+    disk = Disk()
+    opened(disk)
+    log = Log(disk.process(), Place.of(ROOT, "k"), rules=RULES)
+    log.writer.commit([Ticket(Unit((wish,))) for wish in wishes])
+    log.writer.close()
+    return disk
+
+
+def lose(disk: Disk, number: int) -> None:
+    """Let a power cut leave zeros where one record of a batch was."""
+    lines = disk.read(LOG).splitlines(keepends=True)
+    lines[number - 1] = b"\0" * len(lines[number - 1])
+    disk.write_durable(LOG, b"".join(lines))
+
+
+@pytest.mark.parametrize(("lost", "left"), [(2, ["b", "c"]), (3, ["a", "c"]), (4, ["a", "b"])])
+def test_a_message_that_a_crash_took_out_of_a_batch_leaves_no_trace(lost: int, left: list[str]) -> None:
+    disk = written_together(A, B, C)
+    lose(disk, lost)
+    sessions = opened(disk)
+    say(sessions, "d")
+    assert said(sessions) == [*left, "d"]
+    assert [info.messages for info in sessions.list()] == [3]
+    sessions.discard("k")
+    assert sessions.verify().ok
+
+
+def test_what_followed_a_gap_keeps_its_content() -> None:
+    disk = written_together(A, B, Note("x.note", {"k": 1}), Describe({"title": "T"}))
+    lose(disk, 3)
+    sessions = opened(disk)
+    say(sessions, "d")
+    assert (said(sessions), sessions.get_meta("k")) == (["a", "d"], {"title": "T"})
+    assert [(entry.n, entry.data) for entry in sessions.records("k", "x.note")] == [(4, {"k": 1})]
+    sessions.discard("k")
+    assert sessions.verify().ok
+
+
+LONG = ["a" * 60_000] * 18
+
+
+def test_a_great_log_is_written_anew_block_by_block() -> None:
+    disk = Disk()
+    sessions = opened(disk)
+    for content in (LONG, "lost", LONG):
+        sessions.add_full_message("k", {"role": "user", "content": content})
+    disk.write_durable(LOG, disk.read(LOG).replace(b'"lost"', b'"rots"'))
+    writes: list[int] = []
+    disk.before = lambda call, arguments: writes.append(len(arguments[1]) >> 20) if call == "write" else None
+    assert sessions.repair("k").set_aside == 1
+    assert writes == [0, 1, 1, 0]
+    assert said(sessions) == [LONG, LONG]
+
 
 THEN = "2020-01-02T03:04:05.000Z"
 SOURCE = {"name": "old", "path": "old.jsonl"}

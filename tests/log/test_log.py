@@ -14,8 +14,8 @@ from nacre.entries import Record, Records, Rewind, Rules, Stamp, State, Unit, Wi
 from nacre.history import live
 from nacre.log import writer
 from nacre.log.batch import Ticket
-from nacre.log.file import LogFile
 from nacre.log.keylock import KeyLock
+from nacre.log.log import Log
 from nacre.log.place import Place
 from nacre.testing import Disk, Fault, Killed
 from tests.damage.lines import DELETED, UID, conversation, header
@@ -236,12 +236,12 @@ def test_an_error_that_comes_when_a_unit_is_in_its_batch_stores_nothing_of_the_b
             return super().__getattribute__(name)
 
     opened(disk)
-    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=live.RULES)
+    log = Log(disk.process(), Place.of(ROOT, "k"), rules=live.RULES)
     tickets = [Ticket(kind((say_plainly("user", "a"),), id=kind.__name__)) for kind in (Unit, Late)]
     with pytest.raises(TimeoutError):
-        log.commit(tickets)
+        log.writer.commit(tickets)
     assert [(ticket.number, ticket.error) for ticket in tickets] == [(None, None)] * 2
-    log.commit([Ticket(Unit((say_plainly("user", "c"),)))])
+    log.writer.commit([Ticket(Unit((say_plainly("user", "c"),)))])
     assert said(opened(disk)) == ["c"]
 
 
@@ -309,7 +309,7 @@ def test_a_log_that_is_in_doubt_since_records_were_brought_back_takes_nothing_of
     say(sessions, "b", "c")
     sessions.truncate_history("k", 1)
     sessions.save("k")
-    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=live.RULES)
+    log = Log(disk.process(), Place.of(ROOT, "k"), rules=live.RULES)
     units = [
         Unit((Rewind(3),), creates=False, reach=3, needs=lambda _: {2, 3}),
         Unit((say_plainly("user", "d"),)),
@@ -317,10 +317,10 @@ def test_a_log_that_is_in_doubt_since_records_were_brought_back_takes_nothing_of
     fail_after(disk, "rename", Fault(call="fsync"))
     tickets = [Ticket(unit) for unit in units]
     with pytest.raises(nacre.Refused, match="nothing was stored"):
-        log.commit(tickets)
+        log.writer.commit(tickets)
     assert [(ticket.number, ticket.error) for ticket in tickets] == [(None, None)] * 2
     assert said(opened(disk)) == ["c"]
-    log.commit([Ticket(unit) for unit in units])
+    log.writer.commit([Ticket(unit) for unit in units])
     assert settled(disk) == ["a", "b", "d"]
 
 
@@ -361,13 +361,13 @@ def test_a_creation_that_came_to_nothing_makes_way(disk: Disk, sessions: nacre.S
 
 
 def test_bringing_back_a_log_that_is_gone_does_nothing(disk: Disk, sessions: nacre.Sessions) -> None:
-    gone = LogFile(disk.process(), Place.of(ROOT, "other", archived=UID), rules=live.RULES)
+    gone = Log(disk.process(), Place.of(ROOT, "other", archived=UID), rules=live.RULES)
     gone.unarchive(Place.of(ROOT, "other"))
     assert names(disk, "sessions") == [Path(LOG).name]
 
 
 def test_repairing_a_log_that_is_gone_keeps_nothing(disk: Disk, sessions: nacre.Sessions) -> None:
-    receipt = LogFile(disk.process(), Place.of(ROOT, "other"), rules=live.RULES).repair(wait=True)
+    receipt = Log(disk.process(), Place.of(ROOT, "other"), rules=live.RULES).repair(wait=True)
     assert (receipt.kept, receipt.set_aside, receipt.quarantine) == (0, 0, None)
 
 
@@ -392,8 +392,8 @@ def test_deleting_says_so_when_it_may_not_survive(disk: Disk, sessions: nacre.Se
 def test_a_fork_does_not_take_the_place_of_a_session(disk: Disk, sessions: nacre.Sessions) -> None:
     say(sessions, "x", key="other")
     process, goal = disk.process(), Place.of(ROOT, "other")
-    source, target = (LogFile(process, Place.of(ROOT, key), rules=live.RULES) for key in ("k", "other"))
-    uid = target.next_uid()
+    source, target = (Log(process, Place.of(ROOT, key), rules=live.RULES) for key in ("k", "other"))
+    uid = target.writer.next_uid()
     root = source.share(goal, uid=uid, unit=Unit(()))
     with KeyLock(process, goal), pytest.raises(nacre.Conflict, match="'other' exists already"):
         target.grow_from(root, uid=uid)
@@ -403,7 +403,7 @@ def test_a_fork_does_not_take_the_place_of_a_session(disk: Disk, sessions: nacre
 def test_a_deletion_is_not_finished_while_another_process_has_the_key(disk: Disk) -> None:
     disk.write_durable(LOG, b"".join(DELETED))
     place = Place.of(ROOT, "k")
-    log = LogFile(disk.process(), place, rules=live.RULES)
+    log = Log(disk.process(), place, rules=live.RULES)
     with KeyLock(disk.process(), place), pytest.raises(nacre.SessionBusy):
         log.exists(wait=False)
     assert disk.read(LOG) == b"".join(DELETED)
@@ -431,11 +431,11 @@ def test_a_log_that_was_overwritten_in_place_has_ids_of_its_own(disk: Disk) -> N
 
 def test_what_was_refused_half_way_is_not_seen_behind_what_others_store(disk: Disk) -> None:
     say(other := opened(disk), *(f"m{i}" for i in range(40)))
-    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=live.RULES)
+    log = Log(disk.process(), Place.of(ROOT, "k"), rules=live.RULES)
     log.exists()
     disk.fail(Fault(call="pread"))
     tickets = [Ticket(Unit((say_plainly("user", "stored"),))), Ticket(Unit((say_plainly("user", "half"), Rewind(3))))]
-    log.commit(tickets)
+    log.writer.commit(tickets)
     assert (tickets[0].error, type(tickets[1].error)) == (None, nacre.Refused)
     say(other, "a", "b", "c")
     other.truncate_history("k", 3)
@@ -452,7 +452,7 @@ def test_rules_may_read_every_record_before_the_one_they_make(disk: Disk) -> Non
         return live.advance(wish, stamp, state, past)
 
     opened(disk)
-    log = LogFile(disk.process(), Place.of(ROOT, "k"), rules=Rules(advance=advance, redo=live.redo))
+    log = Log(disk.process(), Place.of(ROOT, "k"), rules=Rules(advance=advance, redo=live.redo))
     for text in "ab":
-        log.commit([Ticket(Unit((say_plainly("user", text),)))])
+        log.writer.commit([Ticket(Unit((say_plainly("user", text),)))])
     assert seen == [[], ["open", "msg"]]

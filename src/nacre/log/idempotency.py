@@ -47,7 +47,7 @@ class Ids:
         return self._seen
 
     def add(self, ids: dict[str, Seen], *, after: int, upto: int) -> None:
-        """Take in the ids of a batch that was stored behind record `after`, if everything before it is known."""
+        """Take in the ids of a batch that was stored after record `after`, if everything before it is known."""
         if self._upto == after:
             self._seen.update(ids)
             self._upto = upto
@@ -55,18 +55,18 @@ class Ids:
     def _read(self, past: Records) -> None:
         """Take in the ids of units whose last record is in the window, however long they are."""
         found: dict[str, Seen] = {}
-        behind: dict[int, Record] = {}
+        later: dict[int, Record] = {}
         for record in past.back(past.n):
             first, count = record.tx or (record.n, 1)
             last = first + count - 1
             if last <= max(self._upto, past.n - WINDOW):
                 break
-            behind[record.n] = record
+            later[record.n] = record
             for id, seen in (record.ids or {}).items():
                 found.setdefault(id, seen)
             # What compaction carried over is right, even if it moved part of the group out.
             if record.id is not None and record.id not in found:
-                group = (behind[n] for n in range(first, first + count) if n in behind)
+                group = (later[n] for n in range(first, first + count) if n in later)
                 found[record.id] = (last, fingerprint(_content(part, past) for part in group))
         self._seen.update(found)
 

@@ -14,8 +14,8 @@ from nacre.log.format import START, seal
 from nacre.log.lines import Lines
 from nacre.log.ops import Ops
 from nacre.log.place import Place, put_away, uids_in, write_all
-from nacre.log.successor import Successor
-from nacre.log.tail import Header, Level
+from nacre.log.recovery import Header, Level
+from nacre.log.rewrite import Successor
 
 _BLOCK = 1024 * 1024
 _NO_FORK, _SECOND = START + b"1,", 2
@@ -33,7 +33,7 @@ class Root(NamedTuple):
     holes: bool = False
 
 
-def forked(root: Root, *, key: str, uid: str, ts: str) -> Successor:
+def start_fork(root: Root, *, key: str, uid: str, ts: str) -> Successor:
     """A log that holds nothing yet but where it came from."""
     levels = [(level.n, level.last, level.log, level.cold) for level in root.levels]
     base = {"key": root.key, "uid": root.uid, "n": root.n, "levels": levels}

@@ -11,15 +11,15 @@ from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor, _base
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Event, Semaphore, Thread, Timer
+from threading import Event, RLock, Semaphore, Thread, Timer
 
 import pytest
 
 from nacre.entries import Note, Unit
 from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
-from nacre.log import commit
+from nacre.log import group_commit
 from nacre.log.batch import Ticket
-from nacre.log.commit import Committer, Gate, Pending
+from nacre.log.group_commit import Committer, Gate, Owner, Pending
 from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
@@ -354,6 +354,35 @@ def test_the_waits_of_the_standard_library_know_it(later: Later, queue: Committe
     assert futures.wait(pending, 0).done == set(pending)
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["looked at before", "looked at after"])
+def test_what_the_standard_library_reads_inside_a_future_is_there(
+    later: Later, queue: Committer, *, is_first: bool
+) -> None:
+    """Its own methods stand for what later versions of asyncio read."""
+    stored, refused = queue.submit(unit("a")), queue.submit(unit("refused"))
+    if is_first:
+        assert (Future.done(stored), Future.done(refused)) == (False, False)
+    later.run()
+    assert (Future.result(stored, 0), Future.exception(stored, 0)) == (1, None)
+    assert isinstance(Future.exception(refused, 0), Conflict)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["awaited before", "awaited after"])
+def test_it_can_be_wrapped_for_an_event_loop(*, is_first: bool) -> None:
+    async def wait(text: str) -> int:
+        later = Later()
+        pending = Committer(Log().commit, later).submit(unit(text))
+        if not is_first:
+            later.run()
+        wrapped = asyncio.wrap_future(pending)
+        later.run()
+        return await asyncio.wait_for(wrapped, WAIT)
+
+    assert asyncio.run(wait("a")) == 1
+    with pytest.raises(Conflict):
+        asyncio.run(wait("refused"))
+
+
 @pytest.mark.parametrize("waiting", [Gate(), Pending()])
 def test_of_several_answers_the_first_counts(waiting: Gate | Pending) -> None:
     ticket = Ticket(unit("a"))
@@ -385,7 +414,7 @@ def test_a_signal_at_any_step_leaves_nobody_waiting_and_the_log_to_others(
         queue = Committer(log.commit, later)
         with ThreadPoolExecutor(2) as pool:
             told = [pool.submit(queue.submit(unit(text)).exception, WAIT) for text in waiting]
-            came = is_struck(step, lambda: act(queue), commit, _base, threading)
+            came = is_struck(step, lambda: act(queue), group_commit, _base, threading)
             later.join()
             assert [type(each.result(WAIT)) for each in told].count(TimeoutError) == 0, step
             assert pool.submit(queue.try_alone, lambda: None).result(WAIT), step
@@ -405,7 +434,7 @@ def test_a_signal_while_the_pool_is_busy_leaves_no_thread_waiting_for_its_result
         theirs = queue.submit(unit("theirs"))
         with ThreadPoolExecutor(1) as threads:
             told = threads.submit(theirs.exception, WAIT)
-            came = is_struck(step, lambda: queue.run(unit("struck")), commit, _base, threading)
+            came = is_struck(step, lambda: queue.run(unit("struck")), group_commit, _base, threading)
             queue.run(unit("later"))
             assert told.result(WAIT) is None, step
         pool.join()
@@ -425,7 +454,7 @@ def test_a_signal_at_any_step_of_a_writer_leaves_nobody_waiting_who_came_meanwhi
             log.commit(tickets)
 
         committer = Committer(write, later)
-        came = is_struck(step, lambda: committer.run(unit("a")), commit)
+        came = is_struck(step, lambda: committer.run(unit("a")), group_commit)
         later.run()
         assert to_come or not gate._lock.locked(), step
         return came
@@ -437,7 +466,7 @@ def test_a_signal_at_any_step_of_a_submission_does_not_keep_the_next_one_waiting
     def go_through(step: int) -> bool:
         later = Later()
         queue = Committer(Log().commit, later)
-        came = is_struck(step, lambda: queue.submit(unit("a")), commit)
+        came = is_struck(step, lambda: queue.submit(unit("a")), group_commit)
         pending = queue.submit(unit("b"))
         later.run()
         assert pending.done(), step
@@ -469,7 +498,7 @@ def test_a_signal_at_any_step_of_a_thread_that_waits_does_not_hinder_who_resolve
             with suppress(TimeoutError):
                 ask(pending)
 
-        came = is_struck(step, wait, commit, _base, threading)
+        came = is_struck(step, wait, group_commit, _base, threading)
         resolver = Thread(target=pending.resolve, args=(ticket, None), daemon=True)
         resolver.start()
         resolver.join(WAIT)
@@ -486,7 +515,7 @@ def test_a_signal_at_any_step_of_a_refusal_leaves_nobody_waiting() -> None:
         later = Later()
         queue = Committer(Log().commit, later)
         waiting = [queue.submit(unit(text)) for text in "ab"]
-        came = is_struck(step, lambda: ACTS["refuse_waiting"](queue), commit, sys.modules[__name__])
+        came = is_struck(step, lambda: ACTS["refuse_waiting"](queue), group_commit, sys.modules[__name__])
         later.run()
         assert all(pending.done() for pending in waiting), step
         return came
@@ -506,6 +535,17 @@ def test_a_unit_that_comes_after_a_refusal_is_stored_without_those_that_were_ref
 
 
 # In the middle of a write
+
+
+def test_a_lock_is_owned_by_the_thread_that_holds_it_and_by_no_other() -> None:
+    lock = RLock()
+    owner = Owner(lock)
+    with ThreadPoolExecutor(1) as pool, owner:
+        assert not owner.is_me()
+        with lock:
+            assert owner.is_me()
+            assert not pool.submit(owner.is_me).result(WAIT)
+        assert not owner.is_me()
 
 
 class Interrupting(Log):
@@ -729,12 +769,12 @@ def test_a_pending_number_has_no_other_attributes() -> None:
 def test_a_child_of_a_fork_does_not_wait_for_a_thread_of_its_parent() -> None:
     program = """
 import os, signal, threading
-from nacre.log import commit
+from nacre.log import group_commit
 
 held = threading.Event()
 
 def hold():
-    with commit._making:
+    with group_commit._making:
         held.set()
         threading.Event().wait()
 
@@ -743,7 +783,7 @@ held.wait()
 child = os.fork()
 if not child:
     signal.alarm(10)
-    os._exit(commit.Pending().done())
+    os._exit(group_commit.Pending().done())
 assert os.waitpid(child, 0)[1] == 0
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=WAIT)
@@ -753,7 +793,7 @@ def test_a_signal_handler_may_ask_for_a_number_while_another_is_given() -> None:
     ready: list[bool] = []
 
     def ask() -> None:
-        with commit._making:
+        with group_commit._making:
             ready.append(Pending().done())
 
     asking = Thread(target=ask, daemon=True)
