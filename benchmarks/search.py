@@ -32,8 +32,6 @@ CREATE VIRTUAL TABLE words USING fts5 (
     body, content='', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE grams USING fts5 (
     body, content='', tokenize='trigram', detail=none, columnsize=0);
-INSERT INTO words (words, rank) VALUES ('hashsize', 8388608);
-INSERT INTO grams (grams, rank) VALUES ('hashsize', 8388608);
 """
 
 

@@ -95,15 +95,12 @@ CREATE VIRTUAL TABLE stems USING fts5vocab (words, row);
 CREATE VIRTUAL TABLE terms USING fts5vocab (grams, row);
 PRAGMA user_version = {VERSION};
 """  # noqa: S608 - our own names
-# The more words are gathered before they are written, the less has to be merged later: a fifth of the build.
-_GATHERED = 8 * 1024 * 1024
 ERASES_WORDS = sqlite3.sqlite_version_info >= (3, 42)
 """Whether a word that is erased leaves the file at once, not when the table is next merged."""
 _SETTINGS = [
-    f"INSERT INTO {table} ({table}, rank) VALUES ('{name}', {value})"  # noqa: S608 - our own names
-    for name, value in (("hashsize", _GATHERED), ("secure-delete", 1))
+    f"INSERT INTO {table} ({table}, rank) VALUES ('secure-delete', 1)"  # noqa: S608 - our own names
     for table in ("words", "grams")
-    if ERASES_WORDS or name != "secure-delete"
+    if ERASES_WORDS
 ]
 _UNAVAILABLE = frozenset(
     (

@@ -55,14 +55,15 @@ class _Folded(dict[int, str]):
 
 
 _FOLDED = _Folded()
-# Words that are also written otherwise; each begins where a word does, so that nothing is read twice.
-# What is looked for everywhere begins with a class of few characters, which is quick.
+# Words that are also written otherwise. What is looked for everywhere begins with a class of few characters, which is
+# quick; the word around it is read only where there is one.
 _HUMP = re.compile("[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z]))")
 _TOKEN = re.compile(r"[^\W_]+")
 _LONGEST_CAMEL = 80
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 _HYPHEN = re.compile(r"-(?<=[^\W\d_]-)[^\W\d_]")
-_HYPHENS = re.compile(r"(?<![\w-])[^\W\d_]{1,16}(?:-[^\W\d_]{1,16}){1,2}(?![\w-])")
+_HYPHENED = re.compile(r"[\w-]+")
+_HYPHENS = re.compile(r"[^\W\d_]{1,16}(?:-[^\W\d_]{1,16}){1,2}")
 _UMLAUTS = re.compile(r"(?<![^\W_])[^\W_]*[äöüøåÄÖÜØÅ][^\W_]*")
 _GROUP = re.compile(r"[,.'’\u00a0\u202f](?<=\d.)\d{3}")
 _GROUPED = re.compile(
@@ -106,12 +107,8 @@ def words_of(body: str) -> str:
 
 def spellings_in(text: str) -> list[str]:
     """Return how words of a text are also written."""
-    others: list[str] = []
-    if _HUMP.search(text) is not None:
-        words = (word for word in _TOKEN.findall(text) if not word.islower())
-        others += [other for word in words for other in camel_parts(word)]
-    if _HYPHEN.search(text) is not None:
-        others += [one.replace("-", "") for one in _HYPHENS.findall(text)]
+    others = [_parted(word) for word in _around(_HUMP, _TOKEN, text) if len(word) <= _LONGEST_CAMEL]
+    others += [part for word in _around(_HYPHEN, _HYPHENED, text) for part in _joined(word)]
     if _GROUP.search(text) is not None:
         others += map(_ungrouped, _GROUPED.findall(text))
     if not text.isascii():
@@ -121,7 +118,7 @@ def spellings_in(text: str) -> list[str]:
 
 def other_spellings(word: str) -> list[str]:
     """Return how else a word that is searched for may be written: what `words_of` does not already do for a body."""
-    found = [*camel_parts(word), *(one.replace("-", "") for one in _HYPHENS.findall(word) if one == word)]
+    found = [*camel_parts(word), *_joined(word)]
     if _UMLAUTS.fullmatch(word):
         found.append(word.translate(_SPELLED))
     if _GROUPED.fullmatch(word):
@@ -135,7 +132,32 @@ def camel_parts(word: str) -> list[str]:
     """Return the parts of a word in camel case as a text of one item; nothing if it is in no such case."""
     if len(word) > _LONGEST_CAMEL or _HUMP.search(word) is None or _TOKEN.fullmatch(word) is None:
         return []
-    return [" ".join(_CAMEL_PART.findall(word))]
+    return [_parted(word)]
+
+
+def _parted(word: str) -> str:
+    return " ".join(_CAMEL_PART.findall(word))
+
+
+def _joined(word: str) -> list[str]:
+    """Return a word without its hyphens as a text of one item; nothing if it is not one of two or three parts."""
+    return [word.replace("-", "")] if _HYPHENS.fullmatch(word) is not None else []
+
+
+def _around(spot: re.Pattern[str], run: re.Pattern[str], text: str) -> dict[str, None]:
+    """Return each different run of characters that has such a spot in it, behind its first character."""
+    found: dict[str, None] = {}
+    end = 0
+    backwards = ""
+    for match in spot.finditer(text):
+        at = match.start()
+        if at >= end:
+            backwards = backwards or text[::-1]
+            before, behind = run.match(backwards, len(text) - at), run.match(text, at)
+            start = at - len(before[0]) if before is not None else at
+            end = behind.end() if behind is not None else at
+            found[text[start:end]] = None
+    return found
 
 
 def grams_of(body: str) -> str:
