@@ -32,6 +32,8 @@ CREATE VIRTUAL TABLE words USING fts5 (
     body, content='', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE grams USING fts5 (
     body, content='', tokenize='trigram', detail=none, columnsize=0);
+INSERT INTO words (words, rank) VALUES ('automerge', 16);
+INSERT INTO grams (grams, rank) VALUES ('automerge', 16);
 """
 
 

@@ -204,7 +204,7 @@ def place_of(root: str, path: str) -> Place:
 
 def check(numbers: Iterable[int]) -> None:
     """Raise LogDamaged for what the index cannot hold: a number of more than 63 bits."""
-    if any(abs(number) > LARGEST for number in numbers):
+    if max(map(abs, numbers)) > LARGEST:
         raise LogDamaged("a record has a number of more than 63 bits")
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from nacre.entries import EPOCH, is_time
 
-# Shorter texts get hardly smaller, at the cost of longer ones.
+# Shorter texts hardly get smaller.
 _SHORTEST = 96
 # A window of 8 KiB: with a larger one most of the time goes into making it ready.
 _LEVEL, _WINDOW, _MEMORY = 6, -13, 6

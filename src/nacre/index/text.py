@@ -147,12 +147,12 @@ def _joined(word: str) -> list[str]:
 def _around(spot: re.Pattern[str], run: re.Pattern[str], text: str) -> dict[str, None]:
     """Return each different run of characters that has such a spot in it, behind its first character."""
     found: dict[str, None] = {}
-    end = 0
-    backwards = ""
+    if spot.search(text) is None:
+        return found
+    backwards, end = text[::-1], 0
     for match in spot.finditer(text):
         at = match.start()
         if at >= end:
-            backwards = backwards or text[::-1]
             before, behind = run.match(backwards, len(text) - at), run.match(text, at)
             start = at - len(before[0]) if before is not None else at
             end = behind.end() if behind is not None else at
