@@ -256,6 +256,15 @@ def test_a_relaxed_log_is_durable_once_it_is_closed(disk: Disk) -> None:
     assert settled(disk) == ["a", "b"]
 
 
+def test_a_relaxed_log_is_durable_once_it_is_saved(disk: Disk) -> None:
+    sessions = opened(disk, durability="relaxed")
+    for text in ("a", "b"):
+        sessions.add_message("k", "user", text)
+        assert settled(disk) != said(sessions)
+        sessions.save("k")
+        assert settled(disk) == said(sessions)
+
+
 def test_a_relaxed_log_is_flushed_before_too_much_waits(disk: Disk) -> None:
     sessions = opened(disk, durability="relaxed")
     sessions.add_full_message("k", {"role": "user", "content": ["a" * 60_000] * 18})

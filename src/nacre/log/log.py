@@ -126,34 +126,36 @@ class Log:
         with writer.hold(create=False) as is_there:
             if not is_there:
                 return False
-            # 1. Guess from counts alone whether most of the log is dead.
+            # 1. Flush first, whatever follows: `save` promises that to a relaxed store.
+            writer.sync()
+
+            # 2. Guess from counts alone whether most of the log is dead.
             records = max(1, writer.header.kept + writer.n - writer.header.high)
             dead_bytes = writer.size * max(0, records - writer.state.live) // records
             if dead_bytes < max(least, writer.size - dead_bytes) or writer.size < writer.tried + least:
                 return False
-            writer.sync()
 
-            # 2. Read all of it; if it is damaged, repair it first.
+            # 3. Read all of it; if it is damaged, repair it first.
             survey = writer.survey()
             if not survey.is_whole:
                 writer.rebuild(survey)
                 survey = writer.survey()
 
-            # 3. Now that it is known what is live, decide.
+            # 4. Now that it is known what is live, decide.
             wanted = keep(writer.past()) & set(survey.numbers())
             live_bytes = survey.size_of(wanted)
             if writer.size - live_bytes < max(least, live_bytes):
                 writer.tried = writer.size
                 return False
 
-            # 4. The cold file first: a crash in between leaves records in both files, never in none.
+            # 5. The cold file first: a crash in between leaves records in both files, never in none.
             header = writer.header
             before = cold.Extent(header.cold, header.moved if header.cold else 0)
             lines = rewrite.dead_lines(survey, wanted, header)
             path = self._place.cold(writer.uid)
             extent = cold.append(self._ops, path, before, lines, is_at_hand=survey.holds)
 
-            # 5. Then the log, without what was moved.
+            # 6. Then the log, without what was moved.
             header = rewrite.renew_header(header, extent, high=writer.n, kept=len(wanted))
             closing, ids = writer.closing(), writer.window()
             writer.install(rewrite.compact(survey, wanted, header=header, closing=closing, ids=ids))
