@@ -8,7 +8,7 @@ import os
 import stat as modes
 
 FILE = "index.sqlite"
-VERSION = 12
+VERSION = 13
 
 
 def folder_of(root: str, cache: str | None) -> str:
