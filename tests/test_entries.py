@@ -372,3 +372,9 @@ def test_how_much_is_in_quarantine_is_said_in_words(held: list[tuple[int, int]],
         for n, (records, size) in enumerate(held, 1)
     ]
     assert describe_quarantine(entries) == expected
+
+
+def test_a_hit_says_its_place_with_the_generation_if_that_is_archived() -> None:
+    hit = nacre.Hit(key="k", n=7, ts=datetime.now(UTC), role="user", snippet="a")
+    assert hit.place == "k@7"
+    assert msgspec.structs.replace(hit, generation="0190").place == "k@0190/7"

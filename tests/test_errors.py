@@ -14,10 +14,12 @@ from nacre.errors import (
     InvalidMessage,
     NacreError,
     ProviderError,
+    RateLimited,
     Refused,
     StoreError,
     ToolError,
     describe_error,
+    install_command,
 )
 
 
@@ -71,3 +73,11 @@ def test_errors_that_led_to_each_other_are_told_once() -> None:
     one, other = Refused("full"), NacreError("said")
     one.__context__, other.__context__ = other, one
     assert describe_error(one) == "Refused: full; from NacreError"
+
+
+def test_a_server_that_asks_to_wait_says_how_long() -> None:
+    assert RateLimited("too many requests", wait=7.0).wait == 7.0
+
+
+def test_a_missing_extra_is_named_by_the_command_that_installs_it() -> None:
+    assert install_command("agent") == 'pip install "nacre-sessions[agent]"'

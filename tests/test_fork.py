@@ -247,3 +247,9 @@ def test_a_power_cut_at_any_call_leaves_a_whole_fork_or_none() -> None:
             assert texts(left, "one") == ["a", "b", "c"]
     for image in images(disk.snapshot(), random.Random(0), 6):
         assert texts(opened(image.process()), "two") == ["a", "b", "c"]
+
+
+def test_a_fork_of_nothing_under_a_taken_key_is_not_found(sessions: nacre.Sessions) -> None:
+    sessions.add_message("taken", "user", "a")
+    with pytest.raises(nacre.SessionNotFound):
+        sessions.fork("nothing", "taken")

@@ -339,3 +339,9 @@ def test_meta_that_is_no_dict_is_refused(fields: Any) -> None:
     with pytest.raises(nacre.InvalidMessage, match="meta must be a dict"):
         sessions.submit("k", [user("a"), Describe(fields)])
     assert not sessions.exists("k")
+
+
+def test_a_search_leaves_out_what_was_said_from_a_record_on(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        numbers = [sessions.add_message("k", "user", f"pearl {number}") for number in range(2)]
+        assert [hit.n for hit in sessions.search("pearl", skip=("k", numbers[1]))] == numbers[:1]

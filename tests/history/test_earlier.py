@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.entries import Describe, Message
-from nacre.history.earlier import Taken, answer_before, id_of, turn_starts
+from nacre.entries import Describe, Message, ToolCall
+from nacre.history.earlier import Taken, answer_before, id_of, is_final, last_words, turn_starts
 from nacre.sessions import Sessions
 
 
@@ -108,3 +108,25 @@ def test_words_have_the_name_that_their_origin_gave_them(extra: dict[str, Any], 
 def test_what_is_said_during_a_turn_begins_none() -> None:
     assert turn_starts(["user", "assistant", "tool", "user", "assistant", "user", "user"]) == [0, 5, 6]
     assert turn_starts([]) == []
+
+
+def test_the_users_newest_message_is_found_also_under_a_summary(sessions: Sessions) -> None:
+    assert sessions.read("k", last_words) is None
+    answer(sessions, "hello")
+    assert sessions.read("k", last_words) is None
+    ask(sessions, "a")
+    answer(sessions, "b")
+    sessions.set_summary("k", "what was said", upto=sessions.snapshot("k").numbers[-1])
+    assert getattr(sessions.read("k", last_words), "content", None) == "a"
+
+
+@pytest.mark.parametrize(
+    ("message", "is_end"),
+    [
+        (Message(role="assistant", content="a"), True),
+        (Message(role="assistant", tool_calls=(ToolCall(id="1", name="f", arguments={}),)), False),
+        (Message(role="user", content="a"), False),
+    ],
+)
+def test_a_turn_ends_with_an_answer_without_calls(message: Message, is_end: bool) -> None:
+    assert is_final(message) is is_end

@@ -34,3 +34,24 @@ def test_what_was_used_is_read_with_the_history(sessions: nacre.Sessions) -> Non
         return [record.n for record in held.all()], [record.n for record in used]
 
     assert sessions.read("k", get) == ([1, 2], [3])
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_large_payload_is_in_its_line_unless_it_is_lost(root: Path, is_lost: bool) -> None:
+    large = "x" * 100_000
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "tool", large)
+        sessions.append("k", "tool", {"output": large})
+    if is_lost:
+        for blob in (root / "blobs").rglob("*"):
+            if blob.is_file():
+                blob.unlink()
+
+    def get(past: Past) -> list[dict[str, object]]:
+        lines = (written.whole_line(past, record, line) for record, line in written.lines(past))
+        return [msgspec.json.decode(line) for line in lines][1:]
+
+    with nacre.open(root) as sessions:
+        message, output = sessions.read("k", get) or []
+    assert ("blobs" in message, "blobs" in output) == (is_lost, is_lost)
+    assert (large in str(message), large in str(output)) == (not is_lost, not is_lost)

@@ -800,3 +800,9 @@ def test_a_signal_handler_may_ask_for_a_number_while_another_is_given() -> None:
     asking.start()
     asking.join(WAIT)
     assert ready == [False]
+
+
+def test_what_is_inside_a_future_is_made_once() -> None:
+    pending = Pending()
+    first = pending.__getattr__("_condition")
+    assert pending.__getattr__("_condition") is first

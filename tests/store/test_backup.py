@@ -101,3 +101,24 @@ def test_a_log_that_cannot_be_read_is_copied_as_it_is(store: Path) -> None:
 
     copy(str(store), str(goal), nothing, ops=Unreadable())
     assert log_of(goal, "k").read_bytes() == log.read_bytes()
+
+
+def test_names_of_one_file_and_folders_in_folders_are_copied_as_they_are(store: Path) -> None:
+    folder = store / "workspace" / "notes"
+    folder.mkdir(parents=True)
+    (folder / "one").write_text("shared")
+    os.link(folder / "one", folder / "other")
+    copy = store.parent / "copy"
+    back_up(str(store), str(copy), step=nothing)
+    one, other = (copy / "workspace" / "notes" / name for name in ("one", "other"))
+    assert one.read_text() == "shared"
+    assert one.samefile(other)
+
+
+def test_a_log_that_is_being_created_is_left_out(store: Path) -> None:
+    log = store / "sessions" / f"new~{'0' * 32}.jsonl"
+    log.touch()
+    log.with_suffix(".new").touch()
+    copy = store.parent / "copy"
+    back_up(str(store), str(copy), step=nothing)
+    assert not (copy / "sessions" / log.name).exists()

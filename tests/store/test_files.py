@@ -463,3 +463,13 @@ def test_a_followed_log_that_cannot_be_locked_is_an_error_and_not_left_open(
     with pytest.raises(nacre.StoreError, match="cannot be read"):
         next(opened(disk).follow("k"))
     assert at_hand == {}
+
+
+def test_what_another_process_deleted_first_is_deleted() -> None:
+    disk = Disk()
+    one, other = opened(disk), opened(disk)
+    say(one, "a")
+    say(other, "b")
+    one.delete("k")
+    other.delete("k")
+    assert said(opened(disk)) == []
