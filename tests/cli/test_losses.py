@@ -2,54 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
-
 import pytest
 
-import nacre as library
 from tests.cli.conftest import Nacre
-
-FOLDERS = ["cold", "base", "blobs"]
-
-
-def spoil(root: Path, folder: str) -> str:
-    """Make a session of which a file beside the log is damaged; returns its key."""
-    with library.open(root) as sessions:
-        sessions.add_message("k", "user", "x" * 70_000)
-        for at in range(3000):
-            sessions.add_message("k", "user", f"message {at} " * 9)
-        if folder == "cold":
-            sessions.truncate_history("k", 1)
-            sessions.save("k")
-        elif folder == "base":
-            sessions.fork("k", "child")
-    for path in (root / folder).iterdir():
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 4
-        path.write_bytes(data)
-        if folder != "blobs" or path.stat().st_nlink > 1:
-            break
-    return "child" if folder == "base" else "k"
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_who_reads_everything_is_told_once_until_it_is_settled(
-    root: Path, folder: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    key = spoil(root, folder)
-    with caplog.at_level(logging.WARNING), library.open(root) as sessions:
-        for _ in range(3):
-            sessions.transcript(key)
-        (said,) = caplog.messages
-        assert said.startswith(f"session {key!r}: ")
-        assert said.endswith(f"cannot be read; `nacre sessions verify {key}` shows where")
-        sessions.repair(key)
-        sessions.discard(key)
-    caplog.clear()
-    with caplog.at_level(logging.WARNING), library.open(root) as sessions:
-        sessions.transcript(key)
-    assert caplog.messages == []
+from tests.spoilt import FOLDERS, spoil
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
