@@ -767,7 +767,7 @@ class Files:
             return
         try:
             log.erase()
-        except Conflict:  # pragma: no cover - only an earlier version deletes without the lock of the key
+        except Conflict:
             # Another process was quicker; what it has not yet removed is removed here.
             log.erase()
 
