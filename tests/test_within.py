@@ -161,3 +161,9 @@ def test_a_free_key_has_the_next_number(whole: nacre.Sessions) -> None:
     assert whole.free_key(OTHER) == "cli:1-2"
     whole.add_message("cli:1-2", "user", "x")
     assert whole.free_key(OTHER) == "cli:1-3"
+
+
+@pytest.mark.parametrize("prefix", [None, 5, b"guest:"])
+def test_a_prefix_that_is_no_text_is_refused(prefix: Any) -> None:
+    with nacre.open(":memory:") as sessions, pytest.raises(nacre.InvalidArgument):
+        sessions.within(prefix)

@@ -201,7 +201,7 @@ class Sessions:
 
         Other names of sessions are unknown there, since they could lead outside.
         """
-        return _Within(self, prefix)
+        return _Within(self, check_text(prefix, "prefix"))
 
     # ---- the nine
 
