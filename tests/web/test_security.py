@@ -321,9 +321,12 @@ def test_every_answer_has_its_headers_and_a_nonce_of_its_own(echo: Site, path: s
 # ---- requests made to hurt
 
 
-def test_a_body_that_says_it_is_huge_is_refused_before_it_is_read(echo: Site) -> None:
-    start = head("Host: localhost", "Content-Length: 99999999999", start="POST /api/sessions/k/messages HTTP/1.1")
-    assert raw(echo, start).startswith(b"HTTP/1.1 413")
+HUGE = head("Host: localhost", "Content-Length: 99999999999", start="POST /api/sessions/k/messages HTTP/1.1")
+
+
+def test_a_body_that_says_it_is_huge_is_refused_before_it_is_read(server: Serve) -> None:
+    site = server(provider=Echo(), limits=Limits(discard_timeout=0.1))
+    assert raw(site, HUGE).startswith(b"HTTP/1.1 413")
 
 
 def test_a_body_that_grows_too_large_is_refused_while_it_is_read(server: Serve) -> None:
@@ -331,6 +334,32 @@ def test_a_body_that_grows_too_large_is_refused_while_it_is_read(server: Serve) 
     pieces = (b"x" * 600 for _ in range(3))
     answer = site.client.post("/api/sessions/k/messages", content=pieces, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+CHUNK = b"80000\r\n" + b"x" * 0x80000 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [("Content-Length: 16777216", b"x" * 16_777_216), ("Transfer-Encoding: chunked", CHUNK * 32 + b"0\r\n\r\n")],
+    ids=["announced", "in chunks"],
+)
+def test_who_sends_all_of_a_body_that_is_too_large_still_gets_the_answer(
+    server: Serve, length: str, body: bytes
+) -> None:
+    """Some clients and proxies read nothing before they have sent everything, or lose what they were sent."""
+    site = server(provider=Echo(), limits=Limits(body_bytes=1000, discard_timeout=60))
+    kind = "Content-Type: application/json"
+    start = head("Host: localhost", kind, length, start="POST /api/sessions/k/messages HTTP/1.1")
+    assert raw(site, start + body).startswith(b"HTTP/1.1 413")
+
+
+def test_a_refused_body_that_does_not_end_is_not_read_forever(server: Serve) -> None:
+    site = server(provider=Echo(), limits=Limits(discarded_bytes=1_000_000, discard_timeout=60))
+    with socket.create_connection(("127.0.0.1", site.port), timeout=20) as line:
+        line.sendall(HUGE)
+        with pytest.raises(ConnectionError):
+            line.sendall(b"x" * 100_000_000)  # more than the system keeps for a connection that nobody reads
 
 
 def test_a_stranger_sends_little(echo: Site) -> None:

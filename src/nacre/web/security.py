@@ -177,13 +177,14 @@ class Gate:
         nonce = secrets.token_urlsafe(18)
         scope = _prepared(scope, nonce, self._prefix)
         scope["state"]["address"] = source_of(scope, self._proxies())
+        receiving = _Receiving(receive, self._most(scope), self._limits)
         sending = _Sending(send, nonce)
         try:
             self._check(scope)
-            await self._run(scope, _Receiving(receive, self._most(scope), self._limits.body_timeout), sending)
+            await self._run(scope, receiving, sending)
         except Exception as error:  # noqa: BLE001 - it is logged where it is answered
             # Whatever it is: one request's end, and the client learns no more of it than is meant for it.
-            await _refuse(error, scope, receive, sending)
+            await _refuse(error, scope, receiving, sending)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
@@ -261,12 +262,12 @@ class Gate:
 class _Receiving:
     """What a client sends, as far as it is not too much and does not take too long."""
 
-    def __init__(self, receive: Receive, most: int, timeout: float) -> None:
+    def __init__(self, receive: Receive, most: int, limits: Limits) -> None:
         self._receive = receive
         self._left = most
         self._is_complete = False
-        self._timeout = timeout
-        self._until = anyio.current_time() + timeout
+        self._limits = limits
+        self._until = anyio.current_time() + limits.body_timeout
 
     async def __call__(self) -> Message:
         if self._is_complete:
@@ -277,12 +278,21 @@ class _Receiving:
         except TimeoutError:
             raise Fault("timeout", "the request was not completed in time", headers={"connection": "close"}) from None
         size = len(message.get("body", b""))
-        self._until = min(self._until + size / SLOWEST_BODY, anyio.current_time() + self._timeout)
+        self._until = min(self._until + size / SLOWEST_BODY, anyio.current_time() + self._limits.body_timeout)
         self._left -= size
+        self._is_complete = not message.get("more_body", False)
         if self._left < 0:
             raise Fault("too_large", "the request is too large", headers={"connection": "close"})
-        self._is_complete = not message.get("more_body", False)
         return message
+
+    async def discard(self) -> None:
+        """Read the rest of a body that was refused, without keeping it; what is too much or too slow is left."""
+        left = self._limits.discarded_bytes
+        with anyio.move_on_after(self._limits.discard_timeout):
+            while left > 0 and not self._is_complete:
+                message = await self._receive()
+                left -= len(message.get("body", b""))
+                self._is_complete = not message.get("more_body", False)
 
 
 class _Sending:
@@ -485,13 +495,25 @@ def _unauthorized(detail: str) -> Fault:
     return Fault("unauthorized", detail, headers={"www-authenticate": "Bearer"})
 
 
-async def _refuse(error: Exception, scope: Scope, receive: Receive, send: _Sending) -> None:
+async def _refuse(error: Exception, scope: Scope, receive: _Receiving, send: _Sending) -> None:
     fault = fault_for(error, caller_of(scope))
     if fault.status >= 500:  # noqa: PLR2004 - the server's own failures
         logger.error("a request failed", exc_info=error, extra={"method": scope["method"]})
     if send.is_begun:
         return
-    await _answer(fault, scope)(scope, receive, send)
+    answer = _answer(fault, scope)
+    if fault.kind != "too_large":
+        await answer(scope, receive, send)
+        return
+
+    async def send_all_but_the_end(message: Message) -> None:
+        await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
+
+    # The server closes the connection when the response ends. To a client that is still sending, that is a broken
+    # connection: what was answered is lost, and a proxy says 502.
+    await answer(scope, receive, send_all_but_the_end)
+    await receive.discard()
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _answer(fault: Fault, scope: Scope) -> Response:
