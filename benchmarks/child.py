@@ -96,9 +96,9 @@ def completions(store: str, token: str) -> None:
     from anyio import to_thread  # noqa: PLC0415
 
     import nacre  # noqa: PLC0415
-    from nacre.app import App  # noqa: PLC0415
     from nacre.config import Settings  # noqa: PLC0415
     from nacre.providers.scripted import Scripted  # noqa: PLC0415
+    from nacre.runtime import App  # noqa: PLC0415
     from nacre.web.server import application, serve  # noqa: PLC0415
 
     def ready(port: int) -> None:

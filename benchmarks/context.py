@@ -31,14 +31,14 @@ from msgspec import Struct
 import nacre
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Effect, Emit, Output, Reply, Scene, Spec, Tool, Usage
-from nacre.app import App
-from nacre.app.furnishing import Furniture
 from nacre.config import Settings
 from nacre.entries import Message, ToolCall
 from nacre.history.tokens import cost, estimate
 from nacre.memory import Memory
 from nacre.memory.agent_memory import HEADING
 from nacre.providers import anthropic, openai
+from nacre.runtime import App
+from nacre.runtime.agent_parts import Furniture
 from nacre.skills import Catalogue
 from nacre.testing import provider_rules
 from nacre.tools.files.file_reader import reading_tools

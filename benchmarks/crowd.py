@@ -16,7 +16,7 @@ import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_least, plain, shown
 from benchmarks.scene import Scene, words
-from nacre.log.ops import Ops
+from nacre.storage.system import Ops
 
 _KEY = "bench:crowd"
 _ALONE = 400

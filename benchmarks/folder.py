@@ -16,8 +16,8 @@ import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros
 from benchmarks.scene import Scene, progress, words
-from nacre.log.format import seal, unseal
-from nacre.log.names import stem
+from nacre.storage.file_names import stem
+from nacre.storage.format import seal, unseal
 
 _SHOWN = 50
 _APPENDED = 10

@@ -20,12 +20,12 @@ from benchmarks.scene import Scene
 from benchmarks.turns import answering
 from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
-from nacre.app.gateway import Gateway, Room
-from nacre.app.inbox import Inbox
-from nacre.app.manners import Manners
-from nacre.app.turnstile import Turnstile
 from nacre.channels.channel import Accept, InboundMessage, key_of
 from nacre.providers.scripted import Pause
+from nacre.runtime.gateway.access import Manners
+from nacre.runtime.gateway.admission import Turnstile
+from nacre.runtime.gateway.gateway import Gateway, Room
+from nacre.runtime.gateway.inbox import Inbox
 from nacre.sessions import Sessions
 
 _SENDERS = 1_000

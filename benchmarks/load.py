@@ -12,8 +12,8 @@ import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros, plain, shown
 from benchmarks.scene import LONG, Scene, logs
-from nacre.history.live import RULES
-from nacre.store.files import Files
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import Files
 
 _MEGABYTE = 1 << 20
 

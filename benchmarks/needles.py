@@ -24,11 +24,11 @@ import anyio
 
 import nacre
 from nacre import Message, Sessions
-from nacre.app.compacting import Compactor
-from nacre.history.compaction import Limits
-from nacre.history.keepsakes import split
 from nacre.history.tokens import count
 from nacre.history.window import window
+from nacre.runtime.summarizer import Compactor
+from nacre.summaries.plan import Limits
+from nacre.summaries.verbatim import split
 from tests.needles.planted import FACTS, IDENTIFIERS, INSTRUCTIONS, NEEDLES
 from tests.needles.test_needles import Forgetful
 

@@ -16,7 +16,7 @@ import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros, plain, shown
 from benchmarks.scene import Scene, progress
-from nacre.history.paging import Wanted
+from nacre.history.list_page import Wanted
 from nacre.index import Index
 
 _GROUP = 1_000

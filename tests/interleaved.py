@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import nacre
-from nacre.log.ops import Ops
+from nacre.storage.system import Ops
 from nacre.testing import Disk
 from nacre.testing.faults import WouldBlockForever
 from tests.simulated import store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nacre.log.names import stem
-from nacre.log.place import Place
+from nacre.storage.file_names import stem
+from nacre.storage.paths import Place
 
 
 def log_of(root: str | os.PathLike[str], key: str) -> Path:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, Never
 
 import nacre
-from nacre.history.live import RULES
-from nacre.log.ops import Ops
-from nacre.log.place import Place
-from nacre.store.files import Durability, Files
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import Durability, Files
+from nacre.storage.paths import Place
+from nacre.storage.system import Ops
 from nacre.testing import Disk, Fault, Process, images
 from tests.paths import log_of
 

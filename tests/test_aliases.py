@@ -15,9 +15,9 @@ import pytest
 import nacre
 from nacre import Conflict, InvalidKey, SessionBusy, SessionNotFound, Sessions, StoreError
 from nacre.entries import Hit, Page
-from nacre.history import other_names
-from nacre.history.live import RULES
-from nacre.store.files import Durability, Files
+from nacre.history import alias_table
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import Durability, Files
 from nacre.testing import Disk, Fault, Killed, images
 from nacre.testing.faults import Mode
 from tests.paths import log_of
@@ -62,7 +62,7 @@ def test_what_is_written_under_another_name_is_in_the_session(sessions: Sessions
 def test_names_are_read_on_from_where_they_were_read(sessions: Sessions) -> None:
     for number in range(3):
         sessions.add_alias("one", f"uno-{number}")
-        sessions.with_internal_keys().append(other_names.KEY, "x.other", number)
+        sessions.with_internal_keys().append(alias_table.KEY, "x.other", number)
     assert list(sessions.aliases("one")) == ["uno-0", "uno-1", "uno-2"]
 
 
@@ -74,7 +74,7 @@ def test_names_that_were_moved_out_of_the_log_are_read(tmp_path: Path) -> None:
         assert other.exists("uno")
         for number in range(20):
             sessions.add_alias("one", f"uno-{number}")
-        store.compact(other_names.KEY, lambda _: set())
+        store.compact(alias_table.KEY, lambda _: set())
         assert other.exists("uno-0")
         assert len(other.aliases("one")) == 21
 
@@ -87,19 +87,19 @@ def test_a_key_is_nobodys_other_name(sessions: Sessions) -> None:
         sessions.add_alias("three", "uno")
     with pytest.raises(InvalidKey):
         sessions.add_alias("one", "")
-    assert not sessions.exists(other_names.KEY)
+    assert not sessions.exists(alias_table.KEY)
 
 
 @pytest.mark.parametrize("name", ["nacre:inbox", "nacre:memory", "nacre:new"])
 def test_a_reserved_name_is_nobodys(sessions: Sessions, name: str) -> None:
     with pytest.raises(InvalidKey, match="reserved"):
         sessions.add_alias("one", name)
-    assert not sessions.exists(other_names.KEY)
+    assert not sessions.exists(alias_table.KEY)
 
 
 def test_a_reserved_name_in_the_table_leads_nowhere(sessions: Sessions) -> None:
     own = sessions.with_internal_keys()
-    own.append(other_names.KEY, "x.alias", {"alias": "nacre:inbox", "key": "one"})
+    own.append(alias_table.KEY, "x.alias", {"alias": "nacre:inbox", "key": "one"})
     assert (sessions.exists("nacre:inbox"), sessions.resolve("nacre:inbox")) == (False, "nacre:inbox")
     own.add_message("nacre:inbox", "user", "for nacre")
     assert said(sessions, "one") == ["hello"]
@@ -145,8 +145,8 @@ def test_a_session_that_has_the_name_as_its_key_hides_the_other_even_if_empty(tm
         there.add_message("uno", "user", "own again")
         there.clear("uno")
         generation = there.transcript("one")[0].generation
-        assert there.read("uno", lambda past: past.state.live or None) is None
-        assert there.read("uno", lambda past: past.n, generation=generation) is None
+        assert there.read("uno", lambda view: view.state.live or None) is None
+        assert there.read("uno", lambda view: view.n, generation=generation) is None
         assert there.pop("uno") is None
 
 
@@ -248,12 +248,12 @@ def contents(disk: Disk) -> Iterator[bytes]:
 def test_names_in_both_tables_are_erased(sessions: Sessions) -> None:
     own = sessions.with_internal_keys()
     sessions.add_message("two", "user", "x")
-    for table in other_names.TABLES:
+    for table in alias_table.TABLES:
         for key in ("one", "two"):
             own.append(table, "x.alias", {"alias": f"n-{key}", "key": key})
     sessions.delete("one")
     assert (sessions.resolve("n-two"), sessions.aliases("two")) == ("two", ("n-two",))
-    assert not any("n-one" in str(entry.data) for table in other_names.TABLES for entry in sessions.records(table))
+    assert not any("n-one" in str(entry.data) for table in alias_table.TABLES for entry in sessions.records(table))
 
 
 class NoIndex:
@@ -282,7 +282,7 @@ def test_a_deleted_session_is_not_found_though_its_names_cannot_be_erased(tmp_pa
     with nacre.open(tmp_path) as sessions:
         sessions.add_message("one", "user", "hello")
         sessions.add_alias("one", "uno")
-    log = log_of(tmp_path, other_names.KEY)
+    log = log_of(tmp_path, alias_table.KEY)
     log.unlink()
     log.mkdir()
     index = NoIndex()
@@ -296,14 +296,14 @@ def test_a_deleted_session_is_not_found_though_its_names_cannot_be_erased(tmp_pa
     ("meta", "found"), [({}, []), ({"aliases": "x"}, []), ({"aliases": ["a", 1, "", "b"]}, ["a", "b"])]
 )
 def test_only_names_in_the_meta_are_names(meta: dict[str, object], found: list[str]) -> None:
-    assert other_names.listed(meta) == found
+    assert alias_table.listed(meta) == found
 
 
 def test_names_that_cannot_be_read_keep_nothing_from_being_stored(tmp_path: Path) -> None:
     with nacre.open(tmp_path) as sessions:
         sessions.add_message("one", "user", "hello")
         sessions.add_alias("one", "uno")
-    log = log_of(tmp_path, other_names.KEY)
+    log = log_of(tmp_path, alias_table.KEY)
     log.unlink()
     log.mkdir()
     with nacre.open(tmp_path) as sessions:

@@ -23,8 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nacre
-from nacre.entries import Describe, Note, Rewind, Summarise, Truncate
-from nacre.log.group_commit import Pending
+from nacre.entries import AppendRecord, Rewind, SetMeta, Summarise, Truncate
+from nacre.storage.group_commit import Pending
 
 WAIT = 30
 USER = {"role": "user", "content": "x"}
@@ -132,12 +132,12 @@ def messages(draw: st.DrawFn) -> Any:
         calls = [nacre.ToolCall(**{k: v for k, v in call.items() if k in ("id", "name", "arguments", "extra")})
                  for call in fields.pop("tool_calls", [])]  # fmt: skip
         return nacre.Message(**fields, tool_calls=tuple(calls))
-    return Note(draw(wrong), draw(wrong)) if shape == "note" else Describe(draw(wrong))
+    return AppendRecord(draw(wrong), draw(wrong)) if shape == "note" else SetMeta(draw(wrong))
 
 
 RIGHT: dict[str, Any] = {
     "role": "user", "content": "x", "message": USER, "last": 1, "summary": "x", "upto": 3, "history": [USER],
-    "keep_last": 1, "messages": [USER], "entries": [USER, Note("use", {"in": 1})], "expect": None, "id": "once",
+    "keep_last": 1, "messages": [USER], "entries": [USER, AppendRecord("use", {"in": 1})], "expect": None, "id": "once",
     "to": 5, "at": 5, "archived": False, "prefix": "", "internal": False, "limit": 3, "order": "updated", "query": "x",
     "fields": {"title": "x"}, "after": 0, "kind": "x.kind", "data": {"a": 1},
 }  # fmt: skip
@@ -319,7 +319,7 @@ def test_a_kind_that_cannot_be_stored_is_refused(place: str, kind: Any) -> None:
         with pytest.raises(nacre.InvalidMessage, match="a record's kind must be"):
             sessions.append("k", kind, 1)
         with pytest.raises(nacre.InvalidMessage, match="a record's kind must be"):
-            sessions.submit("k", [Note(kind, 1)])
+            sessions.submit("k", [AppendRecord(kind, 1)])
         assert not sessions.exists("k")
 
 

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 import nacre
 from nacre.entries import (
+    MemoryView,
     Message,
     QuarantineEntry,
     QuarantineRecord,
-    Recalled,
     Record,
     ToolCall,
     describe_quarantine,
@@ -338,12 +338,12 @@ def test_data_that_json_cannot_hold_is_refused(value: Any) -> None:
 def test_a_record_that_is_no_message_has_none() -> None:
     record = msgspec.convert({"v": 1, "n": 3, "t": "trunc", "ts": "", "st": [0] * 6}, Record)
     with pytest.raises(InvalidMessage, match="record 3 is a 'trunc', not a message"):
-        message_of(record, Recalled([record]))
+        message_of(record, MemoryView([record]))
 
 
 def test_what_is_recalled_is_whole_already() -> None:
     record = msgspec.convert({"v": 1, "n": 3, "t": "msg", "ts": "", "m": {"role": "x"}, "st": [0] * 6}, Record)
-    assert Recalled([record]).whole(record) is record
+    assert MemoryView([record]).whole(record) is record
 
 
 def test_a_call_in_openais_shape_may_come_without_an_id() -> None:

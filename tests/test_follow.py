@@ -15,10 +15,10 @@ import pytest
 
 import nacre
 from nacre.entries import Load
-from nacre.history.live import RULES
-from nacre.log.ops import Ops
-from nacre.log.watch import Watch
-from nacre.store.files import Files
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
+from nacre.storage.watch import Watch
 from tests.damage.lines import conversation
 from tests.paths import log_of
 

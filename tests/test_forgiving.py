@@ -10,9 +10,9 @@ import pytest
 
 import nacre
 from nacre import Forgiving, Refused, Sessions, StoreError
-from nacre.history.live import RULES
-from nacre.log.ops import Ops
-from nacre.store.files import Files
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 
 
 class FullDisk(Ops):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.history.live import RULES
-from nacre.store.files import Files
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import Files
 from nacre.testing import Disk, Fault, Process, Snapshot, images
 
 

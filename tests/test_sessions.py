@@ -13,12 +13,12 @@ import pytest
 
 import nacre
 from nacre import Forgiving, Message, Sessions, SessionStore
-from nacre.entries import Describe, Hit, Page, Past, SessionInfo, Unit, say_plainly
-from nacre.history.live import RULES
-from nacre.history.paging import Wanted, page_of
-from nacre.log.ops import Ops
-from nacre.store.files import Files
-from nacre.store.transient import Transient
+from nacre.entries import Hit, Page, SessionInfo, SetMeta, Transaction, View, encode_text
+from nacre.history.list_page import Wanted, page_of
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import Files
+from nacre.storage.memory_store import Transient
+from nacre.storage.system import Ops
 from tests.paths import log_of
 
 T = TypeVar("T")
@@ -209,16 +209,16 @@ def test_pop_takes_what_is_last_when_it_is_taken() -> None:
     class Busy(Transient):
         """A store to which somebody writes right behind the first read."""
 
-        def read(self, key: str, get: Callable[[Past], T]) -> T | None:
+        def read(self, key: str, get: Callable[[View], T]) -> T | None:
             found = super().read(key, get)
             if writes:
                 self.run(key, writes.pop())
             return found
 
     sessions = Sessions(Busy(rules=RULES))
-    writes: list[Unit] = []
+    writes: list[Transaction] = []
     sessions.add_message("k", "user", "a")
-    writes.append(Unit((say_plainly("user", "b"),)))
+    writes.append(Transaction((encode_text("user", "b"),)))
     popped = sessions.pop("k")
     assert popped is not None
     assert popped.content == "b"
@@ -337,7 +337,7 @@ def test_without_an_index_there_is_no_search() -> None:
 def test_meta_that_is_no_dict_is_refused(fields: Any) -> None:
     sessions = nacre.open(":memory:")
     with pytest.raises(nacre.InvalidMessage, match="meta must be a dict"):
-        sessions.submit("k", [user("a"), Describe(fields)])
+        sessions.submit("k", [user("a"), SetMeta(fields)])
     assert not sessions.exists("k")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.state import has_standby, locked, standby_folder, standby_places, state_folder, write_whole
+from nacre.user_files import has_standby, locked, standby_folder, standby_places, state_folder, write_whole
 
 
 def test_the_state_folder_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.entries import Unit
+from nacre.entries import Transaction
 from nacre.errors import InvalidArgument, InvalidKey, NacreError
-from nacre.store.base import Backend
-from nacre.store.prefixed import Prefixed
+from nacre.storage.prefixed import Prefixed
+from nacre.storage.protocol import Backend
 
 OWN, OTHER = "api:bob:x::", "cli:1"
 
@@ -105,7 +105,7 @@ def arguments(name: str) -> list[Any]:
     given = {
         "key": OTHER,
         "new_key": OTHER,
-        "unit": Unit(()),
+        "unit": Transaction(()),
         "after": 0,
         "archive": True,
         "archived": False,

@@ -492,7 +492,7 @@ class Records(Protocol):
         """A record of these that says where its large payloads are, with them in it."""
 
 
-class Past(Records, Protocol):
+class View(Records, Protocol):
     """One generation of a session at one moment."""
 
     @property
@@ -516,7 +516,7 @@ class Past(Records, Protocol):
         """What the reads so far have not found."""
 
 
-class Recalled:
+class MemoryView:
     """Records that are all in memory."""
 
     uid = ""
@@ -554,7 +554,7 @@ def _number(record: Record) -> int:
 # ---- what callers wish to append; numbers, links and state come under the lock
 
 
-class Say(Struct, frozen=True):
+class AppendMessage(Struct, frozen=True):
     """Append a message, already in its canonical bytes."""
 
     raw: msgspec.Raw
@@ -585,20 +585,20 @@ class Pop(Struct, frozen=True):
     """Take the last live message off."""
 
 
-class Describe(Struct, frozen=True):
+class SetMeta(Struct, frozen=True):
     """Merge fields into the session's meta."""
 
     fields: dict[str, Any]
 
 
-class Note(Struct, frozen=True):
+class AppendRecord(Struct, frozen=True):
     """Append a record that history does not read: usage, a started tool, an integration's own."""
 
     kind: str
     data: Any
 
 
-class End(Struct, frozen=True):
+class Delete(Struct, frozen=True):
     """Close the session for good; what follows is erasing."""
 
 
@@ -612,17 +612,17 @@ class Restore(Struct, frozen=True):
     source: tuple[str, int, str]
 
 
-Wish = Say | Summarise | Truncate | Rewind | Pop | Describe | Note | End | Restore
+Operation = AppendMessage | Summarise | Truncate | Rewind | Pop | SetMeta | AppendRecord | Delete | Restore
 
 
-class Founding(Struct, frozen=True):
+class ImportedRecord(Struct, frozen=True):
     """A wish of a session that is brought in whole, with the time it was made elsewhere."""
 
-    wish: Say | Summarise | Truncate | Describe | Note
+    operation: AppendMessage | Summarise | Truncate | SetMeta | AppendRecord
     ts: str
 
 
-class Stamp(Struct, frozen=True):
+class RecordStamp(Struct, frozen=True):
     """What the log alone knows of the record to come."""
 
     n: int
@@ -633,29 +633,29 @@ class Stamp(Struct, frozen=True):
     id: str | None = None
 
 
-Advance = Callable[[Wish, Stamp, State, Records], Record | None]
+Apply = Callable[[Operation, RecordStamp, State, Records], Record | None]
 """(wish, stamp, state, past) -> the record to write; None when there is nothing to change; may refuse."""
 
 
-Redo = Callable[[Record, State, Records], tuple[int | None, State]]
+Replay = Callable[[Record, State, Records], tuple[int | None, State]]
 """(record, state, past) -> the link and state a written record has when it follows another state."""
 
 
 class Rules(Struct, frozen=True):
     """What records mean; a log calls them where only it holds the lock, and knows no more of it."""
 
-    advance: Advance
-    redo: Redo
+    apply: Apply
+    replay: Replay
 
 
-class Unit(Struct, frozen=True):
+class Transaction(Struct, frozen=True):
     """Wishes that are stored together or not at all, and the conditions for them.
 
     `print` tells its content from another's under the same `id`. A unit that goes back to record
     `reach` says by `needs` which records must be at hand for that.
     """
 
-    wishes: Sequence[Wish]
+    operations: Sequence[Operation]
     expect: int | None = None
     id: str | None = None
     print: str = ""
@@ -672,20 +672,20 @@ _decode_message = msgspec.json.Decoder(Message).decode
 _PLAIN = {"role", "content"}
 
 
-def say_plainly(role: str, content: str) -> Say:
+def encode_text(role: str, content: str) -> AppendMessage:
     """Encode a message that has only a role and a text, which most have."""
     if type(role) is str and type(content) is str and role:
         try:
-            return Say(msgspec.Raw(_encode({"role": role, "content": content})))
+            return AppendMessage(msgspec.Raw(_encode({"role": role, "content": content})))
         except UnicodeEncodeError:
             pass
     return say(Message(role=role, content=content))
 
 
-def say(message: Message | Mapping[str, Any]) -> Say:
+def say(message: Message | Mapping[str, Any]) -> AppendMessage:
     """Check a message and encode it; raises InvalidMessage for what JSON cannot hold faithfully."""
     if type(message) is dict and message.keys() == _PLAIN:
-        return say_plainly(message["role"], message["content"])
+        return encode_text(message["role"], message["content"])
     value = message if isinstance(message, Message) else Message.from_mapping(message)
     _check_message(value)
     if value.created is not None and (value.created.utcoffset() or _MINUTE) % _MINUTE:
@@ -698,7 +698,7 @@ def say(message: Message | Mapping[str, Any]) -> Say:
         raise InvalidMessage(f"a message cannot be stored: {error}") from error
 
 
-def _encode_message(value: Message) -> Say:
+def _encode_message(value: Message) -> AppendMessage:
     lossy = False
     try:
         raw = _encode(value)
@@ -714,7 +714,7 @@ def _encode_message(value: Message) -> Say:
     ):
         # What no reader could decode must not be written. Texts alone always can be.
         _decode_message(raw)
-    return Say(raw=msgspec.Raw(raw), lossy=lossy)
+    return AppendMessage(raw=msgspec.Raw(raw), lossy=lossy)
 
 
 def plain(value: Any, what: str) -> Any:
@@ -725,9 +725,9 @@ def plain(value: Any, what: str) -> Any:
     return _mapped(value, lambda leaf: _without_surrogates(_exact(leaf)))
 
 
-def message_of(record: Record, past: Records) -> Message:
+def message_of(record: Record, view: Records) -> Message:
     """Return the whole message of a record, with the time it was stored where its writer gave none."""
-    message = record.m if record.blobs is None else past.whole(record).m
+    message = record.m if record.blobs is None else view.whole(record).m
     if message is None:
         raise InvalidMessage(f"record {record.n} is a {record.t!r}, not a message")
     if message.created is None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from nacre.checks import show
 from nacre.errors import ConfigError, InvalidArgument
-from nacre.history.live import RULES
+from nacre.history.session_state import RULES
 from nacre.sessions import SessionIndex, Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nacre.store.backup import Copied
-    from nacre.store.files import Durability
+    from nacre.storage.backup import Copied
+    from nacre.storage.file_store import Durability
 
 
 def open(target: str | os.PathLike[str] | None = None, *, durability: Durability = "commit") -> Sessions:
@@ -29,13 +29,13 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         raise ConfigError(f"durability must be 'commit' or 'relaxed', not {show(durability)}")
     place = default_place() if target is None else _path(target)
     if place == ":memory:":
-        from nacre.store.transient import Transient  # noqa: PLC0415 - only the store that is picked is loaded
+        from nacre.storage.memory_store import Transient  # noqa: PLC0415 - only the store that is picked is loaded
 
         return Sessions(Transient(rules=RULES))
     if "://" in place:
         raise ConfigError(f"this version stores sessions in files or in memory, not at {place.split('://')[0]}://")
     from nacre.legacy.detect import is_due  # noqa: PLC0415 - the same
-    from nacre.store.files import Files  # noqa: PLC0415 - the same
+    from nacre.storage.file_store import Files  # noqa: PLC0415 - the same
 
     root = os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111 - importing pathlib costs more than all this
     store = Files(root, rules=RULES, durability=durability)
@@ -51,9 +51,9 @@ def holder_of(root: str, key: str) -> int:
 
     0 if there is none, or it cannot be told; -1 if it is unknown which.
     """
-    from nacre.log.hold import FileHold  # noqa: PLC0415 - for those who look for a daemon
-    from nacre.log.ops import Ops  # noqa: PLC0415 - the same
-    from nacre.log.place import Place  # noqa: PLC0415 - the same
+    from nacre.storage.paths import Place  # noqa: PLC0415 - the same
+    from nacre.storage.system import Ops  # noqa: PLC0415 - the same
+    from nacre.storage.turn_lock import FileHold  # noqa: PLC0415 - for those who look for a daemon
 
     try:
         return FileHold(Ops(), Place.of(root, key)).holder()
@@ -66,7 +66,7 @@ def back_up(root: str, folder: str, *, step: Callable[[], None]) -> Copied:
 
     The store is not opened, so that nothing is migrated or repaired before it is copied.
     """
-    from nacre.store.backup import copy  # noqa: PLC0415 - for backups
+    from nacre.storage.backup import copy  # noqa: PLC0415 - for backups
 
     return copy(root, folder, step)
 

@@ -28,7 +28,8 @@ from nacre.checks import (
     show,
 )
 from nacre.entries import (
-    Describe,
+    AppendMessage,
+    AppendRecord,
     DiskUsage,
     Entry,
     GenerationInfo,
@@ -36,54 +37,53 @@ from nacre.entries import (
     Leftover,
     Load,
     Message,
-    Note,
+    Operation,
     Page,
-    Past,
     Pop,
     QuarantineEntry,
     Receipt,
     Record,
     Report,
     Rewind,
-    Say,
     SessionInfo,
+    SetMeta,
     Settlement,
     Snapshot,
     Stored,
     Summarise,
+    Transaction,
     TrashedSession,
     Truncate,
-    Unit,
-    Wish,
+    View,
+    encode_text,
     message_of,
     parse_time,
     plain,
     say,
-    say_plainly,
     time_of,
 )
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
-from nacre.history import live, other_names
+from nacre.history import alias_table, session_state
 from nacre.history.labels import labels
+from nacre.history.list_page import Order, Wanted, Which, page_of, parse_cursor
 from nacre.history.overview import overview, when_updated
-from nacre.history.paging import Order, Wanted, Which, page_of, parse_cursor
 from nacre.keys import is_internal
-from nacre.log.idempotency import fingerprint, note
-from nacre.store.base import Backend, Status
-from nacre.store.prefixed import Prefixed
+from nacre.storage.idempotency import fingerprint, note
+from nacre.storage.prefixed import Prefixed
+from nacre.storage.protocol import Backend, Status
 
 if TYPE_CHECKING:
-    from nacre.log.group_commit import Pending
-    from nacre.log.watch import Watch
-    from nacre.store.base import Generation, Hold
-    from nacre.store.files import Files
-    from nacre.store.journal import Journal
-    from nacre.store.trash import Trash
+    from nacre.storage.file_store import Files
+    from nacre.storage.group_commit import Pending
+    from nacre.storage.journal import Journal
+    from nacre.storage.protocol import Generation, Hold
+    from nacre.storage.trash import Trash
+    from nacre.storage.watch import Watch
 
 T = TypeVar("T")
 D = TypeVar("D")
 AnyMessage = Message | Mapping[str, Any]
-AnyEntry = AnyMessage | Note | Describe
+AnyEntry = AnyMessage | AppendRecord | SetMeta
 AnyOperation = AnyEntry | Summarise | Truncate | Rewind | Pop
 _NOTES = ("use", "tool")
 _LONGEST_ID = 256
@@ -171,10 +171,10 @@ class Sessions:
         self._store = store
         self._index = None if index is None else cache(index)
         self._makes_internal = False
-        self._names: other_names.Names | None = None
+        self._names: alias_table.Names | None = None
         self._own: set[str] = set()
         self._names_at: tuple[tuple[str, int], ...] = ()
-        self._tables: dict[str, tuple[other_names.Names, tuple[str, int]]] = {}
+        self._tables: dict[str, tuple[alias_table.Names, tuple[str, int]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -207,23 +207,23 @@ class Sessions:
 
     def add_message(self, key: str, role: str, content: str) -> int:
         """Append one plain message; returns its record number."""
-        return self._run(key, Unit((say_plainly(role, content),)))
+        return self._run(key, Transaction((encode_text(role, content),)))
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
         """Append a Message, or a mapping in OpenAI's chat shape; returns its record number.
 
         Raises InvalidMessage for what cannot be stored as it is.
         """
-        return self._run(key, Unit((say(message),)))
+        return self._run(key, Transaction((say(message),)))
 
     def get_history(self, key: str, *, last: int | None = None) -> builtins.list[Message]:
         """The live messages, oldest first; all, or only the last few."""
         most = check_optional_count(last, "last")
-        return self._read(key, lambda past: live.history(past, most), [])
+        return self._read(key, lambda view: session_state.history(view, most), [])
 
     def get_summary(self, key: str) -> str:
         """The summary in force, "" if none."""
-        return self._read(key, lambda past: live.summary(past, past.state), "")
+        return self._read(key, lambda view: session_state.summary(view, view.state), "")
 
     def set_summary(self, key: str, summary: str, *, upto: int | None = None) -> None:
         """Replace the summary; `upto` names the last message it covers and drops up to there in the same step.
@@ -231,15 +231,15 @@ class Sessions:
         Raises Conflict if `upto` is not a live message.
         """
         covered = check_optional_int(upto, "upto")
-        number = self._run(key, Unit(wishes=(Summarise(_text(summary), covered),), creates=covered is None))
+        number = self._run(key, Transaction(operations=(Summarise(_text(summary), covered),), creates=covered is None))
         if not number:
             raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
 
     def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
         """Replace the live history as one atomic step; the summary stays."""
-        wishes: list[Wish] = [Rewind(0, keeps_summary=True)]
-        wishes += map(say, check_items(history, "history"))
-        self._run(key, Unit(wishes=wishes))
+        operations: list[Operation] = [Rewind(0, keeps_summary=True)]
+        operations += map(say, check_items(history, "history"))
+        self._run(key, Transaction(operations=operations))
 
     def truncate_history(self, key: str, keep_last: int) -> None:
         """Keep only the last messages live, none for 0 or less; they stay in the transcript."""
@@ -247,7 +247,7 @@ class Sessions:
 
     def save(self, key: str) -> None:
         """Move what is no longer live out of the log, when most of the log is that; usually nothing to do."""
-        self._store.compact(_key(key), live.keep)
+        self._store.compact(_key(key), session_state.keep)
 
     def close(self) -> None:
         """Release everything; twice is harmless."""
@@ -273,8 +273,8 @@ class Sessions:
     ) -> Pending:
         """Append like `add_messages`, without waiting; the future gives the number once it is durable.
 
-        It is a `concurrent.futures.Future`, and can be awaited in asyncio. A `Note` among the entries is a
-        record as `append` makes it, a `Describe` one as `set_meta` does.
+        It is a `concurrent.futures.Future`, and can be awaited in asyncio. A `AppendRecord` among the entries is a
+        record as `append` makes it, a `SetMeta` one as `set_meta` does.
         """
         unit = _unit(check_items(entries, "entries"), expect=expect, id=id)
         key = _key(key)
@@ -285,32 +285,32 @@ class Sessions:
         """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
         most = check_optional_count(last, "last")
 
-        def get(past: Past) -> Snapshot:
-            state = past.state
-            records = list(live.newest(past, most))[::-1]
+        def get(view: View) -> Snapshot:
+            state = view.state
+            records = list(session_state.newest(view, most))[::-1]
             return Snapshot(
-                n=past.n,
-                live=live.count(past),
+                n=view.n,
+                live=session_state.count(view),
                 expect=state.h,
-                summary=live.summary(past, state),
-                meta=live.meta(past, state),
-                messages=[message_of(record, past) for record in records],
+                summary=session_state.summary(view, state),
+                meta=session_state.meta(view, state),
+                messages=[message_of(record, view) for record in records],
                 numbers=[record.n for record in records],
             )
 
         return self._read(key, get, Snapshot())
 
-    def read(self, key: str, get: Callable[[Past], T], *, generation: str = "") -> T | None:
+    def read(self, key: str, get: Callable[[View], T], *, generation: str = "") -> T | None:
         """What a function makes of a session at one moment; None if there is none. It may be called more than once.
 
         It is given the newest generation, or the one that is named.
         """
         if not generation:
             return self._read(key, get, None)
-        found = self.read_generations(key, lambda past: get(past) if past.uid == generation else None)
+        found = self.read_generations(key, lambda view: get(view) if view.uid == generation else None)
         return found[-1] if found else None
 
-    def read_generations(self, key: str, get: Callable[[Past], T | None]) -> builtins.list[T]:
+    def read_generations(self, key: str, get: Callable[[View], T | None]) -> builtins.list[T]:
         """What a function makes of every generation of a session, oldest first, without those of which it makes None.
 
         It may be called more than once for each.
@@ -318,7 +318,7 @@ class Sessions:
         key = _key(key)
 
         def boxed(generation: Generation) -> tuple[T | None]:
-            return (get(generation.past),)
+            return (get(generation.view),)
 
         found = self._store.generations(key, boxed)
         if not found and (target := self._target(key)) is not None:
@@ -331,11 +331,11 @@ class Sessions:
         Unlike `submit` it never begins a session. Raises Conflict if one of them does not fit the session, or if the
         history has changed since record `expect`.
         """
-        wishes = [_operation(one) for one in check_items(operations, "operations")]
-        to = next((wish.to for wish in wishes if isinstance(wish, Rewind) and wish.to), None)
-        needs = None if to is None else lambda past: live.needed(past, to)
+        checked = [_operation(one) for one in check_items(operations, "operations")]
+        to = next((one.to for one in checked if isinstance(one, Rewind) and one.to), None)
+        needs = None if to is None else lambda view: session_state.needed(view, to)
         expect = check_optional_int(expect, "expect")
-        return self._run(key, Unit(wishes, expect, creates=False, reach=to, needs=needs))
+        return self._run(key, Transaction(checked, expect, creates=False, reach=to, needs=needs))
 
     def hold(self, key: str) -> Hold:
         """An advisory lock for a turn of a session; it does not block writes. All names of a session share it."""
@@ -357,18 +357,18 @@ class Sessions:
             raise InvalidArgument("a rewind goes to a record, by `to`, or before a message, by `before`, not both")
         else:
             n = check_int(before, "before")
-            goal = self._read(key, lambda past: live.before(past, n), n)
+            goal = self._read(key, lambda view: session_state.before(view, n), n)
         if not self.update(key, [Rewind(goal)]) and goal:
             raise SessionNotFound(f"there is no active session {key!r} to rewind")
 
     def _end_of_step(self, key: str, n: int) -> int:
-        return self._read(key, lambda past: live.behind(past, n), n)
+        return self._read(key, lambda view: session_state.behind(view, n), n)
 
     def pop(self, key: str) -> Message | None:
         """Take the last live message off and return it; None if there is none. Undone by a rewind."""
         key = _key(key)
         while True:
-            found = self._read(key, live.last, None)
+            found = self._read(key, session_state.last, None)
             if found is None:
                 return None
             expect, message = found
@@ -391,7 +391,9 @@ class Sessions:
         """
         key, new_key, n = _key(key), _key(new_key), check_optional_int(at, "at")
         n = None if n is None else self._end_of_step(key, n)
-        unit = Unit(wishes=(), reach=n, needs=None if n is None else lambda past: live.needed(past, n))
+        unit = Transaction(
+            operations=(), reach=n, needs=None if n is None else lambda view: session_state.needed(view, n)
+        )
         self._check_new(new_key, unit)
         self._store.fork(key, new_key, unit)
 
@@ -530,15 +532,15 @@ class Sessions:
 
     def _infos(self, *, archived: bool) -> Iterator[SessionInfo]:
         for found in self._store.each(archived=archived):
-            it = overview(found.past)
+            it = overview(found.view)
             yield SessionInfo(
                 key=found.key,
-                messages=live.count(found.past),
+                messages=session_state.count(found.view),
                 created=parse_time(found.created or found.updated),
-                updated=parse_time(when_updated(found.past, found.updated)),
+                updated=parse_time(when_updated(found.view, found.updated)),
                 bytes=found.size,
                 archived=found.archived,
-                generation=found.past.uid,
+                generation=found.view.uid,
                 **it._asdict(),
             )
 
@@ -579,14 +581,14 @@ class Sessions:
             raise SessionNotFound(f"there is no session {key!r} to give a name to")
         if self._has(alias):
             raise Conflict(f"{alias!r} is the key of a session, and cannot be another name of {key!r}")
-        listed = other_names.listed(self.get_meta(key))
+        listed = alias_table.listed(self.get_meta(key))
         if alias not in listed:
             # If it is archived, the table alone has the name.
-            self._store.run(key, Unit((Describe({"aliases": [*listed, alias]}),), creates=False))
+            self._store.run(key, Transaction((SetMeta({"aliases": [*listed, alias]}),), creates=False))
         if key not in self._table().keys.get(alias, ()):
-            self._store.run(other_names.KEY, Unit(other_names.notes([(alias, key)])))
+            self._store.run(alias_table.KEY, Transaction(alias_table.notes([(alias, key)])))
             # A relaxed store flushes it now: what is not flushed has to be read by everybody who finds no session.
-            self.save(other_names.KEY)
+            self.save(alias_table.KEY)
             self._table()
 
     def aliases(self, key: str) -> Sequence[str]:
@@ -641,14 +643,14 @@ class Sessions:
             raise InvalidArgument(f"uid must be 32 hexadecimal digits, or nothing, not {show(uid)}")
         if files is None:
             return None
-        from nacre.store.maintenance import describing, generation  # noqa: PLC0415 - for people who tidy up
+        from nacre.storage.maintenance import describing, generation  # noqa: PLC0415 - for people who tidy up
 
         with describing(f"session {key!r} cannot be read"):
             return generation(files, key, uid, is_pinned=_is_pinned)
 
     def disk_usage(self, keys: Iterable[str] = ()) -> DiskUsage:
         """How much room the folders of the store take, and the files of some sessions."""
-        from nacre.store.maintenance import FOLDERS, describing, measure  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import FOLDERS, describing, measure  # noqa: PLC0415 - the same
 
         wanted, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
         if files is None:
@@ -658,26 +660,26 @@ class Sessions:
 
     def log_size(self, key: str, *, kept: bool = False) -> int:
         """Bytes of the log of an active session, or only of what `save` would keep there; 0 if there is none."""
-        from nacre.store.maintenance import describing, log_size, size_of  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import describing, log_size, size_of  # noqa: PLC0415 - the same
 
         key, kept, files = check_key(key), check_bool(kept, "kept"), self._files()
         if files is None:
             return 0
         if kept:
-            return self._store.read(key, lambda past: size_of(past, live.keep(past))) or 0
+            return self._store.read(key, lambda view: size_of(view, session_state.keep(view))) or 0
         with describing(f"session {key!r} cannot be read"):
             return log_size(files.ops, files.location, key)
 
     def key_of_file(self, path: str) -> str | None:
         """The key of the session that a file in the store's folders is of; None if it does not tell."""
-        from nacre.store.maintenance import key_of_file  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import key_of_file  # noqa: PLC0415 - the same
 
         path, files = check_text(path, "path"), self._files()
         return None if files is None else key_of_file(files.ops, path)
 
     def has_other_logs(self, keys: Iterable[str]) -> bool:
         """Tell whether the store has logs of other sessions than these, such as logs that cannot even be listed."""
-        from nacre.store.maintenance import describing, has_other_logs  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import describing, has_other_logs  # noqa: PLC0415 - the same
 
         known, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
         with describing(f"{self.location} cannot be read"):
@@ -685,7 +687,7 @@ class Sessions:
 
     def remove_leftovers(self, *, dry_run: bool = False) -> builtins.list[Leftover]:
         """Remove files that no session needs, which killed writers left; returns them. With `dry_run` they stay."""
-        from nacre.store.maintenance import describing, leftovers, remove  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import describing, leftovers, remove  # noqa: PLC0415 - the same
 
         keep, files = check_bool(dry_run, "dry_run"), self._files()
         if files is None:
@@ -695,7 +697,7 @@ class Sessions:
 
     def journal(self, name: str) -> Journal:
         """A file of lines beside the sessions, for what a long task has done; a context for one process at a time."""
-        from nacre.store.journal import Journal  # noqa: PLC0415 - the same
+        from nacre.storage.journal import Journal  # noqa: PLC0415 - the same
 
         name = check_text(name, "name")
         if not _NAME.match(name):
@@ -736,13 +738,13 @@ class Sessions:
             self.forget_aliases(key)
 
     def _trash(self) -> Trash:
-        from nacre.store.trash import Trash  # noqa: PLC0415 - the same
+        from nacre.storage.trash import Trash  # noqa: PLC0415 - the same
 
         return Trash(self._kept_in_files())
 
     def _files(self) -> Files | None:
         """The store, if its sessions are files."""
-        from nacre.store.files import Files  # noqa: PLC0415 - only the store that is picked is loaded
+        from nacre.storage.file_store import Files  # noqa: PLC0415 - only the store that is picked is loaded
 
         return self._store if isinstance(self._store, Files) else None
 
@@ -757,11 +759,11 @@ class Sessions:
 
     def set_meta(self, key: str, **fields: Any) -> None:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away."""
-        self._run(key, _unit([Describe(fields)], expect=None, id=None))
+        self._run(key, _unit([SetMeta(fields)], expect=None, id=None))
 
     def get_meta(self, key: str) -> dict[str, Any]:
         """The session's meta."""
-        return self._read(key, lambda past: live.meta(past, past.state), {})
+        return self._read(key, lambda view: session_state.meta(view, view.state), {})
 
     def set_labels(
         self, key: str, *, title: str | None = None, tags: Iterable[str] | None = None, pinned: bool | None = None
@@ -779,7 +781,7 @@ class Sessions:
             fields["tags"] = [check_text(tag, "a tag") for tag in check_items(tags, "tags")] or None
         if pinned is not None:
             fields["pinned"] = check_bool(pinned, "pinned") or None
-        if fields and not self.update(key, [Describe(fields)]):
+        if fields and not self.update(key, [SetMeta(fields)]):
             if self.exists(key):
                 raise Conflict(f"session {key!r} is archived and cannot be changed; unarchive it first")
             raise SessionNotFound(f"there is no session {key!r}")
@@ -838,39 +840,39 @@ class Sessions:
 
     def append(self, key: str, kind: str, data: Any, *, id: str | None = None) -> int:
         """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
-        return self._run(key, _unit([Note(kind, data)], expect=None, id=id))
+        return self._run(key, _unit([AppendRecord(kind, data)], expect=None, id=id))
 
     def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
         """Every record of a kind, or of all kinds, with its fields."""
         wanted = None if kind is None else check_text(kind, "kind")
 
-        def make(uid: str, record: Record, past: Past) -> Entry | None:
+        def make(uid: str, record: Record, view: View) -> Entry | None:
             if wanted not in (None, record.t):
                 return None
-            return _entry(uid, record if record.blobs is None else past.whole(record))
+            return _entry(uid, record if record.blobs is None else view.whole(record))
 
         return self._records(key, make)
 
     # ---- writing
 
-    def _run(self, key: str, unit: Unit) -> int:
+    def _run(self, key: str, unit: Transaction) -> int:
         key = _key(key)
         self._check_new(key, unit)
         return self._store.run(self._goal(key), unit)
 
-    def _check_new(self, key: str, unit: Unit) -> None:
+    def _check_new(self, key: str, unit: Transaction) -> None:
         """Raise InvalidKey if a unit would begin a session under a key that is reserved."""
         if is_internal(key) and unit.creates and not self._makes_internal and not self.exists(key):
             raise InvalidKey(f"keys that begin with 'nacre:' are reserved: choose another key than {key!r}")
 
     # ---- reading
 
-    def _read(self, key: str, get: Callable[[Past], T], default: D) -> T | D:
+    def _read(self, key: str, get: Callable[[View], T], default: D) -> T | D:
         key = _key(key)
 
         # In a tuple: a session of which nothing is made is there all the same, and its key is no other name.
-        def boxed(past: Past) -> tuple[T]:
-            return (get(past),)
+        def boxed(view: View) -> tuple[T]:
+            return (get(view),)
 
         found = self._store.read(key, boxed)
         if found is None and (target := self._target(key)) is not None:
@@ -880,11 +882,11 @@ class Sessions:
     def _has(self, key: str) -> bool:
         return self._store.read(key, lambda _: True) is not None
 
-    def _records(self, key: str, make: Callable[[str, Record, Past], T | None]) -> builtins.list[T]:
+    def _records(self, key: str, make: Callable[[str, Record, View], T | None]) -> builtins.list[T]:
         """What is made of the records of all generations, without those of which nothing is made."""
 
-        def read(past: Past) -> builtins.list[T]:
-            made = (make(past.uid, record, past) for record in past.all())
+        def read(view: View) -> builtins.list[T]:
+            made = (make(view.uid, record, view) for record in view.all())
             return [item for item in made if item is not None]
 
         return [item for found in self.read_generations(key, read) for item in found]
@@ -923,25 +925,25 @@ class Sessions:
             self._own = {key} if len(self._own) >= _MOST_OWN else self._own | {key}
         return goal
 
-    def _table(self) -> other_names.Names:
+    def _table(self) -> alias_table.Names:
         """Every alias, read again if somebody has written one since."""
-        found = [self._names_in(table) for table in other_names.TABLES]
+        found = [self._names_in(table) for table in alias_table.TABLES]
         at = tuple(at for _, at in found)
         if self._names is None or self._names_at != at:
-            self._names, self._names_at = other_names.join(names for names, _ in found), at
+            self._names, self._names_at = alias_table.join(names for names, _ in found), at
         return self._names
 
-    def _names_in(self, table: str) -> tuple[other_names.Names, tuple[str, int]]:
+    def _names_in(self, table: str) -> tuple[alias_table.Names, tuple[str, int]]:
         """The names in one table, and up to which record they were read."""
         names, (uid, n) = self._tables.get(table, (None, ("", 0)))
 
-        def get(past: Past) -> tuple[other_names.Names, tuple[str, int]]:
-            if names is not None and (uid, n) == (past.uid, past.n):
+        def get(view: View) -> tuple[alias_table.Names, tuple[str, int]]:
+            if names is not None and (uid, n) == (view.uid, view.n):
                 return names, (uid, n)
-            known = names if uid == past.uid else None
-            return other_names.read(past, known, after=n), (past.uid, past.n)
+            known = names if uid == view.uid else None
+            return alias_table.read(view, known, after=n), (view.uid, view.n)
 
-        found = self._store.read(table, get) or (other_names.Names({}, {}), ("", 0))
+        found = self._store.read(table, get) or (alias_table.Names({}, {}), ("", 0))
         self._tables[table] = found
         return found
 
@@ -951,16 +953,16 @@ class Sessions:
         A table that has them is deleted when all else that it says is in the other one, and durable: who is killed
         on the way has lost no name, and another process that does the same for its session neither.
         """
-        tables = other_names.TABLES
+        tables = alias_table.TABLES
         while table := next((each for each in tables if key in self._names_in(each)[0].aliases), None):
             other = tables[1 - tables.index(table)]
-            there = set(other_names.pairs(self._names_in(other)[0]))
-            pairs = other_names.pairs(self._names_in(table)[0])
+            there = set(alias_table.pairs(self._names_in(other)[0]))
+            pairs = alias_table.pairs(self._names_in(table)[0])
             rest = [pair for pair in pairs if pair[1] != key and pair not in there]
             if rest:
-                self._store.run(other, Unit(other_names.notes(rest)))
+                self._store.run(other, Transaction(alias_table.notes(rest)))
             # Whoever wrote what is there may have been killed, or be a relaxed store that has not flushed it.
-            self._store.run(other, Unit(wishes=(), creates=False))
+            self._store.run(other, Transaction(operations=(), creates=False))
             self.save(other)
             self._store.delete(table)
 
@@ -1106,15 +1108,15 @@ def _wanted(  # noqa: PLR0913 - the arguments of a list
     )
 
 
-def _unit(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) -> Unit:
-    wishes = [_wish(entry) for entry in entries]
+def _unit(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) -> Transaction:
+    operations = [_wish(entry) for entry in entries]
     expect = check_optional_int(expect, "expect")
     if id is None:
-        return Unit(wishes, expect, creates=bool(wishes))
-    return Unit(wishes, expect, _id(id), fingerprint(map(_content, wishes)), creates=bool(wishes))
+        return Transaction(operations, expect, creates=bool(operations))
+    return Transaction(operations, expect, _id(id), fingerprint(map(_content, operations)), creates=bool(operations))
 
 
-def _operation(given: AnyOperation) -> Wish:
+def _operation(given: AnyOperation) -> Operation:
     match given:
         case Summarise(text, upto):
             return Summarise(_text(text), check_optional_int(upto, "upto"))
@@ -1128,14 +1130,14 @@ def _operation(given: AnyOperation) -> Wish:
             return _wish(given)
 
 
-def _wish(entry: AnyEntry) -> Say | Note | Describe:
+def _wish(entry: AnyEntry) -> AppendMessage | AppendRecord | SetMeta:
     match entry:
-        case Note(kind, data):
-            return Note(_kind(kind), plain(data, "data"))
-        case Describe(fields):
+        case AppendRecord(kind, data):
+            return AppendRecord(_kind(kind), plain(data, "data"))
+        case SetMeta(fields):
             if not isinstance(fields, dict):
                 raise InvalidMessage(f"the fields of a session's meta must be a dict, not {show(fields)}")
-            return Describe(plain(fields, "meta"))
+            return SetMeta(plain(fields, "meta"))
         case _:
             return say(entry)
 
@@ -1148,11 +1150,11 @@ def _kind(kind: object) -> str:
     return text
 
 
-def _content(wish: Say | Note | Describe) -> bytes:
+def _content(operation: AppendMessage | AppendRecord | SetMeta) -> bytes:
     """What is stored under an id, for its fingerprint; meta is merged with what there is and does not count."""
-    if isinstance(wish, Say):
-        return bytes(wish.raw)
-    return note(wish.kind, wish.data) if isinstance(wish, Note) else note("meta", None)
+    if isinstance(operation, AppendMessage):
+        return bytes(operation.raw)
+    return note(operation.kind, operation.data) if isinstance(operation, AppendRecord) else note("meta", None)
 
 
 def _id(id: object) -> str:
@@ -1169,19 +1171,19 @@ def _text(summary: object) -> str:
     return str(plain(text, "summary"))
 
 
-def _is_pinned(past: Past) -> bool:
-    return labels(live.meta(past, past.state)).pinned
+def _is_pinned(view: View) -> bool:
+    return labels(session_state.meta(view, view.state)).pinned
 
 
-def _title(past: Past) -> str:
-    title = live.meta(past, past.state).get("title")
+def _title(view: View) -> str:
+    title = session_state.meta(view, view.state).get("title")
     return title if isinstance(title, str) else ""
 
 
-def _stored(uid: str, record: Record, past: Past) -> Stored | None:
+def _stored(uid: str, record: Record, view: View) -> Stored | None:
     if record.t != "msg":
         return None
-    message, origin = message_of(record, past), _origin(record)
+    message, origin = message_of(record, view), _origin(record)
     return Stored(generation=uid, n=record.n, ts=time_of(record), message=message, restored_from=origin)
 
 

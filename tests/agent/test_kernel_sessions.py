@@ -12,7 +12,7 @@ from nacre.agent.actor import Agent, UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.live_session import KernelSessions, TurnLock
 from nacre.agent.ports import Entry, Tool
-from nacre.entries import Describe, Message, Past, Snapshot, ToolCall
+from nacre.entries import Message, SetMeta, Snapshot, ToolCall, View
 from nacre.providers.scripted import Scripted
 from nacre.sessions import Sessions
 
@@ -25,7 +25,7 @@ class Few:
     def __init__(self, sessions: Sessions) -> None:
         self.__sessions = sessions
 
-    def submit(self, key: str, entries: Sequence[Entry | Describe], *, id: str | None = None) -> Awaitable[int]:
+    def submit(self, key: str, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> Awaitable[int]:
         return self.__sessions.submit(key, entries, id=id)
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
@@ -37,7 +37,7 @@ class Few:
     def exists(self, key: str) -> bool:
         return self.__sessions.exists(key)
 
-    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
+    def read(self, key: str, get: Callable[[View], T]) -> T | None:
         return self.__sessions.read(key, get)
 
     def hold(self, key: str) -> TurnLock:

@@ -15,11 +15,11 @@ import nacre
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Context, Emit, Event, Guard, Reply, Returned, Tool
 from nacre.entries import Message, ToolCall
-from nacre.history.live import RULES
 from nacre.history.pairing import INTERRUPTED
-from nacre.log.ops import Ops
+from nacre.history.session_state import RULES
 from nacre.sessions import Sessions
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 from tests.agent.scene import Echo, agent, lines, words
 from tests.history.bodies import check
 

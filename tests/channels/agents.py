@@ -14,11 +14,11 @@ from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
 from nacre.agent.model_request import ContextUsage, ModelRequest, measure
 from nacre.agent.ports import Ask, Context, Effect, Guard, Output, Provider, Scene, Spec, Tool
-from nacre.app.compacting import Compactor
-from nacre.app.copies import FileHistory
-from nacre.channels.terminal.ports import Prompt
+from nacre.cli.chat.chat_ports import Prompt
 from nacre.history.window import window
 from nacre.render.prices import Prices
+from nacre.runtime.file_copies import FileHistory
+from nacre.runtime.summarizer import Compactor
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Policy
 
@@ -41,7 +41,7 @@ class Echo:
 
 
 class App:
-    """What `nacre.app` gives, made of real parts around a given model."""
+    """What `nacre.runtime` gives, made of real parts around a given model."""
 
     def __init__(self, sessions: nacre.Sessions, provider: Provider, *, system: str = "") -> None:
         self.sessions = sessions

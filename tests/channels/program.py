@@ -18,7 +18,8 @@ from typing import Any
 
 import anyio
 
-from nacre.cli import chat, main
+from nacre.cli import main
+from nacre.cli.commands import chat
 from nacre.errors import NoModel, ProviderError
 from nacre.providers.scripted import Call, Part, Pause, Scripted, Thinks
 from tests.channels.agents import App, running

@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 import nacre
-from nacre.channels.terminal.commands import COMMANDS, Command
-from nacre.channels.terminal.ports import About, Line
-from nacre.channels.terminal.repl import Repl
-from nacre.channels.terminal.talk import Talk, title_of
-from nacre.cli import interactive
+from nacre.cli.chat import interactive
+from nacre.cli.chat.chat_ports import About, Line
+from nacre.cli.chat.chat_session import Talk, title_of
+from nacre.cli.chat.repl import Repl
+from nacre.cli.chat.slash_commands import COMMANDS, Command
 from nacre.cli.flags import Flags
 from nacre.cli.output import Out
 from nacre.providers.scripted import Scripted

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 import nacre
-from nacre.channels.terminal.completion import Completion
-from nacre.channels.terminal.recall import Recall
+from nacre.cli.chat.input_history import Recall
+from nacre.cli.chat.line_completion import Completion
 from nacre.providers.scripted import Scripted
 from tests.channels.agents import App
 

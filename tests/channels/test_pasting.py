@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nacre.channels.file_parts import mark_pasted
-from nacre.channels.terminal.pasting import Pastes, mentions, spellings, typed_mentions
+from nacre.cli.chat.paste import Pastes, mentions, spellings, typed_mentions
 
 LONG = "\n".join(map(str, range(10)))
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 import httpx
 
 from nacre.testing.ollama_server import serving
-from tests.app.wires import Voice
+from tests.runtime.wires import Voice
 
 PROGRAM = [sys.executable, "-m", "nacre.cli"]
 TOKEN = "a-token-that-is-long-enough-for-all"  # noqa: S105 - it opens nothing but these tests

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nacre.cli.export import write
+from nacre.cli.commands.export import write
 from nacre.cli.failures import PARTIAL, Failure
-from nacre.log.format import unseal
+from nacre.storage.format import unseal
 from tests.cli.conftest import Nacre
 from tests.legacy.picoclaw import Picoclaw
 from tests.paths import log_of

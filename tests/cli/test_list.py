@@ -11,7 +11,7 @@ import pytest
 
 from nacre import opening
 from nacre.cli import flags
-from nacre.cli.text import width
+from nacre.cli.one_line import width
 from nacre.index import warm
 from tests.cli.conftest import Nacre
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.entries import Message, Note
+from nacre.entries import AppendRecord, Message
 from tests.cli.conftest import Nacre
 
 
@@ -63,7 +63,7 @@ def test_a_fork_at_an_answer_takes_along_what_it_cost(nacre: Nacre) -> None:
     with nacre.sessions() as sessions:
         answer = Message(role="assistant", content="Hello.")
         sessions.submit("talk", [Message(role="user", content="Hi.")]).result()
-        number = sessions.submit("talk", [answer, Note("use", {"prompt": 1})]).result()
+        number = sessions.submit("talk", [answer, AppendRecord("use", {"prompt": 1})]).result()
         sessions.add_message("talk", "user", "And now?")
     assert nacre("s", "fork", f"talk@{number - 1}", "two").code == 0
     with nacre.sessions() as sessions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from nacre.cli.resume import candidates, newest_here
+from nacre.cli.chat.resume import candidates, newest_here
 from tests.cli.conftest import Nacre
 
 HERE = Path("/work/here")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nacre.legacy.detect import is_due
-from nacre.log.ops import Ops
+from nacre.storage.system import Ops
 from tests.cli.conftest import Nacre
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nacre.cli import daemon as running_daemon
+from nacre.cli import running_daemon
 from tests.cli.daemons import PROGRAM, TOKEN, Models, configure, daemon, environment
 
 Checks = dict[str, tuple[str, str]]

@@ -14,9 +14,9 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from nacre.app.agents import Agents
-from nacre.cli.serve import _reload
+from nacre.cli.commands.serve import _reload
 from nacre.errors import ConfigError
+from nacre.runtime.agents import Agents
 from tests.cli.daemons import PATIENT, PROGRAM, Models, configure, daemon, environment
 
 

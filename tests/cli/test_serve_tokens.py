@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nacre.app.tokens import FILE
+from nacre.runtime.access_tokens import FILE
 from tests.cli.conftest import Nacre
 from tests.cli.daemons import configure, environment
 

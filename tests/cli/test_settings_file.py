@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nacre.cli.failures import Failure
 from nacre.cli.settings_file import set_key, split_key, unset_key, write
-from nacre.state import locked
+from nacre.user_files import locked
 
 FILE = """\
 # mine

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nacre.cli import main
-from nacre.cli import setup as verb
+from nacre.cli.commands import setup as verb
 from nacre.index import minilm
 from tests.packages import only_installed
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import nacre as library
-from nacre.cli.show import View, live_view, whole_view
-from nacre.history.live import RULES
-from nacre.log.ops import Ops
-from nacre.store.files import Files
+from nacre.cli.commands.show import Excerpt, live_view, whole_view
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 from tests.cli.conftest import Nacre
 from tests.paths import log_of
 
@@ -181,7 +181,7 @@ class Counting(Ops):
 
 
 @pytest.mark.parametrize("view", [live_view, whole_view])
-def test_every_record_is_read_once(root: Path, view: Callable[[library.Sessions, str], View]) -> None:
+def test_every_record_is_read_once(root: Path, view: Callable[[library.Sessions, str], Excerpt]) -> None:
     ops = Counting()
     with library.Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
         for _ in range(200):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nacre.app import models
 from nacre.providers.scripted import Scripted
+from nacre.runtime import models
 from tests.cli.conftest import Nacre
 
 GOOD = "The user said hello several times, and each time was told hi."

@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nacre.app.inbox import KEYS, Inbox
 from nacre.channels.channel import InboundMessage
 from nacre.index import database
+from nacre.runtime.gateway.inbox import KEYS, Inbox
 from tests.cli.conftest import Nacre, Terminal
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import nacre
-from nacre.log.blobs import LOST
+from nacre.storage.blobs import LOST
 from nacre.testing import Disk
 from tests.damage.frames import frames_of, make_earlier
 from tests.paths import log_of

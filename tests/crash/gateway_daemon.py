@@ -22,21 +22,21 @@ from typing import Any, NoReturn, Self
 from msgspec import Struct, to_builtins
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
-import nacre.cli.serve
+import nacre.cli.commands.serve
 import nacre.index
 import nacre.web.server  # noqa: F401 - these too are loaded before the first fork, with all that they bring
-from nacre.app import serving
-from nacre.app.gateway import Gateway
-from nacre.app.inbox import Inbox
 from nacre.channels.channel_files import CursorFile, Spool
 from nacre.channels.http_client import Api
 from nacre.channels.irc import Irc
 from nacre.channels.irc_connection import IrcConnection
 from nacre.channels.matrix import Matrix
 from nacre.cli import main
-from nacre.log.ops import Ops
 from nacre.providers.ollama import Ollama
-from nacre.store import files
+from nacre.runtime import daemon
+from nacre.runtime.gateway.gateway import Gateway
+from nacre.runtime.gateway.inbox import Inbox
+from nacre.storage import file_store
+from nacre.storage.system import Ops
 
 PROJECT = Path(__file__).resolve().parents[2]
 STORE = "a call of the store"
@@ -128,11 +128,11 @@ def _arm(steps: Steps) -> None:
                 steps(STORE)
             return super().__getattribute__(name)
 
-    class Files(files.Files):
+    class Files(file_store.Files):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **{"ops": Counted(), **options})
 
-    files.Files = Files  # type: ignore[misc] # so that `nacre.open` makes these
+    file_store.Files = Files  # type: ignore[misc] # so that `nacre.open` makes these
     for kind, act in ACTS:
         setattr(kind, act, _counted(getattr(kind, act), f"{kind.__name__}.{act}", steps))
 
@@ -167,7 +167,7 @@ def _live(order: dict[str, Any], output: int) -> NoReturn:
         os.environ.update(order["environment"])
         steps = Steps(Death(**order["death"]))
         _arm(steps)
-        serving.Inbox = partial(Inbox, max_records=order["inbox"])  # type: ignore[attr-defined,assignment] # so that a gateway gets these
+        daemon.Inbox = partial(Inbox, max_records=order["inbox"])  # type: ignore[attr-defined,assignment] # so that a gateway gets these
         code = main(["serve", "--port", "0", "--json"])
         os.write(1, json.dumps({"steps": steps.count}).encode() + b"\n")
     finally:

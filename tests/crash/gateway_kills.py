@@ -19,10 +19,10 @@ import httpx2
 from msgspec import Struct, field
 
 import nacre
-from nacre.app.inbox import Inbox
 from nacre.channels.channel import AGAIN, InboundMessage, key_of
 from nacre.entries import Message
-from nacre.history.earlier import is_final
+from nacre.history.replies import is_final
+from nacre.runtime.gateway.inbox import Inbox
 from tests.channels.servers import Server
 from tests.channels.test_matrix import Person, person, registered
 from tests.crash.gateway_daemon import STEPS, STORE, Death, Launcher, Order

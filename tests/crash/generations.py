@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import nacre
-from nacre.history.live import RULES
-from nacre.log.blobs import LOST
-from nacre.log.names import stem
-from nacre.log.ops import Ops
-from nacre.store.files import Files
+from nacre.history.session_state import RULES
+from nacre.storage.blobs import LOST
+from nacre.storage.file_names import stem
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 from tests.crash.warm import Outcome, Say
 
 KEYS = ("one", "two")

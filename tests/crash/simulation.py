@@ -11,13 +11,13 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import nacre
-from nacre.entries import Rewind, Summarise, Unit, Wish, say
-from nacre.history.live import RULES
-from nacre.log import blobs
-from nacre.log.batch import Ticket
-from nacre.log.log import Log
-from nacre.log.place import Place
-from nacre.store.files import Files
+from nacre.entries import Operation, Rewind, Summarise, Transaction, say
+from nacre.history.session_state import RULES
+from nacre.storage import blobs
+from nacre.storage.file_store import Files
+from nacre.storage.log import Log
+from nacre.storage.paths import Place
+from nacre.storage.transaction import PendingCommit
 from nacre.testing import Disk, Fault, Killed, Process, Snapshot, images
 
 KEY = "telegram:7/Ä"
@@ -451,7 +451,7 @@ def torn_batches(seed: int, *, budget: int = 12) -> int:
         ops = [_small(rng, f"{step}.{unit}") for unit in range(rng.randint(2, 4))]
         allowed = _subsets(done[-1], ops)
         disk.before = lambda *_, allowed=allowed: points.append((disk.snapshot(), allowed))
-        tickets = [Ticket(Unit(wishes=_wishes(op))) for op in ops]
+        tickets = [PendingCommit(Transaction(operations=_wishes(op))) for op in ops]
         log.writer.commit(tickets)
         if any(ticket.error is not None for ticket in tickets):
             raise Violation(f"seed {seed}: a unit was refused: {tickets[0].error}")
@@ -473,11 +473,11 @@ def refused_batches(seed: int) -> int:
     process = disk.process()
     opened(process).add_message(KEY, "user", "first")
     log = Log(process, Place.of(ROOT, KEY), rules=RULES)
-    log.writer.commit([Ticket(Unit(wishes=_wishes(("say", ("second",)))))])
+    log.writer.commit([PendingCommit(Transaction(operations=_wishes(("say", ("second",)))))])
     disk.fail(Fault(call="write", errno=errno.ENOSPC, mode="short"))
     ops: list[Op] = [("say", (f"{unit}:" + "z" * rng.choice(SIZES),)) for unit in range(4)]
     with suppress(nacre.Refused):
-        log.writer.commit([Ticket(Unit(wishes=_wishes(op))) for op in ops])
+        log.writer.commit([PendingCommit(Transaction(operations=_wishes(op))) for op in ops])
     disk.heal()
     tried = 0
     for image in images(disk.snapshot(), rng, 8):
@@ -491,7 +491,7 @@ def _small(rng: random.Random, name: str) -> Op:
     return rng.choice([("say", texts), ("say", texts), ("replace", texts), ("clear", None), ("summary", f"S{name}")])
 
 
-def _wishes(op: Op) -> list[Wish]:
+def _wishes(op: Op) -> list[Operation]:
     kind, value = op
     match kind:
         case "say":

@@ -10,8 +10,8 @@ from typing import Any
 
 import nacre
 import nacre.legacy.migration  # loaded by the parent, so that a child is not killed while it loads them
-import nacre.log.cold
-import nacre.store.files
+import nacre.storage.compaction
+import nacre.storage.file_store
 from tests.crash.warm import Outcome, Say
 
 KEY = "storm"

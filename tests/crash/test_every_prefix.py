@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 import nacre
-from nacre.entries import Message, Recalled, Record, Stamp, State, ToolCall, Wish
+from nacre.entries import MemoryView, Message, Operation, Record, RecordStamp, State, ToolCall
 from nacre.errors import Conflict
-from nacre.history import live
+from nacre.history import session_state
 from nacre.sessions import Sessions
 from nacre.testing.histories import logs
 from tests.history import bodies
@@ -35,26 +35,26 @@ def test_made_up_logs_cut_at_every_record(chunk: int, *, campaign: bool) -> None
         suppress_health_check=list(HealthCheck),
     )
     @given(logs())
-    def check(wishes: list[Wish]) -> None:
+    def check(operations: list[Operation]) -> None:
         nonlocal tried
         tried += 1
-        past = Recalled([Record(v=1, n=1, t="open", ts=TIME, st=State())])
-        for wish in wishes:
-            if grow(past, wish):
-                bodies.check_past(past)
+        view = MemoryView([Record(v=1, n=1, t="open", ts=TIME, st=State())])
+        for operation in operations:
+            if grow(view, operation):
+                bodies.check_past(view)
 
     check()
     assert tried >= (MANY if campaign else FEW) // CHUNKS
 
 
-def grow(past: Recalled, wish: Wish) -> bool:
+def grow(view: MemoryView, operation: Operation) -> bool:
     """Let a wish become a record, as it would be read back; not if the log would refuse it."""
     try:
-        record = live.advance(wish, Stamp(n=past.n + 1, ts=TIME), past.state, past)
+        record = session_state.apply(operation, RecordStamp(n=view.n + 1, ts=TIME), view.state, view)
     except Conflict:
         return False
     if record is not None:
-        past.add(msgspec.json.decode(msgspec.json.encode(record), type=Record))
+        view.add(msgspec.json.decode(msgspec.json.encode(record), type=Record))
     return record is not None
 
 
@@ -145,12 +145,12 @@ def test_a_log_of_a_store_cut_at_every_record(root: Path, write: Callable[[Sessi
         pasts = [sessions._store.read(key, records) for key in keys]
     assert pasts
     for found in pasts:
-        past = Recalled(())
+        view = MemoryView(())
         for record in found or ():
-            past.add(record)
-            bodies.check_past(past)
-        assert past.n > 5
+            view.add(record)
+            bodies.check_past(view)
+        assert view.n > 5
 
 
-def records(past: Any) -> list[Record]:
-    return list(past.all())
+def records(view: Any) -> list[Record]:
+    return list(view.all())

@@ -11,13 +11,36 @@ import pytest
 
 import nacre
 from nacre.errors import StoreError
-from nacre.history.live import RULES
-from nacre.log import group_commit, keylock, log, marks, ops, plain, quarantine, rewrite, writer
-from nacre.store import files, writers
+from nacre.history.session_state import RULES
+from nacre.storage import (
+    change_marks,
+    file_store,
+    group_commit,
+    key_lock,
+    log,
+    plain_names,
+    quarantine,
+    rewrite,
+    system,
+    writer,
+    writer_pool,
+)
 from tests.strikes import at_every_step, is_struck
 
 WAIT = 30
-LOCKS = (group_commit, keylock, log, marks, ops, plain, quarantine, rewrite, writer, files, writers)
+LOCKS = (
+    group_commit,
+    key_lock,
+    log,
+    change_marks,
+    system,
+    plain_names,
+    quarantine,
+    rewrite,
+    writer,
+    file_store,
+    writer_pool,
+)
 CHANGES: dict[str, Callable[[nacre.Sessions], object]] = {
     "a new session": lambda sessions: sessions.add_message("new", "user", "b"),
     "archive": lambda sessions: sessions.archive("k"),
@@ -33,7 +56,7 @@ def test_whoever_is_interrupted_leaves_nothing_locked(root: Path, act: Callable[
     keys = ("k", "archived", "archived_and_active", "new")
 
     def start() -> nacre.Sessions:
-        return nacre.Sessions(files.Files(str(root), rules=RULES, durability="relaxed"))
+        return nacre.Sessions(file_store.Files(str(root), rules=RULES, durability="relaxed"))
 
     def change_all(sessions: nacre.Sessions) -> bool:
         for key in keys:

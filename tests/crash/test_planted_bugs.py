@@ -12,14 +12,14 @@ import pytest
 
 import nacre
 from nacre.entries import Record, Rules, State
-from nacre.log import blobs, cold, erase, format, idempotency, log, reader, recovery, rewrite, writer
-from nacre.log.batch import Batch
-from nacre.log.log import Log
-from nacre.log.ops import Ops
-from nacre.log.place import Place, settle_names, unlink_if_there, write_all
-from nacre.log.recovery import Tail
-from nacre.log.rewrite import Scratch
-from nacre.log.writer import LogWriter
+from nacre.storage import blobs, compaction, erase, format, idempotency, log, reader, recovery, rewrite, writer
+from nacre.storage.log import Log
+from nacre.storage.paths import Place, settle_names, unlink_if_there, write_all
+from nacre.storage.recovery import Tail
+from nacre.storage.rewrite import Scratch
+from nacre.storage.system import Ops
+from nacre.storage.transaction import Batch
+from nacre.storage.writer import LogWriter
 from nacre.testing import Fault, Process
 from tests.crash import simulation
 
@@ -100,7 +100,7 @@ def group_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 
 def states_not_redone(patch: pytest.MonkeyPatch) -> None:
-    def relink(found: Tail, past: Any, rules: Rules) -> tuple[list[bytes], State]:
+    def relink(found: Tail, view: Any, rules: Rules) -> tuple[list[bytes], State]:
         kept = [piece for piece in found.kept if piece.record is not None]
         return [piece.raw + b"\n" for piece in kept], recovery.state_of(kept[-1].record if kept else found.before)
 
@@ -127,24 +127,26 @@ def no_rescue(patch: pytest.MonkeyPatch) -> None:
 
 
 def cold_file_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    def append(ops: Ops, *arguments: Any, **options: Any) -> cold.Extent:
+    def append(ops: Ops, *arguments: Any, **options: Any) -> compaction.Extent:
         fsync, ops.fsync = ops.fsync, lambda fd: None  # type: ignore[method-assign]
         try:
             return original(ops, *arguments, **options)
         finally:
             ops.fsync = fsync  # type: ignore[method-assign]
 
-    original = cold.append
-    patch.setattr(cold, "append", append)
+    original = compaction.append
+    patch.setattr(compaction, "append", append)
 
 
 def leftovers_in_the_cold_file_kept(patch: pytest.MonkeyPatch) -> None:
-    def append(ops: Ops, path: str, before: cold.Extent, lines: Iterator[bytes], **options: Any) -> cold.Extent:
-        extent = original(ops, path, cold.Extent(1 << 40, 0), lines, **options)
+    def append(
+        ops: Ops, path: str, before: compaction.Extent, lines: Iterator[bytes], **options: Any
+    ) -> compaction.Extent:
+        extent = original(ops, path, compaction.Extent(1 << 40, 0), lines, **options)
         return extent._replace(length=before.length + 1)
 
-    original = cold.append
-    patch.setattr(cold, "append", append)
+    original = compaction.append
+    patch.setattr(compaction, "append", append)
 
 
 def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
@@ -195,8 +197,8 @@ def scratch_written_in_place(patch: pytest.MonkeyPatch) -> None:
 
 
 def relaxed_batches_not_marked(patch: pytest.MonkeyPatch) -> None:
-    def begun(self: Batch, past: Any, **rest: Any) -> None:
-        original(self, past, **{**rest, "relaxed": False})
+    def begun(self: Batch, view: Any, **rest: Any) -> None:
+        original(self, view, **{**rest, "relaxed": False})
 
     original = Batch.__init__
     patch.setattr(Batch, "__init__", begun)

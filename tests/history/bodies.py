@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nacre.agent.ports import Context, Spec
 from nacre.entries import Message, Records, message_of
-from nacre.history import live
+from nacre.history import session_state
 from nacre.history.window import Window, recent
 from nacre.providers import anthropic, ollama, openai
 from nacre.testing import provider_rules
@@ -25,14 +25,14 @@ def check(messages: Sequence[Message]) -> None:
     provider_rules.ollama(ollama.body(context, ollama.Settings(model="m", num_ctx=4096)))
 
 
-def at(past: Records, tokens: int = 32_000, most: int = 50) -> Window:
+def at(view: Records, tokens: int = 32_000, most: int = 50) -> Window:
     """What a model would be shown of a session."""
-    state = past.state
-    newest_first = (message_of(record, past) for record in live.chain(past, state))
-    summary = live.summary(past, state)
+    state = view.state
+    newest_first = (message_of(record, view) for record in session_state.chain(view, state))
+    summary = session_state.summary(view, state)
     return recent(newest_first, count=state.live, summary=summary, tokens=tokens, most=most)
 
 
-def check_past(past: Records) -> None:
+def check_past(view: Records) -> None:
     """Check a session at one moment, by turns with much, little and no room."""
-    check(at(past, *LIMITS[past.n % len(LIMITS)]).messages)
+    check(at(view, *LIMITS[view.n % len(LIMITS)]).messages)

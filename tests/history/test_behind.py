@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import nacre
-from nacre.entries import Message, Note
-from nacre.history.live import behind
+from nacre.entries import AppendRecord, Message
+from nacre.history.session_state import behind
 
 
 @pytest.mark.parametrize(("n", "to"), [(2, 2), (3, 4), (4, 4), (5, 5), (6, 6), (99, 99)])
@@ -14,6 +14,6 @@ def test_it_is_behind_what_was_stored_along_and_no_other_message(n: int, to: int
     sessions = nacre.open(":memory:")
     said = Message(role="user", content="x")
     sessions.add_full_message("k", said)
-    sessions.submit("k", [said, Note("use", {})]).result()
+    sessions.submit("k", [said, AppendRecord("use", {})]).result()
     sessions.submit("k", [said, said]).result()
-    assert sessions.read("k", lambda past: behind(past, n)) == to
+    assert sessions.read("k", lambda view: behind(view, n)) == to

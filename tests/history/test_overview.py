@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nacre.entries import Recalled, Record
+from nacre.entries import MemoryView, Record
 from nacre.history.overview import overview, when_updated
 
 
-class Broken(Recalled):
+class Broken(MemoryView):
     """A past whose records cannot be read."""
 
     def back(self, n: int) -> Iterator[Record]:

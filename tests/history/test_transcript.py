@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nacre
-from nacre.entries import Message, Past
+from nacre.entries import Message, View
 from nacre.history.transcript import CHUNK, FAILED, Transcript, Wanted, message, open_at, part, whole
 from nacre.sessions import Sessions
 
@@ -21,7 +21,7 @@ def add(sessions: Sessions, *texts: str) -> None:
 
 
 def opened(sessions: Sessions, **wanted: object) -> Transcript:
-    found = sessions.read("k", lambda past: open_at(past, Wanted(**wanted)))  # type: ignore[arg-type]
+    found = sessions.read("k", lambda view: open_at(view, Wanted(**wanted)))  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -78,7 +78,7 @@ def test_no_result_is_apart_from_its_call(sessions: Sessions) -> None:
     sessions.add_messages("k", [*calls, *results, *calls])
 
     def chunk(number: int) -> Transcript | None:
-        return sessions.read("k", lambda past: part(past, Wanted(), number=number))
+        return sessions.read("k", lambda view: part(view, Wanted(), number=number))
 
     chunks = [found for number in range(4) if (found := chunk(number)) is not None]
     assert [[place for one in found.chunks for place in one.places] for found in chunks] == [
@@ -91,7 +91,7 @@ def test_no_result_is_apart_from_its_call(sessions: Sessions) -> None:
 
 def test_a_run_of_results_that_is_too_long_is_cut(sessions: Sessions) -> None:
     sessions.add_messages("k", [Message(role="tool", content="x", tool_call_id="1")] * (5 * CHUNK))
-    shown = sessions.read("k", lambda past: part(past, Wanted(), number=2))
+    shown = sessions.read("k", lambda view: part(view, Wanted(), number=2))
     assert shown is not None
     assert [(one.places[0], one.places[-1]) for one in shown.chunks] == [(81, 120)]
 
@@ -115,9 +115,9 @@ def test_a_whole_branch_and_one_message(sessions: Sessions) -> None:
     add(sessions, "a", "b")
     sessions.truncate_history("k", 1)
 
-    def get(past: Past) -> list[list[int]]:
-        found = [whole(past, Wanted(is_all=is_all))[1] for is_all in (False, True)]
-        alone = [one.n for n in (1, 2, 9) if (one := message(past, n)) is not None]
+    def get(view: View) -> list[list[int]]:
+        found = [whole(view, Wanted(is_all=is_all))[1] for is_all in (False, True)]
+        alone = [one.n for n in (1, 2, 9) if (one := message(view, n)) is not None]
         return [*([one.n for one in stored] for stored in found), alone]
 
     assert sessions.read("k", get) == [[3], [2, 3], [2]]

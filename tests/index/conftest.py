@@ -10,7 +10,7 @@ import pytest
 import nacre
 from nacre import Sessions
 from nacre.entries import SessionInfo
-from nacre.history.paging import Wanted
+from nacre.history.list_page import Wanted
 from nacre.index import Index
 
 

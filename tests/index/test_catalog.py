@@ -18,13 +18,13 @@ import nacre
 from nacre import Sessions
 from nacre.cli.failures import Failure
 from nacre.entries import Page
-from nacre.history.live import RULES
-from nacre.history.paging import Wanted, parse_cursor
+from nacre.history.list_page import Wanted, parse_cursor
+from nacre.history.session_state import RULES
 from nacre.index import Index
 from nacre.index.location import FILE, folder_of
-from nacre.log.marks import Marks
-from nacre.log.ops import Ops
-from nacre.store.files import Files
+from nacre.storage.change_marks import Marks
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 from tests.paths import log_of
 
 KEYS = ["a", "b", "telegram:1", "telegram:2", "telegram/x", "日本", "nacre:memory"]

@@ -25,8 +25,8 @@ from nacre.index import Index
 from nacre.index.database import Database
 from nacre.index.location import VERSION, folder_of
 from nacre.index.query import Query
-from nacre.index.searching import hits
-from nacre.log.ops import Ops
+from nacre.index.search import hits
+from nacre.storage.system import Ops
 from tests.index.conftest import infos
 
 
@@ -261,7 +261,7 @@ if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 index = Index(sys.argv[1], cache=sys.argv[2])
-from nacre.history.paging import Wanted
+from nacre.history.list_page import Wanted
 print([hit.n for hit in index.search("word")], [info.messages for info in index.page(Wanted()).items])
 """
 

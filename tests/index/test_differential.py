@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nacre import Sessions
-from nacre.history.live import RULES
+from nacre.history.session_state import RULES
 from nacre.index import Index
 from nacre.index.query import Query, Term, parse
+from nacre.index.search_text import body_of, folded, is_unspaced, words_of
 from nacre.index.stems import stem
-from nacre.index.text import body_of, folded, is_unspaced, words_of
 from nacre.index.tolerance import spellings
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
 
 WORDS = [
     *("disk", "full", "Disk", "concatenate", "cat", "CATS", "résumé", "RESUME", "naïve", "Zürich", "zurich", "e"),

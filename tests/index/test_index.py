@@ -17,14 +17,14 @@ import pytest
 import nacre
 from nacre import Message, Sessions, ToolCall
 from nacre.errors import StoreError
-from nacre.history.live import RULES
-from nacre.history.paging import Wanted
+from nacre.history.list_page import Wanted
+from nacre.history.session_state import RULES
 from nacre.index import Index
 from nacre.index.database import in_memory
 from nacre.index.intake import Found
 from nacre.index.tables import Chunk
-from nacre.log.ops import Ops
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 from tests.index.conftest import infos
 from tests.paths import log_of
 

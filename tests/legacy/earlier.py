@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import nacre
-from nacre.history.live import RULES
+from nacre.history.session_state import RULES
 from nacre.legacy import Migration, fallback, migrate_at_start
-from nacre.log.names import log_stem
-from nacre.store.files import Files
+from nacre.storage.file_names import log_stem
+from nacre.storage.file_store import Files
 from nacre.testing import Disk, Killed, Process, Snapshot, images
 
 ROOT = "/agent"

@@ -56,8 +56,8 @@ def _taken_for_damage(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgetful(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(merge, "knows", lambda past, src: False)
-    patch.setattr(merge, "is_contained", lambda past, legacy: False)
+    patch.setattr(merge, "knows", lambda view, src: False)
+    patch.setattr(merge, "is_contained", lambda view, legacy: False)
 
 
 def _renamed_first(patch: pytest.MonkeyPatch) -> None:

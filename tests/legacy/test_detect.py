@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.history.live import RULES
+from nacre.history.session_state import RULES
 from nacre.legacy.detect import DONE, is_due
 from nacre.legacy.migration import migrate_at_start
-from nacre.log.ops import Ops
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 
 
 def test_a_new_store_has_nothing_to_migrate(root: Path) -> None:

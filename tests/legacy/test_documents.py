@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nacre.entries import Describe, Summarise, Truncate
+from nacre.entries import SetMeta, Summarise, Truncate
 from nacre.legacy.documents import Legacy, Unreadable, read_document, read_lines, spell_time
 from tests.legacy.earlier import TORN, document, line, meta
 
@@ -96,8 +96,8 @@ def test_metadata_tells_key_summary_and_what_was_dropped() -> None:
     found = lines(data, beside=meta("tg:1", summary="S", skip=3, aliases=["old"], scope={"v": 1}))
     assert (found.key, found.summary, texts(found), found.dropped) == ("tg:1", "S", ["a", "b", "c"], 2)
     assert found.meta == {"aliases": ["old"], "scope": {"v": 1}}
-    wishes = [record.wish for record in found.records("now")[3:]]
-    assert wishes == [Truncate(1), Summarise("S"), Describe(found.meta)]
+    operations = [record.operation for record in found.records("now")[3:]]
+    assert operations == [Truncate(1), Summarise("S"), SetMeta(found.meta)]
 
 
 def test_corrupt_metadata_costs_the_key_and_not_the_messages() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import nacre
-from nacre.history import other_names
-from nacre.history.live import RULES
+from nacre.history import alias_table
+from nacre.history.session_state import RULES
 from nacre.legacy import migrate
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
 from tests.legacy.earlier import line, meta
 from tests.legacy.test_migration import files, put, said
 
@@ -46,17 +46,17 @@ def test_a_reserved_name_is_not_given(tmp_path: Path) -> None:
 
 def test_names_are_given_once(tmp_path: Path) -> None:
     sessions = migrated(tmp_path)
-    count = len(sessions.records(other_names.KEY))
+    count = len(sessions.records(alias_table.KEY))
     (tmp_path / "old" / "sk.meta.json.migrated").rename(tmp_path / "old" / "sk.meta.json")
     (tmp_path / "old" / "sk.jsonl.migrated").rename(tmp_path / "old" / "sk.jsonl")
     assert migrate(files(tmp_path / "store"), tmp_path / "old").ok
-    assert len(sessions.records(other_names.KEY)) == count
+    assert len(sessions.records(alias_table.KEY)) == count
 
 
 def test_a_table_that_is_lost_is_made_anew_from_the_sessions(tmp_path: Path) -> None:
     sessions = migrated(tmp_path)
     sessions.add_message("other", "user", "x")
-    sessions.delete(other_names.KEY)
+    sessions.delete(alias_table.KEY)
     assert not sessions.exists(ALIAS)
     assert migrate(files(tmp_path / "store"), tmp_path / "old").ok
     assert sessions.exists(ALIAS)
@@ -68,7 +68,7 @@ def test_names_that_the_table_has_lost_come_back_from_active_and_archived_sessio
         sessions.add_message(key, "user", "x")
         sessions.add_alias(key, f"name-of-{key}")
     sessions.archive("closed")
-    sessions.delete(other_names.KEY)
+    sessions.delete(alias_table.KEY)
     sessions.add_alias("open", "newer")
     assert migrate(files(tmp_path / "store"), tmp_path / "old").ok
     found = {name: sessions.resolve(name) for name in (ALIAS, "name-of-open", "name-of-closed", "newer")}
@@ -86,7 +86,7 @@ def test_a_fork_does_not_take_the_names_of_what_it_grew_from(tmp_path: Path) -> 
         sessions.add_message("two", "user", "y")
     sessions.truncate_history("two", 1)
     sessions.save("two")
-    sessions.delete(other_names.KEY)
+    sessions.delete(alias_table.KEY)
     (tmp_path / "old").mkdir()
     assert migrate(store, tmp_path / "old").ok
     assert (sessions.resolve("uno"), sessions.resolve("due")) == ("one", "two")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.history.live import RULES
+from nacre.history.session_state import RULES
 from nacre.legacy import Migrated, Migration, migrate, migrate_at_start
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
 from nacre.testing import Disk, Fault
 from tests.legacy import earlier
 from tests.legacy.earlier import TORN, document, line, meta
@@ -352,9 +352,9 @@ def test_what_cannot_be_renamed_is_migrated_all_the_same_and_only_once() -> None
 
 PROGRAM = """
 import sys
-from nacre.history.live import RULES
+from nacre.history.session_state import RULES
 from nacre.legacy import migrate_at_start
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
 from tests.paths import log_of
 from tests.paths import log_of
 store = Files(sys.argv[1], rules=RULES)

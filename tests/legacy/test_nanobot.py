@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.history.live import RULES
+from nacre.history.session_state import RULES
 from nacre.legacy import migrate
 from nacre.legacy.formats import read_nanobot
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "exec", "arguments": "{}"}}
 MESSAGES: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ from tests.legacy.picoclaw import Picoclaw
 
 
 def exported(sessions: nacre.Sessions, key: str, *, dropped: bool = False) -> Exported:
-    found = sessions._store.read(key, lambda past: export(past, key, dropped=dropped))
+    found = sessions._store.read(key, lambda view: export(view, key, dropped=dropped))
     assert found is not None
     return found
 

@@ -9,8 +9,8 @@ import pytest
 import nacre
 from nacre.legacy.documents import Bad
 from nacre.legacy.sources import set_aside
-from nacre.log.ops import Ops
-from nacre.log.place import Place
+from nacre.storage.paths import Place
+from nacre.storage.system import Ops
 
 
 @pytest.mark.parametrize("start", [0, 7])

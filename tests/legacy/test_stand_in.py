@@ -9,11 +9,11 @@ import pytest
 
 import nacre
 from nacre import DurabilityUnknown, Message, Sessions, StoreError
-from nacre.entries import Describe, Note
-from nacre.history.live import RULES
+from nacre.entries import AppendRecord, SetMeta
+from nacre.history.session_state import RULES
 from nacre.legacy.standby import StandIn, bring_home
-from nacre.state import has_standby, standby_places
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
+from nacre.user_files import has_standby, standby_places
 
 REASON = StoreError("it is broken")
 USER = {"role": "user", "content": "x"}
@@ -96,7 +96,7 @@ def test_a_retry_is_saved_once(stand_in: Sessions, root: Path) -> None:
 
 def test_what_is_no_message_makes_no_document(stand_in: Sessions, root: Path) -> None:
     stand_in.append("k", "x.note", {"a": 1})
-    stand_in.submit("k", [Note("x.note", 2)]).result()
+    stand_in.submit("k", [AppendRecord("x.note", 2)]).result()
     stand_in.with_internal_keys().add_message("nacre:inbox", "user", "x")
     assert not has_standby(str(root))
 
@@ -203,7 +203,7 @@ def test_titles_and_folders_are_kept_and_listed_and_brought_home(root: Path) -> 
     with anew(root) as sessions:
         sessions.set_meta("early", title="nothing was said")
         for key in ("one", "two"):
-            sessions.submit(key, [Describe({"title": f"T {key}", "cwd": "/c"}), USER]).result()
+            sessions.submit(key, [SetMeta({"title": f"T {key}", "cwd": "/c"}), USER]).result()
         sessions.set_meta("one", title="T 1")
         sessions.append("one", "x.note", 1)
     with anew(root) as sessions:

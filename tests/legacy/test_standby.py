@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 import nacre
-from nacre.history.live import RULES
+from nacre.history.session_state import RULES
 from nacre.legacy import Migration, SessionManager, fallback, migrate_at_start
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
 from nacre.testing import Disk, images
 from tests.legacy.earlier import document, line
 from tests.paths import log_of

@@ -114,7 +114,7 @@ class World:
 
     def export(self, sessions: nacre.Sessions, key: str, *, dropped: bool) -> None:
         """Give the agent a session back, in its own folder; it must read just what is live here."""
-        exported = sessions._store.read(key, lambda past: export(past, key, dropped=dropped))
+        exported = sessions._store.read(key, lambda view: export(view, key, dropped=dropped))
         path = self.folder / f"{file_of(key)}{LINES}"
         if exported is None or path.exists():
             return

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.history.live import RULES
+from nacre.history.session_state import RULES
 from nacre.legacy import Migration, migrate
 from nacre.legacy.documents import Unreadable
 from nacre.legacy.formats import read_database
-from nacre.log.ops import Ops
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 
 ALICE, BOB = "telegram_default_42_alice", "matrix_default__room_example_org__bob_example_org"
 

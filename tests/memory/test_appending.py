@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import nacre
-from nacre.log.ops import Ops
 from nacre.memory.agent_memory import Memory
 from nacre.sessions import Sessions
+from nacre.storage.system import Ops
 from tests.memory.scene import answer, days, learn, memory, turn
 
 

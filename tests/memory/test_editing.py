@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.log.ops import Ops
 from nacre.memory.agent_memory import Memory
 from nacre.sessions import Sessions
+from nacre.storage.system import Ops
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn
 
 FACTS = ("The cat is called Tom.", "Tea is taken without milk.", "The office is in Porto.")
@@ -272,15 +272,15 @@ def test_random_edits_are_kept_line_by_line(sessions: Sessions, folder: Path) ->
         lines = file.read_text().splitlines()
         for _ in range(rng.randrange(4)):
             at = rng.randrange(len(lines) + 1)
-            wish = rng.choice(["add", "add", "drop", "change", "swap", "blank"])
-            if wish == "add":
+            operation = rng.choice(["add", "add", "drop", "change", "swap", "blank"])
+            if operation == "add":
                 lines.insert(at, rng.choice(["- ", "", "## "]) + f"mine {rng.random()}")
-            elif wish == "blank":
+            elif operation == "blank":
                 lines.insert(at, "")
             elif at < len(lines):
-                if wish == "drop":
+                if operation == "drop":
                     del lines[at]
-                elif wish == "change":
+                elif operation == "change":
                     lines[at] += " indeed"
                 else:
                     lines[at], lines[-1] = lines[-1], lines[at]

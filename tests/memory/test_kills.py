@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.history.live import RULES
-from nacre.log.ops import Ops
+from nacre.history.session_state import RULES
 from nacre.memory.agent_memory import Memory, NoSuchFact
 from nacre.memory.store import KEY
 from nacre.sessions import Sessions
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn
 
 MOST_CALLS = 600

@@ -11,12 +11,12 @@ import pytest
 
 import nacre
 from nacre.agent.ports import Context, Emit, Reply
-from nacre.app.compacting import Compactor
 from nacre.entries import Message, ToolCall
-from nacre.history.compaction import Limits
 from nacre.history.window import window
 from nacre.index.stems import is_stop_word, stem
+from nacre.runtime.summarizer import Compactor
 from nacre.sessions import Sessions
+from nacre.summaries.plan import Limits
 from tests.needles.planted import IDENTIFIERS, INSTRUCTIONS, NEEDLES, Needle
 
 KEY = "long"

@@ -145,8 +145,8 @@ def test_thoughts_are_sent_back_with_calls_and_only_to_servers_that_want_them() 
     call = Message(role="assistant", reasoning="Hm.", tool_calls=(ToolCall(id="c", name="weather", arguments={}),))
     answer = Message(role="assistant", content="Yes.", reasoning="Ah.")
     plain, wanted = (
-        body(Context(messages=[call, answer]), Settings(model="m", return_reasoning=wish))["messages"]
-        for wish in (False, True)
+        body(Context(messages=[call, answer]), Settings(model="m", return_reasoning=operation))["messages"]
+        for operation in (False, True)
     )
     assert [message.get("reasoning_content") for message in plain] == [None, None]
     assert [message.get("reasoning_content") for message in wanted] == ["Hm.", None]
@@ -163,14 +163,14 @@ def test_thoughts_are_sent_back_with_calls_and_only_to_servers_that_want_them() 
     ],
 )
 def test_models_that_demand_their_thoughts_get_them_without_being_told(
-    model: str, wish: bool | None, wanted: bool
+    model: str, operation: bool | None, wanted: bool
 ) -> None:
     call = ToolCall(id="c", name="weather", arguments={})
     thought = Message(role="assistant", reasoning="Hm.", tool_calls=(call,))
 
     async def run() -> dict[str, Any]:
         async with replayed(Answer(chunks=(sse(STOP),))) as server:
-            provider = OpenAI(model, base_url=server.host, return_reasoning=wish)
+            provider = OpenAI(model, base_url=server.host, return_reasoning=operation)
             await provider.complete(Context(messages=[thought]), emit=Listener())
             await provider.close()
             return server.requests[0][1]

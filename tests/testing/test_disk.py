@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.log.ops import Ops
+from nacre.storage.system import Ops
 from nacre.testing import Disk, Fault, Killed, Process, WouldBlockForever, images
 
 LOG = "/store/log"

@@ -541,7 +541,7 @@ def test_a_program_in_a_loop_of_its_own_needs_a_context() -> None:
 
 def test_nothing_of_the_sdk_or_of_http_is_loaded_before_a_server_is_used() -> None:
     program = (
-        "import sys, nacre.tools.mcp, nacre.app.running; "
+        "import sys, nacre.tools.mcp, nacre.runtime.assembly; "
         "print([name for name in ('mcp', 'pydantic', 'jsonschema') if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

@@ -21,8 +21,8 @@ import anyio
 import httpx2
 import pytest
 
-from nacre.app.logs import logged
 from nacre.errors import ToolError
+from nacre.runtime.daemon_log import logged
 from nacre.tools.mcp import Config, LoginNeeded, Server, Servers, login_from
 from nacre.tools.mcp.oauth import log_in
 from nacre.tools.mcp.token_file import TokenFile

@@ -17,13 +17,13 @@ from starlette.applications import Starlette
 
 import nacre
 from nacre.agent.ports import Context, Emit, Provider, Reply, Text, Tool, Usage
-from nacre.app import App
-from nacre.app.furnishing import Furniture
-from nacre.app.manners import Guests
-from nacre.app.tokens import Tokens
 from nacre.config import Settings
 from nacre.entries import Message
 from nacre.providers.scripted import Scripted, Step
+from nacre.runtime import App
+from nacre.runtime.access_tokens import Tokens
+from nacre.runtime.agent_parts import Furniture
+from nacre.runtime.gateway.access import Guests
 from nacre.skills import Catalogue
 from nacre.web.limits import DEFAULT, Limits
 from nacre.web.server import application, serve

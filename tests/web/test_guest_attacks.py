@@ -22,14 +22,14 @@ import pytest
 from starlette.routing import Route
 
 from nacre.agent.ports import Context, Emit, Reply, Text, Usage
-from nacre.app import App, Options, running
-from nacre.app.fallback import as_chain
-from nacre.app.tokens import Tokens
 from nacre.config import Settings
 from nacre.entries import Message, ToolCall
+from nacre.runtime import App, Options, run_agent
+from nacre.runtime.access_tokens import Tokens
+from nacre.runtime.fallback import as_chain
 from nacre.testing.ollama_server import OllamaServer, serving
-from nacre.web.access import FOR_GUESTS
-from nacre.web.acts import ACTS
+from nacre.web.caller import FOR_GUESTS
+from nacre.web.pages.forms import ACTS
 from nacre.web.server import application
 
 OWNERS = "a token that nobody guesses"
@@ -108,7 +108,7 @@ class Site:
 async def site(home: Path, **sections: Any) -> AsyncIterator[Site]:
     async with serving(OllamaServer([], {"gemma4:e4b": ["completion", "tools"]})) as server:
         found = Settings({"ollama": {"host": server.host}, **sections}, {})
-        async with running(found, Options(store=str(home / "nacre_home"))) as app:
+        async with run_agent(found, Options(store=str(home / "nacre_home"))) as app:
             model = Accomplice()
             await app.provider.close()
             app.provider = as_chain(model, app.settings)

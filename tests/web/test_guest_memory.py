@@ -13,12 +13,12 @@ import pytest
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Emit, Reply, Text, Usage
-from nacre.app import App, Options, running
-from nacre.app.fallback import as_chain
-from nacre.app.tokens import Tokens
 from nacre.config import Settings
 from nacre.entries import Message
 from nacre.memory.extraction import SYSTEM
+from nacre.runtime import App, Options, run_agent
+from nacre.runtime.access_tokens import Tokens
+from nacre.runtime.fallback import as_chain
 from nacre.testing.ollama_server import OllamaServer, serving
 from nacre.web.server import application
 
@@ -75,7 +75,7 @@ def test_guests_of_http_and_strangers_of_a_channel_teach_nothing(home: Path) -> 
         async with serving(OllamaServer([], {"gemma4:e4b": ["completion", "tools"]})) as server:
             settings = Settings({"ollama": {"host": server.host}, "channels": {"irc": {"host": "irc.test"}}}, {})
             store = str(home / "nacre_home")
-            async with running(settings, Options(store=store)) as app:
+            async with run_agent(settings, Options(store=store)) as app:
                 await app.provider.close()
                 app.provider = as_chain(Gullible(), app.settings)
                 tokens = Tokens(store)

@@ -17,16 +17,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import nacre
 from nacre.agent.ports import Context, Emit, Reply
-from nacre.app.counts import Spread, Traffic, Work
-from nacre.app.gateway import Gateway, Room
-from nacre.app.inbox import Inbox
-from nacre.app.manners import Manners
 from nacre.channels.channel import Accept, InboundMessage
 from nacre.errors import ChannelError, DurabilityUnknown, ProviderError
-from nacre.history.live import RULES
-from nacre.log.ops import Ops
+from nacre.history.session_state import RULES
+from nacre.runtime.gateway.access import Manners
+from nacre.runtime.gateway.gateway import Gateway, Room
+from nacre.runtime.gateway.inbox import Inbox
+from nacre.runtime.stats import Spread, Traffic, Work
 from nacre.sessions import Sessions
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
 from nacre.web import health, metrics
 from nacre.web.metrics import Parts
 from tests.web.conftest import Echo, Serve, Site, agent

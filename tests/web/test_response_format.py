@@ -13,7 +13,7 @@ from nacre.errors import RateLimited
 from nacre.providers.scripted import Call, Scripted
 from nacre.web.limits import Limits
 from tests.web.conftest import Serve, Site, events
-from tests.web.test_completions import HELLO, WEATHER, Note, client
+from tests.web.test_openai_completions import HELLO, WEATHER, Note, client
 
 
 class City(BaseModel):

@@ -16,11 +16,11 @@ from nacre.agent.loop import run_turn
 from nacre.agent.model_request import Material, ModelRequest, fit
 from nacre.agent.ports import STOPPED, Ask, Emit, Entry, Guard, Notice, Output, Pace, Provider, Tool, Turn
 from nacre.agent.tool_calls import result_message
-from nacre.entries import Describe, Message, Note, ToolCall
+from nacre.entries import AppendRecord, Message, SetMeta, ToolCall
 from nacre.errors import Busy, NacreError, Stopped
-from nacre.history.earlier import Taken
+from nacre.history.message_text import text_of
 from nacre.history.pairing import RECALLED
-from nacre.history.text import text_of
+from nacre.history.replies import Taken
 
 NOT_RUN = "not run: stopped by the user"
 
@@ -175,7 +175,7 @@ class Actor:
         fields = {name: value for name, value in given if not session.has_meta(name)}
         if system != session.system:
             fields["system"] = system or None
-        prompt = [Describe(fields)] if fields else []
+        prompt = [SetMeta(fields)] if fields else []
         if message is None:
             if prompt:
                 await session.commit(prompt)
@@ -253,7 +253,9 @@ class Actor:
             match entry:
                 case Message(role="assistant", tool_calls=calls):
                     self._unstarted = list(calls)
-                case Note(kind="tool", data={"call": id}) | Message(role="tool", tool_call_id=id):  # start or result
+                case (
+                    AppendRecord(kind="tool", data={"call": id}) | Message(role="tool", tool_call_id=id)
+                ):  # start or result
                     if started := [call for call in self._unstarted if call.id == id][:1]:
                         self._unstarted.remove(started[0])
                 case _:

@@ -14,7 +14,7 @@ from nacre.agent.live_session import KernelSessions, no_wait
 from nacre.agent.ports import Ask, Emit, Pace, ignore
 from nacre.entries import Message
 from nacre.errors import NacreError, Stopped
-from nacre.history.earlier import is_final
+from nacre.history.replies import is_final
 
 logger = logging.getLogger(__name__)
 

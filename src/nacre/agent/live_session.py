@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from nacre.agent.model_request import Terms, terms_of
 from nacre.agent.ports import Entry, Pace
-from nacre.entries import Describe, Message, Past, Snapshot
+from nacre.entries import Message, SetMeta, Snapshot, View
 from nacre.errors import Conflict
-from nacre.history.earlier import Taken, answer_before, id_of, is_final, last_words
+from nacre.history.message_text import cut_middle
 from nacre.history.pairing import without_facts
-from nacre.history.text import cut_middle
+from nacre.history.replies import Taken, answer_before, id_of, is_final, last_words
 from nacre.history.window import Costs, Window, recent
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class TurnLock(Protocol):
 class KernelSessions(Protocol):
     """All that the kernel needs of sessions, whatever keeps them."""
 
-    def submit(self, key: str, entries: Sequence[Entry | Describe], *, id: str | None = None) -> Awaitable[int]:
+    def submit(self, key: str, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> Awaitable[int]:
         """Store entries as one unit; gives the last number once they are durable."""
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
@@ -48,7 +48,7 @@ class KernelSessions(Protocol):
     def exists(self, key: str) -> bool:
         """Tell whether there is such a session."""
 
-    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
+    def read(self, key: str, get: Callable[[View], T]) -> T | None:
         """What a function makes of the records of a session; None if there is none."""
 
     def hold(self, key: str) -> TurnLock:
@@ -101,7 +101,7 @@ class LiveSession:
     @property
     def cache_key(self) -> str:
         """A name for the session that is its own and tells nothing about it; "" before it is stored."""
-        if not self._cache_key and (uid := self._sessions.read(self.key, lambda past: past.uid)):
+        if not self._cache_key and (uid := self._sessions.read(self.key, lambda view: view.uid)):
             self._cache_key = hashlib.sha256(uid.encode()).hexdigest()[:32]
         return self._cache_key
 
@@ -125,7 +125,7 @@ class LiveSession:
         text = cut_middle(now.summary, summary)
         return recent(newest, count=count, summary=text, tokens=tokens, most=self._max_shown, estimate=self._costs)
 
-    async def commit_once(self, message: Message, *prompt: Describe, id: str) -> Message | None:
+    async def commit_once(self, message: Message, *prompt: SetMeta, id: str) -> Message | None:
         """Commit a message, unless it is a repeat; returns its earlier answer, None if it has none yet."""
         try:
             await self.commit([*prompt, message], id=id)
@@ -136,17 +136,17 @@ class LiveSession:
         if not id or self.place(id) is not None:
             return self.answer(id, message.content)
         return await to_thread.run_sync(
-            self._sessions.read, self.key, lambda past: answer_before(past, message, id=id, ends=is_final)
+            self._sessions.read, self.key, lambda view: answer_before(view, message, id=id, ends=is_final)
         )
 
-    async def commit(self, entries: Sequence[Entry | Describe], *, id: str | None = None) -> int:
+    async def commit(self, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> int:
         """Store entries as one unit, and return when they are durable, whatever is cancelled meanwhile."""
         with anyio.CancelScope(shield=True):
             number = await self._sessions.submit(self.key, entries, id=id or None)
             await self._pace()
         # Somebody else wrote too, or it was stored before: read again.
         created = 0 if self._now.n else 1
-        if number != self._now.n + created + len(entries) or any(isinstance(entry, Describe) for entry in entries):
+        if number != self._now.n + created + len(entries) or any(isinstance(entry, SetMeta) for entry in entries):
             self.read()
             return number
         added = [entry for entry in entries if isinstance(entry, Message)]

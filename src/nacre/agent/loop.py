@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from nacre.agent.ports import Notice, Reply, Turn
 from nacre.agent.tool_calls import run_calls
-from nacre.entries import Message, Note, ToolCall
+from nacre.entries import AppendRecord, Message, ToolCall
 from nacre.errors import ContextOverflow
-from nacre.history.text import text_of
+from nacre.history.message_text import text_of
 from nacre.history.tokens import cost
 
 _MAX_ATTEMPTS = 8
@@ -61,8 +61,10 @@ async def _ask_and_commit(turn: Turn) -> Reply:
     return reply
 
 
-def _usage_notes(reply: Reply) -> list[Note]:
-    return [] if reply.usage is None else [Note("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
+def _usage_notes(reply: Reply) -> list[AppendRecord]:
+    return (
+        [] if reply.usage is None else [AppendRecord("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
+    )
 
 
 async def _ask_model(turn: Turn) -> Reply:

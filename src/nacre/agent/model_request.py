@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Form, Spec
 from nacre.entries import Message, Snapshot, ToolCall
+from nacre.history.message_text import cut_middle
 from nacre.history.pairing import RECALLED
-from nacre.history.text import cut_middle
 from nacre.history.tokens import PER_MEDIUM, PER_MESSAGE, cost, count, definition, estimate
 from nacre.history.window import Window
 

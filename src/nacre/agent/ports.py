@@ -7,10 +7,10 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from nacre.entries import Message, Note, ToolCall
+from nacre.entries import AppendRecord, Message, ToolCall
 
 Effect = Literal["read", "write", "run"]
-Entry = Message | Note
+Entry = Message | AppendRecord
 STOPPED = "[stopped by the user]"
 """The end of an answer that was stopped, after what the model had written."""
 

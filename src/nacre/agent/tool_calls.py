@@ -12,7 +12,7 @@ import anyio
 from msgspec.structs import replace
 
 from nacre.agent.ports import Called, Output, Returned, Scene, Turn
-from nacre.entries import Message, Note, ToolCall
+from nacre.entries import AppendRecord, Message, ToolCall
 from nacre.errors import ToolError
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ async def _run_batch(turn: Turn, calls: Sequence[ToolCall], *, cut: ToolCall | N
     refusals = [await _refusal(turn, call, is_cut=call is cut) for call in calls]
     started = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
     if started:
-        await turn.commit([Note("tool", {"call": call.id, "name": call.name}) for call in started])
+        await turn.commit([AppendRecord("tool", {"call": call.id, "name": call.name}) for call in started])
     for call in started:
         turn.emit(Called(call))
 

@@ -1,5 +1,5 @@
 """The command line, `nacre`."""
 
-from nacre.cli.command import main
+from nacre.cli.main import main
 
 __all__ = ["main"]

@@ -72,7 +72,7 @@ def _parse(parser: ArgumentParser, words: list[str]) -> Namespace:
 def load(verb: str) -> Verb:
     """The module of a verb; raises Failure where this installation has none."""
     module_name, _, command = verbs.MODULES.get(verb, verb).partition(":")
-    name = f"nacre.cli.{module_name}"
+    name = f"nacre.cli.commands.{module_name}"
     try:
         module = import_module(name)
     except ModuleNotFoundError as error:

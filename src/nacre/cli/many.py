@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nacre.cli.failures import FAILED, OK, PARTIAL, Failure, failure_of
+from nacre.cli.one_line import clean
 from nacre.cli.output import Out, candidate_lines
 from nacre.cli.refs import find, refuse_internal
-from nacre.cli.text import clean
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nacre.cli.text import clean
+from nacre.cli.one_line import clean
 
 _EXPECTED = frozenset((*vars(logging.makeLogRecord({})), "message", "losses", "migrated"))
 """Fields that every record has, and what its sentence says already."""

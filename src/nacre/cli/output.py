@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 from nacre import config as settings
 from nacre.cli.failures import Failure
 from nacre.cli.flags import Flags
+from nacre.cli.one_line import clean, clean_json, cut, pad, short_path, width
 from nacre.cli.progress import Progress
-from nacre.cli.text import clean, clean_json, cut, pad, short_path, width
 from nacre.cli.times import rfc3339
 from nacre.errors import ConfigError
 from nacre.render.text import ago
@@ -156,7 +156,7 @@ class Out:
         if not self.is_terminal or self.json or self._flags.no_pager or os.environ.get("TERM") == "dumb":
             yield
             return
-        from nacre.cli.paging import paged  # noqa: PLC0415 - only on a terminal
+        from nacre.cli.pager import paged  # noqa: PLC0415 - only on a terminal
 
         before = self._stream
         with paged(before) as stream:

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from nacre.cli.text import cut, size
+from nacre.cli.one_line import cut, size
 from nacre.cli.times import lasting
 
 _PATIENCE = 0.5

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from nacre.cli import rows
-from nacre.cli.background import talks
+from nacre.cli.commands.background import talks
 from nacre.cli.failures import Failure
 from nacre.errors import InvalidKey
-from nacre.history import other_names
+from nacre.history import alias_table
 from nacre.keys import is_internal
 
 if TYPE_CHECKING:
@@ -208,8 +208,8 @@ def _by_alias(sessions: Sessions, ref: str) -> list[str]:
     """The keys of the sessions that have this other name; they are not opened, for `is_key`'s reason."""
     if is_internal(ref):
         return []
-    tables = (sessions.read(table, other_names.read) for table in other_names.TABLES)
-    keys = other_names.join(table for table in tables if table is not None).keys.get(ref, ())
+    tables = (sessions.read(table, alias_table.read) for table in alias_table.TABLES)
+    keys = alias_table.join(table for table in tables if table is not None).keys.get(ref, ())
     return [key for key in keys if is_key(sessions, key)]
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from nacre.cli.failures import Failure
 from nacre.config import to_toml, toml_name
-from nacre.state import write_whole
+from nacre.user_files import write_whole
 
 _HEADING = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?$")
 _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=[ \t]*""")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from nacre.cli.one_line import cut, width
 from nacre.cli.output import Out
-from nacre.cli.text import cut, width
 
 _GAP = "  "
 _INDENT = "   "

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from nacre.entries import Message, Records
 from nacre.errors import StoreError
-from nacre.history import live
+from nacre.history import session_state
 from nacre.history.labels import labels
-from nacre.history.text import text_of
+from nacre.history.message_text import text_of
 
 _LONGEST = 160
 # Labels and titles, and what rewriting a log leaves at its end: nobody said anything.
@@ -29,9 +29,9 @@ class Overview(NamedTuple):
     state: str = "idle"
 
 
-def overview(past: Records) -> Overview:
+def overview(view: Records) -> Overview:
     """Read what a list tells of a session; one whose last message cannot be read is damaged, and still listed."""
-    meta = live.meta(past, past.state) if past.state.mp else {}
+    meta = session_state.meta(view, view.state) if view.state.mp else {}
     title, cwd = meta.get("title"), meta.get("cwd")
     pinned, tags = labels(meta)
     found = Overview(
@@ -42,8 +42,8 @@ def overview(past: Records) -> Overview:
         cwd=cwd if isinstance(cwd, str) else "",
     )
     try:
-        record = next(live.newest(past, 1), None)
-        last = (record if record.blobs is None else past.whole(record)).m if record is not None else None
+        record = next(session_state.newest(view, 1), None)
+        last = (record if record.blobs is None else view.whole(record)).m if record is not None else None
     except (OSError, StoreError):
         return found._replace(state="damaged")
     if last is None:
@@ -51,13 +51,13 @@ def overview(past: Records) -> Overview:
     return found._replace(role=last.role, model=last.model or "", last=_words(last), state=_state(last))
 
 
-def when_updated(past: Records, last: str) -> str:
+def when_updated(view: Records, last: str) -> str:
     """When something was last said or done in a session; `last` is the time of its last record, whatever that is.
 
     To tag, pin, rename or repair a session does not make it the one that a person was last in.
     """
     try:
-        return next((record.ts for record in past.back(past.n) if record.t not in _ABOUT), last)
+        return next((record.ts for record in view.back(view.n) if record.t not in _ABOUT), last)
     except (OSError, StoreError):
         return last
 

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import Entry, Losses, Past, Record, State, Stored, message_of, time_of
-from nacre.history import branches, live
+from nacre.entries import Entry, Losses, Record, State, Stored, View, message_of, time_of
+from nacre.history import branches, session_state
 from nacre.history.branches import Bar
 
 CHUNK = 40
@@ -82,113 +82,113 @@ class Transcript(Struct, frozen=True, kw_only=True):
         return title if isinstance(title, str) else ""
 
 
-def open_at(past: Past, wanted: Wanted) -> Transcript:
+def open_at(view: View, wanted: Wanted) -> Transcript:
     """The part of a session around what is wanted."""
     if wanted.at:
-        wanted = _toward(past, wanted.at, wanted)
-    state, tip = _state(past, wanted)
+        wanted = _toward(view, wanted.at, wanted)
+    state, tip = _state(view, wanted)
     centre = wanted.place or state.i
     middle = max(min(centre, state.i) - 1, 0) // CHUNK
     numbers = range(middle - _AROUND, middle + _AROUND + 1)
-    shown = _transcript(past, state, tip=tip, wanted=wanted, numbers=numbers)
+    shown = _transcript(view, state, tip=tip, wanted=wanted, numbers=numbers)
     placed = {place: one.n for chunk in shown.chunks for place, one in zip(chunk.places, chunk.stored, strict=True)}
     return replace(
         shown,
         anchor=wanted.at or placed.get(wanted.place, 0),
         place=wanted.place,
-        uses=_recent_uses(past),
-        failure="" if tip else _failure(past),
-        losses=past.losses,
+        uses=_recent_uses(view),
+        failure="" if tip else _failure(view),
+        losses=view.losses,
     )
 
 
-def part(past: Past, wanted: Wanted, *, number: int) -> Transcript:
+def part(view: View, wanted: Wanted, *, number: int) -> Transcript:
     """One chunk of a branch, with as much as is needed to show it."""
-    state, tip = _state(past, wanted)
-    return _transcript(past, state, tip=tip, wanted=wanted, numbers=[number])
+    state, tip = _state(view, wanted)
+    return _transcript(view, state, tip=tip, wanted=wanted, numbers=[number])
 
 
-def whole(past: Past, wanted: Wanted) -> tuple[Transcript, Sequence[Stored]]:
+def whole(view: View, wanted: Wanted) -> tuple[Transcript, Sequence[Stored]]:
     """All that a branch shows."""
-    state, tip = _state(past, wanted)
-    shown = _transcript(past, state, tip=tip, wanted=wanted, numbers=())
-    return shown, [_stored(past, record) for record in branches.between(past, state, shown.low, state.i)]
+    state, tip = _state(view, wanted)
+    shown = _transcript(view, state, tip=tip, wanted=wanted, numbers=())
+    return shown, [_stored(view, record) for record in branches.between(view, state, shown.low, state.i)]
 
 
-def message(past: Past, n: int) -> Stored | None:
+def message(view: View, n: int) -> Stored | None:
     """Message `n`, on whichever branch it is; None if there is none."""
-    record = past.find(n)
-    return _stored(past, record) if record is not None and record.t == "msg" else None
+    record = view.find(n)
+    return _stored(view, record) if record is not None and record.t == "msg" else None
 
 
-def _failure(past: Past) -> str:
+def _failure(view: View) -> str:
     """Why the last message has no answer, if a page has stored that behind it."""
-    for record in takewhile(lambda record: record.t not in {"msg", "head"}, past.back(past.n)):
+    for record in takewhile(lambda record: record.t not in {"msg", "head"}, view.back(view.n)):
         match record.data if record.t == FAILED else None:
-            case {"after": n, "reason": str(reason)} if n == past.state.hd:
+            case {"after": n, "reason": str(reason)} if n == view.state.hd:
                 return reason
     return ""
 
 
-def _toward(past: Past, n: int, wanted: Wanted) -> Wanted:
-    record = past.find(n)
+def _toward(view: View, n: int, wanted: Wanted) -> Wanted:
+    record = view.find(n)
     if record is None:
         return wanted
-    head, state = record.st.hd, _state(past, wanted)[0]
-    place = branches.place_of(past, state, head)
+    head, state = record.st.hd, _state(view, wanted)[0]
+    place = branches.place_of(view, state, head)
     if place:
         return replace(wanted, at=head, place=place, is_all=wanted.is_all or place <= state.i - state.live)
-    ends = (one.end.hd for one in branches.segments(past) if one.since < head <= one.end.hd)
+    ends = (one.end.hd for one in branches.segments(view) if one.since < head <= one.end.hd)
     return replace(wanted, at=head, place=record.st.i, tip=next(ends, head), is_all=True)
 
 
-def _state(past: Past, wanted: Wanted) -> tuple[State, int]:
+def _state(view: View, wanted: Wanted) -> tuple[State, int]:
     """The branch that is wanted; 0 with the current one."""
-    found = past.find(wanted.tip) if wanted.tip and wanted.tip != past.state.hd else None
-    return (past.state, 0) if found is None else (found.st, wanted.tip)
+    found = view.find(wanted.tip) if wanted.tip and wanted.tip != view.state.hd else None
+    return (view.state, 0) if found is None else (found.st, wanted.tip)
 
 
-def _transcript(past: Past, state: State, *, tip: int, wanted: Wanted, numbers: Sequence[int]) -> Transcript:
+def _transcript(view: View, state: State, *, tip: int, wanted: Wanted, numbers: Sequence[int]) -> Transcript:
     hidden = state.i - state.live
     low = 1 if wanted.is_all or tip else hidden + 1
     shown = [number for number in numbers if number * CHUNK < state.i and (number + 1) * CHUNK >= low and number >= 0]
     return Transcript(
-        key=past.key,
-        generation=past.uid,
-        meta=live.meta(past, past.state),
-        n=past.n,
+        key=view.key,
+        generation=view.uid,
+        meta=session_state.meta(view, view.state),
+        n=view.n,
         low=low,
         high=state.i,
-        live=live.count(past),
+        live=session_state.count(view),
         hidden=hidden,
         tip=tip,
         is_all=low == 1 and hidden > 0,
-        bars=branches.bars(past, state),
+        bars=branches.bars(view, state),
         forks=[
-            Fork(parent=parent, tips=tips, chosen=branches.chosen(past, state, parent, tips))
-            for parent, tips in branches.alternatives(past, state).items()
+            Fork(parent=parent, tips=tips, chosen=branches.chosen(view, state, parent, tips))
+            for parent, tips in branches.alternatives(view, state).items()
         ],
-        is_archived=past.is_archived,
-        chunks=_chunks(past, state, shown, low=low),
+        is_archived=view.is_archived,
+        chunks=_chunks(view, state, shown, low=low),
     )
 
 
-def _chunks(past: Past, state: State, numbers: Sequence[int], *, low: int) -> list[Chunk]:
+def _chunks(view: View, state: State, numbers: Sequence[int], *, low: int) -> list[Chunk]:
     """Chunks beside each other, read at once."""
     if not numbers:
         return []
     first, last = numbers[0] * CHUNK + 1 - _LONGEST_RUN, (numbers[-1] + 1) * CHUNK + _LONGEST_RUN
-    records = branches.between(past, state, max(first, low), last)
-    return [_chunk(past, records, number, low=low) for number in numbers]
+    records = branches.between(view, state, max(first, low), last)
+    return [_chunk(view, records, number, low=low) for number in numbers]
 
 
-def _chunk(past: Past, records: Sequence[Record], number: int, *, low: int) -> Chunk:
+def _chunk(view: View, records: Sequence[Record], number: int, *, low: int) -> Chunk:
     """A chunk's messages, so cut that no result is apart from the message that called for it."""
     first, last = max(number * CHUNK + 1, low), (number + 1) * CHUNK
     start, end = _bound(records, first), _bound(records, last + 1)
     found = [record for record in records if start <= record.st.i < end]
     places = [record.st.i for record in found]
-    return Chunk(number=number, places=places, stored=[_stored(past, record) for record in found])
+    return Chunk(number=number, places=places, stored=[_stored(view, record) for record in found])
 
 
 def _bound(records: Sequence[Record], place: int) -> int:
@@ -203,16 +203,16 @@ def _bound(records: Sequence[Record], place: int) -> int:
     return after if is_whole and place - before < _LONGEST_RUN > after - place else place
 
 
-def _recent_uses(past: Past) -> list[Entry]:
+def _recent_uses(view: View) -> list[Entry]:
     found: list[Entry] = []
-    for record in past.back(past.n):
-        if record.n <= past.n - _FOR_PLOT:
+    for record in view.back(view.n):
+        if record.n <= view.n - _FOR_PLOT:
             break
         if record.t in {"use", "sum"}:
-            found.append(Entry(generation=past.uid, n=record.n, ts=time_of(record), kind=record.t, data=record.data))
+            found.append(Entry(generation=view.uid, n=record.n, ts=time_of(record), kind=record.t, data=record.data))
     found.reverse()
     return found
 
 
-def _stored(past: Past, record: Record) -> Stored:
-    return Stored(generation=past.uid, n=record.n, ts=time_of(record), message=message_of(record, past))
+def _stored(view: View, record: Record) -> Stored:
+    return Stored(generation=view.uid, n=record.n, ts=time_of(record), message=message_of(record, view))

@@ -13,7 +13,7 @@ import msgspec
 
 from nacre.entries import Page, SessionInfo
 from nacre.history.labels import labels
-from nacre.history.paging import LARGEST, Wanted, cut, page_of
+from nacre.history.list_page import LARGEST, Wanted, cut, page_of
 
 _COLUMNS = "log.key, title, live, created, updated, bytes, archived, uid, meta, pinned, cwd, role, model, last, state"
 _VALUES = {"updated": "updated", "created": "created", "bytes": "bytes", "messages": "live", "key": "key"}

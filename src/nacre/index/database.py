@@ -17,7 +17,7 @@ from nacre.errors import StoreError, describe_error
 from nacre.index.location import FILE, VERSION, is_own
 from nacre.index.matching import holds
 from nacre.index.packing import unpack, unpack_head
-from nacre.index.text import grams_of, words_of
+from nacre.index.search_text import grams_of, words_of
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from nacre.entries import Hit, Page
-from nacre.history.paging import Wanted
+from nacre.history.list_page import Wanted
 from nacre.index.location import folder_of
 from nacre.index.query import parse, spoken
-from nacre.log.ops import Ops
+from nacre.storage.system import Ops
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -48,8 +48,8 @@ class Index:
         embedder: Callable[[], Embedder] = _usual_embedder,
         fork_timeout: float = 2.0,
     ) -> None:
-        from nacre.index.catchup import CatchUp  # noqa: PLC0415 - SQLite is loaded when an index is wanted
         from nacre.index.database import Database  # noqa: PLC0415
+        from nacre.index.sync import CatchUp  # noqa: PLC0415 - SQLite is loaded when an index is wanted
 
         self._ops = ops or Ops()
         self._embedder = embedder
@@ -83,7 +83,7 @@ class Index:
         `meaning`, messages are found by what they mean, too, as far as `make_vectors` has come; raises ConfigError if
         the model for it is not installed.
         """
-        from nacre.index.searching import hits  # noqa: PLC0415 - a listing can do without
+        from nacre.index.search import hits  # noqa: PLC0415 - a listing can do without
 
         parsed = parse(query, now=self._ops.now())
         parsed = parsed._replace(internal=internal, fill=fill, skip=skip, prefix=prefix, only=only)

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import msgspec
 
 from nacre.entries import Message, Record
-from nacre.index.listing import check, let_go
+from nacre.index.catalog_rows import check, let_go
 from nacre.index.packing import pack_moment, pack_time
-from nacre.index.text import body_of
-from nacre.log.lines import Lines
-from nacre.log.ops import Ops
-from nacre.log.past import LogPast
-from nacre.log.place import Place
-from nacre.log.plain import open_to_read
-from nacre.log.recovery import Tail, examine, state_of
+from nacre.index.search_text import body_of
+from nacre.storage.lines import Lines
+from nacre.storage.paths import Place
+from nacre.storage.plain_names import open_to_read
+from nacre.storage.recovery import Tail, examine, state_of
+from nacre.storage.system import Ops
+from nacre.storage.view import LogView
 
 _LINE_END = 11
 _CRC = slice(-10, -2)
@@ -89,7 +89,7 @@ class Intake:
         last = tail.last
         n = last.n if last is not None else 0
         check((n,))
-        self._past = LogPast(self._lines, header=tail.header, n=n, state=state_of(last), ops=ops, place=place)
+        self._past = LogView(self._lines, header=tail.header, n=n, state=state_of(last), ops=ops, place=place)
         self._calls: Calls = msgspec.json.decode(progress.calls, type=Calls)
         self._at = (progress.offset, progress.n, progress.crc)
         self._is_in_log = False
@@ -187,7 +187,7 @@ class Intake:
                 seen.add(record.n)
                 yield self._found(record, record.m)
 
-    def _shared(self, base: LogPast) -> Iterator[Found]:
+    def _shared(self, base: LogView) -> Iterator[Found]:
         """What a fork shares; each header in it is that of the session which wrote what follows."""
         origin = ""
         for record in base.all():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from nacre.index.query import Term
-from nacre.index.text import UNSPACED, folded, one_spaced
+from nacre.index.search_text import UNSPACED, folded, one_spaced
 
 WORD_BEGIN = rf"(?:(?<![^\W_])|(?<=[{UNSPACED}]))"
 WORD_END = rf"(?:(?![^\W_])|(?=[{UNSPACED}]))"

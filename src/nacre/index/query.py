@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 from nacre.entries import timestamp
+from nacre.index.search_text import is_unspaced
 from nacre.index.stems import is_stop_word
-from nacre.index.text import is_unspaced
 from nacre.keys import is_internal
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from nacre.index.matching import WORD_BEGIN
 from nacre.index.query import Term
+from nacre.index.search_text import UNSPACED, camel_parts, folded
 from nacre.index.stems import stem
-from nacre.index.text import UNSPACED, camel_parts, folded
 from nacre.index.tolerance import spellings
 
 _WIDTH = 160

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from nacre.index.database import ERASES_WORDS
 from nacre.index.intake import Found, Progress
 from nacre.index.packing import pack
-from nacre.index.text import grams_of, words_of
+from nacre.index.search_text import grams_of, words_of
 
 SPOKEN = ("user", "assistant")
 """The roles whose messages get a vector; what tools and systems say has none."""

@@ -9,8 +9,8 @@ from sqlite3 import Connection
 from typing import Protocol
 
 from nacre.index.query import Query, Term
+from nacre.index.search_text import folded, other_spellings
 from nacre.index.stems import irregular, stem
-from nacre.index.text import folded, other_spellings
 
 _TOKEN = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"[^\W\d_]+")

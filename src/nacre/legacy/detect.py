@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from nacre.log.names import is_log_name
-from nacre.log.ops import Ops
-from nacre.log.place import folder_state
+from nacre.storage.file_names import is_log_name
+from nacre.storage.paths import folder_state
+from nacre.storage.system import Ops
 
 LOCK = "migrating.lock"
 DONE = b"done 2\n"

@@ -11,11 +11,22 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from nacre.entries import LONGEST_LINE, Describe, Founding, Message, Note, Say, Summarise, Truncate, plain, say
+from nacre.entries import (
+    LONGEST_LINE,
+    AppendMessage,
+    AppendRecord,
+    ImportedRecord,
+    Message,
+    SetMeta,
+    Summarise,
+    Truncate,
+    plain,
+    say,
+)
 from nacre.errors import InvalidKey, InvalidMessage
 from nacre.legacy.message_shapes import from_earlier, moment
-from nacre.log.format import escaped
-from nacre.log.names import stem
+from nacre.storage.file_names import stem
+from nacre.storage.format import escaped
 
 NOTE = "x.migrated"
 _CHANGED = "x.changed"
@@ -54,7 +65,7 @@ class Legacy(Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    said: tuple[Say, ...] = ()
+    said: tuple[AppendMessage, ...] = ()
     dropped: int = 0
     summary: str = ""
     created: datetime | None = None
@@ -80,20 +91,20 @@ class Legacy(Struct, frozen=True, kw_only=True):
         meta = {"meta": self.meta_sha256} if self.meta_sha256 else {}
         return {"file": file, "sha256": self.sha256, "n": len(self.said), **meta}
 
-    def records(self, now: str) -> list[Founding]:
+    def records(self, now: str) -> list[ImportedRecord]:
         """The session as records with their old times; where there is no time it is `now`."""
         times, end = self.times(now), self.ended(now)
-        found = [Founding(said, ts) for said, ts in zip(self.said, times, strict=True)]
+        found = [ImportedRecord(said, ts) for said, ts in zip(self.said, times, strict=True)]
         if self.dropped:
-            found.append(Founding(Truncate(len(self.said) - self.dropped), end))
+            found.append(ImportedRecord(Truncate(len(self.said) - self.dropped), end))
         if self.summary:
-            found.append(Founding(Summarise(self.summary), end))
+            found.append(ImportedRecord(Summarise(self.summary), end))
         is_later = bool(found) and end > found[-1].ts
         if self.meta:
-            found.append(Founding(Describe(self.meta), end))
+            found.append(ImportedRecord(SetMeta(self.meta), end))
         if is_later:
             # Labels are no update; this is one.
-            found.append(Founding(Note(_CHANGED, None), end))
+            found.append(ImportedRecord(AppendRecord(_CHANGED, None), end))
         return found
 
     def times(self, now: str) -> list[str]:
@@ -131,7 +142,7 @@ def read_document(data: bytes, name: str, *, changed: datetime | None = None) ->
         return None
     if not isinstance(document.get("key"), str) and not {"created", "updated"} <= document.keys():
         return None
-    said: list[Say] = []
+    said: list[AppendMessage] = []
     bad: list[Bad] = []
     for place, element in enumerate(document["messages"] or []):
         try:
@@ -233,7 +244,7 @@ def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
         start += len(line) + 1
 
 
-def parse_message(value: Any, raw: bytes, start: int) -> tuple[list[Say], list[Bad]]:
+def parse_message(value: Any, raw: bytes, start: int) -> tuple[list[AppendMessage], list[Bad]]:
     """The message that a value is, else what is wrong with it."""
     try:
         return [_say(value)], []
@@ -241,7 +252,7 @@ def parse_message(value: Any, raw: bytes, start: int) -> tuple[list[Say], list[B
         return [], [Bad(start, raw, str(error))]
 
 
-def _parse_line(line: bytes, start: int) -> tuple[Say | None, Bad | None]:
+def _parse_line(line: bytes, start: int) -> tuple[AppendMessage | None, Bad | None]:
     """A line's message; after a torn one that was never ended, the message that was glued to it."""
     try:
         return _say(parse_json(line)), None
@@ -258,7 +269,7 @@ def _parse_line(line: bytes, start: int) -> tuple[Say | None, Bad | None]:
     return None, Bad(start, line, reason)
 
 
-def _are_messages(data: bytes, lines: list[tuple[int, Say | None, Bad | None]], *, is_session: bool) -> bool:
+def _are_messages(data: bytes, lines: list[tuple[int, AppendMessage | None, Bad | None]], *, is_session: bool) -> bool:
     """Tell whether the first line that is JSON is a message; a torn one before it does not count."""
     for _, said, bad in lines:
         if said is not None:
@@ -271,7 +282,7 @@ def _are_messages(data: bytes, lines: list[tuple[int, Say | None, Bad | None]], 
     return is_session
 
 
-def _say(value: Any) -> Say:
+def _say(value: Any) -> AppendMessage:
     """A message in its canonical bytes; raises InvalidMessage for anything else."""
     if not _is_message(value):
         raise InvalidMessage("not a message")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from nacre.entries import Past, message_of
+from nacre.entries import View, message_of
 from nacre.errors import InvalidMessage
-from nacre.history import live
+from nacre.history import session_state
 from nacre.legacy.documents import (
     Legacy,
     Unreadable,
@@ -34,7 +34,7 @@ from nacre.legacy.documents import (
 )
 from nacre.legacy.message_shapes import moment, to_picoclaw
 from nacre.legacy.sources import DATABASE, Source, contents
-from nacre.log.ops import Ops
+from nacre.storage.system import Ops
 
 if TYPE_CHECKING:
     import sqlite3
@@ -238,23 +238,23 @@ def file_of(key: str) -> str:
     return key.translate(str.maketrans(":/\\", "___"))
 
 
-def export(past: Past, key: str, *, dropped: bool = False) -> Exported:
+def export(view: View, key: str, *, dropped: bool = False) -> Exported:
     """Spell a session as picoclaw reads it: its live messages and its summary.
 
     With `dropped`, messages that are no longer live come before them, and the metadata says that they are to be
     skipped. Raises InvalidMessage if one is longer than picoclaw can read, since it would then read none at all.
     """
-    records = list(live.newest(past))[::-1]
+    records = list(session_state.newest(view))[::-1]
     alive = {record.n for record in records}
-    before = [record for record in past.all() if record.t == "msg" and record.n not in alive] if dropped else []
+    before = [record for record in view.all() if record.t == "msg" and record.n not in alive] if dropped else []
     lines: list[bytes] = []
     for record in (*before, *records):
-        lines.append(msgspec.json.encode(to_picoclaw(message_of(record, past))) + b"\n")
+        lines.append(msgspec.json.encode(to_picoclaw(message_of(record, view))) + b"\n")
         if len(lines[-1]) > _MAX_PICOCLAW_LINE:
             raise InvalidMessage(f"record {record.n} is longer than picoclaw can read ({_MAX_PICOCLAW_LINE} bytes)")
-    about = live.meta(past, past.state)
-    times = [spell_time(moment(record.ts)) for record in past.all()]
-    meta: dict[str, Any] = {"key": key, "summary": live.summary(past, past.state)}
+    about = session_state.meta(view, view.state)
+    times = [spell_time(moment(record.ts)) for record in view.all()]
+    meta: dict[str, Any] = {"key": key, "summary": session_state.summary(view, view.state)}
     meta |= {"skip": len(before), "count": len(lines)}
     # It cannot read metadata in which a time is none, and does without.
     meta |= {name: time for name, time in (("created_at", times[0]), ("updated_at", times[-1])) if time}

@@ -9,26 +9,26 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from nacre.entries import Message, Past, Summarise, Truncate, Wish, message_of, say
+from nacre.entries import Message, Operation, Summarise, Truncate, View, message_of, say
 from nacre.errors import Conflict
-from nacre.history import live
+from nacre.history import session_state
 from nacre.legacy.documents import NOTE, Base, Legacy
 from nacre.legacy.message_shapes import is_same, moment
-from nacre.log.place import Place
-from nacre.log.reader import reading
 from nacre.sessions import Sessions
-from nacre.store.files import Files
+from nacre.storage.file_store import Files
+from nacre.storage.paths import Place
+from nacre.storage.reader import reading
 
 
 class Continuation(NamedTuple):
     """What is to be appended, how many messages of it, and the state that it depends on."""
 
-    operations: tuple[Wish, ...] = ()
+    operations: tuple[Operation, ...] = ()
     added: int = 0
     expect: int | None = None
 
 
-def continuation(past: Past, legacy: Legacy, now: str) -> Continuation | None:
+def continuation(view: View, legacy: Legacy, now: str) -> Continuation | None:
     """What a file adds to a session; None if the file is not this session gone on.
 
     It is if it says so itself, or begins with what is live, or with what came from it before, or with messages that the
@@ -36,47 +36,47 @@ def continuation(past: Past, legacy: Legacy, now: str) -> Continuation | None:
     summary is not, unless the session has had that summary.
     """
     theirs = legacy.messages
-    header = past.find(1)
+    header = view.find(1)
     base = legacy.base
     if base is not None and header is not None and header.uid == base.uid and base.kept <= len(theirs):
-        return _continue_from(past, legacy, base, now)
-    summaries = (record.text for record in past.all() if record.t == "sum")
+        return _continue_from(view, legacy, base, now)
+    summaries = (record.text for record in view.all() if record.t == "sum")
     if not theirs and legacy.summary and legacy.summary not in summaries:
         return None
-    ours = live.history(past)
+    ours = session_state.history(view)
     if ours and begins(theirs[legacy.dropped :], ours):
-        return _continue_after(legacy, legacy.dropped + len(ours), now, before=live.summary(past, past.state))
-    brought, known = _count_brought(past, theirs), _count_known(past, theirs)
+        return _continue_after(legacy, legacy.dropped + len(ours), now, before=session_state.summary(view, view.state))
+    brought, known = _count_brought(view, theirs), _count_known(view, theirs)
     if brought is not None or known:
         return _continue_after(legacy, max(brought or 0, known), now)
-    return Continuation() if is_contained(past, legacy) else None
+    return Continuation() if is_contained(view, legacy) else None
 
 
-def is_contained(past: Past, legacy: Legacy) -> bool:
+def is_contained(view: View, legacy: Legacy) -> bool:
     """Tell whether a session begins with every message of a file, or all of them came from it before, or are in it."""
     theirs = legacy.messages
-    if begins(_messages(past), theirs, swap=True) or _count_brought(past, theirs) == len(theirs):
+    if begins(_messages(view), theirs, swap=True) or _count_brought(view, theirs) == len(theirs):
         return True
-    return bool(theirs) and _count_known(past, theirs) == len(theirs)
+    return bool(theirs) and _count_known(view, theirs) == len(theirs)
 
 
-def holds(past: Past, legacy: Legacy, src: dict[str, Any]) -> bool:
+def holds(view: View, legacy: Legacy, src: dict[str, Any]) -> bool:
     """Tell whether all of a file is in a session: what it was founded with, or what was appended to it."""
     said: list[Message] = []
-    for record in past.all():
+    for record in view.all():
         if record.t == "msg":
-            said.append(message_of(record, past))
+            said.append(message_of(record, view))
         if _is_from(record.src, src):
-            return is_contained(past, legacy)
+            return is_contained(view, legacy)
         if record.t == NOTE and _is_from(record.data, src):
             added = record.data["added"]
             return begins(said[len(said) - added :], legacy.messages[len(legacy.said) - added :], swap=True)
     return False
 
 
-def knows(past: Past, src: dict[str, Any]) -> bool:
+def knows(view: View, src: dict[str, Any]) -> bool:
     """Tell whether a session says that it was founded with a file, or that one was appended to it."""
-    return any(_is_from(record.src, src) or (record.t == NOTE and _is_from(record.data, src)) for record in past.all())
+    return any(_is_from(record.src, src) or (record.t == NOTE and _is_from(record.data, src)) for record in view.all())
 
 
 def begins(messages: Sequence[Message], with_: Sequence[Message], *, swap: bool = False) -> bool:
@@ -87,29 +87,29 @@ def begins(messages: Sequence[Message], with_: Sequence[Message], *, swap: bool 
     return all(is_same(right, left) if swap else is_same(left, right) for left, right in pairs)
 
 
-def _messages(past: Past) -> list[Message]:
-    return [message_of(record, past) for record in past.all() if record.t == "msg"]
+def _messages(view: View) -> list[Message]:
+    return [message_of(record, view) for record in view.all() if record.t == "msg"]
 
 
 def _is_from(origin: Any, src: dict[str, Any]) -> bool:
     return isinstance(origin, dict) and all(origin.get(field) == src[field] for field in ("file", "sha256", "n"))
 
 
-def _count_brought(past: Past, theirs: Sequence[Message]) -> int | None:
+def _count_brought(view: View, theirs: Sequence[Message]) -> int | None:
     """How many messages at the beginning of a file came from it before; None if it does not begin with such ones.
 
     A session was founded with the first of them. What was appended since may come after messages that were written
     here, or have come from another file.
     """
     # 1. What the session was founded with, and what was appended from files since; nothing if it began here.
-    header = past.find(1)
+    header = view.find(1)
     if header is None or header.src is None or "n" not in header.src:
         return None
     said: list[Message] = []
     appended: list[list[Message]] = []
-    for record in past.all():
+    for record in view.all():
         if record.t == "msg":
-            said.append(message_of(record, past))
+            said.append(message_of(record, view))
         elif record.t == NOTE:
             appended.append(said[len(said) - record.data["added"] :])
     brought = [said[: header.src["n"]], *appended]
@@ -123,10 +123,10 @@ def _count_brought(past: Past, theirs: Sequence[Message]) -> int | None:
     return count
 
 
-def _count_known(past: Past, theirs: Sequence[Message]) -> int:
+def _count_known(view: View, theirs: Sequence[Message]) -> int:
     """How many messages at the beginning of a file are in a session, each with the time that the file says."""
     ours: dict[datetime | None, list[Message]] = {}
-    for message in _messages(past):
+    for message in _messages(view):
         ours.setdefault(message.created, []).append(message)
     for count, message in enumerate(theirs):
         same = ours.get(message.created, []) if message.created is not None else []
@@ -138,18 +138,18 @@ def _count_known(past: Past, theirs: Sequence[Message]) -> int:
     return len(theirs)
 
 
-def _continue_from(past: Past, legacy: Legacy, base: Base, now: str) -> Continuation:
+def _continue_from(view: View, legacy: Legacy, base: Base, now: str) -> Continuation:
     """What was said since; and if nobody has written meanwhile, what was dropped and summarised since, too."""
-    if past.state.h != base.h:
+    if view.state.h != base.h:
         return _continue_after(legacy, base.kept, now)
-    found = _continue_after(legacy, base.kept, now, before=live.summary(past, past.state))
-    cut = (Truncate(base.kept),) if base.kept < past.state.live else ()
+    found = _continue_after(legacy, base.kept, now, before=session_state.summary(view, view.state))
+    cut = (Truncate(base.kept),) if base.kept < view.state.live else ()
     return found._replace(operations=(*cut, *found.operations), expect=base.h)
 
 
 def _continue_after(legacy: Legacy, count: int, now: str, before: str | None = None) -> Continuation:
     """The messages after the first `count`; and the summary, if the one before it is given and another."""
-    operations: list[Wish] = []
+    operations: list[Operation] = []
     rest = list(zip(legacy.said, legacy.messages, legacy.times(now), strict=True))[count:]
     for said, message, ts in rest:
         # A message has its own time, since its record will have another.
@@ -202,19 +202,19 @@ class Planner:
 
     def _under(self, key: str, legacy: Legacy, src: dict[str, Any]) -> Plan | None:
         """What to do under a key; None if it is another session's."""
-        if any(self._store.generations(key, lambda generation: knows(generation.past, src))):
+        if any(self._store.generations(key, lambda generation: knows(generation.view, src))):
             return Plan("finished", key)
         if legacy.is_archived:
             return Plan("migrated", key)
         if not self._is_active(key):
             # An archived generation may begin with all of the file; only times tell that from another conversation.
             is_timed = bool(legacy.said) and all(message.created for message in legacy.messages)
-            if is_timed and any(self._store.generations(key, lambda found: is_contained(found.past, legacy))):
+            if is_timed and any(self._store.generations(key, lambda found: is_contained(found.view, legacy))):
                 return Plan("finished", key)
             return self._free(key, legacy)
 
-        def more_of(past: Past) -> Continuation | None:
-            return continuation(past, legacy, self._now)
+        def more_of(view: View) -> Continuation | None:
+            return continuation(view, legacy, self._now)
 
         more = self._store.read(key, more_of)
         if more is None:
@@ -235,10 +235,10 @@ class Planner:
 
     def _is_active(self, key: str) -> bool:
         with reading(self._store.ops, Place.of(self._store.location, key)) as found:
-            return found.past is not None
+            return found.view is not None
 
 
-def _nothing_of(past: Past) -> Base | None:
+def _nothing_of(view: View) -> Base | None:
     """What a document goes on from that was written without knowing the session: everything in it is new."""
-    header = past.find(1)
+    header = view.find(1)
     return Base(uid=header.uid, h=-1, kept=0) if header is not None and header.uid else None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nacre.entries import Message, ToolCall
 from nacre.errors import InvalidMessage
-from nacre.history.text import text_of
+from nacre.history.message_text import text_of
 
 _MILLISECONDS = 1e11
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

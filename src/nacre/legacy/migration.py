@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nacre.entries import Note, Past, Unit, timestamp
+from nacre.entries import AppendRecord, Transaction, View, timestamp
 from nacre.errors import Conflict, LogDamaged, Refused, StoreError, describe_error
-from nacre.history import live, other_names
-from nacre.history.live import RULES
+from nacre.history import alias_table, session_state
+from nacre.history.session_state import RULES
 from nacre.keys import is_internal
 from nacre.legacy.detect import DONE, LOCK, is_due
 from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
@@ -35,10 +35,10 @@ from nacre.legacy.sources import (
     sources,
     unknown_files,
 )
-from nacre.log.names import key_of
-from nacre.log.place import Place, settle_names, write_all
-from nacre.log.plain import beside, rename_plain
-from nacre.store.files import Files
+from nacre.storage.file_names import key_of
+from nacre.storage.file_store import Files
+from nacre.storage.paths import Place, settle_names, write_all
+from nacre.storage.plain_names import beside, rename_plain
 
 logger = logging.getLogger(__name__)
 
@@ -333,21 +333,21 @@ class _Walk:
             if not self._store.found(plan.key, records, src=src, created=created, archived=legacy.is_archived):
                 raise Conflict(f"session {plan.key!r} was created meanwhile; migrate again")
         elif plan.more.operations:
-            note = Note(NOTE, {**src, "added": plan.more.added})
-            self._store.run(plan.key, Unit(wishes=(*plan.more.operations, note), expect=plan.more.expect))
+            note = AppendRecord(NOTE, {**src, "added": plan.more.added})
+            self._store.run(plan.key, Transaction(operations=(*plan.more.operations, note), expect=plan.more.expect))
             # A relaxed store has not flushed it yet.
-            self._store.compact(plan.key, live.keep)
+            self._store.compact(plan.key, session_state.keep)
         else:
             # The process that wrote it may have been killed before its flush.
-            self._store.run(plan.key, Unit(wishes=(), creates=False))
+            self._store.run(plan.key, Transaction(operations=(), creates=False))
 
     def _check(self, plan: Plan, legacy: Legacy, src: dict[str, Any]) -> None:
         """Read the session back, and set aside what was no message; raises if it does not hold what the file does."""
 
-        def is_held(past: Past) -> bool:
-            return holds(past, legacy, src) if knows(past, src) else is_contained(past, legacy)
+        def is_held(view: View) -> bool:
+            return holds(view, legacy, src) if knows(view, src) else is_contained(view, legacy)
 
-        found = self._store.generations(plan.key, lambda generation: (generation.uid, is_held(generation.past)))
+        found = self._store.generations(plan.key, lambda generation: (generation.uid, is_held(generation.view)))
         uids = [uid for uid, is_in in found if is_in]
         if not uids:
             raise LogDamaged(f"session {plan.key!r} does not contain all of {src['file']}, which was not changed")
@@ -427,36 +427,36 @@ class AliasTable:
     def give(self, key: str, meta: Mapping[str, Any]) -> None:
         """Give a session the aliases that its meta lists, durably, unless it has them."""
         # Neither the name of a main session nor a reserved one can be one session's.
-        names = (name for name in other_names.listed(meta) if not _MAIN.match(name) and not is_internal(name))
+        names = (name for name in alias_table.listed(meta) if not _MAIN.match(name) and not is_internal(name))
         wanted = [(name, key) for name in names if name != key]
         if not wanted:
             return
         if self._known is None:
             self._known = set()
-            for table in other_names.TABLES:
+            for table in alias_table.TABLES:
                 # The process that wrote what is there may have been killed before its flush.
-                self._store.run(table, Unit(wishes=(), creates=False))
-                found = self._store.read(table, other_names.read)
-                self._known.update(other_names.pairs(found) if found is not None else ())
+                self._store.run(table, Transaction(operations=(), creates=False))
+                found = self._store.read(table, alias_table.read)
+                self._known.update(alias_table.pairs(found) if found is not None else ())
         new = [pair for pair in wanted if pair not in self._known]
         if new:
-            self._store.run(other_names.KEY, Unit(other_names.notes(new)))
+            self._store.run(alias_table.KEY, Transaction(alias_table.notes(new)))
             # A relaxed store has not flushed it yet.
-            self._store.compact(other_names.KEY, live.keep)
+            self._store.compact(alias_table.KEY, session_state.keep)
             self._known.update(new)
 
     def restore(self) -> None:
         """Give every session the names that its meta lists: the table may have lost some, or be lost itself."""
         for archived in (False, True):
             for found in self._store.each(archived=archived):
-                if found.past.state.mp:
-                    self.give(found.key, {"aliases": _own(found.past)})
+                if found.view.state.mp:
+                    self.give(found.key, {"aliases": _own(found.view)})
 
 
-def _own(past: Past) -> list[str]:
+def _own(view: View) -> list[str]:
     """The names that a session's meta lists, without those that a fork has from what it grew from."""
-    names = other_names.listed(live.meta(past, past.state))
-    headers = (record for record in past.back(past.n) if record.t == "open" and record.base is not None)
+    names = alias_table.listed(session_state.meta(view, view.state))
+    headers = (record for record in view.back(view.n) if record.t == "open" and record.base is not None)
     header = next(headers, None) if names else None
-    inherited = other_names.listed(live.meta(past, header.st)) if header is not None else []
+    inherited = alias_table.listed(session_state.meta(view, header.st)) if header is not None else []
     return [name for name in names if name not in inherited]

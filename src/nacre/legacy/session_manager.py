@@ -20,10 +20,10 @@ from nacre.legacy.documents import META, Base, Legacy, Unreadable, spell_time
 from nacre.legacy.formats import read_source
 from nacre.legacy.message_shapes import to_earlier
 from nacre.legacy.sources import Source, free_path, sources
-from nacre.log.names import stem
-from nacre.log.ops import Ops
-from nacre.log.place import settle_names, unlink_if_there, write_all
 from nacre.sessions import AnyMessage
+from nacre.storage.file_names import stem
+from nacre.storage.paths import settle_names, unlink_if_there, write_all
+from nacre.storage.system import Ops
 
 logger = logging.getLogger(__name__)
 

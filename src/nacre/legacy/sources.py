@@ -15,11 +15,11 @@ import msgspec
 
 from nacre.errors import StoreError
 from nacre.legacy.documents import Bad
-from nacre.log import quarantine
-from nacre.log.lines import Lines, Piece
-from nacre.log.names import is_log_name
-from nacre.log.ops import Ops
-from nacre.log.place import Place
+from nacre.storage import quarantine
+from nacre.storage.file_names import is_log_name
+from nacre.storage.lines import Lines, Piece
+from nacre.storage.paths import Place
+from nacre.storage.system import Ops
 
 _OURS = b'{"v":'
 _BLOCK = 1024 * 1024

@@ -10,23 +10,34 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
-from nacre.entries import Describe, Note, Past, Rules, Say, Summarise, Unit, Wish, parse_time, say
+from nacre.entries import (
+    AppendMessage,
+    AppendRecord,
+    Operation,
+    Rules,
+    SetMeta,
+    Summarise,
+    Transaction,
+    View,
+    parse_time,
+    say,
+)
 from nacre.errors import DurabilityUnknown, StoreError, describe_error
-from nacre.history import live, other_names
-from nacre.history.live import RULES
+from nacre.history import alias_table, session_state
+from nacre.history.session_state import RULES
 from nacre.keys import is_internal
 from nacre.legacy.documents import Unreadable, spell_time
 from nacre.legacy.formats import read_source
 from nacre.legacy.migration import Migration, migrate
 from nacre.legacy.session_manager import Seen, Session, SessionManager, session_of
 from nacre.legacy.sources import sources
-from nacre.log.ops import Ops
-from nacre.log.place import Place, uids_in
-from nacre.log.reader import reading
-from nacre.state import standby_folder, standby_places
-from nacre.store.base import Generation, Listed, Status
-from nacre.store.files import Files
-from nacre.store.transient import Transient
+from nacre.storage.file_store import Files
+from nacre.storage.memory_store import Transient
+from nacre.storage.paths import Place, uids_in
+from nacre.storage.protocol import Generation, Listed, Status
+from nacre.storage.reader import reading
+from nacre.storage.system import Ops
+from nacre.user_files import standby_folder, standby_places
 
 logger = logging.getLogger(__name__)
 
@@ -91,18 +102,18 @@ class Logs:
             ]
             for place in (active, *reversed(archived)):
                 with reading(self._ops, place) as found:
-                    past = found.past
-                    if past is None:
+                    view = found.view
+                    if view is None:
                         continue
                     session = Session(
                         key=key,
-                        messages=tuple(live.history(past)),
-                        summary=live.summary(past, past.state),
-                        created=parse_time(past.header.created or found.updated),
+                        messages=tuple(session_state.history(view)),
+                        summary=session_state.summary(view, view.state),
+                        created=parse_time(view.header.created or found.updated),
                         updated=parse_time(found.updated),
-                        meta=live.meta(past, past.state),
+                        meta=session_state.meta(view, view.state),
                     )
-                    return Seen(session=session, uid="" if place.archived else past.header.uid, h=past.state.h)
+                    return Seen(session=session, uid="" if place.archived else view.header.uid, h=view.state.h)
         except NotADirectoryError:
             # A file is where a folder of the store should be: there are no logs.
             pass
@@ -125,16 +136,16 @@ class StandIn(Transient):
         self._root = root
         self._loaded: set[str] = set()
 
-    def run(self, key: str, unit: Unit) -> int:
+    def run(self, key: str, unit: Transaction) -> int:
         with self._lock:
             self._load(key)
-            before = super().read(key, lambda past: past.n)
+            before = super().read(key, lambda view: view.n)
             number = super().run(key, unit)
-            if super().read(key, lambda past: past.n) != before and not is_internal(key):
+            if super().read(key, lambda view: view.n) != before and not is_internal(key):
                 self._save(key, unit)
             return number
 
-    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
+    def read(self, key: str, get: Callable[[View], T]) -> T | None:
         with self._lock:
             self._load(key)
             return super().read(key, get)
@@ -166,7 +177,7 @@ class StandIn(Transient):
     def move(self, key: str, *, archive: bool) -> None:
         self._refuse(f"session {key!r} cannot be {'archived' if archive else 'taken from the archive'}")
 
-    def fork(self, key: str, new_key: str, unit: Unit) -> None:  # noqa: ARG002 - it has the store's shape
+    def fork(self, key: str, new_key: str, unit: Transaction) -> None:  # noqa: ARG002 - it has the store's shape
         self._refuse(f"session {key!r} cannot be forked")
 
     def delete(self, key: str) -> None:
@@ -182,33 +193,33 @@ class StandIn(Transient):
 
     def _load(self, key: str) -> None:
         """Read the document of a session, or its log, when it is first asked for."""
-        if key in self._loaded or (is_internal(key) and key not in other_names.TABLES):
+        if key in self._loaded or (is_internal(key) and key not in alias_table.TABLES):
             return
         if is_internal(key):
-            operations: list[Wish] = [*other_names.notes(_names(self._root, key))]
+            operations: list[Operation] = [*alias_table.notes(_names(self._root, key))]
         else:
             operations = [say(message) for message in self._manager.get_history(key)]
             if summary := self._manager.get_summary(key):
                 operations.append(Summarise(summary))
             if meta := self._manager.get_meta(key):
-                operations.append(Describe(meta))
+                operations.append(SetMeta(meta))
         if operations:
-            super().run(key, Unit(operations))
+            super().run(key, Transaction(operations))
         self._loaded.add(key)
 
-    def _save(self, key: str, unit: Unit) -> None:
+    def _save(self, key: str, unit: Transaction) -> None:
         manager = self._manager
-        said = [one for one in unit.wishes if isinstance(one, Say)]
-        if not all(isinstance(one, Say | Note | Describe) for one in unit.wishes):
-            manager.set_history(key, super().read(key, live.history) or ())
-            manager.set_summary(key, super().read(key, lambda past: live.summary(past, past.state)) or "")
+        said = [one for one in unit.operations if isinstance(one, AppendMessage)]
+        if not all(isinstance(one, AppendMessage | AppendRecord | SetMeta) for one in unit.operations):
+            manager.set_history(key, super().read(key, session_state.history) or ())
+            manager.set_summary(key, super().read(key, lambda view: session_state.summary(view, view.state)) or "")
         elif said:
-            for message in (super().read(key, lambda past: live.history(past, len(said))) or ())[-len(said) :]:
+            for message in (super().read(key, lambda view: session_state.history(view, len(said))) or ())[-len(said) :]:
                 manager.add_full_message(key, message)
-        elif not any(isinstance(one, Describe) for one in unit.wishes) or not manager.get_history(key):
+        elif not any(isinstance(one, SetMeta) for one in unit.operations) or not manager.get_history(key):
             # A meta without a message is saved with the first one.
             return
-        manager.set_meta(key, super().read(key, lambda past: live.meta(past, past.state)) or {})
+        manager.set_meta(key, super().read(key, lambda view: session_state.meta(view, view.state)) or {})
         try:
             manager.save(key)
         except StoreError as error:
@@ -261,6 +272,6 @@ def _names(root: str, table: str) -> list[tuple[str, str]]:
     """The other names of sessions in a table of the store; none if it cannot be read."""
     try:
         with reading(Ops(), Place.of(root, table)) as found:
-            return other_names.pairs(other_names.read(found.past)) if found.past is not None else []
+            return alias_table.pairs(alias_table.read(found.view)) if found.view is not None else []
     except (OSError, StoreError):
         return []

@@ -20,7 +20,6 @@ from nacre.entries import Message
 from nacre.errors import Conflict, ContextOverflow, NacreError, describe_error
 from nacre.history.tokens import estimate
 from nacre.keys import is_internal
-from nacre.log.ops import Ops
 from nacre.memory import contradictions, extraction, turn_reader
 from nacre.memory.extraction import Extraction
 from nacre.memory.fact_index import Embedding, FactIndex
@@ -31,6 +30,7 @@ from nacre.memory.store import FactStore, with_earlier, with_related
 from nacre.memory.text_match import STANDING_WORDS, is_same, is_standing, normal, one_line, salient, stems
 from nacre.memory.turn_reader import Turn, utc_text
 from nacre.sessions import Sessions
+from nacre.storage.system import Ops
 
 logger = logging.getLogger(__name__)
 

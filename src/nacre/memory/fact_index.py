@@ -9,8 +9,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from nacre.index.minilm import WIDTH, MiniLM
+from nacre.index.search_text import spellings_in
 from nacre.index.stems import irregular
-from nacre.index.text import spellings_in
 from nacre.memory.model import Line
 from nacre.memory.text_match import is_grammar, tokens
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import Note
+from nacre.entries import AppendRecord
 from nacre.memory.text_match import normal
 
 MEMORY_PAGE = "MEMORY.md"
@@ -96,19 +96,19 @@ _SHAPES: dict[str, type[Line | Strike | Cursor]] = {
 }
 
 
-def note_of(part: Part) -> Note:
+def note_of(part: Part) -> AppendRecord:
     """The record that holds a part."""
     data = msgspec.to_builtins(part)
     match part:
         case Strike():
-            return Note(STRIKE, data)
+            return AppendRecord(STRIKE, data)
         case Cursor():
-            return Note(CURSOR, data)
+            return AppendRecord(CURSOR, data)
         case Line():
             if part.pending:
                 # A kind of its own: a version that knows no such facts must not take it for one that holds.
-                return Note(PENDING, data)
-            return Note(LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY, data)
+                return AppendRecord(PENDING, data)
+            return AppendRecord(LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY, data)
 
 
 def part_of(kind: str, data: Any) -> Part | None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from nacre.log.ops import Ops
-from nacre.log.place import unlink_if_there, write_all
 from nacre.memory.model import MEMORY_PAGE, RenderedLine
+from nacre.storage.paths import unlink_if_there, write_all
+from nacre.storage.system import Ops
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.md\Z")
 _BLOCK = 1 << 20
@@ -21,7 +21,7 @@ _MAX_BYTES = 16 * _BLOCK
 _MOMENT = 0.1
 _FOLDER, _BASES = "memory", ".rendered"
 
-Stamp = tuple[int, int, int, int]
+RecordStamp = tuple[int, int, int, int]
 """Inode, size and time of a file: another one means that somebody wrote it.
 
 A file that was written a moment ago may be written again in the same tick: its last number is never the same.
@@ -63,7 +63,7 @@ class PageFiles:
             names = []
         return [MEMORY_PAGE, *(f"{_FOLDER}/{name}" for name in sorted(names) if _DAY.match(name))]
 
-    def stamp(self, page: str) -> Stamp | None:
+    def stamp(self, page: str) -> RecordStamp | None:
         """Tell the file of a page from what it was before; None if it is not there."""
         try:
             found = self._ops.stat(self.path(page))

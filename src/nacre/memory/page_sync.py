@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nacre.errors import describe_error
 from nacre.memory.model import MEMORY_PAGE, TOP, Line, Part, RenderedLine, State, Strike, skeleton
-from nacre.memory.page_files import Base, PageFiles, Stamp
+from nacre.memory.page_files import Base, PageFiles, RecordStamp
 from nacre.memory.store import FactStore
 from nacre.memory.turn_reader import utc_text
 
@@ -189,9 +189,9 @@ class PageSync:
         self._store = store
         self._files = files
         self._renderer = Renderer()
-        self._synced: dict[str, tuple[Stamp | None, int]] = {}
+        self._synced: dict[str, tuple[RecordStamp | None, int]] = {}
         self._texts: dict[str, str] = {}
-        self._seen: tuple[Stamp | None, State, int] | None = None
+        self._seen: tuple[RecordStamp | None, State, int] | None = None
         self._view: State | None = None
 
     def sync(self, *, must: bool = False) -> None:

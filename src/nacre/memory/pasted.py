@@ -7,7 +7,7 @@ from bisect import bisect
 from collections import Counter
 from typing import Any
 
-from nacre.index.text import UNSPACED
+from nacre.index.search_text import UNSPACED
 
 # A message may be any text, of any length: each of these patterns takes a time in proportion to it.
 _FENCE = re.compile(r"^[ \t]*(`{3,}+|~{3,}+|\"{3}|'{3})[^\n]*+\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Any
 
-from nacre.entries import Describe, Note
+from nacre.entries import AppendRecord, SetMeta
 from nacre.errors import SessionBusy
-from nacre.log.ops import Ops
 from nacre.memory.model import MEMORY_PAGE, Line, Part, State, note_of, part_of
 from nacre.memory.text_match import salient, stems
 from nacre.sessions import Sessions
+from nacre.storage.system import Ops
 
 KEY = "nacre:memory"
 TITLE = "what nacre remembers"
@@ -97,8 +97,8 @@ class FactStore:
 
     def write(self, parts: Sequence[Part], *, id: str | None = None) -> None:
         """Add parts, all or none; only within `hold`. Raises Conflict if the id was used before."""
-        begins = [] if self._known[1] else [Describe({"title": TITLE, "epoch": self._ops.random(8).hex()})]
-        entries: list[Note | Describe] = [*begins, *map(note_of, parts)]
+        begins = [] if self._known[1] else [SetMeta({"title": TITLE, "epoch": self._ops.random(8).hex()})]
+        entries: list[AppendRecord | SetMeta] = [*begins, *map(note_of, parts)]
         number = self._sessions.submit(KEY, entries, id=id).result()
         if begins or number != self._known[1] + len(parts):
             self._refresh()
@@ -147,15 +147,17 @@ class FactStore:
         if new.get("epoch") and self._meta().get("epoch") != new["epoch"]:
             self._sessions.delete(KEY)
             entries = self._sessions.records(_NEXT)
-            self._fill(KEY, [Note(entry.kind, entry.data) for entry in entries if entry.kind.startswith("x.")], new)
+            self._fill(
+                KEY, [AppendRecord(entry.kind, entry.data) for entry in entries if entry.kind.startswith("x.")], new
+            )
         self._sessions.delete(_NEXT)
 
-    def _fill(self, key: str, notes: Sequence[Note], meta: dict[str, Any]) -> None:
+    def _fill(self, key: str, notes: Sequence[AppendRecord], meta: dict[str, Any]) -> None:
         """Write a log in batches, since opening one reads the last batch; with its meta it is complete."""
         self._sessions.delete(key)
         for at in range(0, len(notes), _BATCH):
             self._sessions.submit(key, notes[at : at + _BATCH]).result()
-        self._sessions.submit(key, [Describe(meta)]).result()
+        self._sessions.submit(key, [SetMeta(meta)]).result()
 
     def _load(self, parts: Iterable[Part], position: tuple[str, int]) -> None:
         """Make these parts all that there is."""

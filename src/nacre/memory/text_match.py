@@ -10,9 +10,9 @@ from typing import Any
 
 import snowballstemmer  # type: ignore[import-untyped]
 
+from nacre.index.search_text import UNSPACED
 from nacre.index.stems import irregular
 from nacre.index.stems import stem as english_stem
-from nacre.index.text import UNSPACED
 
 _TOKEN = re.compile(rf"[{UNSPACED}]+|[^\W_{UNSPACED}]+")
 _UNSPACED = re.compile(f"[{UNSPACED}]")

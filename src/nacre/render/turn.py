@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from nacre.agent.ports import Approval, Called, Event, Notice, Output, Returned, Text, Thought
 from nacre.entries import ToolCall
-from nacre.render.changes import COLOURS, change_lines, mark
 from nacre.render.conversation import arguments_of
 from nacre.render.stream import Stream
 from nacre.render.terminal import Sheet
 from nacre.render.text import clip, one_line, size, visible, width, wrapped
+from nacre.render.text_changes import COLOURS, change_lines, mark
 
 _NARROWEST = 12
 _WORTH_TELLING = 1.0

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from nacre.entries import Describe, Losses, Message, Note, Page, Past, Rewind, Snapshot, Summarise, ToolCall
+from nacre.entries import AppendRecord, Losses, Message, Page, Rewind, SetMeta, Snapshot, Summarise, ToolCall, View
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.sessions import Forgiving, Sessions, SessionStore
 
@@ -603,13 +603,17 @@ def rewind_brings_back_what_compaction_moved(open_store: Open) -> None:
 def a_unit_may_hold_notes_and_meta(open_store: Open) -> None:
     """Messages, notes and meta that belong together are stored as one unit, and retried as one."""
     with open_store() as sessions:
-        unit: list[Message | Note | Describe] = [_user("a"), Note("use", {"prompt": 3}), Describe({"title": "T"})]
+        unit: list[Message | AppendRecord | SetMeta] = [
+            _user("a"),
+            AppendRecord("use", {"prompt": 3}),
+            SetMeta({"title": "T"}),
+        ]
         number = sessions.submit("k", unit, id="one").result()
         _same(sessions.submit("k", unit, id="one").result(), number)
         _same([entry.kind for entry in sessions.records("k")], ["open", "msg", "use", "meta"])
         _same((sessions.get_meta("k"), sessions.records("k", "use")[0].data), ({"title": "T"}, {"prompt": 3}))
         with _raises(InvalidMessage):
-            sessions.submit("k", [_user("b"), Note("msg", {})])
+            sessions.submit("k", [_user("b"), AppendRecord("msg", {})])
         _same(_live(sessions), ["a"])
 
 
@@ -683,7 +687,7 @@ def rewind_goes_back_to_before_a_message(open_store: Open) -> None:
     """What is stored with it, and is no message, goes too; a message that is stored with others stays."""
     with open_store() as sessions:
         sessions.add_message("k", "user", "a")
-        sessions.submit("k", [Describe({"title": "T"}), _user("b"), Note("use", {})]).result()
+        sessions.submit("k", [SetMeta({"title": "T"}), _user("b"), AppendRecord("use", {})]).result()
         sessions.add_messages("k", [_user("c"), _user("d")])
         a, b, c, d = [stored.n for stored in sessions.transcript("k")]
         with _raises(Conflict):
@@ -708,7 +712,7 @@ def rewind_goes_back_to_before_a_message(open_store: Open) -> None:
 def what_is_stored_with_a_message_is_no_step_of_its_own(open_store: Open) -> None:
     """Going back to a message, or forking there, takes along what it cost, if that was stored with it."""
     with open_store() as sessions:
-        last = sessions.submit("k", [_user("a"), Note("use", {})]).result()
+        last = sessions.submit("k", [_user("a"), AppendRecord("use", {})]).result()
         sessions.add_message("k", "user", "b")
         sessions.rewind("k", last - 1)
         sessions.fork("k", "other", at=last - 1)
@@ -718,27 +722,27 @@ def what_is_stored_with_a_message_is_no_step_of_its_own(open_store: Open) -> Non
 def an_update_begins_no_session(open_store: Open) -> None:
     """Operations are one step, on an active session alone, and may say what they are built on."""
     with open_store() as sessions:
-        _same(sessions.update("k", [Describe({"title": "T"})]), 0)
+        _same(sessions.update("k", [SetMeta({"title": "T"})]), 0)
         _holds(not sessions.exists("k"))
         a, b = _add(sessions, "ab")
-        last = sessions.update("k", [Rewind(a), _user("c"), Note("use", {})], expect=b)
+        last = sessions.update("k", [Rewind(a), _user("c"), AppendRecord("use", {})], expect=b)
         _same((last, _live(sessions)), (b + 3, ["a", "c"]))
         with _raises(Conflict):
             sessions.update("k", [Summarise("So far.", a)], expect=b)
         sessions.update("k", [Summarise("So far.", a)], expect=b + 2)
         _same((_live(sessions), sessions.get_summary("k")), (["c"], "So far."))
         sessions.archive("k")
-        _same(sessions.update("k", [Describe({"title": "T"})]), 0)
+        _same(sessions.update("k", [SetMeta({"title": "T"})]), 0)
 
 
 def a_read_is_of_one_generation(open_store: Open) -> None:
     """The newest, or one that is named, or each of them; it says which it is."""
 
-    def get(past: Past) -> tuple[object, ...]:
-        records = list(past.all())
-        _same([record.n for record in past.back(past.n)], [record.n for record in reversed(records)])
-        _same((past.key, past.losses, past.created), ("k", Losses(), records[0].ts))
-        return past.uid, past.is_newest, past.is_archived, [record.m.content for record in records if record.m]
+    def get(view: View) -> tuple[object, ...]:
+        records = list(view.all())
+        _same([record.n for record in view.back(view.n)], [record.n for record in reversed(records)])
+        _same((view.key, view.losses, view.created), ("k", Losses(), records[0].ts))
+        return view.uid, view.is_newest, view.is_archived, [record.m.content for record in records if record.m]
 
     with open_store() as sessions:
         _same((sessions.read("k", get), sessions.read_generations("k", get)), (None, []))
@@ -752,7 +756,7 @@ def a_read_is_of_one_generation(open_store: Open) -> None:
         second = sessions.read("k", get) or ()
         _same(second[1:], (True, False, ["b"]))
         _same(sessions.read_generations("k", get), [(first[0], False, True, ["a"]), second])
-        _same(sessions.read_generations("k", lambda past: past.uid if past.is_archived else None), [first[0]])
+        _same(sessions.read_generations("k", lambda view: view.uid if view.is_archived else None), [first[0]])
         _same(sessions.read("k", get, generation=str(first[0])), (first[0], False, True, ["a"]))
         _same(sessions.read("k", get, generation="none"), None)
         sessions.add_alias("k", "other")
@@ -876,8 +880,8 @@ def every_generation_can_be_read(open_store: Open) -> None:
         _add(sessions, "c")
         sessions.add_alias("k", "other")
         for key in ("k", "other"):
-            _same(sessions.read_generations(key, lambda past: past.state.i), [2, 1])
-        _same(sessions.read_generations("unknown", lambda past: past.n), [])
+            _same(sessions.read_generations(key, lambda view: view.state.i), [2, 1])
+        _same(sessions.read_generations("unknown", lambda view: view.n), [])
 
 
 def meta_is_not_history(open_store: Open) -> None:

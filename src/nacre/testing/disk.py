@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from nacre.log.ops import Ops
+from nacre.storage.system import Ops
 from nacre.testing.faults import Fault, Faults, Killed, WouldBlockForever
 from nacre.testing.inodes import Cut, Directory, Snapshot, Write
 from nacre.testing.tree import Move, Tree, failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from nacre.entries import Message, Pop, Rewind, Summarise, ToolCall, Truncate, Wish, say
+from nacre.entries import Message, Operation, Pop, Rewind, Summarise, ToolCall, Truncate, say
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -93,7 +93,7 @@ def histories() -> SearchStrategy[list[Message]]:
 
 
 @cache
-def logs() -> SearchStrategy[list[Wish]]:
+def logs() -> SearchStrategy[list[Operation]]:
     """What a session is asked to record: messages, and now and then a step back, a cut or a summary.
 
     `to` and `upto` are any number; those that a log refuses are not for it.
@@ -109,8 +109,8 @@ def logs() -> SearchStrategy[list[Wish]]:
     )
     said = turns().map(lambda found: [say(message) for message in found])
     word = messages().map(lambda message: [say(message)])
-    pieces = st.lists(st.one_of(said, word, change.map(lambda wish: [wish])), max_size=8)
-    return pieces.map(lambda found: [wish for piece in found for wish in piece])
+    pieces = st.lists(st.one_of(said, word, change.map(lambda operation: [operation])), max_size=8)
+    return pieces.map(lambda found: [operation for piece in found for operation in piece])
 
 
 def _disturbed(draw: Any, found: list[Message]) -> list[Message]:

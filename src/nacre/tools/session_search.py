@@ -8,9 +8,9 @@ from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
 from nacre.agent.ports import Scene
-from nacre.entries import Hit, Message, Past, Record, Stored, message_of, place_of, time_of
+from nacre.entries import Hit, Message, Record, Stored, View, message_of, place_of, time_of
 from nacre.errors import InvalidKey, ToolError
-from nacre.history.text import text_of
+from nacre.history.message_text import text_of
 from nacre.keys import is_internal
 from nacre.tools.functions import Function
 
@@ -35,7 +35,7 @@ class Searchable(Protocol):
     ) -> Sequence[Hit]:
         """The messages that a query finds, best first; with `only`, those of one session."""
 
-    def read(self, key: str, get: Callable[[Past], T]) -> T | None:
+    def read(self, key: str, get: Callable[[View], T]) -> T | None:
         """What a function makes of the records of a session; None if there is none."""
 
     def transcript(self, key: str) -> Sequence[Stored]:
@@ -65,7 +65,7 @@ class Searcher:
         return self._search(query, scene, limit) if query.strip() else self._show(place.strip(), scene)
 
     def _search(self, query: str, scene: Scene, limit: int) -> str:
-        start = self._sessions.read(scene.key, lambda past: turn_start(past, scene.call.id))
+        start = self._sessions.read(scene.key, lambda view: turn_start(view, scene.call.id))
         sees_all = self._sees(scene.key, "")
         # Who may see little gets the best of what may be seen, and nothing by which words of others could be guessed.
         found = self._sessions.search(
@@ -99,7 +99,7 @@ class Searcher:
         A place without a generation is in the active one, or, if that has no such message, in the newest that has.
         """
         try:
-            active, found = self._sessions.read(key, lambda past: (past.uid, _near(past, n))) or ("", [])
+            active, found = self._sessions.read(key, lambda view: (view.uid, _near(view, n))) or ("", [])
             if found and generation in ("", active):
                 return found
             stored = self._sessions.transcript(key)
@@ -136,34 +136,34 @@ def search_tool(
     return Function(Searcher(sessions, sees, meaning).search_sessions, effect="read")
 
 
-def _near(past: Past, n: int) -> list[_Found]:
+def _near(view: View, n: int) -> list[_Found]:
     """A message and those before and after it; nothing if record `n` is not one."""
-    record = past.find(n)
+    record = view.find(n)
     if record is None or record.m is None:
         return []
-    before = [one for one in islice(past.back(n - 1), _GAP) if one.m is not None][:_AROUND]
-    after = list(islice(_after(past, n), _AROUND))
-    return [_Found(one.n, time_of(one), message_of(one, past)) for one in (*before[::-1], record, *after)]
+    before = [one for one in islice(view.back(n - 1), _GAP) if one.m is not None][:_AROUND]
+    after = list(islice(_after(view, n), _AROUND))
+    return [_Found(one.n, time_of(one), message_of(one, view)) for one in (*before[::-1], record, *after)]
 
 
-def _after(past: Past, n: int) -> Iterator[Record]:
+def _after(view: View, n: int) -> Iterator[Record]:
     """The messages after a record, until there is none for long."""
     last = n
-    while n < min(past.n, last + _GAP):
+    while n < min(view.n, last + _GAP):
         n += 1
-        record = past.find(n)
+        record = view.find(n)
         if record is not None and record.m is not None:
             last = n
             yield record
 
 
-def turn_start(past: Past, call: str) -> int:
+def turn_start(view: View, call: str) -> int:
     """The record with which the turn of a tool call begins: its words are in the question and in the call itself.
 
     A turn begins after the last answer that called nothing. 0 if the call is not in the log.
     """
     start, is_in_turn = 0, False
-    for count, record in enumerate(past.back(past.n)):
+    for count, record in enumerate(view.back(view.n)):
         message = record.m
         if count == _MAX_TURN:
             break

@@ -17,9 +17,9 @@ from nacre.render.conversation import described, is_text, text_in
 from nacre.render.html import escaped
 from nacre.render.markdown import is_linkable
 from nacre.render.text import clip, one_line, size
-from nacre.web import links
-from nacre.web.calls import cut
-from nacre.web.problems import Fault
+from nacre.web.http_errors import Fault
+from nacre.web.pages import urls
+from nacre.web.pages.call_html import cut
 
 _LONGEST_LINE = 160
 _HIGHEST = 448
@@ -69,7 +69,7 @@ def html(message: Message, n: str, *, key: str, generation: str) -> Iterator[str
         yield from (_file(found) for part in message.content if (found := _FILE.fullmatch(text_in(part) or "")))
     for at, part in enumerate(parts(message), 1):
         payload = payload_of(part)
-        address = links.to("blob", key, n=n, part=at, g=generation)
+        address = urls.to("blob", key, n=n, part=at, g=generation)
         yield _words(part) if payload is None else _shown(payload, part, escaped(address))
 
 

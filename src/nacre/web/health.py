@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from nacre.app import App
+from nacre.runtime import App
 from nacre.web import metrics
-from nacre.web.access import caller
-from nacre.web.api import nothing_queried
+from nacre.web.api.api_routes import nothing_queried
+from nacre.web.api.schemas import Readiness
+from nacre.web.caller import caller
 from nacre.web.metrics import Parts
-from nacre.web.shapes import Readiness
 
 _PAGE = b"\0" * 4096
 

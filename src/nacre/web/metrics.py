@@ -10,10 +10,10 @@ from typing import TypeVar
 from msgspec import Struct
 
 import nacre
-from nacre.app import App
-from nacre.app.counts import SHORT, Spread, Traffic
-from nacre.app.gateway import Gateway
 from nacre.entries import Load
+from nacre.runtime import App
+from nacre.runtime.gateway.gateway import Gateway
+from nacre.runtime.stats import SHORT, Spread, Traffic
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

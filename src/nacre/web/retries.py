@@ -11,10 +11,10 @@ from starlette.datastructures import Headers
 
 from nacre.entries import Message
 from nacre.errors import Conflict
-from nacre.history.earlier import id_of, is_final
-from nacre.history.text import text_of
-from nacre.web.problems import Fault
-from nacre.web.reading import Stand
+from nacre.history.message_text import text_of
+from nacre.history.replies import id_of, is_final
+from nacre.web.api.queries import Stand
+from nacre.web.http_errors import Fault
 
 _ID = re.compile(r"[!-~]{1,256}\Z")
 

@@ -25,24 +25,25 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from nacre.app import App
-from nacre.app.gateway import Gateway
-from nacre.app.tokens import Tokens
 from nacre.config import MAIN, PROXIES, Settings
 from nacre.errors import ConfigError
-from nacre.web import access, api, completions, embedding, health, models, responses
-from nacre.web.changes import Changes
+from nacre.runtime import App
+from nacre.runtime.access_tokens import Tokens
+from nacre.runtime.gateway.gateway import Gateway
+from nacre.web import caller, health
+from nacre.web.api import api_routes, openai_completions, openai_embeddings, openai_models, openai_responses
+from nacre.web.auth import LONGEST_HEAD, Gate, Keys, is_page, login_routes
 from nacre.web.compression import Compress
-from nacre.web.frame import problem
+from nacre.web.http_errors import fault_of, response
 from nacre.web.limits import DEFAULT, Limits
 from nacre.web.metrics import Parts
-from nacre.web.problems import fault_of, response
-from nacre.web.revoking import Revocations
-from nacre.web.security import LONGEST_HEAD, Gate, Keys, is_page, login_routes
-from nacre.web.several import FOLDER, Several, Sites
-from nacre.web.turns import Turns
+from nacre.web.mounts import FOLDER, Several, Sites
+from nacre.web.pages.layout import problem
+from nacre.web.record_watch import Changes
+from nacre.web.revocation import Revocations
+from nacre.web.running_turns import Turns
 
-_PAGES = "nacre.web.pages"
+_PAGES = "nacre.web.pages.page_routes"
 _IDLE_PATIENCE = 15
 _GRACE = 8
 _BACKLOG = 1024
@@ -85,7 +86,7 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
         Gate, keys=keys, hosts=hosts, proxies=proxies, revocations=revocations, prefix=prefix, limits=limits
     )
     made = Starlette(
-        routes=access.guarded([*login_routes(keys), *_routes()]),
+        routes=caller.guarded([*login_routes(keys), *_routes()]),
         middleware=[gate, Middleware(Compress), Middleware(Several)],
         exception_handlers={HTTPException: _refused},
     )
@@ -168,11 +169,11 @@ def _first(path: str) -> str:
 
 def _routes() -> list[BaseRoute]:
     return [
-        *api.routes,
-        *models.routes,
-        *completions.routes,
-        *responses.routes,
-        *embedding.routes,
+        *api_routes.routes,
+        *openai_models.routes,
+        *openai_completions.routes,
+        *openai_responses.routes,
+        *openai_embeddings.routes,
         *health.routes,
         *_pages(),
     ]

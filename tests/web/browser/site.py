@@ -14,10 +14,10 @@ from anyio.from_thread import start_blocking_portal
 
 import nacre
 from nacre.agent.ports import Tool
-from nacre.app import App
 from nacre.config import Settings
 from nacre.entries import Message, ToolCall
 from nacre.providers.scripted import Scripted, Step
+from nacre.runtime import App
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.web.server import application, serve

@@ -14,8 +14,8 @@ import pytest
 import nacre
 from nacre.agent.ports import Tool
 from nacre.entries import Message
-from nacre.log.place import Place
 from nacre.providers.scripted import Call, Pause, Step
+from nacre.storage.paths import Place
 from nacre.tools.functions import Function
 from tests.web.browser.site import called, fill, returned, served
 from tests.web.browser.test_reading import ANSI, PICTURE

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Emit, Provider, Reply, Spec, Text
 from nacre.entries import Message, ToolCall
 from nacre.errors import ProviderError
-from nacre.history.text import text_of
+from nacre.history.message_text import text_of
 from nacre.providers.text_tools import lenient_json
 from nacre.providers.text_tools.call_shapes import ParsedCall
 from nacre.providers.text_tools.parser import Answer, normalize_call, read, read_native

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nacre.state import locked, write_whole
 from nacre.tools.mcp.client_types import Config, clean
+from nacre.user_files import locked, write_whole
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,256 @@
+"""One question, one answer: what `nacre chat PROMPT` prints, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from nacre.agent.actor import UserMessage
+from nacre.agent.ports import Ask, Called, Event, Notice, Returned, Text, Thought
+from nacre.cli.chat.approval_question import asked
+from nacre.cli.chat.chat_ports import App
+from nacre.cli.chat.plain_input import asker
+from nacre.cli.chat.resume import resume_command, tell_how_to_resume
+from nacre.cli.chat.single_turn import Once, Outcome, finish_learning, finish_summary
+from nacre.cli.chat.ticker import Ticker
+from nacre.cli.chat.turn_output import DrawnOutput, JsonLinesOutput, PlainOutput, SilentOutput, TurnOutput, refusal
+from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of, internal_failure
+from nacre.cli.one_line import clean
+from nacre.cli.output import Out
+from nacre.errors import NacreError
+from nacre.history.message_text import text_of
+from nacre.render.turn import question
+
+
+async def answer(app: App, args: Namespace, out: Out, inbound: UserMessage) -> int:
+    """Answer once; returns the exit code, or raises Failure with the answer so far in its details."""
+    await _ask_about_remote(app, out, inbound.key)
+    stream = sys.stdout if _is_drawn(args, out) else sys.stderr
+    ticker = Ticker(lambda: view.status if not out.quiet else "", lambda: view.live, stream=stream)
+    view = _view(args, out, ticker)
+    key = inbound.key
+    turn = _Turn(app, args, key)
+
+    lost: list[OSError] = []
+
+    def emit(event: Event) -> None:
+        turn.take(event)
+        if not view.live:
+            ticker.clear()
+        try:
+            view.take(event)
+        except OSError as error:
+            lost.append(error)
+            once.stop(signal.SIGPIPE)
+
+    once = Once(app.kernel, inbound, emit=emit, ask=_ask(out, view, ticker), ticker=ticker)
+    view.begin(turn.session, app.notes)
+    try:
+        outcome = await once.run()
+    except Exception as error:
+        view.end()
+        single = alone(error)
+        failure = (failure_of(single) if isinstance(single, Exception) else None) or internal_failure(single)
+        failure.details = turn.details("")
+        failure.hint = "\n".join(filter(None, [failure.hint, turn.how_to_ask_again(args, out)]))
+        raise failure from error
+    if outcome.signal == signal.SIGPIPE:
+        if lost and not isinstance(lost[0], BrokenPipeError):
+            raise lost[0]
+        return PIPE_CLOSED
+    view.end()
+    if not out.json and sys.stderr.isatty():
+        tell_how_to_resume(app, args, out, key)
+    # The summary comes after the answer; the last line of --jsonl comes after both.
+    caught = await _summarise(app, key, view, out) if out.jsonl else 0
+    code = _finish(out, turn, outcome)
+    out.flush()
+    if not out.jsonl:
+        caught = await _summarise(app, key, view, out)
+    return caught or await _learn(app, out) or code
+
+
+async def _summarise(app: App, key: str, view: TurnOutput, out: Out) -> int:
+    """Wait for the summary that is due after the turn, and say that it was made; the exit code of a signal, else 0."""
+    app.compactor.listeners.append(lambda _, draft: view.take(Notice(draft.sentence)))
+    ticker = Ticker(lambda: "" if out.quiet else "summarising earlier messages; Ctrl-C skips it")
+    caught = await finish_summary(app.compactor, key, ticker=ticker)
+    return SIGNALLED + caught if caught else 0
+
+
+async def _learn(app: App, out: Out) -> int:
+    """Let memory learn from the turn, if that is soon done; the exit code of a signal, else 0."""
+    if app.learner is None:
+        return 0
+    ticker = Ticker(lambda: "" if out.quiet else "remembering; Ctrl-C skips it")
+    caught = await finish_learning(app.learner, ticker=ticker)
+    return SIGNALLED + caught if caught else 0
+
+
+async def _ask_about_remote(app: App, out: Out, key: str) -> None:
+    """Ask before a session of a local model is sent to a remote one; in a script that fails, before it is stored."""
+    text = app.remote_question(key)
+    if not text:
+        return
+    if out.can_ask:
+        ask = asker(lambda lines: out.warn("\n".join(lines)))
+        if await ask(f"{clean(text)} [y]es or [n]o: ", ("y", "yes", "n", "no")) in {"y", "yes"}:
+            app.allow_remote(key)
+            return
+    problem = f"session {key!r} was answered by a local model, and {app.model} is remote: nothing was sent"
+    raise Failure("model_not_allowed", problem, hint="--allow-remote sends it; -m NAME names another model")
+
+
+def _finish(out: Out, turn: _Turn, outcome: Outcome) -> int:
+    """Print the end of the JSON output, or what was wrong with the answer; returns the exit code."""
+    stopped = outcome.answer.extra.get("stopped") if outcome.answer is not None else None
+    # What ends a turn without an answer is a mark in the log, not something that the model said.
+    text = text_of(outcome.answer) if outcome.answer is not None and stopped not in {"steps", "repeated"} else ""
+    failure = _fault(turn, outcome, text)
+    if failure is None:
+        head = {"schema_version": 1, **({"type": "done"} if out.jsonl else {}), "ok": True}
+        if out.json:
+            out.line({**head, **turn.details(text)})
+        return OK
+    failure.details = turn.details(text)
+    if failure.kind == "tool_refused" and not out.json:
+        return failure.code  # each refused call has had its line
+    raise failure
+
+
+def _fault(turn: _Turn, outcome: Outcome, text: str) -> Failure | None:
+    """What is wrong with an answer, the worst first; None if nothing is."""
+    if outcome.signal:
+        name = signal.Signals(outcome.signal).name
+        left = "" if outcome.signal == signal.SIGINT else "; the turn is not finished and can be resumed"
+        return Failure("interrupted", f"stopped by {name}{left}", code=SIGNALLED + outcome.signal)
+    stopped = outcome.answer.extra.get("stopped") if outcome.answer is not None else None
+    if limit := _limit(turn, stopped):
+        return limit
+    if not text.strip():
+        hint = "ask again, or ask another model (-m)"
+        return Failure("empty_answer", "the model gave no answer" + turn.only_thought, hint=hint)
+    return Failure("tool_refused", turn.refusals[0]) if turn.refusals else None
+
+
+def _limit(turn: _Turn, stopped: object) -> Failure | None:
+    """The limit that a turn has reached; None if it has reached none."""
+    match stopped:
+        case "steps":
+            problem = "the turn was stopped: it reached the maximum number of steps"
+            hint = "agent.max_steps is the limit; resume the session to continue"
+        case "repeated":
+            name = turn.calls[-1]["name"] if turn.calls else "a tool"
+            problem = f"the turn was stopped: the model repeated a call of {name} that fails"
+            hint = "change what makes it fail, or ask in other words; resume the session to continue"
+        case "length":
+            problem = "the answer was cut: it reached the model's maximum length"
+            hint = "ask for a shorter answer, or resume the session to continue"
+        case _:
+            return None
+    return Failure("limit_reached", problem, hint=hint)
+
+
+class _Turn:
+    """What happened in one turn, for the JSON output and the exit code."""
+
+    def __init__(self, app: App, args: Namespace, key: str) -> None:
+        self._app = app
+        self._folder = str(args.folder)
+        self._key = key
+        self._before = app.sessions.snapshot(key, last=0).n
+        self._shown_key = None if args.incognito else key
+        self._pieces: list[str] = []
+        self._has_thought = False
+        self.calls: list[dict[str, Any]] = []
+        self.refusals: list[str] = []
+
+    @property
+    def session(self) -> dict[str, Any]:
+        """The fields of the record that `--jsonl` begins with."""
+        return {"session": self._shown_key, "model": self._app.model, "folder": self._folder}
+
+    def how_to_ask_again(self, args: Namespace, out: Out) -> str:
+        """What to tell a person after a failure: that the message is stored and how to resume; "" if it is not."""
+        if out.json or not sys.stderr.isatty():
+            return ""
+        is_stored = False
+        with suppress(NacreError):
+            is_stored = not args.incognito and self._app.sessions.snapshot(self._key, last=0).n > self._before
+        return f"your message is stored; {resume_command(args, self._key)} asks again" if is_stored else ""
+
+    @property
+    def only_thought(self) -> str:
+        return ", only reasoning" if self._has_thought else ""
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Text(text):
+                self._pieces.append(text)
+            case Called():
+                self._pieces.clear()
+            case Returned(call, output):
+                self._pieces.clear()
+                self.calls.append({"name": call.name, "failed": output.failed})
+                if output.is_refused:
+                    self.refusals.append(refusal(call, output))
+            case Thought():
+                self._has_thought = True
+            case Notice():
+                pass
+
+    def details(self, text: str) -> dict[str, Any]:
+        """What the last JSON object has: the answer, or as much of it as came, and what it took."""
+        found = {"answer": text or "".join(self._pieces), "model": self._app.model, "session": self._shown_key}
+        return {**found, "usage": self._usage(), "calls": self.calls}
+
+    def _usage(self) -> dict[str, int | float]:
+        """The tokens of all requests of the turn, and what they cost where every one of them has a price."""
+        total: dict[str, int | float] = {"requests": 0, "prompt": 0, "completion": 0, "cached": 0}
+        costs: list[float | None] = []
+        with suppress(NacreError):  # a session that cannot be read is what the failure itself is about
+            n, last = self._before, self._app.sessions.snapshot(self._key, last=0).n
+            entries = self._app.sessions.follow(self._key, after=n)
+            while n < last:
+                entry = next(entries)
+                n = entry.n
+                if entry.kind == "use":
+                    total["requests"] += 1
+                    for field in ("prompt", "completion", "cached"):
+                        total[field] += int(entry.data.get(field, 0))
+                    costs.append(self._app.cost(entry.data))
+            entries.close()
+        known = [cost for cost in costs if cost is not None]
+        if known and len(known) == len(costs):
+            total["cost"] = round(sum(known), 6)
+        return total
+
+
+def _is_drawn(args: Namespace, out: Out) -> bool:
+    return out.is_terminal and not out.json and not args.print
+
+
+def _view(args: Namespace, out: Out, ticker: Ticker) -> TurnOutput:
+    if out.jsonl:
+        return JsonLinesOutput(out)
+    if out.json:
+        return SilentOutput(out)
+    return DrawnOutput(out, ticker.clear) if _is_drawn(args, out) else PlainOutput(out)
+
+
+def _ask(out: Out, view: TurnOutput, ticker: Ticker) -> Ask | None:
+    """Ask the person at the terminal about tool calls; None if there is nobody to ask."""
+    if not out.can_ask:
+        return None
+
+    def show(lines: Sequence[str]) -> None:
+        view.pause()
+        ticker.clear()
+        if lines:
+            out.warn("\n".join(lines))
+
+    return asked(lambda approval, most: question(approval, out.sheet(), most=most), show, asker(show))

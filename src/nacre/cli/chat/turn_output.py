@@ -1,0 +1,209 @@
+"""How one turn is printed while it runs: drawn on a terminal, as plain text, as JSON lines, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from nacre.agent.ports import Called, Event, Notice, Output, Returned, Text, Thought
+from nacre.cli.one_line import clean
+from nacre.cli.output import Out
+from nacre.entries import ToolCall
+from nacre.render.conversation import arguments_of
+from nacre.render.text import clip, one_line
+from nacre.render.turn import Turn
+
+_LONGEST_CALL = 100
+
+
+class TurnOutput(Protocol):
+    """Prints the events of one turn."""
+
+    @property
+    def status(self) -> str:
+        """What happens now, for the line that is drawn on stderr; "" while none may be drawn."""
+
+    @property
+    def live(self) -> list[str]:
+        """Lines that may still change, for a terminal; the view has them erased before it prints."""
+
+    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:
+        """Say which session this is, and what a person should know at the start."""
+
+    def take(self, event: Event) -> None:
+        """Print an event."""
+
+    def end(self) -> None:
+        """Print what is left of the text; the next event may still come."""
+
+    def pause(self) -> None:
+        """Print what is left of the text before a question; a call that runs goes on."""
+
+
+class DrawnOutput:
+    """Everything that happens, drawn for a terminal; `erase` removes the live lines from the screen."""
+
+    def __init__(self, out: Out, erase: Callable[[], None]) -> None:
+        self._out = out
+        self._erase = erase
+        self._turn = Turn(out.sheet)
+
+    @property
+    def status(self) -> str:
+        return self._turn.doing
+
+    @property
+    def live(self) -> list[str]:
+        return self._turn.live
+
+    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:  # noqa: ARG002 - nobody needs the key yet
+        for note in notes:
+            self._out.note(clean(note))
+
+    def take(self, event: Event) -> None:
+        self._print(self._turn.take(event))
+
+    def end(self) -> None:
+        lines = self._turn.end()
+        self._print(lines[:-1] if lines and not lines[-1] else lines)
+
+    def pause(self) -> None:
+        self._print(self._turn.pause())
+
+    def _print(self, lines: Sequence[str]) -> None:
+        if not lines:
+            return
+        self._erase()
+        self._out.write("".join(f"{line}\n" for line in lines))
+        self._out.flush()
+
+
+class PlainOutput:
+    """The text of the model on stdout, each piece as it comes; notices and refused calls on stderr."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+        self._line_is_open = self._needs_gap = False
+        self._held = ""
+        self.live: list[str] = []
+
+    @property
+    def status(self) -> str:
+        return "" if self._line_is_open else "working"
+
+    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:  # noqa: ARG002 - only the answer is printed
+        for note in notes:
+            self._out.note(clean(note))
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Text(text):
+                self._write(text)
+            case Called() | Returned():
+                self.end()
+                if isinstance(event, Returned) and event.output.is_refused:
+                    self._out.warn(f"nacre: {refusal(event.call, event.output)}")
+            case Notice(text):
+                self._out.note(f"nacre: {clean(text)}")
+            case Thought():
+                pass
+
+    def end(self) -> None:
+        if self._line_is_open:
+            self._out.say()
+            self._out.flush()
+            self._line_is_open, self._needs_gap = False, True
+
+    pause = end
+
+    def _write(self, text: str) -> None:
+        # A line break of two characters may come in two pieces; seen alone, its first half would be made visible.
+        text = self._held + text
+        self._held = "\r" if text.endswith("\r") else ""
+        text = clean(text.removesuffix("\r"), lines=True)
+        if not text:
+            return
+        if self._needs_gap:
+            self._out.say()
+            self._needs_gap = False
+        self._out.write(text)
+        self._out.flush()
+        self._line_is_open = not text.endswith("\n")
+
+
+class JsonLinesOutput:
+    """One JSON object per event; the last one, `done` or `error`, is printed by whoever knows how it ended."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+        self._started: set[str] = set()
+        self.status = ""
+        self.live: list[str] = []
+
+    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:
+        self._print("session", **session)
+        for note in notes:
+            self._print("notice", text=note)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Text(text):
+                self._print("text", text=text)
+            case Thought(text):
+                self._print("thinking", text=text)
+            case Called(call):
+                self._start(call)
+            case Returned(call, output):
+                if call.id not in self._started:
+                    self._start(call)
+                result = {"text": output.text, "failed": output.failed, "refused": output.is_refused}
+                self._print("tool_result", id=call.id, name=call.name, **result)
+            case Notice(text):
+                self._print("notice", text=text)
+
+    def end(self) -> None:
+        """Nothing is kept back."""
+
+    pause = end
+
+    def _start(self, call: ToolCall) -> None:
+        self._started.add(call.id)
+        self._print("tool_call", id=call.id, name=call.name, arguments=call.arguments)
+
+    def _print(self, kind: str, **fields: Any) -> None:
+        self._out.line({"schema_version": 1, "type": kind, **fields})
+
+
+class SilentOutput:
+    """Nothing on stdout until the one document at the end; notices on stderr."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+        self.status = "working"
+        self.live: list[str] = []
+
+    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:  # noqa: ARG002 - the document has it
+        for note in notes:
+            self._out.note(clean(note))
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Notice(text):
+                self._out.note(f"nacre: {clean(text)}")
+            case Returned(call, output) if output.is_refused:
+                self._out.warn(f"nacre: {refusal(call, output)}")
+            case _:
+                pass
+
+    def end(self) -> None:
+        """Nothing is kept back."""
+
+    pause = end
+
+
+def refusal(call: ToolCall, output: Output) -> str:
+    """One line that says which call was refused, and why."""
+    shown = clip(f"{one_line(call.name)}({one_line(arguments_of(call))})", _LONGEST_CALL)
+    # The first sentence is the reason; the rest tells the model what to do instead.
+    reason = one_line(output.text).partition(". ")[0].rstrip(".").removeprefix(f"{call.name} was not run: ")
+    return f"refused {shown}: {reason}"

@@ -1,0 +1,298 @@
+"""The checks of `nacre doctor`, `nacre config check` and `nacre serve --check`: one list, of which each runs a part.
+
+Nothing is changed and no message is sent. Servers of models are asked which models they have.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from threading import Timer
+from typing import TYPE_CHECKING, NamedTuple
+
+from nacre import config
+from nacre.cli.failures import EXTRAS, FAILED, OK, USAGE
+from nacre.cli.one_line import clean, wrap
+from nacre.cli.output import Out
+from nacre.cli.store_choice import main_root
+from nacre.errors import ConfigError, NacreError, ProviderError, install_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nacre.config import Settings
+
+_ENVIRONMENT = {"address", "daemon", "store", "workspace", "model", "sandbox", "extras"}
+"""Checks that fail because of the machine, not because of the configuration."""
+_PATIENCE = 0.5
+_INDENT = 19
+_UNLIMITED = 100_000
+_PROGRAMS = frozenset(("chmod", "nacre", "ollama", "pip", "rm"))
+
+
+class Check(NamedTuple):
+    """The result of one check: ok, warn or fail, and what to do."""
+
+    name: str
+    status: str
+    detail: str
+    hint: str = ""
+
+
+def print_checks(checks: Iterable[Check], out: Out) -> list[Check]:
+    """Print each check as soon as it is done, unless it is for a program; gives them all."""
+    found = []
+    for check in checks:
+        found.append(check)
+        if not out.json:
+            print_check(check, out)
+    return found
+
+
+def print_check(check: Check, out: Out) -> None:
+    """Print a check, and below it what to do."""
+    paint = {"ok": out.green, "warn": out.yellow, "fail": out.red}[check.status]
+    lead = f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<12}')} "
+    # On a narrow terminal the text stands below its name; in a pipe every text is one line.
+    columns = out.width if out.has_width else _UNLIMITED
+    indent = _INDENT if columns >= 3 * _INDENT else 6
+    lines = [line for part in check.detail.splitlines() for line in wrap(clean(part), columns - indent)]
+    first = lines.pop(0) if indent == _INDENT and lines else ""
+    out.say(f"{lead}{first}".rstrip())
+    for line in lines:
+        out.say(f"{'':<{indent}}{line}")
+    for part in check.hint.splitlines():
+        # A command stays whole, so that it can be copied.
+        is_command = part.partition(" ")[0] in _PROGRAMS
+        for place, line in enumerate(wrap(clean(part), _UNLIMITED if is_command else columns - indent - 2)):
+            out.say(f"{'':<{indent}}{' ' if place else out.dim('→')} {line}")
+
+
+def code_of(found: list[Check]) -> int:
+    """The exit code: 2 if the configuration is wrong, 1 if it is something else."""
+    bad = {check.name.rpartition(" ")[2] for check in found if check.status == "fail"}
+    if not bad:
+        return OK
+    return FAILED if bad <= _ENVIRONMENT else USAGE
+
+
+def settings_checks(args: Namespace, out: Out, *, model: str | None = None) -> Iterator[Check]:
+    """Whether the configuration can work: the file, and of each agent workspace, channels, sandbox and model."""
+    try:
+        text = config.read_text()
+        wrong = config.complaints(config.parse(text), os.environ, text=text)
+    except ConfigError as error:
+        yield Check("config", "fail", str(error), "nacre config edit")
+        return
+    for problem in wrong:
+        yield Check("config", "fail", problem, "nacre config edit")
+    if wrong:
+        return
+    settings = config.load()
+    if args.agent not in settings.agents:
+        known = ", ".join(settings.agents)
+        yield Check("config", "fail", f"there is no agent {args.agent!r}; there are {known}", "nacre config edit")
+        return
+    yield from extras_checks(settings)
+    try:
+        from nacre.runtime.agents import check_limits, check_workspaces  # noqa: PLC0415 - optional
+        from nacre.runtime.permissions import check_rules  # noqa: PLC0415 - the same
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRAS:
+            raise
+        yield Check("config", "ok", _file())
+        yield Check("model", "warn", f"not checked: {error.name} is not installed", install_command("agent"))
+        return
+    try:
+        check_workspaces(settings, main_root(args))
+        check_limits(settings)
+        check_rules(settings)
+    except ConfigError as error:
+        yield Check("config", "fail", str(error), "nacre config edit")
+        return
+    yield Check("config", "ok", f"{_file()}; agents: {', '.join(settings.agents)}")
+    for name in [args.agent] if args.agent != config.MAIN else settings.agents:
+        for found in _agent_checks(settings.for_agent(name), name, args, out=out, model=model):
+            yield found._replace(name=found.name if name == config.MAIN else f"{name}: {found.name}")
+
+
+def extras_checks(settings: Settings) -> Iterator[Check]:
+    """Which optional parts are installed, and the command for each that is not."""
+    modules: dict[str, list[str]] = {}
+    for module, extra in EXTRAS.items():
+        modules.setdefault(extra, []).append(module)
+    missing = {extra: [one for one in needed if not _is_installed(one)] for extra, needed in modules.items()}
+    there = [extra for extra, lacking in missing.items() if not lacking]
+    absent = [extra for extra, lacking in missing.items() if lacking]
+    detail = f"installed: {', '.join(there) or 'none'}"
+    if not absent:
+        yield Check("extras", "ok", detail)
+        return
+    serves = "channels" in settings.tables or "schedule" in settings.tables
+    is_lacking = "agent" in absent or ("mcp" in absent and "mcp" in settings.tables)
+    status = "fail" if "serve" in absent and serves else "warn" if is_lacking else "ok"
+    lacking = "; ".join(f"{extra} (without {', '.join(missing[extra])})" for extra in absent)
+    yield Check("extras", status, f"{detail}; not installed: {lacking}", "\n".join(map(install_command, absent)))
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _agent_checks(settings: Settings, name: str, args: Namespace, *, out: Out, model: str | None) -> Iterator[Check]:
+    """The checks of one agent; `model` is the one that a flag named for the main agent."""
+    from pathlib import Path  # noqa: PLC0415 - slow to import
+
+    import anyio  # noqa: PLC0415 - optional
+
+    from nacre.runtime.agent_parts import workspace_of  # noqa: PLC0415 - optional
+    from nacre.runtime.assembly import store_of  # noqa: PLC0415 - the same
+
+    root = store_of(main_root(args), name)
+    yield _folder("store", root, "choose another with --store or NACRE_HOME")
+    yield _folder("workspace", str(workspace_of(settings, root)), "nacre config set agent.workspace DIR")
+    yield from anyio.run(_channels, settings, Path(root))
+    yield from _commands(settings)
+    if name == config.MAIN or _sandbox_of(settings) != _sandbox_of(config.load().for_agent(config.MAIN)):
+        with _wait(out, "trying the sandbox"):
+            yield anyio.run(_sandbox, settings)
+    with _wait(out, "asking for the model"):
+        yield anyio.run(_model, settings, model if name == config.MAIN else None)
+
+
+def _folder(name: str, place: str, hint: str) -> Check:
+    """Whether a folder can be written, or made where it does not exist yet."""
+    above = place
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    inside = f"{place}/sessions"
+    wanted = [above, inside] if os.path.exists(inside) else [above]
+    if not all(os.path.isdir(one) and os.access(one, os.R_OK | os.W_OK | os.X_OK) for one in wanted):
+        return Check(name, "fail", f"{place} cannot be written", hint)
+    return Check(name, "ok", place if above == place else f"{place} (will be created)")
+
+
+async def _channels(settings: Settings, root: Path) -> list[Check]:
+    from nacre.runtime.daemon import FOLDER, channels_by_name, schedule_of  # noqa: PLC0415 - the same
+    from nacre.runtime.gateway.access import manners_of  # noqa: PLC0415 - optional
+
+    folder = root / FOLDER
+    try:
+        makers = channels_by_name(settings, folder, manners_of(settings))
+    except ConfigError as error:
+        return [Check("channels", "fail", str(error), "see docs/channels.md")]
+    found = []
+    for name, make in makers.items():
+        try:
+            await make().close()
+        except NacreError as error:
+            found.append(Check(name, "fail", str(error), "see docs/channels.md"))
+        else:
+            found.append(Check(name, "ok", f"[channels.{name}] is complete; its server was not asked"))
+    try:
+        if schedule_of(settings, folder, list(makers)) is not None:
+            found.append(Check("schedule", "ok", ", ".join(settings.table("schedule"))))
+    except ConfigError as error:
+        found.append(Check("schedule", "fail", str(error), "see docs/channels.md"))
+    return found
+
+
+def _commands(settings: Settings) -> Iterator[Check]:
+    """Whether the programs of MCP servers exist."""
+    for name, table in settings.table("mcp").items():
+        command = table.get("command")
+        words = command if isinstance(command, list) else str(command or "").split()
+        if not words and not table.get("url"):
+            yield Check("mcp", "warn", f"[mcp.{name}] has neither a command nor a url", "see docs/tools.md")
+        elif words and not shutil.which(os.path.expanduser(str(words[0]))):
+            yield Check("mcp", "warn", f"[mcp.{name}]: {words[0]} is not installed", "see docs/tools.md")
+
+
+def _sandbox_of(settings: Settings) -> tuple[str, bool]:
+    return settings.text("sandbox.kind"), settings.flag("sandbox.network")
+
+
+async def _sandbox(settings: Settings) -> Check:
+    """Which sandbox works here, found by running a command in it."""
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - beside its only use
+    from typing import cast  # noqa: PLC0415 - the same
+
+    from nacre.sandbox.sandboxes import Kind, find  # noqa: PLC0415 - optional
+
+    kind = settings.text("sandbox.kind")
+    with TemporaryDirectory() as folder:
+        try:
+            found = await find(folder, kind=cast("Kind", kind), network=settings.flag("sandbox.network"))
+        except ConfigError as error:
+            return Check("sandbox", "fail", str(error), "see docs/tools.md")
+    if found.sandbox is None:
+        why, _, hint = found.why.rpartition("; ")
+        return Check("sandbox", "warn" if kind == "auto" else "fail", f"no shell: {why or found.why}", hint)
+    if kind == "off":
+        return Check("sandbox", "warn", found.why, "nacre config set sandbox.kind auto")
+    return Check("sandbox", "ok", found.why)
+
+
+async def _model(settings: Settings, wanted: str | None) -> Check:
+    """Which model would answer, and whether its server has it."""
+    from nacre.runtime.models import provider_for  # noqa: PLC0415 - optional
+
+    try:
+        provider = await provider_for(settings, wanted)
+    except (ProviderError, ConfigError) as error:
+        first, _, hint = str(error).partition("\n")
+        return Check("model", "fail", first, hint or "nacre init")
+    switches: list[str] = []
+    try:
+        await provider.check(lambda event: switches.append(getattr(event, "text", "")))
+        known = await provider.models()
+    except ProviderError as error:
+        first, _, hint = str(error).partition("\n")
+        return Check("model", "fail", first, hint or "check that its server runs, and agent.provider")
+    finally:
+        await provider.close()
+    if switches:
+        return Check("model", "warn", "\n".join(switches), "start the server of the first model, or change agent.model")
+    has_host = settings.text("ollama.host") or os.environ.get("OLLAMA_HOST")
+    if has_host and provider.note.startswith("Ollama") and not provider.ref.startswith("ollama/"):
+        return Check("model", "warn", provider.note, "start Ollama, or correct ollama.host or OLLAMA_HOST")
+    if provider.model in known or f"{provider.model}:latest" in known:
+        return Check("model", "ok", provider.ref)
+    return Check("model", "warn", f"{provider.ref} is not in the provider's list", "check agent.model")
+
+
+def _file() -> str:
+    return config.path() if os.path.exists(config.path()) else f"defaults ({config.path()} does not exist)"
+
+
+@contextmanager
+def _wait(out: Out, what: str) -> Iterator[None]:
+    """Say on a terminal what takes more than half a second."""
+    is_shown = not out.quiet and not out.json and sys.stderr is not None and sys.stderr.isatty()
+    drawn: list[bool] = []
+
+    def draw() -> None:
+        drawn.append(True)
+        sys.stderr.write(f"{what} …")
+        sys.stderr.flush()
+
+    timer = Timer(_PATIENCE, draw)
+    if is_shown:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if is_shown:
+            timer.join()
+        if drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,255 @@
+"""nacre config: show, change and check the settings."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from nacre import config as settings
+from nacre.cli.failures import OK, USAGE, Failure
+from nacre.cli.one_line import clean, is_utf8, wrap
+from nacre.cli.output import Out
+from nacre.cli.store_choice import root_of
+from nacre.errors import ConfigError, NacreError
+from nacre.user_files import locked
+
+EXAMPLES = (
+    ("every setting, its value and where it was set", "nacre config show"),
+    ("choose a model", "nacre config set agent.model qwen3:8b"),
+    ("a list", "nacre config set agent.only read_file list_files"),
+    ("the price of a model, whose name has a dot", "nacre config set 'prices.\"gpt-4.1\".input' 2.0"),
+    ("the value of one setting", "nacre config get agent.model"),
+    ("back to the default", "nacre config unset agent.model"),
+    ("open the file in $EDITOR, and check it afterwards", "nacre config edit"),
+    ("check the configuration", "nacre config check"),
+    ("set one for a single command", "NACRE_CLI_COLOR=never nacre sessions list"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    actions = ("show", "set", "get", "unset", "edit", "path", "check")
+    parser.add_argument("action", choices=actions, nargs="?", default="show", help="default: show")
+    parser.add_argument("key", nargs="?", metavar="KEY", help="a setting, as agent.model")
+    parser.add_argument("values", nargs="*", metavar="VALUE", help="for `set`; several for a list")
+
+
+def run(args: Namespace, out: Out) -> int:
+    needs_key = args.action in {"set", "get", "unset"}
+    if needs_key and args.key is None:
+        value = " VALUE" if args.action == "set" else ""
+        raise Failure("usage", f"`config {args.action}` needs a setting", hint=f"nacre config {args.action} KEY{value}")
+    if args.action == "set" and not args.values:
+        raise Failure("usage", f"`config set` needs a value for {args.key}", hint=f"nacre config set {args.key} VALUE")
+    if (args.values and args.action != "set") or (args.key is not None and not needs_key):
+        raise Failure("usage", f"`config {args.action}` takes no such argument: {(args.values or [args.key])[0]!r}")
+    actions = {"show": _show, "set": _set, "get": _get, "unset": _unset, "edit": _edit, "path": _path, "check": _check}
+    return actions[args.action](args, out)
+
+
+def _path(_: Namespace, out: Out) -> int:
+    path = settings.path()
+    if out.json:
+        out.document({"schema_version": 1, "path": path, "exists": os.path.exists(path)})
+    else:
+        out.say(clean(path))
+    return OK
+
+
+def _show(args: Namespace, out: Out) -> int:
+    found = settings.current(settings.read(), os.environ)
+    if out.json:
+        values = {value.setting.key: {"value": value.value, "source": value.source} for value in found}
+        out.document({"schema_version": 1, "path": settings.path(), "store": root_of(args), "settings": values})
+        return OK
+    with out.pager():
+        for setting, value, source in found:
+            text = f"{setting.key} = {clean(settings.to_toml(value))}"
+            out.say(
+                f"{out.dim(text)}  {out.dim('(default)')}" if source == "default" else f"{out.bold(text)}  ({source})"
+            )
+            choices = f": {', '.join(setting.choices)}" if setting.choices else ""
+            room = out.width - 4 if out.has_width else 1000
+            for line in wrap(f"{setting.meaning}{choices}", room):
+                out.say(f"    {out.dim(line)}")
+        out.say(f"\nfile   {clean(settings.path())}{'' if os.path.exists(settings.path()) else ' (does not exist)'}")
+        out.say(f"store  {clean(root_of(args))}")
+    return OK
+
+
+def _get(args: Namespace, out: Out) -> int:
+    tables = settings.read()
+    known = {found.setting.key: found for found in settings.current(tables, os.environ)}.get(args.key)
+    if known is not None:
+        value, source = known.value, known.source
+    else:
+        value, source = _looked_up(tables, args.key), "file"
+    if out.json:
+        out.document({"schema_version": 1, "key": args.key, "value": value, "source": source})
+    elif isinstance(value, tuple | list) and all(isinstance(one, str) for one in value):
+        for one in value:
+            out.say(clean(one))
+    else:
+        out.say(clean(value if isinstance(value, str) else settings.to_toml(value)))
+    return OK
+
+
+def _looked_up(tables: dict[str, Any], key: str) -> Any:
+    """The value of a key that is not one of the settings, as `mcp.files.command`; raises Failure if it is not set."""
+    from nacre.cli.settings_file import split_key  # noqa: PLC0415 - only for such a key
+
+    found: Any = tables
+    for name in split_key(key):
+        found = found.get(name) if isinstance(found, dict) else None
+    if found is None:
+        near = settings.close_matches(key)
+        hint = f"did you mean {', '.join(near)}?" if near else "`nacre config show` lists all settings"
+        raise Failure("config", f"{key} is not a setting, and the file does not set it", hint=hint)
+    return found
+
+
+def _set(args: Namespace, out: Out) -> int:
+    value = _value(args.key, args.values)
+    if args.key.rpartition("permissions.")[2] in {"allow", "ask", "deny"}:
+        _check_rules(args.key, value)
+
+    def changed(text: str) -> str:
+        from nacre.cli.settings_file import set_key, split_key  # noqa: PLC0415 - only to write
+
+        return set_key(text, split_key(args.key), value)
+
+    _change(changed)
+    setting = settings.setting_of(args.key)
+    if out.json:
+        out.document({"schema_version": 1, "ok": True, "key": args.key, "value": value, "path": settings.path()})
+    else:
+        out.note(f"{clean(args.key)} = {clean(settings.to_toml(value))}  ({clean(settings.path())})")
+    if setting is not None and setting.key == args.key and setting.variable in os.environ:
+        out.warn(f"{setting.variable} is set, and overrides the file")
+    return OK
+
+
+def _check_rules(key: str, rules: Sequence[str]) -> None:
+    from nacre.tools.permission_rules import parse_rule  # noqa: PLC0415 - only for rules
+
+    try:
+        for rule in rules:
+            parse_rule(rule)
+    except ConfigError as error:
+        raise Failure("config", f"{key}: {error}") from error
+
+
+def _unset(args: Namespace, out: Out) -> int:
+    def changed(text: str) -> str:
+        from nacre.cli.settings_file import split_key, unset_key  # noqa: PLC0415 - only to write
+
+        return unset_key(text, split_key(args.key))
+
+    _change(changed)
+    if out.json:
+        out.document({"schema_version": 1, "ok": True, "key": args.key, "path": settings.path()})
+    else:
+        out.note(f"{clean(args.key)} is no longer set in {clean(settings.path())}")
+    return OK
+
+
+def _value(key: str, words: Sequence[str]) -> Any:
+    """What the words on the command line mean for a key; raises Failure if they are not valid."""
+    if not all(is_utf8(word) for word in words):
+        raise Failure("usage", f"the value for {key} is not UTF-8 text")
+    setting = settings.setting_of(key)
+    if setting is None:
+        if len(words) > 1:
+            return list(words)
+        try:
+            import tomllib  # noqa: PLC0415 - only to write
+
+            tables = tomllib.loads(f"value = {words[0]}")
+        except ValueError:
+            return words[0]
+        return tables["value"] if len(tables) == 1 else words[0]
+    if isinstance(setting.default, tuple) and len(words) > 1:
+        return tuple(words)
+    if len(words) > 1:
+        raise Failure(
+            "usage",
+            f"{key} is {setting.kind}, one value",
+            hint=f"nacre config set {key} {shlex.quote(' '.join(words))}",
+        )
+    try:
+        return settings.parse_value(setting, words[0])
+    except ConfigError as error:
+        raise Failure("config", str(error)) from error
+
+
+def _change(changed: Any) -> None:
+    """Change the file under its lock, unless that would make a problem that it does not have."""
+    from nacre.cli import settings_file  # noqa: PLC0415 - only to write
+
+    with locked(os.path.dirname(settings.path())):
+        text = settings.read_text() if os.path.exists(settings.path()) else ""
+        known = settings.problems(settings.parse(text), {})
+        after = changed(text)
+        wrong = [problem for problem in settings.problems(settings.parse(after), {}) if problem not in known]
+        if wrong:
+            raise Failure("config", "; ".join(problem.text for problem in wrong), hint="the file was not changed")
+        settings_file.write(settings.path(), after)
+
+
+def _edit(args: Namespace, out: Out) -> int:
+    from nacre.cli import settings_file  # noqa: PLC0415 - the same
+    from nacre.cli.chat.external_editor import run_editor  # noqa: PLC0415 - only to edit
+
+    path = settings.path()
+    if not os.path.exists(path):
+        with locked(os.path.dirname(path)):
+            settings_file.write(path, _template())
+    while True:
+        try:
+            run_editor(path)
+        except NacreError as error:
+            raise Failure("failed", str(error), hint=f"the file is {path}") from error
+        try:
+            code = _check(args, out)
+        except ConfigError as error:
+            if out.json:
+                raise
+            out.warn(clean(str(error)))
+            code = USAGE
+        if code == OK or out.json or not sys.stdin.isatty():
+            return code
+        sys.stderr.write("Edit it again? [Y/n] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in {"", "y", "yes"}:
+            return code
+
+
+def _template() -> str:
+    """A new file: every setting as a comment, with its default."""
+    lines = ["# Settings of nacre; `nacre config check` checks them.\n"]
+    section = ""
+    for setting in settings.SETTINGS:
+        table, _, name = setting.key.partition(".")
+        if table != section:
+            lines += [f"\n[{table}]\n"]
+            section = table
+        choices = f": {', '.join(setting.choices)}" if setting.choices else ""
+        lines += [f"# {setting.meaning}{choices}\n", f"# {name} = {settings.to_toml(setting.default)}\n"]
+    return "".join(lines)
+
+
+def _check(args: Namespace, out: Out) -> int:
+    from nacre.cli.commands.checking import code_of, print_checks, settings_checks  # noqa: PLC0415 - only to check
+
+    found = print_checks(settings_checks(args, out), out)
+    code = code_of(found)
+    if out.json:
+        bad = [check.detail for check in found if check.status == "fail"]
+        checks = [check._asdict() for check in found]
+        out.document(
+            {"schema_version": 1, "ok": code == OK, "path": settings.path(), "problems": bad, "checks": checks}
+        )
+    return code

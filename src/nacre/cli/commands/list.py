@@ -1,0 +1,313 @@
+"""nacre sessions list: every session, newest first."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nacre.cli import rows, table
+from nacre.cli.failures import OK, Failure
+from nacre.cli.one_line import chop, clean, several, short_path, size
+from nacre.cli.output import Out
+from nacre.cli.store_choice import emptied_logs, opened, root_of
+from nacre.cli.table import Column
+from nacre.cli.times import rfc3339
+from nacre.keys import is_internal
+
+if TYPE_CHECKING:
+    from nacre.entries import SessionInfo
+    from nacre.history.list_page import Order
+    from nacre.index.warm import Listed
+    from nacre.render.quarantine_report import Notice
+
+    Info = SessionInfo | Listed
+
+EXAMPLES = (
+    ("the ten newest sessions", "nacre sessions list -n 10"),
+    ("all sessions of one channel, with archived ones", "nacre sessions list --all --prefix telegram:"),
+    ("the chats of the current folder", "nacre sessions list --folder"),
+    ("largest first", "nacre sessions list --sort size"),
+    ("pinned sessions with a tag", "nacre sessions list --tag work --pinned"),
+    ("only the keys, for a script", "nacre sessions list --format '{key}'"),
+)
+
+_SORTS: dict[str, Order] = {
+    "updated": "updated",
+    "created": "created",
+    "size": "bytes",
+    "messages": "messages",
+    "key": "key",
+}
+_FIELD = re.compile(r"\{(\w+)\}|\\([tn\\])")
+_BREAKS = {"t": "\t", "n": "\n", "\\": "\\"}
+_WIDTH_FOR_FOLDERS = 100
+_MOST_REPORTED = 5
+
+
+class _Page(NamedTuple):
+    """What is shown of the list, and how it goes on.
+
+    `hidden` is the number of archived sessions with that prefix, `active` that of all active ones.
+    """
+
+    infos: Sequence[Info]
+    total: int
+    cursor: str | None
+    hidden: int
+    active: int
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("-n", "--limit", type=int, metavar="N", help="maximum number of sessions")
+    parser.add_argument("--all", action="store_true", help="active and archived sessions")
+    parser.add_argument("--internal", action="store_true", help="also nacre's own sessions (nacre:…)")
+    parser.add_argument("--archived", action="store_true", help="archived sessions only")
+    parser.add_argument("--prefix", default="", help="only sessions whose key starts with this")
+    folder = "only chats of this folder or below it; default: the current one"
+    parser.add_argument("--folder", metavar="DIR", nargs="?", const=".", help=folder)
+    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="only with this tag; may be repeated")
+    parser.add_argument("--pinned", action="store_true", help="only pinned sessions")
+    parser.add_argument(
+        "--sort", choices=tuple(_SORTS), default="updated", help="sort by this, newest or largest first"
+    )
+    parser.add_argument("--reverse", action="store_true", help="reverse the order")
+    parser.add_argument("--cursor", metavar="C", help="continue after this cursor, next_cursor of an earlier list")
+    parser.add_argument(
+        "--format",
+        metavar="TEXT",
+        help="a line per session: {key} {title} {messages} {updated} {created} {bytes} {archived} {pinned} {tags} "
+        "{cwd} {role} {model}, \\t",
+    )
+
+
+def run(args: Namespace, out: Out) -> int:
+    # Thousands of values that are needed to the end: to look for garbage among them takes a fifth of the time.
+    gc.disable()
+    try:
+        return _run(args, out)
+    finally:
+        gc.enable()
+
+
+def _run(args: Namespace, out: Out) -> int:
+    location = root_of(args)
+    page = _warm(location, args) or _read(args)
+    aside = _quarantined(args, location)
+    rows.remember(location, [info.key for info in page.infos])
+    _print(out, page, args, aside)
+    _report(out, {key: aside[key] for key in aside if key.startswith(args.prefix)})
+    _report_emptied(out, location, page.active)
+    if page.hidden and not (args.all or args.archived):
+        out.note(f"{several(page.hidden, 'archived session')} hidden, use --all")
+    return OK
+
+
+def as_item(info: Info) -> dict[str, Any]:
+    """A session as JSON lists it."""
+    return {
+        "key": info.key,
+        "title": info.title,
+        "messages": info.messages,
+        "created": rfc3339(info.created),
+        "updated": rfc3339(info.updated),
+        "bytes": info.bytes,
+        "archived": info.archived,
+        "pinned": info.pinned,
+        "tags": info.tags,
+        "cwd": info.cwd,
+        "role": info.role,
+        "model": info.model,
+    }
+
+
+def _report(out: Out, aside: Mapping[str, Notice]) -> None:
+    """Say below the list what is in quarantine; also of sessions that are not in it, since that may be all of them."""
+    for key, notice in list(aside.items())[:_MOST_REPORTED]:
+        out.note(f"{clean(key)}: {clean(notice.text)}; `{clean(notice.command)}` shows more")
+    if len(aside) > _MOST_REPORTED:
+        out.note(f"{several(len(aside), 'session')} have something in quarantine: `nacre sessions quarantine`")
+
+
+def _report_emptied(out: Out, root: str, active: int) -> None:
+    """Say that logs have lost everything; each file is looked at only if there are more than sessions."""
+    try:
+        logs = sum(name.endswith(".jsonl") for name in os.listdir(f"{root}/sessions"))
+    except OSError:
+        return
+    found = emptied_logs(root) if logs > active else []
+    if found:
+        named = ", ".join(found[:_MOST_REPORTED]) + (" …" if len(found) > _MOST_REPORTED else "")
+        out.note(f"{several(len(found), 'log')} empty (0 bytes): {clean(named)}; `nacre sessions verify` shows more")
+
+
+def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
+    """What is in quarantine, by session; most stores have none, and are not opened for it."""
+    if not os.path.isdir(f"{root}/quarantine"):
+        return {}
+    from nacre.render.quarantine_report import notices  # noqa: PLC0415 - only where there may be some
+
+    with opened(args) as sessions:
+        return notices(sessions.quarantine())
+
+
+def _read(args: Namespace) -> _Page:
+    """The list as the library gives it."""
+    from nacre.history.labels import tags_in  # noqa: PLC0415 - a list that is up to date loads nothing of the library
+
+    _check_cursor(args)
+    with opened(args) as sessions:
+        page = sessions.page(
+            which="all" if args.all else "archived" if args.archived else "active",
+            prefix=args.prefix,
+            tags=tags_in(",".join(args.tag)),
+            pinned=args.pinned,
+            folder=None if args.folder is None else os.path.realpath(os.path.expanduser(args.folder)),
+            internal=args.internal,
+            order=_SORTS[args.sort],
+            reverse=args.reverse,
+            limit=None if args.limit is None else min(_positive(args.limit), sys.maxsize),
+            cursor=args.cursor,
+        )
+        hidden = sessions.page(which="archived", prefix=args.prefix, internal=True, limit=0).total
+        active = sessions.page(internal=True, limit=0).total
+        return _Page(page.items, page.total, page.cursor, hidden, active)
+
+
+def _check_cursor(args: Namespace) -> None:
+    from nacre.errors import InvalidArgument  # noqa: PLC0415 - the same
+    from nacre.history.list_page import parse_cursor  # noqa: PLC0415 - the same
+
+    if args.cursor is None:
+        return
+    try:
+        parse_cursor(args.cursor, order=_SORTS[args.sort], reverse=args.reverse)
+    except InvalidArgument as error:
+        raise Failure(
+            "not_found", f"the cursor {args.cursor!r} is not in this list", hint="start again without --cursor"
+        ) from error
+
+
+def _warm(root: str, args: Namespace) -> _Page | None:
+    """All active sessions from an index that is up to date, without opening the store; None if there is none."""
+    is_narrowed = args.tag or args.pinned or args.folder is not None or args.cursor is not None
+    if is_narrowed or args.all or args.archived or args.limit is not None:
+        return None
+    try:
+        from nacre.index.warm import listed  # noqa: PLC0415 - a Python may have been built without SQLite
+    except ImportError:
+        return None
+    found = listed(root)
+    if found is None:
+        return None
+    infos = [
+        info for info in found if info.key.startswith(args.prefix) and (args.internal or not is_internal(info.key))
+    ]
+    infos.sort(key=attrgetter("key"))
+    infos.sort(key=attrgetter(_SORTS[args.sort]), reverse=args.sort != "key")
+    if args.reverse:
+        infos.reverse()
+    try:
+        hidden = sum(name.endswith(".jsonl") for name in os.listdir(f"{root}/archive"))
+    except OSError:
+        hidden = 0
+    if hidden and args.prefix:
+        # A file's name does not always tell how its key begins.
+        return None
+    return _Page(infos, len(infos), None, hidden, len(found))
+
+
+def _positive(limit: int) -> int:
+    if limit < 1:
+        raise Failure("usage", f"--limit is 1 or more, not {limit}")
+    return limit
+
+
+def _print(out: Out, page: _Page, args: Namespace, aside: Mapping[str, Notice]) -> None:
+    if out.json:
+        items = ({**as_item(info), "quarantine": aside.get(info.key)} for info in page.infos)
+        out.listing(items, total=page.total, cursor=page.cursor)
+    elif args.format is not None:
+        for item in map(as_item, page.infos):
+            out.say(_formatted(args.format, item))
+    elif page.infos:
+        marks = [_mark(info) if info.tags or info.pinned else "" for info in page.infos]
+        folders = [short_path(info.cwd) if info.cwd else "" for info in page.infos]
+        if out.has_width and out.width < _WIDTH_FOR_FOLDERS:
+            folders = []
+        columns = _columns(out, all=args.all, marked=any(marks), has_folders=any(folders))
+        with out.pager():
+            table.show(out, columns, _rows(out, page.infos, marks, folders, all=args.all))
+    else:
+        out.note(_nothing(args))
+    if page.cursor is not None:
+        # How many are behind a later page, no page tells.
+        more = several(page.total - len(page.infos), "more session") if args.cursor is None else "more sessions"
+        out.note(f"{more}; go on with --cursor {page.cursor}")
+
+
+def _nothing(args: Namespace) -> str:
+    if args.folder is not None:
+        return f"no session was started in {clean(os.path.realpath(os.path.expanduser(args.folder)))} or below it"
+    if args.tag or args.pinned:
+        return "no session has these labels"
+    if args.archived and not args.prefix:
+        return "no archived sessions"
+    return "no sessions yet" if not args.prefix else f"no key starts with {args.prefix!r}"
+
+
+def _mark(info: Info) -> str:
+    """A star if it is pinned, and its tags."""
+    return " ".join(filter(None, ("★" * info.pinned, clean(", ".join(info.tags)))))
+
+
+def _columns(out: Out, *, all: bool, marked: bool, has_folders: bool) -> list[Column]:
+    marks = [Column("TAGS", shrinks=True, style=out.yellow)] if marked else []
+    folders = [Column("FOLDER", shrinks=True, style=out.dim)] if has_folders else []
+    state = [Column("STATE", style=out.dim)] if all else []
+    return [
+        Column("#", right=True, style=out.dim),
+        Column("KEY", wraps=chop, style=out.bold),
+        Column("TITLE", shrinks=True),
+        *marks,
+        *folders,
+        Column("MSGS", right=True),
+        Column("SIZE", right=True),
+        *state,
+        Column("UPDATED", right=not out.iso, style=out.dim),
+    ]
+
+
+def _rows(out: Out, infos: Sequence[Info], marks: list[str], folders: list[str], *, all: bool) -> list[tuple[str, ...]]:
+    """The cells of the table, made column by column: that is twice as quick for thousands of rows."""
+    sized, said = lru_cache(size), lru_cache("{:,}".format)
+    cells = [
+        map(str, range(1, len(infos) + 1)),
+        [clean(info.key) for info in infos],
+        [clean(info.title) for info in infos],
+        marks if any(marks) else None,
+        folders if any(folders) else None,
+        [said(info.messages) for info in infos],
+        [sized(info.bytes) for info in infos],
+        ["archived" if info.archived else "active" for info in infos] if all else None,
+        [out.when(info.updated) for info in infos],
+    ]
+    return list(zip(*filter(None, cells), strict=True))
+
+
+def _formatted(template: str, item: dict[str, Any]) -> str:
+    def fill(found: re.Match[str]) -> str:
+        if found[2]:
+            return _BREAKS[found[2]]
+        if found[1] not in item:
+            raise Failure("usage", f"--format has no field {{{found[1]}}}", hint=f"its fields are {', '.join(item)}")
+        value = item[found[1]]
+        return clean(",".join(value) if isinstance(value, tuple) else str(value))
+
+    return _FIELD.sub(fill, template)

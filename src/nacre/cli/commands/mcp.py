@@ -1,0 +1,168 @@
+"""nacre mcp: the MCP servers of the configuration, and logging in to those that want it."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nacre.cli import table
+from nacre.cli.failures import OK, Failure
+from nacre.cli.one_line import clean
+from nacre.cli.output import Out
+from nacre.cli.store_choice import root_of
+from nacre.cli.table import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nacre.tools.mcp import Config
+
+EXAMPLES = (
+    ("the servers, whether they answer, and what they offer", "nacre mcp"),
+    ("log in to one, in the browser", "nacre mcp login desk"),
+    ("on another machine: forward a port with ssh -L, and name it", "nacre mcp login desk --no-browser --port 8123"),
+    ("forget its tokens", "nacre mcp logout desk"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "login", "logout"), nargs="?", default="list", help="default: list")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the server, as it is called in the configuration")
+    parser.add_argument("--no-browser", action="store_true", help="login: print the address, and open no browser")
+    parser.add_argument("--port", type=int, default=0, help="login: port of this machine that the page leads back to")
+
+
+def run(args: Namespace, out: Out) -> int:
+    import anyio  # noqa: PLC0415 - not needed for help
+
+    if (args.action == "list") == bool(args.name):
+        said = "takes no name" if args.name else "needs the name of a server"
+        raise Failure("usage", f"`nacre mcp {args.action}` {said}", hint="`nacre mcp` lists the servers")
+    configs = _configs(args)
+    if args.action == "list":
+        anyio.run(_list, configs, _folder(args), out)
+        return OK
+    config = configs.get(args.name)
+    if config is None:
+        known = ", ".join(configs) or "none"
+        raise Failure(
+            "not_found", f"there is no MCP server {args.name!r}; there are: {known}", hint="see docs/tools.md"
+        )
+    if args.action == "logout":
+        return _logout(config, args, out)
+    if not config.url:
+        raise Failure("usage", f"{config.name} is a program: there is nothing to log in to", hint=EXAMPLES[0][1])
+    anyio.run(_login, config, args, out)
+    return OK
+
+
+def _configs(args: Namespace) -> Mapping[str, Config]:
+    from nacre import config  # noqa: PLC0415 - not needed for help
+    from nacre.tools.mcp import servers_of  # noqa: PLC0415 - the same
+
+    servers = servers_of(config.load().for_agent(args.agent).table("mcp"))
+    return {server.name: server.config for server in servers}
+
+
+def _folder(args: Namespace) -> Path:
+    return Path(root_of(args)) / "mcp"
+
+
+# ---- list
+
+
+async def _list(configs: Mapping[str, Config], folder: Path, out: Out) -> None:
+    from nacre.tools.mcp import Server, Servers, login_from  # noqa: PLC0415 - not needed for help
+
+    with out.progress("asking the servers"):
+        async with Servers(Server(config, login=login_from(folder)) for config in configs.values()) as servers:
+            offers, problems = await servers.offers()
+    items: list[dict[str, Any]] = []
+    for name, config in configs.items():
+        offer = offers.get(name)
+        items.append(
+            {
+                "name": name,
+                "where": config.url or config.command,
+                "is_logged_in": _is_logged_in(config, folder),
+                "tools": [tool.spec.name for tool in offer.tools] if offer is not None else None,
+                "prompts": list(offer.prompts) if offer is not None else None,
+            }
+        )
+    if out.json:
+        out.document({"schema_version": 1, "servers": items, "problems": problems})
+        return
+    columns = [Column("SERVER", style=out.bold), Column("WHERE", shrinks=True), Column("OFFERS"), Column("LOGIN")]
+    table.show(out, columns, [_row(item) for item in items])
+    for problem in problems:
+        out.warn(clean(problem))
+    if not items:
+        out.note("no MCP server is configured: docs/tools.md shows how")
+
+
+def _row(item: Mapping[str, Any]) -> tuple[str, ...]:
+    if item["tools"] is None:
+        offers = "no answer"
+    else:
+        prompts = f", {len(item['prompts'])} prompts" if item["prompts"] else ""
+        offers = f"{len(item['tools'])} tools{prompts}"
+    return clean(item["name"]), clean(item["where"]), offers, "yes" if item["is_logged_in"] else "-"
+
+
+def _is_logged_in(config: Config, folder: Path) -> bool:
+    from nacre.tools.mcp.token_file import TokenFile  # noqa: PLC0415 - not needed for help
+
+    return TokenFile(folder, config).read().tokens is not None
+
+
+# ---- login and logout
+
+
+async def _login(config: Config, args: Namespace, out: Out) -> None:
+    from importlib.util import find_spec  # noqa: PLC0415 - not needed for help
+
+    from nacre.errors import ToolError, install_command  # noqa: PLC0415 - the same
+
+    if find_spec("mcp") is None:
+        raise Failure("unavailable", "MCP servers need another package", hint=install_command("mcp"))
+    from nacre.tools.mcp.oauth import log_in  # noqa: PLC0415 - it needs the package
+    from nacre.tools.mcp.token_file import TokenFile  # noqa: PLC0415 - the same
+
+    async def show(address: str) -> None:
+        out.note(f"log in to {clean(config.name)} at this address:\n{clean(address)}")
+        if not args.no_browser and _has_screen():
+            import webbrowser  # noqa: PLC0415 - beside its only use
+
+            webbrowser.open(address)
+
+    try:
+        is_done, tools = await log_in(config, TokenFile(_folder(args), config), show=show, port=args.port)
+    except ToolError as error:
+        raise Failure("failed", str(error)) from error
+    if out.json:
+        out.document({"schema_version": 1, "ok": True, "operation": "login", "name": config.name, "tools": tools})
+    elif is_done:
+        out.say(f"logged in to {clean(config.name)}: it has {len(tools)} tools")
+    else:
+        out.say(f"{clean(config.name)} wants no login: it has {len(tools)} tools")
+
+
+def _has_screen() -> bool:
+    """Tell whether a browser could be seen: on Linux, where there is a display."""
+    return (
+        os.name != "posix" or os.uname().sysname == "Darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+    )
+
+
+def _logout(config: Config, args: Namespace, out: Out) -> int:
+    from nacre.tools.mcp.token_file import TokenFile  # noqa: PLC0415 - not needed for help
+
+    is_erased = TokenFile(_folder(args), config).erase()
+    if out.json:
+        told = {"schema_version": 1, "ok": True, "operation": "logout", "name": config.name, "erased": is_erased}
+        out.document(told)
+    else:
+        out.say(f"the tokens of {clean(config.name)} are erased" if is_erased else "you were not logged in")
+    return OK

@@ -1,0 +1,178 @@
+"""nacre models: the models that can answer, and installing one with Ollama."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from nacre.cli import table
+from nacre.cli.failures import OK, Failure
+from nacre.cli.one_line import clean, size
+from nacre.cli.output import Out
+from nacre.cli.table import Column
+
+if TYPE_CHECKING:
+    from nacre.config import Settings
+    from nacre.runtime.model_list import Listed
+
+EXAMPLES = (
+    ("the models that can answer, and which one answers now", "nacre models"),
+    ("install a model with Ollama", "nacre models pull gemma4:e4b"),
+    ("use one of them once", "nacre chat -m ollama/gemma4:e4b 'hello'"),
+    ("use it always", "nacre config set agent.model ollama/gemma4:e4b"),
+)
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "pull"), nargs="?", default="list", help="default: list")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the model that `pull` installs, as gemma4:e4b")
+
+
+def run(args: Namespace, out: Out) -> int:
+    import anyio  # noqa: PLC0415 - not needed for help
+
+    from nacre import config  # noqa: PLC0415 - the same
+
+    if args.action == "pull" and not args.name:
+        raise Failure("usage", "`nacre models pull` needs the name of a model", hint="nacre models pull gemma4:e4b")
+    if args.action == "list" and args.name:
+        raise Failure("usage", f"`nacre models list` takes no name, got {args.name!r}")
+    settings = config.load().for_agent(args.agent)
+    if args.action == "pull":
+        anyio.run(pull, settings, args.name, out)
+    else:
+        anyio.run(_list, settings, out)
+    return OK
+
+
+# ---- list
+
+
+async def _list(settings: Settings, out: Out) -> None:
+    from nacre.runtime.model_list import list_all  # noqa: PLC0415 - loads the providers
+
+    with out.progress("asking the providers"):
+        listed = await list_all(settings)
+        answers, problem = await _answering(settings)
+    if out.json:
+        _print_json(listed, out, answers=answers, problem=problem)
+        return
+    rows = []
+    for one in listed:
+        where = "local" if one.is_local else "remote"
+        for info in one.models:
+            ref = f"{one.kind}/{info.name}"
+            rows.append(
+                (
+                    clean(ref),
+                    size(info.size) if info.size else "",
+                    f"{info.context:,}" if info.context else "",
+                    clean(", ".join(info.capabilities)),
+                    where,
+                    "answers now" if ref == answers else "",
+                )
+            )
+    if rows:
+        columns = [
+            Column("MODEL", style=out.bold),
+            Column("SIZE", right=True),
+            Column("WINDOW", right=True),
+            Column("CAPABILITIES", shrinks=True),
+            Column("WHERE"),
+            Column("", style=out.dim),
+        ]
+        table.show(out, columns, rows)
+    for one in listed:
+        if one.problem:
+            out.note(f"{one.kind}: {clean(one.problem)}")
+    if problem:
+        out.note(f"no model answers now: {clean(problem)}")
+
+
+async def _answering(settings: Settings) -> tuple[str, str]:
+    """The model that `nacre chat` would use now, or why none can answer."""
+    from nacre.errors import ConfigError, ModelUnavailable  # noqa: PLC0415 - the same
+    from nacre.runtime.models import provider_for  # noqa: PLC0415 - loads the providers
+
+    try:
+        chain = await provider_for(settings)
+    except (ModelUnavailable, ConfigError) as error:
+        return "", str(error)
+    try:
+        await chain.check(lambda _: None)
+    except ModelUnavailable as error:
+        return "", str(error)
+    finally:
+        await chain.close()
+    return chain.ref, ""
+
+
+def _print_json(listed: list[Listed], out: Out, *, answers: str, problem: str) -> None:
+    items: list[dict[str, Any]] = [
+        {
+            "model": f"{one.kind}/{info.name}",
+            "provider": one.kind,
+            "name": info.name,
+            "size": info.size,
+            "window": info.context,
+            "capabilities": list(info.capabilities),
+            "local": one.is_local,
+            "answers_now": f"{one.kind}/{info.name}" == answers,
+        }
+        for one in listed
+        for info in one.models
+    ]
+    if out.jsonl:
+        out.listing(items)
+        return
+    failed = {one.kind: one.problem for one in listed if one.problem}
+    head = {"schema_version": 1, "count": len(items), "answers_now": answers or None, "problem": problem or None}
+    out.document({**head, "unreachable": failed, "items": items})
+
+
+# ---- pull
+
+
+async def pull(settings: Settings, name: str, out: Out) -> None:
+    """Install a model with Ollama's API; progress on stderr. Stopped by Ctrl-C, the next pull resumes it."""
+    from nacre.errors import ModelUnavailable, ProviderError  # noqa: PLC0415 - the same
+    from nacre.runtime.models import make_ollama  # noqa: PLC0415 - loads the provider
+
+    name = name.removeprefix("ollama/")
+    ollama = make_ollama(settings, name)
+    done: dict[str, int] = {}
+    totals: dict[str, int] = {}
+    status = ""
+    try:
+        with out.progress(f"pulling {clean(name)}") as progress:
+            async for report in ollama.pull(name):
+                status = str(report.get("status") or status)
+                layer, now = str(report.get("digest") or ""), report.get("completed")
+                if layer and isinstance(report.get("total"), int):
+                    totals[layer] = report["total"]
+                    progress.total = sum(totals.values())
+                if layer and isinstance(now, int):
+                    progress(max(0, now - done.get(layer, 0)))
+                    done[layer] = now
+                else:
+                    progress(0)
+    except ModelUnavailable as error:
+        first, _, _ = str(error).partition("\n")
+        hint = "check the name; `ollama.com/library` has the list" if "does not have" in first else ""
+        raise Failure("model_unavailable", first, hint=hint) from error
+    except ProviderError as error:
+        raise Failure("failed", str(error), hint="run it again: it resumes where it stopped") from error
+    finally:
+        await ollama.close()
+    if status != "success":
+        raise Failure(
+            "failed",
+            f"Ollama stopped before {name} was installed (last status: {status or 'none'})",
+            hint="run it again: it resumes where it stopped",
+        )
+    if out.json:
+        document = {"schema_version": 1, "ok": True, "operation": "pull", "model": f"ollama/{name}"}
+        out.document({**document, "bytes": sum(totals.values())})
+        return
+    out.say(f"{clean(name)} is installed ({size(sum(totals.values()))}).")
+    out.note(f"use it: nacre chat -m ollama/{clean(name)}")

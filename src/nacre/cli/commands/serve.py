@@ -1,0 +1,257 @@
+"""nacre serve: the agents as a daemon, with their channels, their HTTP interface and their page."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from nacre.cli import systemd
+from nacre.cli.failures import OK, Failure, alone
+from nacre.cli.output import Out
+from nacre.cli.store_choice import root_of
+from nacre.config import PREFIX, is_prefix
+from nacre.errors import describe_error, install_command
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from nacre.runtime import App
+    from nacre.runtime.agents import Agents
+
+EXAMPLES = (
+    ("on loopback, with a generated token", "nacre serve"),
+    ("on a fixed port, with your token", "NACRE_SERVE_TOKEN=$(cat token) nacre serve --port 8080"),
+    ("for a network, behind a proxy with TLS", "NACRE_SERVE_TOKEN=… nacre serve --host 10.0.0.5 --name nacre.lan"),
+    ("at https://host/nacre/, behind a proxy", "NACRE_SERVE_TOKEN=… nacre serve --prefix /nacre --name host"),
+    ("check that it can start", "nacre serve --check"),
+    ("a token for somebody else", "nacre serve tokens add bob --role guest"),
+    ("start it with the machine", "nacre serve --unit > ~/.config/systemd/user/nacre.service"),
+)
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "NACRE_SERVE_TOKEN"
+TOKEN_HINT = f"set {VARIABLE} to a long random text, and give it to your users"
+_LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_LONGEST_END = 9.5
+"""Seconds after which a daemon that was told to end is gone, whatever hangs."""
+_MOST_FILES = 8192
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, metavar="N", help="port (default: 8080); 0: any free port")
+    parser.add_argument("--name", action="append", default=[], help="another host name that requests may use")
+    parser.add_argument("--prefix", metavar="PATH", help="path below which a proxy has it, as /nacre")
+    parser.add_argument("--model", help="model that answers, as `provider/model`")
+    parser.add_argument("--check", action="store_true", help="check whether it can start, and change nothing")
+    parser.add_argument("--unit", action="store_true", help="print a systemd unit")
+    parser.add_argument(
+        "--log-format", choices=("json", "text"), help="format of the log on stderr (default on a terminal: text)"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="lowest level that is logged (default: info)",
+    )
+
+
+def run(args: Namespace, out: Out) -> int:
+    try:
+        import anyio  # noqa: PLC0415 - only the verbs that need it load it
+        import uvicorn  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise Failure("unavailable", f"`nacre serve` needs {error.name}", hint=install_command("serve")) from error
+    if args.agent != "main":
+        raise Failure("usage", "a daemon serves every agent of the configuration: remove --agent")
+    if not is_prefix(args.prefix or ""):
+        raise Failure("usage", f"--prefix is {PREFIX}, not {args.prefix!r}")
+    if args.unit:
+        out.write(systemd.unit(_command(args)))
+        return OK
+    if args.check:
+        return _check(args, out)
+    token = os.environ.get(VARIABLE, "")
+    if needs_token(args):
+        raise Failure("usage", f"a daemon on {args.host} needs a token of your choice", hint=TOKEN_HINT)
+    from nacre.runtime.daemon_log import logged, secrets_in  # noqa: PLC0415 - the same
+
+    token = token or secrets.token_urlsafe(24)
+    args.log_format = args.log_format or ("text" if sys.stderr.isatty() else "json")
+    hidden = [token, *secrets_in(os.environ)]
+    _allow_files()
+    with logged(sys.stderr, form=args.log_format, level=args.log_level, secrets=hidden):
+        try:
+            anyio.run(_serve, args, out, token)
+        except BaseExceptionGroup as group:
+            raise alone(group) from group
+    return OK
+
+
+def _allow_files() -> None:
+    """Let this process have more files open than most systems let one have unasked: every connection is one."""
+    import resource  # noqa: PLC0415 - only for a daemon
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def needs_token(args: Namespace) -> bool:
+    """Whether a token is required and missing: on any address but loopback."""
+    return not os.environ.get(VARIABLE) and args.host not in _LOOPBACK
+
+
+def prefix_of(args: Namespace) -> str:
+    """The path below which a proxy has the daemon; raises ConfigError if the configuration is not valid."""
+    from nacre.config import load  # noqa: PLC0415 - only for a daemon
+
+    return load().text("serve.prefix") if args.prefix is None else str(args.prefix)
+
+
+def _command(args: Namespace) -> list[str]:
+    """The command line that starts the same daemon, wherever it is started."""
+    given = {"--host": args.host, "--port": args.port, "--store": args.store and root_of(args), "--model": args.model}
+    given["--prefix"] = args.prefix
+    if named := os.environ.get("NACRE_CONFIG"):
+        given["--config"] = os.path.abspath(named)
+    pairs = [*given.items(), *(("--name", name) for name in args.name)]
+    words = [str(word) for option, value in pairs if value is not None for word in (option, value)]
+    return [sys.executable, "-P", "-m", "nacre.cli", "serve", *words]
+
+
+def _check(args: Namespace, out: Out) -> int:
+    """Say whether a daemon could start; returns the exit code."""
+    from nacre.cli.commands import checking, serve_check  # noqa: PLC0415 - only to check
+
+    found = checking.print_checks(serve_check.serve_checks(args, out), out)
+    code = checking.code_of(found)
+    if out.json:
+        out.document({"schema_version": 1, "ok": code == OK, "checks": [check._asdict() for check in found]})
+    return code
+
+
+def _say(args: Namespace, out: Out, text: str) -> None:
+    """Print a message for a person, or log it where a program reads the log."""
+    if args.log_format == "json":
+        logger.info(text)
+    else:
+        out.note(text)
+
+
+async def _serve(args: Namespace, out: Out, token: str) -> None:
+    """Serve until a signal comes; then everything is closed in order: channels, turns, models, stores."""
+    import anyio  # noqa: PLC0415
+
+    from nacre.config import MAIN, load  # noqa: PLC0415
+    from nacre.runtime.access_tokens import Tokens  # noqa: PLC0415
+    from nacre.runtime.agents import Agents  # noqa: PLC0415
+    from nacre.runtime.retention import keep  # noqa: PLC0415
+    from nacre.web.server import application, check_prefix, listening, serve  # noqa: PLC0415
+
+    prefix = prefix_of(args)
+    check_prefix(prefix)
+    # Until it is up there is nothing to read anew, and that is no reason to end.
+    signal.signal(signal.SIGHUP, lambda *_: None)
+    for one in listening(args.host, args.port):
+        # Words are not begun to be answered by a daemon that then has no place to listen.
+        one.close()
+    async with Agents(store=args.store, model=args.model, told=lambda app: _tell_notes(args, out, app)) as agents:
+        await agents.start(load())
+        hosts = [args.host, *_LOOPBACK, *args.name]
+        web = application(
+            agents.apps[MAIN],
+            token=token,
+            hosts=hosts,
+            agents=agents.apps,
+            gateways=agents.gateways,
+            missing=agents.missing,
+            prefix=prefix,
+            tokens=Tokens(root_of(args)),
+            settings=lambda: agents.settings,
+        )
+        async with anyio.create_task_group() as ending, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=_told(args, out, token, prefix)))
+            tasks.start_soon(keep, agents.apps)
+            await _until_told(agents, tasks)
+            _say(args, out, "shutting down")
+            ending.start_soon(agents.end)
+            tasks.cancel_scope.cancel()
+
+
+def _tell_notes(args: Namespace, out: Out, app: App) -> None:
+    for note in app.notes:
+        _say(args, out, note if app.name == "main" else f"{app.name}: {note}")
+
+
+async def _until_told(agents: Agents, tasks: TaskGroup) -> None:
+    """Wait until it is time to end; SIGHUP means to read the configuration anew. A second signal ends at once."""
+    import anyio  # noqa: PLC0415
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        # The receiver hears of them all the same; this is for a loop that something keeps from hearing.
+        for number in _ENDING:
+            signal.signal(number, _hurry)
+        async for number in signals:
+            if number != signal.SIGHUP:
+                break
+            tasks.start_soon(_reload, agents)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    systemd.notify("STOPPING=1")
+
+
+def _hurry(*_: object) -> None:
+    """Let a second signal end the process at once, and the system end it after a while, whatever hangs.
+
+    What was acknowledged is durable, so that nothing is lost with it.
+    """
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _LONGEST_END)
+
+
+async def _reload(agents: Agents) -> None:
+    """Read the configuration again and apply it; one that is not valid changes nothing."""
+    from nacre.config import load  # noqa: PLC0415
+    from nacre.errors import ConfigError  # noqa: PLC0415
+
+    systemd.notify(systemd.reloading())
+    try:
+        changed = await agents.change(load())
+    except ConfigError as error:
+        logger.warning("the configuration is not valid; nothing was changed", extra={"reason": describe_error(error)})
+    except Exception:
+        # A channel of another package may raise anything for its table; those who are being served must not notice.
+        logger.exception("the configuration is not valid; nothing was changed")
+    else:
+        logger.info("configuration reloaded", extra={"changed": ", ".join(changed) or "nothing"})
+    systemd.notify("READY=1")
+
+
+def _told(args: Namespace, out: Out, token: str, prefix: str) -> Callable[[int], None]:
+    def ready(port: int) -> None:
+        systemd.notify("READY=1")
+        url = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{port}{prefix}/"
+        if out.json:
+            out.document({"schema_version": 1, "ok": True, "url": url, "port": port, "pid": os.getpid()})
+            # The program that started it waits for this line, the last for a long time.
+            out.flush()
+        elif os.environ.get(VARIABLE):
+            _say(args, out, f"serving on {url} with the token in {VARIABLE}; Ctrl-C stops it")
+        elif args.log_format == "text":
+            # The address is alone on its line, so that it can be selected whole.
+            out.note(f"serving; Ctrl-C stops it. Log in at\n{url}login#token={token}")
+        else:
+            logger.warning("serving; the token is not logged", extra={"port": port, "set": VARIABLE})
+
+    return ready

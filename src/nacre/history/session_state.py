@@ -1,0 +1,367 @@
+"""The live history of a session, and how each operation changes it.
+
+The state after the last record says it all: the live messages are those on the chain from `hd`
+whose ordinal is above `i - live`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, assert_never
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from nacre.entries import (
+    FORMAT,
+    AppendMessage,
+    AppendRecord,
+    Delete,
+    MemoryView,
+    Message,
+    Operation,
+    Pop,
+    Record,
+    Records,
+    RecordStamp,
+    Restore,
+    Rewind,
+    Rules,
+    SetMeta,
+    State,
+    Summarise,
+    Truncate,
+    message_of,
+)
+from nacre.errors import Conflict
+
+_FAR = 32
+_BEFORE_ALL = Record(v=FORMAT, n=0, t="", ts="", st=State())
+
+
+def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records) -> Record | None:  # noqa: C901, PLR0911 - one per kind
+    """Return the record that an operation becomes on top of a state; None if it would change nothing.
+
+    Raises Conflict if the operation does not fit the state.
+    """
+    if isinstance(operation, AppendMessage):
+        # Made without detours: most records are messages.
+        return Record(
+            v=FORMAT,
+            n=stamp.n,
+            b=stamp.b,
+            tx=stamp.tx,
+            r=stamp.r,
+            t="msg",
+            ts=stamp.ts,
+            id=stamp.id,
+            p=state.hd,
+            m=operation.raw,  # type: ignore[arg-type] # the encoder takes the canonical bytes as they are
+            lossy=operation.lossy,
+            st=_after_saying(stamp.n, state),
+        )
+    st = _after(operation, stamp.n, state, view)
+    if st is None:
+        return None
+    match operation:
+        case Summarise(text, upto):
+            return _record(stamp, "sum", st, text=text, upto=upto)
+        case Truncate(keep):
+            return _record(stamp, "trunc", st, keep=max(keep, 0))
+        case Rewind(to, keeps_summary):
+            return _record(stamp, "head", st, to=to, sum=keeps_summary)
+        case Pop():
+            return _record(stamp, "head", st, pop=1)
+        case SetMeta(fields):
+            # None takes a field away.
+            merged = {**meta(view, state), **fields}
+            return _record(stamp, "meta", st, meta={name: value for name, value in merged.items() if value is not None})
+        case AppendRecord(kind, data):
+            return _record(stamp, kind, st, data=data)
+        case Delete():
+            return _record(stamp, "del", st)
+        case Restore(record, source):
+            return _restore(record, source, stamp, state, st)
+        case _:
+            assert_never(operation)
+
+
+def replay(record: Record, state: State, view: Records) -> tuple[int | None, State]:
+    """Return the link and state of a written record when it follows another state than it did."""
+    operation = _operation(record)
+    if operation is None or (record.restored_from is not None and record.t != "msg"):
+        return record.p, state
+    try:
+        st = _after(operation, record.n, state, view) or state
+    except Conflict:
+        # What it built on is gone; the record stays, without effect.
+        st = state
+    return state.hd if record.t == "msg" else None, st
+
+
+RULES = Rules(apply=apply, replay=replay)
+
+
+def chain(view: Records, state: State) -> Iterator[Record]:
+    """The live messages of a state, newest first: the links are followed back from the head.
+
+        record    4      5      6      7      8      9        7 is a rewind to 5: c is on another branch
+        message   a <--- b <--- c             d <--- e
+                         ^--------------------'
+        ordinal   1      2      3             3      4        head 9, ordinal 4, 3 live: e, d, b
+
+    `records` goes back record by record; `want` is the number of the next message, `ordinal` its place in the chain.
+    """
+    floor = state.i - state.live
+    want, ordinal = state.hd, state.i
+    records = view.back(want)
+    while want and ordinal > floor:
+        record = next(records, _BEFORE_ALL)
+        # 1. It went past the wanted message, which is not at hand. It may have been moved out: a fork can go back to
+        #    what had been moved out of the log that it shares.
+        if record.n < want:
+            for moved in islice(_moved_out(view, want, record.n), ordinal - floor):
+                yield moved
+                want, ordinal = moved.p or 0, moved.st.i - 1
+        # 2. This one is not on the chain, or not a message. If the link leads far away, search by number.
+        if record.n > want:
+            if record.n - want > _FAR:
+                records = view.back(want)
+            continue
+        # 3. The wanted message is lost. Bridge the gap: before it came what was last when this record was written.
+        #    If that has no smaller ordinal, it is another branch, and where this one came from is lost too.
+        if record.n < want:
+            if record.st.i >= ordinal:
+                return
+            want, ordinal = record.st.hd, record.st.i
+            if record.n != want:
+                continue
+        # 4. This is the wanted message.
+        if ordinal > floor:
+            yield record
+        want, ordinal = record.p or 0, record.st.i - 1
+
+
+def _moved_out(view: Records, n: int, at_hand: int) -> Iterator[Record]:
+    """The messages from `n` back along their branch that were moved out, as far as the record that is at hand."""
+    while n > at_hand and (record := view.find(n)) is not None:
+        yield record
+        n = record.p or 0
+
+
+def newest(view: Records, count: int | None = None) -> Iterator[Record]:
+    """The records of the live messages, newest first; all, or the last few."""
+    newest_first = chain(view, view.state)
+    return newest_first if count is None else islice(newest_first, max(count, 0))
+
+
+def count(view: Records) -> int:
+    """How many messages are live: as the state says, or counted where some of those were lost."""
+    return sum(1 for _ in chain(view, view.state)) if view.has_holes else view.state.live
+
+
+def history(view: Records, count: int | None = None) -> list[Message]:
+    """The live messages, oldest first; all, or the last few."""
+    # One by one: thousands of records that are kept for a moment longer make the garbage collector look at them all.
+    found = [message_of(record, view) for record in newest(view, count)]
+    found.reverse()
+    return found
+
+
+def last(view: Records) -> tuple[int, Message] | None:
+    """The last history-changing record and the last live message; None if there is no such message."""
+    record = next(chain(view, view.state), None)
+    return (view.state.h, message_of(record, view)) if record is not None else None
+
+
+def summary(view: Records, state: State) -> str:
+    """The summary in force, "" if none; where its record is lost, the one before it."""
+    record = _summary_record(view, state)
+    return record.text or "" if record is not None else ""
+
+
+def meta(view: Records, state: State) -> dict[str, Any]:
+    """The session's meta as last described; where that record is lost, as described before."""
+    record = _meta_record(view, state)
+    return record.meta or {} if record is not None else {}
+
+
+def keep(view: Records) -> set[int]:
+    """The records that compaction must leave at hand: what is live or in force, and where its branches began."""
+    live = {n for record in chain(view, view.state) for n in (record.n, record.st.br)}
+    in_force = (_summary_record(view, view.state), _meta_record(view, view.state))
+    return (live | {record.n for record in in_force if record is not None} | {view.state.br}) - {0}
+
+
+def behind(view: Records, n: int) -> int:
+    """The record to rewind to for what was said up to record `n`: the last that was stored with it.
+
+    A reply is stored together with its usage, and a session can continue only after both. If another message was
+    stored with it there is no such record, and it is `n` itself.
+    """
+    record = view.find(n)
+    last = view.find(record.tx[0] + record.tx[1] - 1) if record is not None and record.tx is not None else None
+    return last.n if record is not None and last is not None and last.st.hd == record.st.hd else n
+
+
+def before(view: Records, n: int) -> int:
+    """The record to go back to so that message `n` is the next to be said.
+
+    Raises Conflict if there is no such message, or if it was stored together with one before it.
+    """
+    record = view.find(n)
+    if record is None or record.t != "msg":
+        raise Conflict(f"there is no message {n} to go back to")
+    first = record.tx[0] if record.tx is not None else n
+    earlier = view.find(first - 1) or next(view.back(first - 1), None)
+    if earlier is None or earlier.st.i != record.st.i - 1:
+        raise Conflict(f"message {n} was stored together with others and cannot be taken back alone")
+    return earlier.n
+
+
+def needed(view: Records, to: int) -> set[int]:
+    """The records that must be at hand to go back to the state after record `to`, or to fork there."""
+    whole = MemoryView(view.all())
+    target = whole.find(to)
+    if target is None:
+        return set()
+    return {record.n for record in chain(whole, target.st)} | ({target.st.sp, target.st.mp} - {0})
+
+
+def _after_saying(n: int, state: State) -> State:
+    return State(n, state.i + 1, state.live + 1, state.sp, state.mp, n, state.br)
+
+
+def _after(operation: Operation, n: int, state: State, view: Records) -> State | None:  # noqa: PLR0911 - one per kind
+    """The state after an operation that becomes record `n`; None if it would change nothing."""
+    hd, i, live, sp, mp, br = state.hd, state.i, state.live, state.sp, state.mp, state.br
+    match operation:
+        case AppendMessage():
+            return _after_saying(n, state)
+        case Summarise(_, upto):
+            covered = i - live if upto is None else _ordinal(upto, state, view)
+            return State(hd, i, i - covered, n, mp, n, br)
+        case Truncate(count):
+            return State(hd, i, max(count, 0), sp, mp, n, br) if max(count, 0) < live else None
+        case Rewind(to, keeps_summary):
+            return _rewind(to, n, state, view, keeps_summary=keeps_summary)
+        case Pop():
+            last = next(chain(view, state), None)
+            before = last.st.i - 1 if last is not None else 0
+            return State(last.p or 0, before, before - (i - live), sp, mp, n, n) if last is not None else None
+        case SetMeta():
+            return State(hd, i, live, sp, n, state.h, br)
+        case AppendRecord() | Delete():
+            return state
+        case Restore(record, _):
+            return _after_saying(n, state) if record.t == "msg" else state
+        case _:
+            assert_never(operation)
+
+
+def _rewind(to: int, n: int, state: State, view: Records, *, keeps_summary: bool) -> State | None:
+    if to == 0:
+        sp = state.sp if keeps_summary else 0
+        is_empty = not (state.hd or state.sp or keeps_summary)
+        return None if is_empty else State(0, 0, 0, sp, state.mp, n, n)
+    record = view.find(to)
+    if record is None:
+        raise Conflict(f"there is no record {to} to go back to")
+    if record.tx is not None and to != record.tx[0] + record.tx[1] - 1:
+        raise Conflict(f"record {to} is inside the group {record.tx[0]} to {record.tx[0] + record.tx[1] - 1}")
+    st = record.st
+    return State(st.hd, st.i, st.live, st.sp, state.mp, n, n)
+
+
+def _ordinal(upto: int, state: State, view: Records) -> int:
+    """The ordinal of a live message."""
+    record = view.find(upto)
+    if record is None or record.t != "msg" or record.st.i <= state.i - state.live or not _is_on(upto, state, view):
+        raise Conflict(f"record {upto} is not a live message")
+    return record.st.i
+
+
+def _is_on(n: int, state: State, view: Records) -> bool:
+    """Tell whether a message is on the chain of a state, in as many steps as the chain has branches.
+
+    After a record that went back, every message follows the one before it. So those between the
+    last such record and the head are on the chain, and where that record went back to, it goes on.
+    """
+    head, branch = state.hd, state.br
+    while n <= head:
+        if branch < n:
+            return True
+        record = view.find(min(head, branch))
+        if record is None:
+            # Lost or moved out: only the long way tells.
+            return any(message.n == n for message in chain(view, state))
+        head, branch = (head, record.st.br) if head <= branch else (record.st.hd, branch)
+    return False
+
+
+def _summary_record(view: Records, state: State) -> Record | None:
+    return _latest(view, state.sp, "sum", lambda before: before.sp)
+
+
+def _meta_record(view: Records, state: State) -> Record | None:
+    return _latest(view, state.mp, "meta", lambda before: before.mp)
+
+
+def _latest(view: Records, n: int, kind: str, before: Callable[[State], int]) -> Record | None:
+    """Record `n`, or where it is lost the one that was in force before it."""
+    while n:
+        record = view.find(n)
+        if record is not None:
+            return record if record.t == kind else None
+        earlier = next(view.back(n), None)
+        n = before(earlier.st) if earlier is not None else 0
+    return None
+
+
+def _restore(record: Record, source: tuple[str, int, str], stamp: RecordStamp, before: State, st: State) -> Record:
+    """A record from quarantine at its new place; its time is the old one."""
+    return replace(
+        record,
+        n=stamp.n,
+        b=stamp.b,
+        tx=stamp.tx,
+        r=stamp.r,
+        id=stamp.id,
+        p=before.hd if record.t == "msg" else None,
+        restored_from=source,
+        st=st,
+        br=None,
+    )
+
+
+def _operation(record: Record) -> Operation | None:
+    """The operation that a record came from; None for kinds that leave the state as it is."""
+    match record.t:
+        case "msg":
+            return AppendMessage(raw=Raw())
+        case "sum":
+            return Summarise(record.text or "", record.upto)
+        case "trunc":
+            return Truncate(record.keep or 0)
+        case "head":
+            return Pop() if record.pop else Rewind(record.to or 0, record.sum)
+        case "meta":
+            return SetMeta({})
+        case _:
+            return None
+
+
+def _record(stamp: RecordStamp, kind: str, st: State, **payload: Any) -> Record:
+    return Record(
+        v=FORMAT,
+        n=stamp.n,
+        b=stamp.b,
+        tx=stamp.tx,
+        r=stamp.r,
+        t=kind,
+        ts=stamp.ts,
+        id=stamp.id,
+        st=st,
+        **payload,
+    )

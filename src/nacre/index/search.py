@@ -1,0 +1,484 @@
+"""Running a query on the two full-text tables: which messages match, in which order, and what to show of them."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from heapq import nlargest
+from itertools import islice
+from sqlite3 import Connection
+from typing import TYPE_CHECKING, Any
+
+from nacre.entries import Hit
+from nacre.errors import StoreError
+from nacre.index.database import in_memory, is_away
+from nacre.index.matching import described, trigrams
+from nacre.index.meaning import Near, nearest_piece
+from nacre.index.packing import pack_time, unpack_head, unpack_time
+from nacre.index.query import Query, Term
+from nacre.index.search_text import folded
+from nacre.index.snippet import snippet
+from nacre.index.tolerance import count_everywhere, rarity, spellings, tolerant
+from nacre.keys import INTERNAL
+
+if TYPE_CHECKING:
+    from nacre.index.minilm import Floats
+
+# Of more matches than these only the newest are taken, by time: a word that is everywhere ranks nothing.
+_POOL = 4096
+_MOST_TRIGRAMS = 500
+# How many of the nearest are ranked at least, and how many are looked at in one step.
+_MIXED, _BATCH = 200, 500
+# How many records of a log are taken for one talk, and how many messages with a word count half of what all could.
+_PART, _SATURATION = 100, 0.6
+# How much what is said around a message counts, where its own words count one.
+_AROUND = 1.3
+# Words count in full, beside a meaning, where a message has so much of the question.
+_ENOUGH = 0.4
+_NOWHERE = "\ue000\ue001\ue002"
+_MOST_SHOWN = 256 * 1024
+# More than any index holds, and no more than SQLite takes for a number.
+_MOST_FOUND = 1 << 32
+_LAST = "\U0010ffff"
+# What comes behind the ":" of an internal key is ";".
+_END = f"{INTERNAL[:-1]};"
+_SHOW = (
+    "SELECT key, n, ts, message.role, body, CASE WHEN archived THEN uid ELSE '' END "
+    "FROM message JOIN log ON log.id = message.log WHERE message.id = ?"
+)
+
+
+def hits(connection: Connection, query: Query, *, limit: int, vector: Floats | None = None) -> list[Hit]:
+    """The messages that a query finds, best first.
+
+    Looked for inside words too if whole words find none, and one typo away if that finds nothing either. A question is
+    ranked as a whole: messages that have the rarest of its words, those in a talk about it first. Where a query is to
+    be filled up, these follow what has all of the words. With a vector for the query, messages are found that are near
+    it, too. Raises StoreError if SQLite takes no such query, whatever there is to search.
+    """
+    if limit <= 0 or query._replace(internal=False, skip=None, fill=False, prefix="", only="") == Query():
+        return []
+    limit = min(limit, _MOST_FOUND)
+    try:
+        return _found(connection, query, limit, vector)
+    except sqlite3.Error as error:
+        if is_away(error) or not _is_refused(query, limit, vector):
+            raise
+        raise StoreError(f"SQLite {sqlite3.sqlite_version} does not take this query: {error}") from error
+
+
+def _is_refused(query: Query, limit: int, vector: Floats | None) -> bool:
+    """Tell whether a query fails even where nothing is damaged, since there is nothing."""
+    with closing(in_memory()) as nothing:
+        try:
+            _found(nothing, query, limit, vector)
+        except sqlite3.Error:
+            return True
+    return False
+
+
+def _found(connection: Connection, query: Query, limit: int, vector: Floats | None) -> list[Hit]:
+    found = _by_meaning(connection, query, limit, vector) if vector is not None else {}
+    if len(found) < limit:
+        found |= {message: by for message, by in _by_words(connection, query, limit).items() if message not in found}
+    shown = {by: _rarest_first(connection, by) for by in dict.fromkeys(found.values())}
+    first = islice(found.items(), limit)
+    return [_hit(connection, message, shown[by], vector, is_question=query.is_question) for message, by in first]
+
+
+def _hit(
+    connection: Connection, message: int, terms: Sequence[Term], vector: Floats | None, *, is_question: bool
+) -> Hit:
+    key, n, ts, role, kept, generation = connection.execute(_SHOW, (message,)).fetchone()
+    body = unpack_head(kept, _MOST_SHOWN)
+    near = nearest_piece(connection, message, body, vector) if vector is not None else None
+    # Who asks for a few words wants to see them; a question is answered by what is nearest to it.
+    line = snippet(body, terms, near=near, is_around_words=not is_question)
+    return Hit(key=key, n=n, ts=unpack_time(ts), role=role, snippet=line, generation=generation)
+
+
+def _rarest_first(connection: Connection, query: Query) -> list[Term]:
+    """What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare."""
+    if len(query.wanted) == 1:
+        return list(query.wanted)
+    words = _Words(connection, query)
+    return sorted(query.wanted, key=lambda term: 0 if term.is_inside else rarity(words, term))
+
+
+# ---- by words
+
+
+def _by_words(connection: Connection, query: Query, limit: int) -> dict[int, Query]:
+    """The messages that have the words of a query, best first, each with the query that found it."""
+    content = query.content
+    # A question is ranked as a whole; of other queries, what has all the words comes before what has some.
+    found = _ranked(connection, query) if query.is_question else {}
+    if not found:
+        found = _matching(connection, content, limit) or _matching(connection, content.loosened, limit)
+    if not found:
+        found = _matching(connection, tolerant(_Words(connection, query), content), limit)
+    if len(found) < limit and query.words and not query.is_question:
+        found |= {message: by for message, by in _ranked(connection, query).items() if message not in found}
+    return found
+
+
+def _matching(connection: Connection, query: Query, limit: int) -> dict[int, Query]:
+    return dict.fromkeys(_Search(connection, query).run(limit), query)
+
+
+def _ranked(connection: Connection, query: Query) -> dict[int, Query]:
+    """The messages that have any of the words, best first, and the query that found them."""
+    eased = _eased(query, _counted(connection, query))
+    words = _scores(connection, eased)
+    return dict.fromkeys(_mixed((words, 1.0), (_surroundings(connection, eased, words), _AROUND)), eased)
+
+
+def _counted(connection: Connection, query: Query) -> list[tuple[int, Term]]:
+    """The words of a query, without typos, and how many messages have each, as far as can be ranked; rarest first."""
+    bare = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_POOL + 1})"  # noqa: S608 - our own names
+    counted: list[tuple[int, Term]] = []
+    for term in tolerant(_Words(connection, query), query._replace(wanted=query.words)).wanted:
+        if query.is_confined:
+            matches = _Search(connection, query._replace(wanted=(term,))).count(_POOL + 1)
+        else:
+            (matches,) = connection.execute(bare, (_words_match(term),)).fetchone()
+        counted.append((matches, term._replace(is_exact=False)))
+    return sorted(counted, key=lambda found: (found[0], -len(found[1].text)))
+
+
+def _eased(query: Query, counted: Iterable[tuple[int, Term]]) -> Query:
+    """The query for any of its words, the rarest first, as many as do not match more than can be ranked."""
+    wanted: list[Term] = []
+    total = 0
+    for matches, term in counted:
+        total += matches
+        if matches and total <= _POOL:
+            wanted.append(term)
+    return query._replace(wanted=tuple(wanted), is_any=True)
+
+
+class _Words:
+    """Which words there are in the messages that a query searches.
+
+    Of a query that is confined to some sessions, in these alone: what is nowhere, or how rare it is elsewhere, would
+    tell something of sessions that are not to be searched.
+    """
+
+    def __init__(self, connection: Connection, query: Query) -> None:
+        self._connection = connection
+        self._query = query._replace(unwanted=())
+
+    def count(self, word: str) -> int:
+        """In how many messages a word is, in any of its forms."""
+        count = count_everywhere(self._connection, word)
+        return self._search(Term(word)).count(_POOL) if count and self._query.is_confined else count
+
+    def has(self, word: str) -> bool:
+        """Tell whether a word is in any message just as it is written, be it inside another."""
+        return self._search(Term(word, is_substring=True)).count(1) > 0
+
+    def _search(self, term: Term) -> _Search:
+        return _Search(self._connection, self._query._replace(wanted=(term,)))
+
+
+def _scores(connection: Connection, query: Query) -> dict[int, float]:
+    """The messages that have any of the words with their score; FTS5 counts words in all sessions for its own."""
+    if not query.is_confined:
+        return _Search(connection, query).scores()
+    total = _total(connection, query)
+    scores: dict[int, float] = {}
+    for term in query.wanted:
+        found = _Search(connection, query._replace(wanted=(term,))).run(_POOL)
+        for message in found:
+            scores[message] = scores.get(message, 0.0) + _weight(total, len(found))
+    return scores
+
+
+def _surroundings(connection: Connection, query: Query, messages: Iterable[int]) -> dict[int, float]:
+    """How much of what is asked for is said around each message: a hit in a talk about it is worth more.
+
+    What is around is the part of the session, of at most so many records, that the message is in. Each word counts by
+    how rare it is, and by how many messages of the part have it, each one less than the one before.
+    """
+    total = _total(connection, query)
+    parts: dict[tuple[int, int], float] = {}
+    for term in query.wanted:
+        counts = _Search(connection, query._replace(wanted=(term,))).counts()
+        weight = _weight(total, sum(count for *_, count in counts))
+        for log, part, count in counts:
+            parts[log, part] = parts.get((log, part), 0.0) + weight * count / (count + _SATURATION)
+    where = f"SELECT id, log, n / {_PART} FROM message WHERE id IN ({', '.join(map(str, messages))})"  # noqa: S608
+    return {message: parts.get((log, part), 0.0) for message, log, part in connection.execute(where)}
+
+
+def _total(connection: Connection, query: Query) -> int:
+    """How many messages there are, about; of a query that is confined to some sessions, in these."""
+    if query.is_confined:
+        return _Search(connection, query._replace(wanted=(), unwanted=())).count(_MOST_FOUND)
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM message").fetchone()[0])
+
+
+def _weight(total: int, matches: int) -> float:
+    """How much a word counts that so many of all messages have."""
+    return math.log(1 + max(0, total - matches + 0.5) / (matches + 0.5))
+
+
+def _mixed(*kinds: tuple[Mapping[int, float], float]) -> list[int]:
+    """The messages best first: each score is a share of the best of its kind, and each kind has its weight."""
+    total: dict[int, float] = {}
+    for scores, weight in kinds:
+        best = max(scores.values(), default=0.0) or 1.0
+        for message, score in scores.items():
+            total[message] = total.get(message, 0.0) + weight * score / best
+    return sorted(total, key=lambda message: (-total[message], -message))
+
+
+# ---- by meaning
+
+
+def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats) -> dict[int, Query]:
+    """The messages that any of the words or the meaning of a query finds, best first.
+
+    Filters, exclusions, phrases in quotes, beginnings of words, and signs without words beside them hold. Of languages
+    without spaces, whose words are not ranked, what has all of the words comes first.
+    """
+    counted = _counted(connection, query._replace(fill=True))
+    eased = _eased(query._replace(fill=True), counted)
+    literal, unspaced = query.literal, query.unspaced
+    allowed = _Search(connection, query._replace(wanted=literal))
+    words = _scores(connection, eased)
+    near = Near(connection, vector, logs=allowed.logs)
+    found = dict.fromkeys(words if not literal else _among(allowed, list(words), len(words)))
+    found |= dict.fromkeys(_among(allowed, near.close(), max(limit, _MIXED)))
+    scores = {message: words.get(message, 0.0) for message in found}
+    # What has no vectors, or none yet, is taken to be as near as others that have the words.
+    known = near.of(words)
+    closest = dict.fromkeys(found, sum(known.values()) / len(known) if known else 0.0) | near.of(found)
+    trust = min(1.0, _covered(connection, eased, counted, words) / _ENOUGH) ** 2
+    around = _surroundings(connection, eased, found)
+    best = _mixed((scores, trust), (closest, 1.0), (around, trust * _AROUND))
+    first = _matching(connection, unspaced, limit) if unspaced.wanted else {}
+    inside = tuple(term for term in (*literal, *unspaced.wanted) if term.is_inside)
+    marked = eased._replace(wanted=tuple(dict.fromkeys((*eased.wanted, *inside))))
+    return first | dict.fromkeys((one for one in best if one not in first), marked)
+
+
+def _covered(
+    connection: Connection, query: Query, counted: Sequence[tuple[int, Term]], words: Mapping[int, float]
+) -> float:
+    """How much of a question a message has, of those that have the most of it; each word counts by how rare it is.
+
+    Where no message has much of it, words mislead: what is asked for was said in others.
+    """
+    total = _total(connection, query)
+    weights = {term: _weight(total, matches) for matches, term in counted}
+    had = dict.fromkeys(nlargest(_BATCH, words, key=words.__getitem__), 0.0)
+    for term in query.wanted:
+        for message in _Search(connection, query._replace(wanted=(term,))).among(had):
+            had[message] += weights[term]
+    return max(had.values(), default=0.0) / (sum(weights.values()) or 1.0)
+
+
+def _among(allowed: _Search, messages: Sequence[int], most: int) -> list[int]:
+    """The first of some messages that a query allows, about as many as are wanted."""
+    found: list[int] = []
+    for at in range(0, len(messages), _BATCH):
+        if len(found) >= most:
+            break
+        found += allowed.among(messages[at : at + _BATCH])
+    return found
+
+
+class _Search:
+    """One query as SQL: the table that leads, and conditions on each of its rows."""
+
+    def __init__(self, connection: Connection, query: Query) -> None:
+        self._connection = connection
+        self._joint = " OR " if query.is_any else " AND "
+        # The rank of FTS5 counts words in all sessions.
+        self._is_ranked = not query.is_confined
+        self.logs = ""
+        """The numbers of the logs that are searched, as SQL has them; "" if these are not some alone."""
+        self._where: list[str] = []
+        self._values: list[Any] = []
+        self._words: list[str] = []
+        self._grams: list[str] = []
+        self._unwanted: list[str] = []
+        for term in query.wanted:
+            self._want(term)
+        for term in query.unwanted:
+            self._refuse(term)
+        self._lead = "words" if self._words else "grams" if self._grams else "message"
+        self._filter(query)
+        self._match()
+
+    def run(self, limit: int) -> list[int]:
+        """The messages that match, best first."""
+        # What is not ranked comes by time, so that the first are the ones.
+        is_ranked = self._is_ranked and self._lead == "words"
+        pool = max(limit, _POOL) if is_ranked else limit
+        rank = "words.rank" if is_ranked and self.count(pool + 1) <= pool else "0"
+        matching = f"SELECT message.id AS id, {rank} AS score, message.ts AS ts {self._from} LIMIT {pool}"
+        best = f"SELECT id FROM ({matching}) ORDER BY score, ts DESC, id DESC LIMIT {limit}"  # noqa: S608
+        return [message for (message,) in self._connection.execute(best, self._values)]
+
+    def scores(self) -> dict[int, float]:
+        """The messages that match whole words, with their score, as many as are ranked; best first."""
+        if self._lead != "words":
+            return {}
+        tables = self._from.partition(" ORDER BY ")[0]
+        best = f"SELECT message.id, -words.rank {tables} ORDER BY words.rank LIMIT {_POOL}"
+        return dict(self._connection.execute(best, self._values).fetchall())
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """How many messages match in each part of a log: the log's number, the part's, and how many."""
+        tables = self._from.partition(" ORDER BY ")[0]
+        grouped = f"SELECT message.log, message.n / {_PART} AS part, count(*) {tables} GROUP BY message.log, part"
+        return self._connection.execute(grouped, self._values).fetchall()
+
+    def among(self, messages: Iterable[int]) -> list[int]:
+        """Those of some messages that match."""
+        tables, _, condition = self._from.partition(" WHERE ")
+        some = f"SELECT message.id {tables} WHERE message.id IN ({', '.join(map(str, messages))}) AND {condition}"
+        return [message for (message,) in self._connection.execute(some, self._values)]
+
+    def count(self, most: int) -> int:
+        """How many messages match, no more than are to be counted."""
+        count = f"SELECT count(*) FROM (SELECT 1 {self._from} LIMIT {most})"  # noqa: S608 - our own names
+        return int(self._connection.execute(count, self._values).fetchone()[0])
+
+    @property
+    def _from(self) -> str:
+        if self._lead == "message":
+            tables, order = "message", "message.ts"
+        else:
+            # The order of the tables is ours to say: SQLite cannot know how few rows a match leaves.
+            tables, order = f"{self._lead} CROSS JOIN message ON message.id = {self._lead}.rowid", f"{self._lead}.rowid"
+        return f"FROM {tables} WHERE {' AND '.join(self._where) or '1'} ORDER BY {order} DESC"
+
+    # ---- terms
+
+    def _want(self, term: Term) -> None:
+        """Find the table for a term; what the table cannot tell is read in the message."""
+        if not term.is_inside:
+            self._words.append(_words_match(term))
+        else:
+            grams = [self._grams_match(one.text) for one in term.all]
+            if "" not in grams:
+                self._grams.append(f"({' OR '.join(grams)})")
+        if term.is_inside or any(one.is_exact for one in term.all):
+            self._add("holds(message.body, ?)", described(term))
+
+    def _refuse(self, term: Term) -> None:
+        if term.is_inside or term.is_exact:
+            self._add("NOT holds(message.body, ?)", described(term))
+        else:
+            self._unwanted.append(_words_match(term))
+
+    def _grams_match(self, text: str) -> str:
+        """The trigrams of a text, or all that begin with a shorter one; "" if these are too many or too common."""
+        if found := trigrams(text):
+            return f"({' AND '.join(map(_quoted, found))})"
+        begin = folded(text)
+        total = 0
+        rows = self._connection.execute(
+            "SELECT term, doc FROM terms WHERE term >= ? AND term < ?", (begin, begin + _LAST)
+        )
+        for gram, count in rows:
+            total += count
+            if len(found) == _MOST_TRIGRAMS or total > _POOL:
+                return ""
+            found.append(gram)
+        # What is nowhere must be asked for, too, so that nothing is found.
+        return f"({' OR '.join(map(_quoted, found or [_NOWHERE]))})"
+
+    def _match(self) -> None:
+        unwanted = " OR ".join(self._unwanted)
+        if self._words:
+            wanted = self._joint.join(self._words)
+            self._add("words MATCH ?", f"({wanted}) NOT ({unwanted})" if unwanted else wanted)
+        elif unwanted:
+            self._add("message.id NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", unwanted)
+        if self._grams:
+            match = " AND ".join(self._grams)
+            inside = "message.id IN (SELECT rowid FROM grams WHERE grams MATCH ?)"
+            self._add("grams MATCH ?" if self._lead == "grams" else inside, match)
+
+    # ---- filters
+
+    def _filter(self, query: Query) -> None:
+        self._where.append("message.shared >= 0")
+        if query.roles:
+            self._add(f"message.role COLLATE NOCASE IN ({', '.join('?' * len(query.roles))})", *query.roles)
+        if query.tools:
+            is_of_one = " OR ".join(["instr(message.tool, ?)"] * len(query.tools))
+            self._add(f"({is_of_one})", *(f"\n{tool}\n" for tool in query.tools))
+        is_narrow = query.keys or query.beginnings or query.is_confined
+        self._once(self._only_in(query) if is_narrow else self._not_internal(query))
+        if query.skip is not None:
+            # Archived generations stay: their numbers start anew, and they are not what the numbers count.
+            active = "SELECT id FROM log WHERE key = ? AND NOT archived"
+            self._add(f"NOT (message.n >= ? AND message.log IN ({active}))", *query.skip[::-1])
+        if query.since:
+            self._add("message.ts >= ?", pack_time(query.since))
+        if query.until:
+            self._add("message.ts <= ?", pack_time(query.until))
+
+    def _once(self, logs: str) -> None:
+        """Leave out what a fork shares with a session that is searched too: it is found where it was written."""
+        if self._connection.execute("SELECT 1 FROM message WHERE shared > 0 LIMIT 1").fetchone() is None:
+            return
+        among = f" AND log.id IN ({logs})" if logs else ""
+        there = f"SELECT origin.id FROM origin JOIN log ON log.uid = origin.uid WHERE kind = 'session'{among}"  # noqa: S608
+        among = f" AND other.log IN ({logs})" if logs else ""
+        # Where the writer is gone, of several forks the first.
+        first = (
+            "NOT EXISTS (SELECT 1 FROM message AS other WHERE other.shared > 0 AND other.shared = message.shared "  # noqa: S608
+            f"AND other.n = message.n AND other.log < message.log{among})"
+        )
+        self._where.append(f"(message.shared = 0 OR (message.shared NOT IN ({there}) AND {first}))")
+
+    def _not_internal(self, query: Query) -> str:
+        """Leave out what internal sessions hold; gives the numbers of the other logs, "" for all of them."""
+        if query.internal:
+            return ""
+        rows = self._connection.execute("SELECT id FROM log WHERE key >= ? AND key < ?", (INTERNAL, _END))
+        hidden = ", ".join(str(log) for (log,) in rows)
+        if not hidden:
+            return ""
+        self._where.append(f"message.log NOT IN ({hidden})")
+        return f"SELECT id FROM log WHERE id NOT IN ({hidden})"  # noqa: S608 - our own numbers
+
+    def _only_in(self, query: Query) -> str:
+        """Take messages of some sessions alone; gives the numbers of their logs."""
+        exact, beginning = "SELECT id, key FROM log WHERE key = ?", "SELECT id, key FROM log WHERE key >= ? AND key < ?"
+        keys, begins = query.keys, query.beginnings
+        if not keys and not begins:
+            keys, begins = ((query.only,), ()) if query.only else ((), (query.prefix,))
+        rows = [row for key in keys for row in self._connection.execute(exact, (key,))]
+        for begin in begins:
+            rows += self._connection.execute(beginning, (begin, begin + _LAST))
+        self.logs = logs = ", ".join(dict.fromkeys(str(log) for log, key in rows if query.takes(key))) or "0"
+        self._where.append(f"message.log IN ({logs})")
+        if self._lead != "message":
+            span = f"SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM message WHERE log IN ({logs})"  # noqa: S608
+            first, last = self._connection.execute(span).fetchone()
+            self._add(f"{self._lead}.rowid BETWEEN ? AND ?", first, last)
+        return logs
+
+    def _add(self, condition: str, *values: Any) -> None:
+        self._where.append(condition)
+        self._values += values
+
+
+def _words_match(term: Term) -> str:
+    """A term, and what will do as well, in every spelling, as FTS5 takes it."""
+    spelled = dict.fromkeys(spelling for one in term.all for spelling in spellings(one))
+    return f"({' OR '.join(map(_quoted, spelled))})"
+
+
+def _quoted(text: str) -> str:
+    """A text as FTS5 takes it for nothing but text."""
+    return '"' + text.replace('"', '""') + '"'

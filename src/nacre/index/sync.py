@@ -1,0 +1,384 @@
+"""Bringing the index up to the logs: what is new goes in, what is gone goes out, nothing else is looked at.
+
+The marks of the writers tell which logs have changed. What no mark tells is found too:
+
+- a name that came or went without a mark: the time of the folder is not as it was;
+- a log that was changed in place by another program: of a small store every log is compared with what is known, of a
+  large one some, others each time; of any store all where the whole list is asked for;
+- marks that were lost: all logs are compared if the marks are not those that were read before, or if the machine was
+  started anew, since marks are not flushed.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from nacre.errors import StoreError, describe_error
+from nacre.index import catalog_rows
+from nacre.index.catalog_rows import DELETED, FOLDERS, SESSION, Look, Stat, inspect, place_of
+from nacre.index.intake import Gone, Intake, Progress, opened
+from nacre.index.tables import (
+    Chunk,
+    begin,
+    count_of,
+    data_version,
+    erase_text,
+    progress_of,
+    rollback,
+    save_progress,
+    scrub,
+    shrink,
+    transaction,
+)
+from nacre.storage.change_marks import Marks, Position, Taken
+from nacre.storage.paths import Place
+from nacre.storage.system import Ops
+
+logger = logging.getLogger(__name__)
+
+_MOST_TRIES = 10
+_NAMES_EVERY = 600.0
+"""Seconds after which names are compared, though logs of ours that came or went explain that the folder changed."""
+
+
+class _Known(NamedTuple):
+    """What is remembered of the last look.
+
+    The marks that were taken; the start of the machine; the times of the folders, then and when their names were last
+    compared; whether sessions were forgotten since.
+    """
+
+    marks: Position = Position()
+    boot: str = ""
+    folders: tuple[int, ...] = ()
+    named: tuple[int, ...] = ()
+    named_at: float = 0.0
+    forgot: bool = False
+
+
+class CatchUp:
+    """Looks at the logs that may have changed, and at `slice_size` others; at all of them if they are no more."""
+
+    def __init__(self, ops: Ops, root: str, *, slice_size: int) -> None:
+        self._ops = ops
+        self._root = root
+        self._marks = Marks(ops, root)
+        self._slice_size = slice_size
+        self._connection: sqlite3.Connection | None = None
+        self._version = 0
+        self._stats: dict[str, dict[str, catalog_rows.Known]] = {}
+
+    def look(self, connection: sqlite3.Connection, *, all_logs: bool = False) -> None:
+        """Bring the catalogue up to the logs."""
+        known = _load(connection)
+        # Before anything is looked at: what changes meanwhile is found next time.
+        times = tuple(self._stat(folder)[2] for folder in FOLDERS)
+        taken = self._take(known.marks)
+        now = _Known(taken.position, _boot(), times, known.named, known.named_at)
+        pending = _expand(connection, taken.paths)
+        pending.update(path for (path,) in connection.execute("SELECT path FROM pending"))
+        look = Look([], [], [])
+        is_lost = not taken.is_whole or now.boot != known.boot
+        if all_logs or is_lost or self._is_small(connection):
+            self._compare_all(connection, look)
+            self._inspect(pending, look)
+            if times != known.named:
+                now = now._replace(named=times, named_at=self._ops.now())
+        else:
+            self._inspect(pending, look)
+            self._inspect(_relatives(connection, look), look)
+            if self._are_names_due(connection, known, now, look):
+                self._compare_names(connection, look)
+                now = now._replace(named=times, named_at=self._ops.now())
+            self._compare_some(connection, look)
+        if any(look) or pending or now != known:
+            self._stats = {}
+            _apply(connection, look, pending, now)
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        """Take in every message that is new."""
+        for _ in range(_MOST_TRIES):
+            self.look(connection)
+            reading = _Pass(connection, self._ops, self._root)
+            reading.run()
+            if not reading.met_another:
+                return
+
+    def forget(self, connection: sqlite3.Connection, key: str) -> None:
+        """Erase what is known of a session."""
+        self._stats = {}
+        with transaction(connection):
+            for (log,) in connection.execute("SELECT id FROM log WHERE key = ?", (key,)).fetchall():
+                _erase(connection, log)
+            _save(connection, _load(connection)._replace(forgot=True))
+        scrub(connection)
+
+    def begin_in_child(self) -> None:
+        """After a fork, in the child."""
+        self._marks.begin_in_child()
+
+    def _take(self, position: Position) -> Taken:
+        try:
+            return self._marks.take(position)
+        except OSError as error:
+            logger.info("marks cannot be read; all logs are compared", extra={"error": describe_error(error)})
+            return Taken(set(), Position(), is_whole=False)
+
+    def _is_small(self, connection: sqlite3.Connection) -> bool:
+        count = "SELECT count(*) FROM (SELECT 1 FROM log LIMIT ?)"
+        return bool(connection.execute(count, (self._slice_size + 1,)).fetchone()[0] <= self._slice_size)
+
+    def _inspect(self, paths: Iterable[str], look: Look) -> None:
+        """Look at logs that were not looked at yet."""
+        done = {seen.path for seen in look.changed}.union(look.gone)
+        for path in paths:
+            if path not in done:
+                inspect(self._ops, self._root, path, look)
+
+    def _compare_all(self, connection: sqlite3.Connection, look: Look) -> None:
+        """Compare every log with what is known of it."""
+        version = data_version(connection)
+        if connection is not self._connection or version != self._version:
+            self._connection, self._version, self._stats = connection, version, {}
+        for folder in FOLDERS:
+            if folder not in self._stats:
+                self._stats[folder] = catalog_rows.known(connection, folder)
+            catalog_rows.scan(self._ops, self._root, folder, self._stats[folder], look)
+
+    def _are_names_due(self, connection: sqlite3.Connection, known: _Known, now: _Known, look: Look) -> bool:
+        """Tell whether a name may have come or gone that no mark tells of."""
+        if now.folders == known.named:
+            return False
+        if now.folders != known.folders and not (known.forgot or _is_explained(connection, look)):
+            return True
+        return not 0 <= self._ops.now() - known.named_at < _NAMES_EVERY
+
+    def _compare_names(self, connection: sqlite3.Connection, look: Look) -> None:
+        for folder in FOLDERS:
+            there, rows = set(catalog_rows.names_in(self._root, folder)), catalog_rows.known(connection, folder)
+            self._inspect((f"{folder}/{name}" for name in there ^ rows.keys()), look)
+
+    def _compare_some(self, connection: sqlite3.Connection, look: Look) -> None:
+        """Compare some logs with what is known of them, others each time."""
+        (last,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM log").fetchone()
+        start = int.from_bytes(self._ops.random(6), "big") % last
+        some = "SELECT path, inode, size, mtime FROM log WHERE id {} ? ORDER BY id LIMIT ?"
+        rows = connection.execute(some.format(">="), (start, self._slice_size)).fetchall()
+        rows += connection.execute(some.format("<"), (start, self._slice_size - len(rows))).fetchall()
+        self._inspect((row[0] for row in rows if self._stat(row[0]) != row[1:]), look)
+
+    def _stat(self, path: str) -> Stat:
+        """What is compared of a log, and the time of a folder: when a name last came into it or went."""
+        try:
+            found = self._ops.stat(f"{self._root}/{path}")
+        except OSError:
+            return (0, 0, 0)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _expand(connection: sqlite3.Connection, marked: Iterable[str]) -> set[str]:
+    """The paths that were marked; of a deleted session the mark is a pattern, which matches what is known of it."""
+    found = {path for path in marked if "*" not in path}
+    for pattern in set(marked) - found:
+        found.update(path for (path,) in connection.execute("SELECT path FROM log WHERE path GLOB ?", (pattern,)))
+    return found
+
+
+def _relatives(connection: sqlite3.Connection, look: Look) -> list[str]:
+    """The logs that change together with those that were looked at, without a mark of their own.
+
+    A deletion takes archived generations with it. And a log may have been given another name.
+    """
+    names = {seen.name for seen in look.changed}.union(place_of("", path).name for path in look.gone)
+    found = [path for name in names for (path,) in connection.execute("SELECT path FROM log WHERE name = ?", (name,))]
+    for path in look.gone:
+        for (key,) in connection.execute("SELECT key FROM log WHERE path = ? AND key != ''", (path,)):
+            found.append(Place.of("", key).path)
+    return found
+
+
+def _is_explained(connection: sqlite3.Connection, look: Look) -> bool:
+    """Tell whether a log that was looked at has come, gone or been written anew, so that its folder has changed."""
+    inodes = "SELECT inode FROM log WHERE path = ?"
+    return any(connection.execute(inodes, (path,)).fetchone() is not None for path in look.gone) or any(
+        connection.execute(inodes, (seen.path,)).fetchone() != (seen.inode,) for seen in look.changed
+    )
+
+
+def _apply(connection: sqlite3.Connection, look: Look, pending: Iterable[str], now: _Known) -> None:
+    """Save what was found, and up to where marks were taken, as one step.
+
+    Of two that look at once the last to save may have looked first. It then saves the earlier position, too, so that
+    the marks behind it are taken again.
+    """
+    with transaction(connection):
+        catalog_rows.save(connection, look.changed)
+        is_erased = _sort_out(connection, look)
+        connection.executemany("DELETE FROM pending WHERE path = ?", ((path,) for path in pending))
+        connection.executemany("INSERT OR IGNORE INTO pending VALUES (?)", ((path,) for path in look.unsettled))
+        _save(connection, now)
+    if is_erased:
+        scrub(connection)
+
+
+def _sort_out(connection: sqlite3.Connection, look: Look) -> bool:
+    """Settle which logs count, and whose the text is that was read; tells whether some of it was erased."""
+    gone = set(look.gone)
+    names = {seen.name for seen in look.changed}.union(place_of("", path).name for path in gone)
+    rows = "SELECT id, path, archived, uid, kind, counts FROM log WHERE name = ?"
+    idle: list[tuple[int, str]] = []
+    for name in names:
+        logs = [_Log(*row) for row in connection.execute(rows, (name,))]
+        there = [log for log in logs if log.path not in gone]
+        counting = (
+            _counting(there)
+            if len(there) > 1 or any(log.kind != SESSION for log in there)
+            else {log.id for log in there}
+        )
+        for log in logs:
+            if log.path in gone or log.id not in counting:
+                idle.append((log.id, log.uid))
+            if log.counts != (log.id in counting):
+                connection.execute("UPDATE log SET counts = ? WHERE id = ?", (log.id in counting, log.id))
+    is_erased = False
+    for number, uid in idle:
+        is_erased = _give_up(connection, number, uid) or is_erased
+    for path in gone:
+        for (number,) in connection.execute("SELECT id FROM log WHERE path = ?", (path,)).fetchall():
+            _erase(connection, number)
+    return is_erased
+
+
+class _Log(NamedTuple):
+    """A row of the catalogue, as far as it tells which logs count."""
+
+    id: int
+    path: str
+    archived: bool
+    uid: str
+    kind: str
+    counts: bool
+
+
+def _counting(logs: Sequence[_Log]) -> set[int]:
+    """The logs of one name that count.
+
+    A log that a crash left under two names counts as the active one; what a deletion has begun to erase does not.
+    """
+    deleted = [place_of("", log.path).archived for log in logs if log.kind == DELETED]
+    counting: dict[str, int] = {}
+    for log in sorted(logs, key=lambda log: not log.archived):
+        uid = place_of("", log.path).archived
+        is_being_erased = any("" < uid <= (other or uid) for other in deleted)
+        if log.kind == SESSION and not is_being_erased:
+            counting[log.uid or log.path] = log.id
+    return set(counting.values())
+
+
+def _give_up(connection: sqlite3.Connection, log: int, uid: str) -> bool:
+    """Let the text of a log go to the one that it was moved to, or erase it; tells whether there was any to erase."""
+    if not progress_of(connection, log).n:
+        return False
+    other = "SELECT id FROM log WHERE uid = ? AND counts AND id != ?"
+    row = connection.execute(other, (uid, log)).fetchone() if uid else None
+    if row is None or progress_of(connection, row[0]).n:
+        erase_text(connection, log)
+        return True
+    connection.execute("UPDATE message SET log = ? WHERE log = ?", (row[0], log))
+    connection.execute("UPDATE OR REPLACE progress SET log = ? WHERE log = ?", (row[0], log))
+    return False
+
+
+def _erase(connection: sqlite3.Connection, log: int) -> None:
+    erase_text(connection, log)
+    connection.execute("DELETE FROM tag WHERE log = ?", (log,))
+    connection.execute("DELETE FROM log WHERE id = ?", (log,))
+
+
+def _load(connection: sqlite3.Connection) -> _Known:
+    row = connection.execute("SELECT value FROM known WHERE name = 'look'").fetchone()
+    return msgspec.json.decode(row[0], type=_Known) if row is not None else _Known()
+
+
+def _save(connection: sqlite3.Connection, known: _Known) -> None:
+    connection.execute("INSERT OR REPLACE INTO known VALUES ('look', ?)", (msgspec.json.encode(known).decode(),))
+
+
+def _boot() -> str:
+    """What tells one start of the machine from another; "" where that is not known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 - loads nothing
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+class _Pass:
+    """One pass over the logs that have something new; `met_another` if another process was taking in the same."""
+
+    def __init__(self, connection: sqlite3.Connection, ops: Ops, root: str) -> None:
+        self._connection = connection
+        self._ops = ops
+        self._root = root
+        self._chunk = Chunk(connection)
+        self.met_another = False
+
+    def run(self) -> None:
+        behind = self._connection.execute(
+            "SELECT id, path FROM log INDEXED BY log_behind WHERE behind AND counts ORDER BY mtime"
+        ).fetchall()
+        if not behind:
+            return
+        begin(self._connection)
+        try:
+            for log, path in behind:
+                self._read(log, path)
+            self._chunk.write()
+            self._connection.execute("COMMIT")
+        except BaseException:
+            rollback(self._connection)
+            raise
+        shrink(self._connection)
+
+    def _read(self, log: int, path: str) -> None:
+        """Take in one log; one that cannot be read is left out, and said so."""
+        if self._connection.execute("SELECT 1 FROM log WHERE id = ? AND path = ?", (log, path)).fetchone() is None:
+            self.met_another = True
+            return
+        try:
+            with opened(self._ops, place_of(self._root, path), progress_of(self._connection, log)) as intake:
+                self._take(log, intake)
+        except Gone:
+            self.met_another = True
+        except (OSError, StoreError) as error:
+            logger.warning("a session cannot be searched", extra={"file": path, "error": describe_error(error)})
+            self._chunk.write()
+            erase_text(self._connection, log)
+
+    def _take(self, log: int, intake: Intake) -> None:
+        if not intake.goes_on(lambda: count_of(self._connection, log)):
+            erase_text(self._connection, log)
+            intake.start_over()
+        for found in intake.messages():
+            self._chunk.add(log, found)
+            if self._chunk.is_full and not self._goes_on_behind(log, intake.progress()):
+                return
+        save_progress(self._connection, log, intake.progress())
+        # What is written from now on is marked, or found otherwise; what a writer was at is read again.
+        self._connection.execute("UPDATE log SET behind = ? WHERE id = ?", (not intake.is_settled, log))
+
+    def _goes_on_behind(self, log: int, progress: Progress) -> bool:
+        """Let others at the index for a moment; False if one of them has taken this log further."""
+        self._chunk.write()
+        save_progress(self._connection, log, progress)
+        self._connection.execute("COMMIT")
+        begin(self._connection)
+        if progress_of(self._connection, log) == progress:
+            return True
+        self.met_another = True
+        return False

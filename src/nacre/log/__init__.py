@@ -1,1 +1,0 @@
-"""Bytes on disk: one append-only file per session, durable when the call returns."""

@@ -1,0 +1,238 @@
+"""Several agents in one process: each is started, stopped and restarted separately."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from itertools import combinations
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from nacre.backoff import Backoff
+from nacre.config import MAIN, Settings
+from nacre.errors import ConfigError, NacreError
+from nacre.opening import default_place
+from nacre.runtime.agent_parts import workspace_of
+from nacre.runtime.assembly import App, run_agent, store_of
+from nacre.runtime.daemon import FOLDER, channels_of, serving
+from nacre.runtime.gateway.gateway import Gateway
+from nacre.runtime.options import Options
+from nacre.runtime.retention import Rules
+
+logger = logging.getLogger(__name__)
+
+_GRACE = 8.0
+_TICK = 0.05
+_BACKOFF = Backoff(first=1.0)
+
+
+class Agents:
+    """The agents of a configuration, each with its own store and channels.
+
+    `apps` and `gateways` are always those that run now; `missing` are the agents that are to run and do not start, by
+    their names. `settings` is the configuration that was applied last. `told` gets what a person should know of an
+    agent that has started. `store` is the main agent's, in which the others' are, and `model` is who answers for it.
+    Turns have `grace` seconds to come to their end when an agent ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: str | None = None,
+        model: str | None = None,
+        told: Callable[[App], None] = lambda _: None,
+        grace: float = _GRACE,
+        backoff: Backoff = _BACKOFF,
+    ) -> None:
+        self.apps: dict[str, App] = {}
+        self.gateways: list[Gateway] = []
+        self.missing: dict[str, anyio.CancelScope] = {}
+        self.settings = Settings({}, {})
+        self._root = str(Path(store or default_place()).expanduser().absolute())
+        self._model = model
+        self._told = told
+        self._grace = grace
+        self._backoff = backoff
+        self._units: dict[str, _Unit] = {}
+        self._ran: dict[str, Settings] = {}
+        self._tasks: TaskGroup | None = None
+        self._changing = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is None:
+            return None
+        tasks.cancel_scope.cancel()
+        return await tasks.__aexit__(kind, error, trace)
+
+    async def start(self, settings: Settings) -> None:
+        """Start every agent; raises what keeps one from starting."""
+        await self.check(settings)
+        self.settings = settings
+        for name in settings.agents:
+            await self._start(name, settings)
+
+    async def change(self, settings: Settings) -> list[str]:
+        """Apply new settings; returns the names of the agents that were stopped or started.
+
+        Raises ConfigError, and changes nothing, if the settings cannot be used. An agent that does not start
+        with them goes on with those that it had; if it does not start with those either, both are tried until it does.
+        """
+        await self.check(settings)
+        self.settings = settings
+        async with self._changing, anyio.create_task_group() as tasks:
+            names = {**self._units, **self.missing, **dict.fromkeys(settings.agents)}
+            changed = [name for name in names if self._differs(name, settings)]
+            for name in changed:
+                tasks.start_soon(self._renew, name, settings)
+        return changed
+
+    async def end(self) -> None:
+        """End every agent; turns that run have a while to come to their end, and else are for the next start."""
+        for trying in self.missing.values():
+            trying.cancel()
+        async with anyio.create_task_group() as tasks:
+            for name in list(self._units):
+                tasks.start_soon(self._end, name)
+
+    async def check(self, settings: Settings) -> None:
+        """Raise ConfigError if the agents, their channels or their retention cannot be as they are set up."""
+        check_workspaces(settings, self._root)
+        check_limits(settings)
+        for name in settings.agents:
+            async with AsyncExitStack() as stack:
+                for channel in channels_of(settings.for_agent(name), Path(store_of(self._root, name)) / FOLDER):
+                    stack.push_async_callback(channel.close)
+
+    def _differs(self, name: str, settings: Settings) -> bool:
+        unit = self._units.get(name)
+        if unit is None or name not in settings.agents:
+            return True
+        return unit.settings.for_agent(name) != settings.for_agent(name)
+
+    async def _renew(self, name: str, settings: Settings) -> None:
+        if name in self.missing:
+            self.missing.pop(name).cancel()
+        if name in self._units:
+            await self._end(name)
+        before = self._ran.get(name)
+        if name not in settings.agents:
+            self.apps.pop(name, None)
+            self._ran.pop(name, None)
+            return
+        wanted = [settings] if before is None else [settings, before]
+        if not await self._starts(name, wanted) and self._tasks is not None:
+            self.missing[name] = anyio.CancelScope()
+            self._tasks.start_soon(self._insist, name, wanted, self.missing[name])
+
+    async def _insist(self, name: str, wanted: Sequence[Settings], trying: anyio.CancelScope) -> None:
+        """Try to start an agent until it runs, unless a change or the end comes before."""
+        waits = self._backoff.waits()
+        with trying:
+            while name in self.missing:
+                await anyio.sleep(next(waits))
+                async with self._changing:
+                    if await self._starts(name, wanted):
+                        del self.missing[name]
+
+    async def _starts(self, name: str, wanted: Sequence[Settings]) -> bool:
+        """Start an agent with the first settings that it starts with; False if there are none."""
+        for settings in wanted:
+            try:
+                await self._start(name, settings)
+            except Exception:
+                # Whatever it is, the other agents have nothing to do with it.
+                logger.exception("an agent could not be started", extra={"agent": name})
+            else:
+                return True
+        return False
+
+    async def _start(self, name: str, settings: Settings) -> None:
+        if self._tasks is None:
+            raise NacreError("the agents are not running")
+        unit = _Unit(name, settings, store=store_of(self._root, name), model=self._model if name == MAIN else None)
+        app, gateway = await self._tasks.start(unit.run, name=f"agent {name}")
+        self._units[name], self.apps[name], self._ran[name] = unit, app, settings
+        self.gateways.append(gateway)
+        self._told(app)
+        logger.info("an agent started", extra={"agent": name, "model": app.model})
+
+    async def _end(self, name: str) -> None:
+        unit = self._units[name]
+        await unit.end(grace=self._grace)
+        self._units.pop(name, None)
+        self.gateways[:] = [gateway for gateway in self.gateways if gateway is not unit.gateway]
+        logger.info("an agent stopped", extra={"agent": name})
+
+
+class _Unit:
+    """One agent with its channels, from its start to its end."""
+
+    def __init__(self, name: str, settings: Settings, *, store: str, model: str | None) -> None:
+        self.settings = settings
+        self.gateway: Gateway | None = None
+        self._name, self._store, self._model = name, store, model
+        self._app: App | None = None
+        self._scope = anyio.CancelScope()
+        self._over = anyio.Event()
+
+    async def run(self, *, task_status: TaskStatus[tuple[App, Gateway]]) -> None:
+        try:
+            with self._scope:
+                options = Options(store=self._store, agent=self._name, model=self._model)
+                running_ = run_agent(self.settings, options)
+                async with running_ as app, serving(app) as gateway:
+                    self._app, self.gateway = app, gateway
+                    await gateway.run(ready=lambda: task_status.started((app, gateway)))
+                    await _settled(app)
+        finally:
+            self._over.set()
+
+    async def end(self, *, grace: float) -> None:
+        """Accept no more messages; turns get some time to finish, then they are left for the next start to resume."""
+        if self._app is not None and self.gateway is not None:
+            self._app.is_ending = True
+            self.gateway.end()
+        with anyio.move_on_after(grace):
+            await self._over.wait()
+        self._scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._over.wait()
+
+
+async def _settled(app: App) -> None:
+    """Wait until no turn runs, also of those that came over HTTP."""
+    while app.work.running:  # noqa: ASYNC110 - it says by no event that it ends
+        await anyio.sleep(_TICK)
+
+
+def check_limits(settings: Settings) -> None:
+    """Raise ConfigError if an agent could answer nobody, or its sessions are kept for no span of time."""
+    for name in settings.agents:
+        own = settings.for_agent(name)
+        Rules.of(own)
+        if own.number("agent.max_turns") < 1:
+            raise ConfigError("agent.max_turns must be at least 1: with 0, no message from a channel is ever answered")
+
+
+def check_workspaces(settings: Settings, root: str) -> None:
+    """Raise ConfigError if one agent's files could be reached by another; `root` is where the main one's store is."""
+    own = {name: settings.for_agent(name) for name in settings.agents}
+    found = {name: workspace_of(own[name], store_of(root, name)).resolve() for name in own}
+    # What is around a store may be somebody's workspace, since no tool sees a store.
+    usual = {name for name in own if not own[name].text("agent.workspace")}
+    for (one, its), (other, others) in combinations(found.items(), 2):
+        is_below = its.is_relative_to(others) and one not in usual
+        if is_below or (others.is_relative_to(its) and other not in usual):
+            raise ConfigError(f"the agents {one!r} and {other!r} would share the workspace {its}; give each its own")

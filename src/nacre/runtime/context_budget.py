@@ -1,0 +1,213 @@
+"""How many tokens a request to a model may have: what is configured, what its server takes, and how it counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+
+from nacre.agent.ports import Context, Emit, Provider, Reply
+from nacre.errors import ContextOverflow
+from nacre.history.tokens import ByScript, Calibration, context_sizes
+from nacre.runtime.calibrations import Calibrations
+from nacre.runtime.windows import Known, Windows
+
+_REPLY_SHARE = 8
+_LEAST = 256
+_MARGIN = 1.15
+_MOST_MIXES = 1024
+_USUAL_MIX: ByScript = {"latin": 1}
+_SMALLEST, _LARGEST = 128, 100_000_000
+
+_NUMBER = r"(\d[\d,_]*)"
+# How servers tell the tokens that they take at most; the first that matches counts.
+_WINDOW = tuple(
+    re.compile(pattern.replace("#", _NUMBER), re.IGNORECASE)
+    for pattern in (
+        r"> # ?(?:tokens|maximum)?",  # Anthropic: 210000 tokens > 200000 maximum; 190000 + 20000 > 200000
+        r"maximum context length (?:is|of) #",  # OpenAI, vLLM
+        r"maximum model length (?:is|of) #",  # vLLM
+        r"n_ctx\D{1,4}#",  # llama.cpp
+        r"context (?:size|length|window) \(# tokens\)",  # llama.cpp
+        r"context length (?:is|of)(?: only)? #",  # LM Studio, Ollama
+        r"(?:configured )?limit of # tokens",  # OpenAI
+        r"tokens allowed \(#\)",  # Gemini
+        r"maximum prompt length is #",  # xAI
+    )
+)
+# How they tell the tokens of the request.
+_REQUEST = tuple(
+    re.compile(pattern.replace("#", _NUMBER), re.IGNORECASE)
+    for pattern in (
+        r"\(# in the messages",  # OpenAI, vLLM
+        r"resulted in # tokens",  # OpenAI
+        r"# \+ [\d,_]+ >",  # Anthropic, with the reply
+        r"# (?:tokens )?>",  # Anthropic
+        r"n_prompt_tokens\D{1,4}#",  # llama.cpp
+        r"request \(# tokens\)",  # llama.cpp
+        r"prompt \(length #\)",  # vLLM
+        r"token count \(#\)",  # Gemini
+        r"request contains # tokens",  # xAI
+        r"requested # tokens",  # OpenAI, vLLM
+    )
+)
+
+
+class Sizes(NamedTuple):
+    """What a server says of a request that it refused: its tokens, and how many would be taken; 0 if it does not."""
+
+    request: int = 0
+    window: int = 0
+
+
+def sizes_in(refusal: str) -> Sizes:
+    """Read the sizes in a server's own words; see the patterns above for whose words are known."""
+    window = _first(_WINDOW, refusal)
+    return Sizes(_first(_REQUEST, refusal), window if _SMALLEST <= window <= _LARGEST else 0)
+
+
+def _first(patterns: Sequence[re.Pattern[str]], text: str) -> int:
+    found = next((match for pattern in patterns if (match := pattern.search(text))), None)
+    return int(re.sub(r"\D", "", found[1])) if found else 0
+
+
+class Budget:
+    """The room that models have; what servers report and refuse makes it better known.
+
+    `name` tells models apart, also where they have the same name on two servers. What was learned from a refusal is
+    kept in `windows`, and how each model counts in `calibrations`, so that the next process need not learn it again.
+
+    A model counts each script otherwise. So what a session's requests are estimated by is what its last one was made
+    of, before the first one what `mix` tells of its key.
+    """
+
+    def __init__(
+        self,
+        tokens: int,
+        *,
+        windows: Windows | None = None,
+        calibrations: Calibrations | None = None,
+        name: Callable[[Provider], str] = lambda one: one.model,
+        mix: Callable[[str], ByScript] = lambda _: _USUAL_MIX,
+    ) -> None:
+        self._tokens = tokens
+        self._windows = windows or Windows(None)
+        self.calibrations = calibrations or Calibrations(None)
+        self._name = name
+        self._first_mix = mix
+        self._mixes: dict[str, ByScript] = {}
+        self._refused: dict[str, int] = {}
+        self._accepted: dict[str, int] = {}
+
+    def limit(self, provider: Provider) -> int:
+        """The tokens that a request and its reply should have: what is configured, or less if the model takes less."""
+        window = self.window(provider)
+        return self._tokens if window is None else min(self._tokens, window)
+
+    def window(self, provider: Provider) -> int | None:
+        """The tokens that the model takes, its reply included; None if nobody said so far."""
+        known = self._windows.of(self._name(provider))
+        said = [getattr(provider, "context_size", None), known.tokens if known is not None else None]
+        return min((size for size in said if size), default=None)
+
+    def reply(self, provider: Provider) -> int:
+        """The tokens that are kept free for the reply."""
+        return self.limit(provider) // _REPLY_SHARE
+
+    def room(self, provider: Provider, key: str = "") -> int:
+        """The estimated tokens that a request of a session should have, without its reply."""
+        return self._estimated(provider, self.limit(provider) - self.reply(provider), key)
+
+    def capacity(self, provider: Provider, key: str = "") -> int | None:
+        """The estimated tokens that a request of a session can have, without its reply; None if that is not known."""
+        window, accepted = self.window(provider), self._accepted.get(self._name(provider))
+        return accepted if window is None else self._estimated(provider, window - window // _REPLY_SHARE, key)
+
+    def calibration(self, provider: Provider) -> Calibration:
+        """How the model counts, by script: sizes in its own tokens."""
+        return self.calibrations.of(self._name(provider))
+
+    def _estimated(self, provider: Provider, tokens: int, key: str) -> int:
+        found = int(tokens / self._ratio(provider, key))
+        # A server that says no more than that it was too much: what it took is remembered while we run.
+        return max(min(found, self._accepted.get(self._name(provider), found)), _LEAST)
+
+    def tokens(self, provider: Provider, estimated: int, key: str = "") -> int:
+        """An estimate of a part of a session's request in the model's own tokens."""
+        return round(estimated * self._ratio(provider, key))
+
+    def _ratio(self, provider: Provider, key: str) -> float:
+        calibration = self.calibration(provider)
+        # A model that nothing is known of counts every mix alike.
+        if not calibration.ratios:
+            return 1.0
+        if key not in self._mixes:
+            # It reads a part of the session: once, not for each question about its room.
+            self._remember(key, self._first_mix(key))
+        return calibration.ratio(self._mixes[key])
+
+    def watch(self, provider: Provider, key: str | None = None) -> Provider:
+        """The same provider, from which the budget learns; for a session's own requests with its key."""
+        return _Watched(provider, self, key)
+
+    def learn(self, provider: Provider, context: Context, reply: Reply, key: str | None = "") -> None:
+        """Take in what a provider reports of a request."""
+        name, sizes = self._name(provider), context_sizes(context)
+        size = sum(sizes.values())
+        if size < self._refused.pop(name, 0):
+            self._accepted[name] = size
+        self._remember(key, sizes)
+        if reply.usage is not None:
+            self.calibrations.learn(name, sizes, reply.usage.prompt)
+
+    def learn_refusal(self, provider: Provider, context: Context, refusal: str, key: str | None = "") -> None:
+        """Take in what a server said when it refused a request as too long."""
+        name, sizes, said = self._name(provider), context_sizes(context), sizes_in(refusal)
+        self._remember(key, sizes)
+        if not said.window:
+            self._refused[name] = max(sum(sizes.values()), 1)
+            return
+        # How it counts: by its own number, else at least so much that this request did not fit.
+        least = max(self.calibration(provider).tokens(sizes), round(_MARGIN * said.window))
+        self.calibrations.correct(name, sizes, said.request or least)
+        self._windows.remember(name, Known(tokens=said.window))
+
+    def _remember(self, key: str | None, sizes: ByScript) -> None:
+        if key is not None:
+            if len(self._mixes) >= _MOST_MIXES:
+                self._mixes.clear()
+            self._mixes[key] = sizes
+
+
+class _Watched:
+    def __init__(self, inner: Provider, budget: Budget, key: str | None) -> None:
+        self._inner = inner
+        self._budget = budget
+        self._key = key
+
+    @property
+    def model(self) -> str:
+        return self._inner.model
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        try:
+            reply = await self._inner.complete(context, emit=emit)
+        except ContextOverflow as error:
+            self._budget.learn_refusal(self._inner, context, str(error), self._key)
+            await self._save()
+            raise
+        self._budget.learn(self._inner, context, reply, self._key)
+        await self._save()
+        return reply
+
+    async def _save(self) -> None:
+        """Store what was learned, if it is worth it; the reply is not lost if somebody cancels meanwhile."""
+        if self._budget.calibrations.has_news:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._budget.calibrations.save)
+
+    async def close(self) -> None:
+        """It is the application's to close."""

@@ -1,0 +1,161 @@
+"""The model that answers, and those that answer in its place: agent.fallback as one provider."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from nacre.agent.ports import Context, Emit, Event, Notice, Provider, Reply, Text, Thought
+from nacre.config import Settings
+from nacre.errors import ConfigError, ModelUnavailable
+from nacre.runtime.models import Model, choose
+
+_RETURN_AFTER = 300.0
+"""Seconds after which the first model is tried again."""
+
+
+class ModelChain:
+    """Asks the first model; when it is unavailable, the next one of the list. Every switch is said as a Notice.
+
+    A request that the model rejects (too long, malformed) is not sent to another one, and neither is one of which
+    part of the answer was already shown. After a while the first model is tried again.
+    """
+
+    def __init__(
+        self, first: Model, settings: Settings, rest: Sequence[str] = (), *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._refs = tuple(rest)
+        self._models: list[Model | None] = [first, *(None for _ in rest)]
+        self._at = 0
+        self._left = 0.0
+        self._clock = clock
+        self.note = first.note
+        """A line about the choice for the person who did not make it; "" if there is nothing to say."""
+
+    @classmethod
+    async def after(cls, error: ModelUnavailable, settings: Settings, rest: Sequence[str]) -> ModelChain:
+        """The first model of agent.fallback that can be made, where the configured one cannot."""
+        reasons = [_reason(error)]
+        for position, ref in enumerate(rest):
+            try:
+                model = await choose(settings, ref)
+            except (ModelUnavailable, ConfigError) as problem:
+                reasons.append(_reason(problem))
+                continue
+            chain = cls(model, settings, rest[position + 1 :])
+            chain.note = f"{'; '.join(reasons)}: {model.ref} answers instead (agent.fallback). {model.note}".strip()
+            return chain
+        raise ModelUnavailable(f"{error}\nThe models of agent.fallback cannot answer either: {'; '.join(reasons[1:])}")
+
+    @property
+    def current(self) -> Model:
+        """The model that answers now."""
+        model = self._models[self._at]
+        if model is None:
+            raise AssertionError  # a model is made before the chain moves to it
+        return model
+
+    @property
+    def model(self) -> str:
+        return self.current.provider.model
+
+    @property
+    def ref(self) -> str:
+        """`provider/model` of the model that answers now."""
+        return self.current.ref
+
+    @property
+    def is_local(self) -> bool:
+        return self.current.is_local
+
+    @property
+    def context_size(self) -> int | None:
+        """The context window of the model that answers now, in tokens; None while it is not known."""
+        size: int | None = getattr(self.current.provider, "context_size", None)
+        return size
+
+    async def check(self, emit: Emit) -> None:
+        """Raise ModelUnavailable if no model of the chain can answer, as far as that is known without asking it."""
+        while True:
+            check = getattr(self.current.provider, "check", None)
+            if check is None:
+                return
+            try:
+                await check()
+            except ModelUnavailable as error:
+                await self._advance(ModelUnavailable(f"{self.ref} cannot answer: {error}"), emit)
+            else:
+                return
+
+    async def models(self) -> list[str]:
+        """The names of the models that the current provider has."""
+        listed = getattr(self.current.provider, "models", None)
+        return list(await listed()) if listed is not None else [self.model]
+
+    async def complete(self, context: Context, *, emit: Emit, **options: Any) -> Reply:
+        """Answer with the first model that can; the message says who answered. Raises ProviderError."""
+        if self._at and self._clock() - self._left > _RETURN_AFTER:
+            self._at = 0
+            emit(Notice(f"{self.ref} is asked again: it could not answer before"))
+        while True:
+            at, model, heard = self._at, self.current, _Heard(emit)
+            try:
+                reply = await model.provider.complete(context, emit=heard, **options)
+            except ModelUnavailable as error:
+                if heard.anything:
+                    raise
+                # Another request, of memory for example, may have switched meanwhile.
+                if self._at == at:
+                    await self._advance(error, emit)
+                continue
+            origin: dict[str, Any] = {"provider": model.kind} | ({} if model.is_local else {"remote": True})
+            return replace(reply, message=replace(reply.message, extra={**reply.message.extra, **origin}))
+
+    async def close(self) -> None:
+        """Close every model that was used."""
+        for model in self._models:
+            if model is not None:
+                await model.provider.close()
+
+    async def _advance(self, error: ModelUnavailable, emit: Emit) -> None:
+        """Switch to the next model of the list that can be made; raises the error if there is none."""
+        for position in range(self._at + 1, len(self._models)):
+            ref = self._refs[position - 1]
+            try:
+                model = self._models[position] or await choose(self._settings, ref)
+            except (ModelUnavailable, ConfigError) as problem:
+                emit(Notice(f"{ref} cannot answer either: {_reason(problem)}"))
+                continue
+            reason = _reason(error).removeprefix(f"{self.ref} cannot answer: ")
+            text = f"{self.ref} cannot answer: {reason}. {model.ref} answers instead. {model.note}"
+            emit(Notice(text.strip()))
+            self._models[position], self._at, self._left = model, position, self._clock()
+            return
+        raise error
+
+
+def as_chain(provider: Provider, settings: Settings) -> ModelChain:
+    """A provider as a chain of one, unless it is one already."""
+    if isinstance(provider, ModelChain):
+        return provider
+    return ModelChain(Model(kind=type(provider).__name__.lower(), provider=provider), settings)
+
+
+class _Heard:
+    """Passes events on, and knows whether part of an answer was among them."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self.anything = False
+
+    def __call__(self, event: Event) -> None:
+        self.anything = self.anything or isinstance(event, Text | Thought)
+        self._emit(event)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0]

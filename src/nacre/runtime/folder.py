@@ -1,0 +1,237 @@
+"""The folder that a conversation works in: what it tells the agent, and whether that is followed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import stat
+import string
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from nacre.config import Settings
+from nacre.runtime.folder_config import CONFIG_FILE, FolderConfig, parse
+from nacre.runtime.trust import TrustStore, find_root, why_broad
+from nacre.skills.catalogue import Place, folders, project_places
+from nacre.skills.skill_file import FILE
+
+_INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
+_LONGEST = 32_768
+_MOST_FILES, _LARGEST_SKILL = 500, 8 << 20
+
+Kind = Literal["instructions", "skill", "config"]
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """Something in a folder that tells the agent what to do: a file, or the folder of a skill.
+
+    `text` is what was read of a file when the digest was made, so that what was accepted is what is followed.
+    `problem` says why it cannot be followed at all.
+    """
+
+    kind: Kind
+    path: Path
+    digest: str = ""
+    text: str = ""
+    problem: str = ""
+
+
+class Folder(Struct, frozen=True, kw_only=True):
+    """A folder to work in, by its real path; `root` is its git root, else the folder itself.
+
+    `followed` are the sources that the user accepted, `pending` those that are new or changed since, and
+    are not followed. Both are empty while the folder is not trusted: then nothing of it is read.
+    """
+
+    path: Path
+    root: Path
+    is_trusted: bool = False
+    followed: tuple[Source, ...] = ()
+    pending: tuple[Source, ...] = ()
+    config: FolderConfig = FolderConfig()
+
+    @property
+    def ask(self) -> tuple[str, ...]:
+        """Permission rules of the folder: calls that are to be asked about."""
+        return self.config.ask
+
+    @property
+    def deny(self) -> tuple[str, ...]:
+        """Permission rules of the folder: calls that are refused."""
+        return self.config.deny
+
+    @property
+    def instructions(self) -> list[tuple[str, str]]:
+        """What the folder says to agents: the name of each file from the root, and its text."""
+        return [
+            (str(source.path.relative_to(self.root)), source.text)
+            for source in self.followed
+            if source.kind == "instructions" and source.text.strip()
+        ]
+
+    def follows(self, skill: Path) -> bool:
+        """Tell whether a skill of the folder was accepted."""
+        return any(source.kind == "skill" and source.path == skill for source in self.followed)
+
+    def is_current(self, skill: Path) -> bool:
+        """Tell whether a skill has the files that were accepted; one that is not the folder's own is not looked at."""
+        accepted = [source for source in self.followed if source.kind == "skill" and source.path == skill]
+        return all(_read_skill(skill, self.root).digest == source.digest for source in accepted)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should be told of it, a line each."""
+        if not self.is_trusted:
+            broad = why_broad(self.root)
+            reason = f" ({broad})" if broad else ""
+            how = f"nacre trust {shell_word(self.root)}"
+            return [f"{_visible(self.root)} is not trusted{reason}: files can only be read; to trust it: {how}"]
+        found = [f"{self._name(source)} is not followed: {source.problem}" for source in self.pending if source.problem]
+        changed = [self._name(source) for source in self.pending if not source.problem]
+        if changed:
+            verb = "is" if len(changed) == 1 else "are"
+            names = ", ".join(changed)
+            found.append(
+                f"{names} {verb} new or changed and not followed; to accept: nacre trust {shell_word(self.path)}"
+            )
+        return [*found, *self.config.refused]
+
+    def _name(self, source: Source) -> str:
+        return _visible(source.path.relative_to(self.root))
+
+
+def shell_word(path: Path) -> str:
+    """A path as a word that can be pasted into a shell; if it has a line break, in the form $'…'."""
+    text = str(path)
+    if text.isprintable():
+        return shlex.quote(text)
+    plain = b"/._- " + string.ascii_letters.encode() + string.digits.encode()
+    safe = (chr(byte) if byte in plain else f"\\x{byte:02x}" for byte in os.fsencode(text))
+    return f"$'{''.join(safe)}'"
+
+
+def _visible(path: Path) -> str:
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(path))
+
+
+def open_folder(path: Path, settings: Settings, *, is_trusted: bool = False, trust: TrustStore | None = None) -> Folder:
+    """The folder at a path, with what is followed of it; `is_trusted` follows all of it, for this run only."""
+    real = Path(os.path.realpath(path))
+    root = find_root(real)
+    if is_trusted:
+        accepted = None
+    else:
+        found = (trust or TrustStore()).covering(root)
+        if found is None:
+            return Folder(path=real, root=root)
+        accepted = found[1].accepted
+    everything = all_sources(real, root, settings, accepted=accepted)
+    followed = [source for source in everything if _is_accepted(source, accepted)]
+    texts = (source.text for source in followed if source.kind == "config")
+    return Folder(
+        path=real,
+        root=root,
+        is_trusted=True,
+        followed=tuple(followed),
+        pending=tuple(source for source in everything if not _is_accepted(source, accepted)),
+        config=next((parse(text, settings) for text in texts), FolderConfig()),
+    )
+
+
+def all_sources(
+    path: Path, root: Path, settings: Settings, *, accepted: Mapping[str, str] | None = None
+) -> list[Source]:
+    """The sources of a folder, with the skills in folders that its configuration names, if that is accepted."""
+    found = sources(path, root)
+    texts = [source.text for source in found if source.kind == "config" and _is_accepted(source, accepted)]
+    more = [root / name for text in texts for name in parse(text, settings).skill_folders]
+    return found + [skill for skill in _skills(root, more) if skill not in found]
+
+
+def _is_accepted(source: Source, accepted: Mapping[str, str] | None) -> bool:
+    """Tell whether a source is followed; None accepts everything that can be."""
+    return not source.problem and (accepted is None or accepted.get(str(source.path)) == source.digest)
+
+
+def sources(path: Path, root: Path) -> list[Source]:
+    """Everything in a folder that would tell an agent what to do, whether accepted or not; runs nothing."""
+    places = [root] if path == root else [root, path]
+    found: list[Source] = []
+    for place in places:
+        name = next((name for name in _INSTRUCTIONS if os.path.lexists(place / name)), None)
+        if name is not None:
+            found.append(_read("instructions", place / name, root))
+    found += _skills(root, [found.folder for place in places for found in project_places(place)])
+    if os.path.lexists(root / CONFIG_FILE):
+        found.append(_read("config", root / CONFIG_FILE, root))
+    return found
+
+
+def digests(found: Iterable[Source]) -> dict[str, str]:
+    """The digests of sources by path, as trust keeps them."""
+    return {str(source.path): source.digest for source in found if not source.problem}
+
+
+def _read(kind: Kind, path: Path, root: Path) -> Source:
+    """A file and its digest; a link is followed only inside the folder, lest it show what is elsewhere."""
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(root):
+        return Source(kind=kind, path=path, problem="it is a link that leads out of the folder")
+    try:
+        fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return Source(kind=kind, path=path, problem="it is not a regular file")
+            data = file.read(_LONGEST + 1)
+    except OSError as error:
+        return Source(kind=kind, path=path, problem=f"it cannot be read ({error.strerror})")
+    if len(data) > _LONGEST and kind == "config":
+        return Source(kind=kind, path=path, problem=f"it has more than {_LONGEST:,} bytes")
+    text = data[:_LONGEST].decode("utf-8", "replace")
+    if len(data) > _LONGEST:
+        text += f"\n[only the first {_LONGEST:,} bytes are shown]"
+    return Source(kind=kind, path=path, digest=hashlib.sha256(data).hexdigest(), text=text)
+
+
+def _skills(root: Path, places: Iterable[Path]) -> list[Source]:
+    found: dict[Path, Source] = {}
+    for place in places:
+        for skill in folders(Place(whose="project", folder=place)):
+            found.setdefault(skill, _read_skill(skill, root))
+    return list(found.values())
+
+
+def _read_skill(skill: Path, root: Path) -> Source:
+    """A skill with a digest of all its files."""
+    if not Path(os.path.realpath(skill)).is_relative_to(root):
+        return Source(kind="skill", path=skill, problem="it is a link that leads out of the folder")
+    if (skill / FILE).is_symlink():
+        # Links are not part of the digest: what it leads to could change unseen.
+        return Source(kind="skill", path=skill, problem=f"its {FILE} is a link")
+    digest, size = hashlib.sha256(), 0
+    for count, file in enumerate(_files(skill)):
+        try:
+            with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+                if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                    continue
+                data = stream.read(_LARGEST_SKILL + 1)
+        except OSError as error:
+            return Source(kind="skill", path=skill, problem=f"{file} cannot be read ({error.strerror})")
+        size += len(data)
+        if size > _LARGEST_SKILL or count >= _MOST_FILES:
+            limits = f"{_MOST_FILES} files or {_LARGEST_SKILL >> 20} MB"
+            return Source(kind="skill", path=skill, problem=f"it has more than {limits}")
+        name = os.fsencode(file.relative_to(skill))
+        digest.update(b"%d %b %d " % (len(name), name, len(data)) + data)
+    return Source(kind="skill", path=skill, digest=digest.hexdigest())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The files below a folder that are no links, in a fixed order."""
+    for here, below, names in os.walk(folder):
+        below.sort()
+        yield from (Path(here, name) for name in sorted(names) if not Path(here, name).is_symlink())

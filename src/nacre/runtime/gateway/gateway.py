@@ -1,0 +1,326 @@
+"""The gateway: passes messages from channels to their sessions, and exactly one answer back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from nacre.agent.actor import UserMessage
+from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Event
+from nacre.backoff import USUAL, Backoff
+from nacre.channels.channel import Channel, InboundMessage, key_of
+from nacre.entries import Message
+from nacre.errors import (
+    Busy,
+    ConfigError,
+    InvalidKey,
+    InvalidMessage,
+    NacreError,
+    ProviderError,
+    SessionBusy,
+    Stopped,
+    describe_error,
+)
+from nacre.history.message_text import text_of
+from nacre.runtime.gateway.access import Manners
+from nacre.runtime.gateway.admission import Turnstile
+from nacre.runtime.gateway.delivery import CLOCK, Answer, Delivery, id_of, patiently
+from nacre.runtime.gateway.exchanges import Exchanges
+from nacre.runtime.gateway.inbox import Inbox, name_of
+from nacre.runtime.gateway.leftovers import Leftovers
+from nacre.runtime.gateway.queue import Lines
+from nacre.runtime.gateway.rate_limit import Rates
+from nacre.runtime.gateway.typing_indicator import Typing
+from nacre.runtime.stats import Refusal, Traffic
+from nacre.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = ("/help", "/start", "/status", "/stop")
+_MOST_WAITING = 64
+_FORGETTING = 3600.0
+"""Seconds between two times at which the copies of answered messages are erased."""
+TOO_FAST = "You are sending messages faster than I can answer; please wait a minute. Messages until then are ignored."
+TOO_MUCH = "Too many messages are waiting; please try again in a moment. Your last message was not accepted."
+NO_PAUSE = (
+    "We have exchanged many messages without a pause, as two programs would; I will answer again after a minute in "
+    "which you write nothing."
+)
+NOTHING = "I have no answer to that."
+SILENT = "I cannot answer now: the model does not answer. Please try again later."
+BROKEN = "I cannot answer now: an internal error occurred. The log of the server has the details."
+
+
+class Room(Struct, frozen=True):
+    """Where the sessions of a channel live: on disk, or in RAM for one that keeps nothing."""
+
+    sessions: Sessions
+    kernel: Kernel
+
+
+Command = Callable[[str, Room], Awaitable[str]]
+"""Do what a command asks in a session; returns what to say."""
+
+
+class Gateway:
+    """Joins channels and sessions; what was accepted is answered once, through every restart."""
+
+    def __init__(  # noqa: PLR0913 - each is one thing that it joins
+        self,
+        channels: Sequence[Channel],
+        *,
+        inbox: Inbox,
+        room: Callable[[str], Room],
+        manners: Callable[[str], Manners],
+        commands: Mapping[str, Command],
+        earlier: Callable[[InboundMessage, str], str | None] = lambda *_: None,
+        turns: int = 32,
+        turnstile: Turnstile | None = None,
+        exchanges: Exchanges | None = None,
+        forgetting: float = _FORGETTING,
+        backoff: Backoff = USUAL,
+    ) -> None:
+        self._channels = {channel.name: channel for channel in channels}
+        self._inbox = inbox
+        self._room = room
+        self._manners = manners
+        self._commands = commands
+        self._earlier = earlier
+        self._rates, self._refusals = Rates(), Rates()
+        self._lines = Lines()
+        self._leftovers = Leftovers()
+        self._ours: dict[str, str] = {}
+        self._idle = turns
+        self._forgetting = forgetting
+        self._backoff = backoff
+        self._turnstile = turnstile or Turnstile()
+        self._tasks: TaskGroup | None = None
+        self._over = anyio.Event()
+        self._running: set[str] = set()
+        self.traffic = Traffic()
+        self._exchanges = exchanges or Exchanges()
+        self._delivery = Delivery(self._channels, inbox, self.traffic, self._exchanges, backoff=backoff)
+        self._typing = Typing(self._channels)
+
+    async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
+        """Answer what an earlier run left open, and then serve until it is to end, and what is begun has ended."""
+        async with anyio.create_task_group() as receiving:
+            async with anyio.create_task_group() as self._tasks:
+                self._take_up(self._inbox.read())
+                for channel in self._channels.values():
+                    receiving.start_soon(self._run, channel, name=f"channel {channel.name}")
+                receiving.start_soon(self._forget)
+                ready()
+                await self._over.wait()
+            receiving.cancel_scope.cancel()
+
+    def _take_up(self, left: Sequence[InboundMessage]) -> None:
+        """Answer what an earlier run left open, unless it was for a turn whose answer was sent."""
+        for name in self._inbox.answered:
+            self._leftovers.tell(id_of(name))
+        for arrived in left:
+            self._leftovers.add(_id(arrived))
+            self._begin(arrived)
+
+    def end(self) -> None:
+        """Accept no more messages, and start no more turns; what waits or arrives now is left for the next start."""
+        self._over.set()
+
+    @property
+    def channels(self) -> Mapping[str, bool]:
+        """Every channel, and whether it is up: it runs, is connected, and the last answer could be sent."""
+        return {name: name in self._running and self._delivery.reaches(name) for name in self._channels}
+
+    @property
+    def open(self) -> int:
+        """The number of messages that wait for their answer."""
+        return len(self._inbox)
+
+    async def _run(self, channel: Channel) -> None:
+        """Run a channel to its end; one channel's trouble is not that of the others."""
+        waits = self._backoff.waits()
+        while True:
+            self._running.add(channel.name)
+            try:
+                return await channel.run(self.accept)
+            except ConfigError:
+                # Such as a password that its server refuses: it would be refused again.
+                return logger.exception(
+                    "a channel was stopped: its configuration is wrong", extra={"channel": channel.name}
+                )
+            except Exception:
+                logger.exception("a channel failed and is restarted", extra={"channel": channel.name})
+            finally:
+                self._running.discard(channel.name)
+            await anyio.sleep(next(waits))
+
+    async def _forget(self) -> None:
+        """Erase the copies of answered messages now and then: their sessions have them, or were erased."""
+        while True:
+            await anyio.sleep(self._forgetting)
+            with anyio.CancelScope(shield=True):
+                await self._inbox.forget()
+
+    async def accept(self, arrived: InboundMessage) -> None:
+        """Accept a message; it is durable when this returns, unless it is rejected."""
+        if self._over.is_set():
+            # They are not acknowledged, so that they come again.
+            await anyio.sleep_forever()
+        manners = self._manners(arrived.channel)
+        if not manners.lets(arrived.sender) and arrived.channel != CLOCK:
+            logger.info("a message of a user who is not allowed was ignored", extra={"channel": arrived.channel})
+            self.traffic.refused[arrived.channel, "stranger"] += 1
+            return
+        if arrived.channel != CLOCK and not self._rates.allow(arrived, manners.per_minute):
+            self._refuse(arrived, "rate", TOO_FAST)
+        elif arrived.channel != CLOCK and not self._exchanges.allow(arrived):
+            self._refuse(arrived, "loop", NO_PAUSE)
+        elif self._lines.length(self._key(arrived)) >= _MOST_WAITING:
+            self._refuse(arrived, "full", TOO_MUCH)
+        elif await self._kept(arrived) if manners.keeps else self._inbox.is_new(arrived):
+            self.traffic.accepted[arrived.channel] += 1
+            self._begin(arrived)
+
+    async def _kept(self, arrived: InboundMessage) -> bool:
+        """Make words durable; False if they came before."""
+        begun = time.monotonic()
+        with self._turnstile.first():
+            is_new = await self._inbox.add(arrived)
+        self.traffic.durable.add(time.monotonic() - begun)
+        return is_new
+
+    def _refuse(self, arrived: InboundMessage, why: Refusal, text: str) -> None:
+        self.traffic.refused[arrived.channel, why] += 1
+        if why == "full" or self._refusals.allow(arrived, 1):
+            # A flood is told once a minute that it is one; more would be a flood of our own.
+            self._start(self._delivery.remark, arrived, text)
+
+    def _begin(self, arrived: InboundMessage) -> None:
+        """Have words answered: at once if a turn can hear them, else when it is their turn."""
+        key, kernel = self._key(arrived), self._room(arrived.channel).kernel
+        is_heard = kernel.is_at_work(key) and not self._lines.length(key) and not self._command(arrived)
+        if is_heard or _first_word(arrived) in _AT_ONCE:
+            self._start(self._served, key, arrived)
+            return
+        self._lines.add(key, arrived)
+        if self._idle:
+            self._idle -= 1
+            self._start(self._work)
+
+    def _start(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(work, *args)
+
+    async def _work(self) -> None:
+        """Answer what waits; so many do that as there may be turns at once. An answer is sent by somebody else."""
+        try:
+            while not self._over.is_set() and (found := self._lines.take()) is not None:
+                key, arrived = found
+                try:
+                    answer = await self._answered(key, arrived)
+                finally:
+                    self._lines.answered(key)
+                self._start(self._delivery.tell, arrived, answer)
+        finally:
+            self._idle += 1
+
+    async def _served(self, key: str, arrived: InboundMessage) -> None:
+        await self._delivery.tell(arrived, await self._answered(key, arrived))
+
+    async def _answered(self, key: str, arrived: InboundMessage) -> Answer:
+        try:
+            return await self._answer(key, arrived)
+        except Exception:
+            # A bug with one message must not end the service of all others, nor come again with every start.
+            logger.exception("a message could not be answered", extra={"channel": arrived.channel})
+            return self._failure(arrived, BROKEN)
+
+    def _key(self, arrived: InboundMessage) -> str:
+        own = key_of(arrived, per=self._manners(arrived.channel).per)
+        return self._earlier(arrived, own) or own
+
+    def _command(self, arrived: InboundMessage) -> Command | None:
+        return self._commands.get(_first_word(arrived))
+
+    async def _answer(self, key: str, arrived: InboundMessage) -> Answer:
+        room, command = self._room(arrived.channel), self._command(arrived)
+        inbound = UserMessage(key=key, content=arrived.text, id=_id(arrived), sender=arrived.sender)
+        try:
+            if command is not None:
+                return Answer(await self._obeyed(arrived, lambda: command(key, room)))
+            with self._typing.show(self._tasks, arrived):
+                message = await self._delivered(room.kernel, inbound)
+            return Answer("" if self._leftovers.is_told(room.sessions, key, inbound.id) else _text(message))
+        except Stopped:
+            return Answer("")
+        except Busy:
+            self.traffic.refused[arrived.channel, "full"] += 1
+            return Answer(TOO_MUCH)
+        except NacreError as error:
+            logger.warning("a turn failed", extra={"session": key, "error": describe_error(error)})
+            is_owner = self._manners(arrived.channel).is_owner(arrived.sender)
+            return self._failure(arrived, _reason(error, is_owner=is_owner))
+
+    def _failure(self, arrived: InboundMessage, text: str) -> Answer:
+        self.traffic.failed[arrived.channel] += 1
+        return Answer(text, failed=True)
+
+    async def _obeyed(self, arrived: InboundMessage, command: Callable[[], Awaitable[str]]) -> str:
+        """What a command led to; once that is noted, it is not carried out again after a restart."""
+        text = self._inbox.result(arrived)
+        if text is None:
+            text = await patiently(command, SessionBusy, backoff=self._backoff)
+            await self._inbox.led_to(arrived, text)
+        return text
+
+    async def _delivered(self, kernel: Kernel, inbound: UserMessage) -> Message | None:
+        """The answer to words, also where they join a turn of somebody who is elsewhere; None if that is one of ours.
+
+        While another process is at a turn of their session they wait.
+        """
+        key, id = inbound.key, inbound.id
+
+        def speaks(_: Event) -> None:
+            self._ours[key] = id
+
+        try:
+            while True:
+                deliver = partial(kernel.deliver, inbound, emit=speaks)
+                answer = await patiently(deliver, SessionBusy, backoff=self._backoff)
+                if answer is not None or key in self._ours:
+                    return answer
+        finally:
+            if self._ours.get(key) == id:
+                del self._ours[key]
+
+
+def _first_word(arrived: InboundMessage) -> str:
+    return arrived.text.split(maxsplit=1)[0].lower() if arrived.text.strip() else ""
+
+
+def _text(answer: Message | None) -> str:
+    if answer is None:
+        # They came in the middle of a turn, and its answer is theirs too.
+        return ""
+    text = text_of(answer)
+    return text if text.strip() else NOTHING
+
+
+def _reason(error: NacreError, *, is_owner: bool) -> str:
+    """Why there is no answer; whose agent it is not learns nothing of its model's server, nor of its disk."""
+    if is_owner or isinstance(error, InvalidKey | InvalidMessage):
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        return f"I cannot answer now: {first}"
+    return SILENT if isinstance(error, ProviderError) else BROKEN
+
+
+def _id(arrived: InboundMessage) -> str:
+    return id_of(name_of(arrived))

@@ -1,0 +1,243 @@
+"""The durable inbox: messages that arrived and have not been answered yet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Sequence
+from itertools import islice
+from typing import Any, Literal, get_args
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from nacre.channels.channel import InboundMessage
+from nacre.entries import AppendRecord, Entry
+from nacre.errors import SessionBusy, StoreError
+from nacre.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+KEYS = ("nacre:inbox", "nacre:inbox:2")
+_ARRIVED, _DONE, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.done", "x.sending", "x.answered", "x.anew"
+_MAX_RECORDS = 5_000
+_MAX_CARRIED = 2_500
+
+Why = Literal["failed", "joined"]
+"""Why words are closed without an answer of their own: there is none, or whoever began their turn gets it."""
+
+
+class Inbox:
+    """The open messages, in two logs that alternate, so that neither grows forever.
+
+    When the one that is written is full, what is still open in the older one is written to it again, and the older one
+    is begun anew. So whatever is in the older one and was answered is answered in the younger one, or in itself.
+    A log with `max_records` is full. `forget` does so twice, and then the text of no message is there that was
+    answered.
+    """
+
+    def __init__(self, sessions: Sessions, *, max_records: int = _MAX_RECORDS) -> None:
+        self._sessions = sessions.with_internal_keys()
+        self._max_records = max_records
+        self._open: dict[str, InboundMessage] = {}
+        self._known: dict[str, None] = {}
+        self._unkept: dict[str, None] = {}
+        self._begun: set[str] = set()
+        self._results: dict[str, str] = {}
+        self._unanswered: set[str] = set()
+        self._young, self._old = KEYS
+        self._count = 0
+        self._turns = 0
+        self._is_turning = False
+        self._has_texts = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def read(self) -> list[InboundMessage]:
+        """Read what an earlier run of the program left open, in the order in which it came."""
+        logs = {key: self._sessions.records(key) for key in KEYS}
+        turns = {key: _turns(log) for key, log in logs.items()}
+        self._young = max(KEYS, key=lambda key: turns[key])
+        self._turns = max(0, turns[self._young])
+        self._old = next(key for key in KEYS if key != self._young)
+        for key in (self._old, self._young):
+            for entry in logs[key]:
+                self._take(entry)
+        self._count = len(logs[self._young])
+        return list(self._open.values())
+
+    @property
+    def answered(self) -> list[str]:
+        """The names of known messages that are not open and had their own answer."""
+        return [name for name in self._known if name not in self._open and name not in self._unanswered]
+
+    def is_new(self, arrived: InboundMessage) -> bool:
+        """Tell whether a message is new, and remember its name; the message itself is not stored."""
+        name = name_of(arrived)
+        is_new = name not in self._known and name not in self._unkept
+        _remembered(self._unkept, name, 2 * self._max_records)
+        return is_new
+
+    async def add(self, arrived: InboundMessage) -> bool:
+        """Store a message; durable when it returns. False if it was received before."""
+        name = name_of(arrived)
+        if name in self._known or name in self._open:
+            return False
+        self._remember(name)
+        self._open[name] = arrived
+        self._has_texts = True
+        try:
+            await self._noted(_ARRIVED, msgspec.to_builtins(arrived))
+        except BaseException:
+            self._known.pop(name, None)
+            self._open.pop(name, None)
+            raise
+        if self._count >= self._max_records:
+            await self._turn()
+        return True
+
+    def result(self, arrived: InboundMessage) -> str | None:
+        """What a command led to; None if it was not carried out yet."""
+        return self._results.get(name_of(arrived))
+
+    async def led_to(self, arrived: InboundMessage, text: str) -> None:
+        """Note what a command led to; durable when it returns."""
+        name = name_of(arrived)
+        if name in self._open:
+            self._results[name] = text
+            await self._noted(_DONE, {"of": name, "text": text})
+
+    async def sending(self, arrived: InboundMessage) -> bool:
+        """Note that the answer is about to be sent; durable when it returns. True if that was noted before."""
+        name = name_of(arrived)
+        if name in self._begun:
+            return True
+        if name in self._open:
+            await self._noted(_SENDING, {"of": name})
+            self._begun.add(name)
+        return False
+
+    def done(self, arrived: InboundMessage, *, without: Why | None = None) -> Awaitable[int] | None:
+        """Mark a message as answered; await the result for durability.
+
+        Those that came after words `without` an answer in the same turn still wait for it.
+        """
+        name = name_of(arrived)
+        if self._open.pop(name, None) is None:
+            return None
+        self._begun.discard(name)
+        self._results.pop(name, None)
+        self._remember(name)
+        if without is not None:
+            self._unanswered.add(name)
+        return self._noted(_ANSWERED, _closing(name, without))
+
+    async def forget(self) -> None:
+        """Erase the text of every message that was answered; that it was stays known."""
+        if self._has_texts and all([await self._turn() for _ in KEYS]):
+            self._has_texts = bool(self._open)
+
+    def _noted(self, kind: str, data: Any) -> Awaitable[int]:
+        self._count += 1
+        return self._sessions.submit(self._young, [AppendRecord(kind, data)])
+
+    def _take(self, entry: Entry) -> None:
+        if entry.kind == _ARRIVED:
+            arrived = msgspec.convert(entry.data, InboundMessage)
+            # What was carried over was so with all else that was open: its place is there, not where it was first.
+            self._open.pop(name_of(arrived), None)
+            self._open[name_of(arrived)] = arrived
+            self._remember(name_of(arrived))
+            self._has_texts = True
+        elif entry.kind == _DONE:
+            self._results[entry.data["of"]] = entry.data["text"]
+        elif entry.kind == _SENDING:
+            self._begun.add(entry.data["of"])
+        elif entry.kind == _ANSWERED:
+            if any(entry.data.get(why) for why in get_args(Why)):
+                self._unanswered.add(entry.data["of"])
+            self._remember(entry.data["of"])
+            self._open.pop(entry.data["of"], None)
+            self._begun.discard(entry.data["of"])
+            self._results.pop(entry.data["of"], None)
+
+    def _remember(self, name: str) -> None:
+        """Know words again."""
+        self._unanswered -= _remembered(self._known, name, 2 * self._max_records)
+
+    async def _turn(self) -> bool:
+        """Write everything that is open to the younger log again, and begin the older one anew as the younger.
+
+        So are the names of what was answered last: it may come again, and words that are open may have joined a turn
+        of those. False if it could not be done.
+        """
+        if self._is_turning:
+            return False
+        self._is_turning = True
+        try:
+            carried = [AppendRecord(_ARRIVED, msgspec.to_builtins(arrived)) for arrived in self._open.values()]
+            carried += [AppendRecord(_DONE, {"of": name, "text": text}) for name, text in self._results.items()]
+            carried += [AppendRecord(_SENDING, {"of": name}) for name in self._begun]
+            most = min(self._max_records, _MAX_CARRIED)
+            closed = [name for name in self._known if name not in self._open][-most:]
+            carried += [
+                AppendRecord(_ANSWERED, _closing(name, "failed" if name in self._unanswered else None))
+                for name in closed
+            ]
+            await self._sessions.submit(self._young, carried)
+            await anyio.to_thread.run_sync(self._sessions.delete, self._old)
+            self._old, self._young, self._count = self._young, self._old, 0
+            self._turns += 1
+            await self._noted(_ANEW, {"turn": self._turns})
+        except StoreError:
+            # The words themselves are safe; what is full is tried again with the next.
+            logger.exception("the inbox could not be recreated")
+            return False
+        finally:
+            self._is_turning = False
+        return True
+
+
+def forget_answered(sessions: Sessions) -> bool:
+    """Erase the text of answered messages in a store; False if a daemon serves it, which does so by itself."""
+    hold = sessions.hold(KEYS[0])
+    try:
+        hold.take()
+    except SessionBusy:
+        return False
+    try:
+        inbox = Inbox(sessions)
+        inbox.read()
+        anyio.run(inbox.forget)
+    finally:
+        hold.close()
+    return True
+
+
+def _closing(name: str, without: Why | None) -> dict[str, Any]:
+    return {"of": name, **({without: True} if without is not None else {})}
+
+
+def _remembered(names: dict[str, None], name: str, most: int) -> set[str]:
+    """Put a name behind all others, and return those that are too many.
+
+    What a channel may still repeat is only the last of it, which its own position tells.
+    """
+    names.pop(name, None)
+    names[name] = None
+    oldest = set(islice(names, max(0, len(names) - most)))
+    for one in oldest:
+        del names[one]
+    return oldest
+
+
+def _turns(log: Sequence[Entry]) -> int:
+    """How often the inbox had been begun anew when a log was; -1 for a log with nothing in it. Clocks may go back."""
+    found = [entry for entry in log if entry.kind.startswith("x.")]
+    return int(found[0].data["turn"]) if found and found[0].kind == _ANEW else min(len(found), 1) - 1
+
+
+def name_of(arrived: InboundMessage) -> str:
+    """The unique name of a message."""
+    return msgspec.json.encode((arrived.channel, arrived.account, arrived.chat, arrived.id)).decode()

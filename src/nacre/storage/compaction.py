@@ -1,0 +1,231 @@
+"""What compaction moved out of a log: its lines, in zstd frames of about 128 kB, each with a checksum.
+
+A damaged frame affects no other: reading resumes at the next one. Earlier versions wrote frames without a
+checksum and did not count records; such files are read and appended to as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from nacre.storage.lines import Lines, Piece
+from nacre.storage.paths import make_folder, settle_names, write_all
+from nacre.storage.system import Ops
+
+logger = logging.getLogger(__name__)
+
+_FRAME = 128 * 1024
+_STEP = 64 * 1024
+_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class Extent(NamedTuple):
+    """The part of a cold file that counts: its first `length` bytes, and how many records were written to them.
+
+    `records` is None if an earlier version wrote the log's header, which did not count them.
+    """
+
+    length: int
+    records: int | None
+
+
+class Frame(NamedTuple):
+    """One frame, and how many lines are in it."""
+
+    data: bytes
+    lines: int
+
+
+def frames(lines: Iterable[bytes]) -> Iterator[Frame]:
+    """Pack lines into frames, each of whole lines."""
+    held: list[bytes] = []
+    size = 0
+    for line in lines:
+        if held and size + len(line) > _FRAME:
+            yield _pack(held)
+            held, size = [], 0
+        held.append(line)
+        size += len(line)
+    if held:
+        yield _pack(held)
+
+
+def pieces(ops: Ops, path: str, length: int | None) -> Iterator[Piece]:
+    """The records in the first `length` bytes of a cold file, with no length in all of it, and its damage.
+
+    Each piece has the place of its frame. A damaged frame gives the records in it that can still be read,
+    then one piece of damage. A file that should be longer, or there, is damage too.
+    """
+    try:
+        fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        if length:
+            yield Piece(0, length, b"", None)
+        return
+    try:
+        size = ops.fstat(fd).st_size
+        yield from _unpack(ops, Lines(ops, fd, size if length is None else min(size, length)))
+        if length is not None and size < length:
+            yield Piece(size, length, b"", None)
+    finally:
+        ops.close(fd)
+
+
+def measure(ops: Ops, path: str, length: int | None = None) -> Extent:
+    """Count the records in the first `length` bytes of a cold file; with no length, in all of it.
+
+    What was cut off it cannot be counted. It counts as one record, so that it is noticed ever after.
+    """
+    end = records = 0
+    for piece in pieces(ops, path, length):
+        end = piece.end
+        records += piece.record is not None
+    try:
+        is_cut = length is not None and ops.stat(path).st_size < length
+    except FileNotFoundError:
+        is_cut = bool(length)
+    return Extent(end if length is None else length, records + is_cut)
+
+
+def append(
+    ops: Ops, path: str, before: Extent, lines: Iterable[bytes], *, is_at_hand: Callable[[int, bytes], bool]
+) -> Extent:
+    """Add lines to a cold file, wait until they are durable, return what counts of it then.
+
+    What comes after the part that counts was left by a compaction that did not finish. It is cut off if
+    `is_at_hand` finds every record of it, by number and line, in the log. Otherwise the length in the
+    header was wrong: nothing is cut off, and all of the file counts from now on.
+    """
+    known = before if before.records is not None else measure(ops, path, before.length)
+    records = known.records or 0
+    make_folder(ops, os.path.dirname(path))
+    fd = ops.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    start = None
+    try:
+        file = Lines(ops, fd, ops.fstat(fd).st_size)
+        if not _is_leftover(ops, file, before.length, is_at_hand):
+            logger.warning("a cold file has more records than its log knows of; all are kept", extra={"file": path})
+            records = max(records, measure(ops, path).records or 0)
+        elif file.size > before.length:
+            ops.ftruncate(fd, before.length)
+        start = ops.fstat(fd).st_size
+        for frame in frames(lines):
+            write_all(ops, fd, frame.data)
+            records += frame.lines
+        ops.fsync(fd)
+        length = ops.fstat(fd).st_size
+    except OSError:
+        if start is not None:
+            _take_back(ops, fd, path, start)
+        raise
+    finally:
+        ops.close(fd)
+    settle_names(ops, os.path.dirname(path))
+    return Extent(length, records)
+
+
+def _is_leftover(ops: Ops, file: Lines, at: int, is_at_hand: Callable[[int, bytes], bool]) -> bool:
+    """Tell whether the log can do without what comes after `at`: it has every record, and only the end is torn."""
+    for piece in _unpack(ops, file, at):
+        if piece.record is not None:
+            if not is_at_hand(piece.record.n, piece.raw):
+                return False
+        elif piece.end < file.size or not _is_torn(file, piece.start):
+            return False
+    return True
+
+
+def _is_torn(file: Lines, at: int) -> bool:
+    """Tell whether a file ends in a frame that was not written to its end; a power cut may leave zeros there."""
+    left = file.read(at, file.size).rstrip(b"\0")
+    is_whole = _decompress(file, at)[1] is not None
+    if is_whole or not _MAGIC.startswith(left[: len(_MAGIC)]):
+        return False
+    try:
+        _zstd().ZstdDecompressor().decompress(left)
+    except _zstd().ZstdError:
+        return False
+    return True
+
+
+def _take_back(ops: Ops, fd: int, path: str, start: int) -> None:
+    """Give up the room that a failed append took; if that fails, the next one cuts it off."""
+    with suppress(OSError):
+        if start:
+            ops.ftruncate(fd, start)
+        else:
+            ops.unlink(path)
+
+
+def _unpack(ops: Ops, file: Lines, at: int = 0) -> Iterator[Piece]:
+    while at < file.size:
+        text, end = _decompress(file, at)
+        is_whole = end is not None
+        if end is None:
+            end = _next_frame(file, at + 1)
+        lines = Lines.of(ops, text)
+        for piece in lines.forward():
+            if piece.record is not None:
+                yield Piece(at, end, piece.raw, piece.record)
+        if lines.damaged or not is_whole or not text:
+            yield Piece(at, end, b"", None)
+        at = end
+
+
+def _next_frame(file: Lines, start: int) -> int:
+    """Offset of the next bytes that may begin a frame; the end of the file if there are none."""
+    while start < file.size:
+        block = file.read(start, min(start + _STEP, file.size))
+        at = block.find(_MAGIC)
+        if at >= 0:
+            return start + at
+        if len(block) < _STEP:
+            break
+        start += len(block) - len(_MAGIC) + 1
+    return file.size
+
+
+def _decompress(file: Lines, start: int) -> tuple[bytes, int | None]:
+    """The text of the frame at an offset, and its end; if it is damaged, what can be read of it, and no end."""
+    zstd = _zstd()
+    reader = zstd.ZstdDecompressor()
+    parts: list[bytes] = []
+    at = start
+    while at < file.size and not reader.eof:
+        chunk = file.read(at, min(at + _STEP, file.size))
+        if not chunk:
+            break
+        try:
+            parts.append(reader.decompress(chunk))
+        except zstd.ZstdError:
+            return _decompress_bytewise(file.read(start, at), chunk), None
+        at += len(chunk)
+    return b"".join(parts), at - len(reader.unused_data) if reader.eof else None
+
+
+def _decompress_bytewise(before: bytes, chunk: bytes) -> bytes:
+    """The text of a frame up to the damage in its last bytes: what goes in with damage does not come out."""
+    zstd = _zstd()
+    reader = zstd.ZstdDecompressor()
+    parts = [reader.decompress(before)]
+    with suppress(zstd.ZstdError, EOFError):
+        for at in range(len(chunk)):  # pragma: no branch - it ends in the error that was met before
+            parts.append(reader.decompress(chunk[at : at + 1]))  # noqa: PERF401 - keeps what came before that
+    return b"".join(parts)
+
+
+def _pack(lines: list[bytes]) -> Frame:
+    zstd = _zstd()
+    data = zstd.compress(b"".join(lines), options={zstd.CompressionParameter.checksum_flag: 1})
+    return Frame(data, len(lines))
+
+
+def _zstd() -> Any:
+    """The compressor, loaded when something has been moved out: few sessions ever need it."""
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")

@@ -1,0 +1,866 @@
+"""A directory of logs: the store that is used where nothing else is said."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat as modes
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+# For the log too, which loads it when it needs it: a signal handler that raises while a module is being loaded leaves
+# every thread that needs the module waiting. So it is loaded before there is anybody to wait.
+from hashlib import sha256
+from itertools import groupby, takewhile
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from nacre.entries import (
+    Finding,
+    ImportedRecord,
+    Load,
+    Losses,
+    QuarantineEntry,
+    Receipt,
+    Record,
+    Report,
+    Rules,
+    Settlement,
+    Transaction,
+    View,
+    describe_quarantine,
+)
+from nacre.errors import (
+    Conflict,
+    DurabilityUnknown,
+    LogDamaged,
+    Refused,
+    SessionBusy,
+    SessionNotFound,
+    StoreError,
+    describe_error,
+)
+from nacre.storage.change_marks import Marks
+from nacre.storage.file_names import key_of, stem
+from nacre.storage.forks import unshare
+from nacre.storage.group_commit import Pending
+from nacre.storage.key_lock import KeyLock
+from nacre.storage.lines import Lines
+from nacre.storage.log import Log
+from nacre.storage.paths import Place, is_emptied, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.storage.plain_names import beside, path_now
+from nacre.storage.protocol import Generation, Hold, Listed, Status
+from nacre.storage.quarantine import IN_PLACE, entries, set_aside, settle
+from nacre.storage.quarantine_list import Quarantine
+from nacre.storage.reader import Reading, reading, settled
+from nacre.storage.system import Ops, is_from_system
+from nacre.storage.verify import findings
+from nacre.storage.view import LogView
+from nacre.storage.writer_pool import SessionQueue, Writers
+from nacre.user_files import standby_documents
+
+if TYPE_CHECKING:
+    from nacre.storage.watch import Watch
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Durability = Literal["commit", "relaxed"]
+
+
+class Files:
+    """Sessions as files below one directory.
+
+    At most `max_open` logs stay open between writes, and as many are written at once. Writers leave `marks` for the
+    index unless that is False: then the index finds their changes when it compares logs.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a test or an operator may set
+        self,
+        root: str,
+        *,
+        rules: Rules,
+        ops: Ops | None = None,
+        marks: bool = True,
+        durability: Durability = "commit",
+        max_open: int = 64,
+        compact_at: int = 256 * 1024,
+    ) -> None:
+        self._root = root
+        self._rules = rules
+        self._ops = ops or Ops()
+        self._marks = Marks(self._ops, root) if marks else None
+        self._relaxed = durability == "relaxed"
+        self._compact_at = compact_at
+        self._warned: set[tuple[str, Losses]] = set()
+        self._quarantine = Quarantine(self._ops, root, self._key_in)
+        self._writers = Writers(
+            lambda key: self._log(Place.of(root, key)), max_open=max_open, before=self._settle_place
+        )
+        _prepare(self._ops, root)
+        _stores.add(self)
+
+    @property
+    def location(self) -> str:
+        return self._root
+
+    @property
+    def ops(self) -> Ops:
+        """Every call to the operating system goes through it."""
+        return self._ops
+
+    @property
+    def marks(self) -> Marks | None:
+        """What the index reads to find the logs that changed; None if writers leave none."""
+        return self._marks
+
+    @property
+    def load(self) -> Load:
+        """How much there is to write, and whether it can be."""
+        return self._writers.load()
+
+    # ---- everyday
+
+    def run(self, key: str, unit: Transaction) -> int:
+        return self._writers.of(key).queue.run(unit)
+
+    def submit(self, key: str, unit: Transaction) -> Pending:
+        return self._writers.of(key).queue.submit(unit)
+
+    def read(self, key: str, get: Callable[[View], T]) -> T | None:
+        active = Place.of(self._root, key)
+        while True:
+            found, value = self._read(active, get)
+            if found.view is not None or found.is_deleted:
+                return value
+            archived = self._archived(active)
+            newest = self._newest(archived)
+            value = self._read(newest, get)[1] if newest is not None else None
+            if self._glance(active).view is None and self._archived(active) == archived:
+                return value
+            # A generation was begun, moved or deleted between the looks.
+
+    def close(self) -> None:
+        """Write what waits, flush, and close every log; raises the first flush that failed."""
+        try:
+            self._writers.close()
+        finally:
+            if self._marks is not None:
+                self._marks.close()
+
+    # ---- upkeep
+
+    def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
+        return self._of_each(key, lambda view: get(Generation(view.header.uid, view)))
+
+    def status(self, key: str) -> Status:
+        place = Place.of(self._root, key)
+        try:
+            if path_now(self._ops, place):
+                return "active"
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise StoreError(f"{place.log} cannot be read: {error}") from error
+        if is_emptied(self._ops, place):
+            return "emptied"
+        return "archived" if self._archived(place) else ""
+
+    def each(self, *, archived: bool) -> Iterator[Listed]:
+        for place in self._all_places(archived=archived):
+            try:
+                with reading(self._ops, place) as found:
+                    if found.view is not None:
+                        header = found.view.header
+                        size = found.size + header.cold
+                        key = _key(place, found.view)
+                        yield Listed(key, found.view, header.created, found.updated, size, archived)
+            except (OSError, StoreError) as error:
+                logger.warning("a session cannot be listed", extra={"file": place.log, "error": describe_error(error)})
+
+    def move(self, key: str, *, archive: bool) -> None:
+        place = Place.of(self._root, key)
+
+        def work(session: SessionQueue) -> bool:
+            with KeyLock(self._ops, place):
+                return session.log.archive() if archive else self._unarchive(place, session.log)
+
+        if not self._writers.alone(key, work):
+            raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
+
+    def delete(self, key: str) -> None:
+        place = Place.of(self._root, key)
+
+        def work(session: SessionQueue) -> None:
+            with KeyLock(self._ops, place):
+                with suppress(Conflict, LogDamaged):
+                    # A second log, of an earlier version that was used meanwhile, goes too.
+                    session.log.take_in()
+                originals = self._originals(key)
+                self._mark_archived(place)
+                self._erase(place, session.log)
+                for original in originals:
+                    unlink_if_there(self._ops, original)
+                if self._marks is not None:
+                    self._marks.forget(place.path, f"archive/{place.name}.")
+            session.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
+
+        try:
+            self._writers.alone(key, work)
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise DurabilityUnknown(f"session {key!r} was deleted, but not the file it came from: {error}") from error
+
+    def _mark_archived(self, place: Place) -> None:
+        """Tell readers of the index which archived logs are about to go."""
+        if self._marks is not None:
+            for archived in self._archived(place):
+                self._marks.leave(archived.path)
+
+    def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
+        return self._writers.alone(key, lambda session: session.log.compact(keep, least=self._compact_at))
+
+    def fork(self, key: str, new_key: str, unit: Transaction) -> None:
+        """Share the past of a session with a new one, whose key is locked until the new one is there."""
+        goal = Place.of(self._root, new_key)
+
+        def work(sessions: Sequence[SessionQueue]) -> None:
+            source, target = sessions[0].log, sessions[-1].log
+            # Before the other key is locked: a deletion that was not finished needs the key of its session.
+            source.exists()
+            with KeyLock(self._ops, goal):
+                # This also finishes a deletion that was not, which would take what is shared now.
+                if target.exists():
+                    if not source.exists():
+                        raise SessionNotFound(f"there is no active session {key!r} to fork")
+                    raise Conflict(f"session {new_key!r} exists already; fork under another key")
+                uid = target.writer.next_uid()
+                try:
+                    target.grow_from(source.share(goal, uid=uid, unit=unit), uid=uid)
+                except BaseException as error:
+                    self._take_back(goal, uid, error)
+                    raise
+
+        def work_until_free(sessions: Sequence[SessionQueue]) -> None:
+            # Where the source was being deleted by a process that was killed just now, finishing that needs its key,
+            # for which nobody waits with another one.
+            while True:
+                with suppress(SessionBusy):
+                    return work(sessions)
+
+        try:
+            self._writers.together((key, new_key), work_until_free)
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise Refused(f"session {key!r} was not forked: {error}") from error
+
+    def _take_back(self, goal: Place, uid: str, error: BaseException) -> None:
+        """Remove what a failed fork shares; raises DurabilityUnknown if the fork has come to be all the same."""
+        found = self._glance(goal)
+        if found.view is None or found.view.header.uid != uid:
+            unshare(self._ops, goal, uid)
+        elif isinstance(error, StoreError):
+            raise DurabilityUnknown(f"session {goal.key!r} was forked, but a power failure may undo it") from error
+
+    def found(
+        self,
+        key: str,
+        records: Sequence[ImportedRecord],
+        *,
+        src: dict[str, Any],
+        created: str = "",
+        archived: bool = False,
+    ) -> bool:
+        """Bring a session in from elsewhere, whole or not at all; False if its key has an active session.
+
+        It was `created` when it says so, else with its first record.
+        """
+        active = Place.of(self._root, key)
+        created = created or records[0].ts
+
+        def work(session: SessionQueue) -> bool:
+            with KeyLock(self._ops, active):
+                if not archived:
+                    return session.log.found(records, src=src, created=created)
+                # A deletion that was not finished would take the new generation.
+                session.log.exists()
+                place = active._replace(archived=session.log.writer.next_uid())
+                make_folder(self._ops, place.folder)
+                with self._briefly(place) as log:
+                    return log.found(records, src=src, created=created)
+
+        try:
+            return self._writers.alone(key, work)
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise Refused(f"nothing was stored: {error}") from error
+
+    def take_in(self, key: str) -> None:
+        """Keep a second log, that an earlier version began under the plain name, as a generation of the session."""
+        place = Place.of(self._root, key)
+
+        def work(session: SessionQueue) -> None:
+            with KeyLock(self._ops, place):
+                session.log.take_in()
+
+        self._writers.alone(key, work)
+
+    def _originals(self, key: str) -> Sequence[str]:
+        """The files from which a session was or would be brought in, and which are still there.
+
+        They are an earlier agent's, or were written while the store could not be used.
+        """
+        found = standby_documents(self._root, key)
+        try:
+            sources = self.source_of(key)
+        except LogDamaged:
+            # What cannot be read cannot say where it came from, and may be erased all the same.
+            return found
+        for source in sources:
+            folder, _, name = f"{self._root}/{source.get('file', '')}".rpartition("/")
+            with suppress(OSError):
+                beside = [file for file in self._ops.listdir(folder) if file.startswith(f"{name}.migrated")]
+                paths = [f"{folder}/{file}" for file in beside]
+                found += [path for path in paths if _digest(self._ops, path) == source.get("sha256")]
+        return found
+
+    def source_of(self, key: str) -> Sequence[dict[str, Any]]:
+        """Where the generations of a session came from, of those that came from elsewhere; a fork did not."""
+        headers = self._of_each(key, lambda view: view.find(view.header.n))
+        return [header.src for header in headers if header is not None and header.src is not None]
+
+    def hold(self, key: str) -> Hold:
+        from nacre.storage.turn_lock import FileHold  # noqa: PLC0415 - for agents, which most programs are not
+
+        return FileHold(self._ops, Place.of(self._root, key))
+
+    def watch(self) -> Watch:
+        from nacre.storage.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
+
+        return Watch(f"{self._root}/sessions")
+
+    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
+        from nacre.storage.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
+
+        place = Place.of(self._root, key)
+        uid = ""
+        with Watch(place.folder) as watch:
+            while True:
+                for generation, records in self._since(place, uid, after):
+                    uid = generation
+                    for record in records:
+                        after = record.n
+                        yield uid, record
+                watch.wait()
+
+    def _since(self, place: Place, uid: str, after: int) -> Sequence[tuple[str, Sequence[Record]]]:
+        """The generation that is active, and its records after `after`, or all if it is another than `uid`."""
+
+        def get(view: LogView) -> tuple[str, Sequence[Record]]:
+            start = after if uid in ("", view.header.uid) else 0
+            if uid == view.header.uid and start >= view.header.high:
+                found = list(takewhile(lambda record: record.n > start, view.back(view.n)))[::-1]
+            else:
+                # Going back would not meet what compaction has moved out by now.
+                found = [record for record in view.all() if record.n > start]
+            return view.header.uid, [_whole(record, view) for record in found]
+
+        _, found = self._read(place, get, settled)
+        return [found] if found is not None else []
+
+    def verify(self, key: str | None) -> Report:
+        places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]
+        found = [finding for place in places for finding in self._findings(place)]
+        return Report(findings=(*found, *map(_aside, self._reported(key))))
+
+    def repair(self, key: str) -> Receipt:
+        receipts = []
+        for place in self._known_places(key):
+            receipts += [self._repaired(place, wait=True), self._note_in_place(place)]
+        return Receipt(
+            key=key,
+            kept=sum(receipt.kept for receipt in receipts),
+            set_aside=sum(receipt.set_aside for receipt in receipts),
+            quarantine=next((receipt.quarantine for receipt in receipts if receipt.quarantine), None),
+        )
+
+    # ---- quarantine
+
+    def quarantine(self, key: str | None) -> list[QuarantineEntry]:
+        return self._quarantine.entries(key)
+
+    def restore(self, key: str, n: int | None) -> Settlement:
+        return self._settled(key, n, lambda uid, numbers: self._restored(key, uid, numbers), is_restored=True)
+
+    def discard(self, key: str, n: int | None) -> Settlement:
+        place = Place.of(self._root, key)
+
+        def work(uid: str, numbers: Sequence[int]) -> Settlement:
+            settle(self._ops, place, uid, numbers, "discarded")
+            return Settlement(key=key, entries=tuple(numbers))
+
+        return self._settled(key, n, work)
+
+    def _settled(
+        self, key: str, n: int | None, work: Callable[[str, Sequence[int]], Settlement], *, is_restored: bool = False
+    ) -> Settlement:
+        """Settle the entries of a session, or one, generation by generation; what is settled already stays so.
+
+        If none of them has a whole record there is nothing to restore, and they stay reported.
+        """
+        everything = self.quarantine(key)
+        for entry in everything:
+            if not entry.n:
+                raise StoreError(f"session {key!r}: {entry.reason}")
+        known = [entry for entry in everything if n in (None, entry.n)]
+        if n is not None and not known:
+            raise SessionNotFound(f"session {key!r} has no quarantine entry {n}")
+        if is_restored and not any(entry.records for entry in known):
+            return Settlement(key=key)
+        numbers: dict[str, list[int]] = {}
+        for entry in known:
+            if not entry.settled:
+                numbers.setdefault(entry.generation, []).append(entry.n)
+        done: list[Settlement] = []
+        try:
+            done.extend(work(uid, numbers[uid]) for uid in sorted(numbers))
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            kind = DurabilityUnknown if done else Refused
+            rest = "not all entries are settled" if done else "nothing was done"
+            raise kind(f"the quarantine of session {key!r} cannot be changed, {rest}: {error}") from error
+        return Settlement(
+            key=key,
+            entries=tuple(number for one in done for number in one.entries),
+            numbers=tuple(number for one in done for number in one.numbers),
+        )
+
+    def _restored(self, key: str, uid: str, numbers: Sequence[int]) -> Settlement:
+        """Restore entries into the log of their generation, wherever that is; if it is gone, into the active one."""
+        active = Place.of(self._root, key)
+        archived = active._replace(archived=uid)
+        found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=False))
+        if found is None and archived in self._archived(active):
+            with self._briefly(archived) as log:
+                found = log.restore(uid, numbers, create=False)
+        if found is None:
+            found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=True))
+        return found or Settlement(key=key)
+
+    def _reported(self, key: str | None) -> Sequence[QuarantineEntry]:
+        return [entry for entry in self.quarantine(key) if not entry.settled]
+
+    def _key_in(self, place: Place) -> str | None:
+        """The key that a log names; None if there is none."""
+        found = self._glance(place)
+        return found.view.header.sid if found.view is not None else None
+
+    # ---- writing
+
+    def _log(self, place: Place) -> Log:
+        return Log(self._ops, place, rules=self._rules, relaxed=self._relaxed, marks=self._marks)
+
+    @contextmanager
+    def _briefly(self, place: Place) -> Iterator[Log]:
+        """A log for one piece of work, which is not left open whatever comes of that."""
+        log = self._log(place)
+        try:
+            yield log
+            log.writer.close()
+        finally:
+            log.writer.drop()
+
+    def _repaired(self, place: Place, *, wait: bool) -> Receipt:
+        with self._briefly(place) as log:
+            return log.repair(wait=wait)
+
+    def _note_in_place(self, place: Place) -> Receipt:
+        """Note in the quarantine what is still wrong after a repair, so that a person can settle it.
+
+        Cold files, payloads and what a fork shares are not changed by a repair.
+        """
+        with reading(self._ops, place) as found:
+            if found.view is None:
+                return Receipt(key=place.key, kept=0, set_aside=0, quarantine=None)
+            uid = found.view.uid
+            left = [_describe(one) for one in findings(found.view, key=place.key, rules=self._rules)]
+        noted = self._noted_in_place(place, uid)
+        new = [detail for detail in dict.fromkeys(left) if detail not in noted]
+        for detail in new:
+            set_aside(self._ops, place, uid, None, (), reason=IN_PLACE, detail=detail)
+        return Receipt(key=place.key, kept=0, set_aside=len(new), quarantine=place.quarantine(uid) if new else None)
+
+    def _noted_in_place(self, place: Place, uid: str) -> set[str]:
+        """Damage that is in the quarantine already, and is reported from there until it is settled."""
+        return {entry.detail for entry in entries(self._ops, place, uid) if entry.kind == IN_PLACE}
+
+    def _settle_place(self) -> None:
+        """Before the first write of this process, settle the directory and those above it.
+
+        The process that created them may have been killed before it did.
+        """
+        folder = self._root
+        try:
+            settle_names(self._ops, folder)
+            while folder != os.path.dirname(folder):
+                folder = os.path.dirname(folder)
+                settle_names(self._ops, folder)
+        except PermissionError:
+            # Not ours to sync, so not ours to have made.
+            logger.debug("a directory above the store cannot be synced", extra={"folder": folder})
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise Refused(f"{folder} cannot be synced, nothing was stored: {error}") from error
+
+    # ---- places
+
+    def _known_places(self, key: str) -> Sequence[Place]:
+        """Where the generations of a session are, emptied logs too; raises SessionNotFound if nothing of it is left."""
+        active = Place.of(self._root, key)
+        places = list(self._places(key).values())
+        if not self._glance(active).is_deleted:
+            logs = [*self._archived(active), active]
+            places = [place for place in logs if place in places or is_emptied(self._ops, place)]
+        if not places and not self._reported(key):
+            raise SessionNotFound(f"there is no session {key!r}")
+        return places
+
+    def _places(self, key: str) -> dict[str, Place]:
+        """Where the generations of a session are, by uid and oldest first; the active one may have none yet."""
+        active = Place.of(self._root, key)
+        found = self._glance(active)
+        archived = self._archived(active)
+        newest = None
+        if not found.size:
+            newest = self._newest(archived)
+            # It may have been brought back in between.
+            found = self._glance(active)
+        if found.is_deleted or (not found.size and newest is None):
+            return {}
+        # A crash while the log was moved may have left it under both names.
+        uid = found.view.header.uid if found.view is not None else ""
+        others = {place.archived: place for place in self._living(archived) if place.archived != uid}
+        return {**others, uid: active} if found.size else others
+
+    def _living(self, places: Sequence[Place]) -> Sequence[Place]:
+        """The archived generations that began after the last deletion; what that left behind is removed."""
+        for at in range(len(places) - 1, -1, -1):
+            if self._glance(places[at]).is_deleted:
+                try:
+                    with self._briefly(places[at]) as log:
+                        log.exists(wait=False)
+                except (SessionBusy, Conflict):
+                    # Another process is deleting it, or has finished.
+                    logger.debug("a deletion is being finished", extra={"file": places[at].log})
+                except StoreError as error:
+                    logger.warning("a deletion was not finished", extra={"error": describe_error(error)})
+                return places[at + 1 :]
+        return places
+
+    def _glance(self, place: Place) -> Reading:
+        """See what a log holds without reading or mending it."""
+        try:
+            with reading(self._ops, place) as found:
+                return found
+        except (OSError, StoreError):
+            # Something is there; who reads it is told what is wrong with it.
+            return Reading(size=1)
+
+    def _archived(self, active: Place) -> list[Place]:
+        try:
+            uids = uids_in(self._ops, f"{self._root}/archive", active.name)
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise StoreError(f"the archive of {self._root} cannot be read: {error}") from error
+        return [active._replace(archived=uid) for uid in uids]
+
+    def _newest(self, archived: Sequence[Place]) -> Place | None:
+        """The newest of archived generations; None if there is none, or it was deleted."""
+        for place in reversed(archived):
+            found = self._glance(place)
+            # Nothing is left in an empty file; `verify` reports it, and what is older can still be read.
+            if found.size:
+                return None if found.is_deleted else place
+        return None
+
+    def _all_places(self, *, archived: bool = False) -> Iterator[Place]:
+        """Every log in the store; the key is not known before its header is read."""
+        try:
+            files = self._ops.listdir(f"{self._root}/{'archive' if archived else 'sessions'}")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            raise StoreError(f"{self._root} cannot be read: {error}") from error
+        # Under both its names, or beside a file of an earlier agent, a log is still one.
+        logs = dict.fromkeys(Place.of_file(self._root, file) for file in sorted(files) if file.endswith(".jsonl"))
+        places = [place for place in logs if bool(place.archived) == archived]
+        if not archived:
+            yield from places
+            return
+        for _, generations in groupby(places, key=attrgetter("name")):
+            yield from self._archived_alone(list(generations))
+
+    def _archived_alone(self, places: Sequence[Place]) -> Sequence[Place]:
+        """The archived generations of a session, without those that a deletion has yet to remove.
+
+        One that a move which was cut short left in the archive as well is active.
+        """
+        active = self._glance(places[0]._replace(archived=""))
+        if active.is_deleted:
+            return ()
+        uid = active.view.header.uid if active.view is not None else ""
+        ends = [at for at, place in enumerate(places) if len(places) > 1 and self._glance(place).is_deleted]
+        return [place for place in places[ends[-1] + 1 if ends else 0 :] if place.archived != uid]
+
+    # ---- reading
+
+    def _read(
+        self, place: Place, get: Callable[[LogView], T], opened: type[reading] = reading
+    ) -> tuple[Reading, T | None]:
+        """Read a log; if it turns out to be damaged, mend it, unless a writer is at it, and read again.
+
+        What seems to be lost may have gone with a session that was deleted or moved meanwhile: then look again.
+        """
+        found, value = self._read_once(place, get, opened)
+        is_damaged = found.view.damaged if found.view is not None else found.is_damaged
+        if is_damaged and self._mend(place):
+            found, value = self._read_once(place, get, opened)
+        if found.view is not None and found.view.losses:
+            self._warn_of_losses(place, found.view)
+        return found, value
+
+    def _warn_of_losses(self, place: Place, view: LogView) -> None:
+        """Log once what of a session cannot be read, unless a person has settled it."""
+        from shlex import quote  # noqa: PLC0415 - hardly ever needed
+
+        losses, key = view.losses, place.key
+        if (view.uid, losses) in self._warned:
+            return
+        self._warned.add((view.uid, losses))
+        is_reported = any(not entry.settled for entry in entries(self._ops, place, view.uid))
+        if is_reported or self._findings(place):
+            advice = f"`nacre sessions verify {quote(key)}` shows where"
+            logger.warning("session %r: %s; %s", key, losses.text, advice, extra={"losses": losses})
+
+    def _read_once(self, place: Place, get: Callable[[LogView], T], opened: type[reading]) -> tuple[Reading, T | None]:
+        while True:
+            found = Reading()
+            try:
+                with opened(self._ops, place) as found:
+                    value = get(found.view) if found.view is not None else None
+                if not (found.view is not None and found.view.losses and self._is_over(place, found.view)):
+                    return found, value
+            except OSError as error:
+                if not is_from_system(error):
+                    raise
+                if found.view is None or not self._is_over(place, found.view):
+                    raise StoreError(f"{place.log} cannot be read: {error}") from error
+
+    def _is_over(self, place: Place, view: LogView) -> bool:
+        """Tell whether a generation that was read is no longer there: deleted, or moved."""
+        now = self._glance(place)
+        return not now.size or now.is_deleted or (now.view is not None and now.view.uid != view.uid)
+
+    def _of_each(self, key: str, get: Callable[[LogView], T]) -> list[T]:
+        """What is read of every generation of a session, oldest first, without those that have nothing of it."""
+        active = Place.of(self._root, key)
+        while not self._archived(active):
+            # Most sessions have one generation, and its log is opened once.
+            value = self._read(active, get)[1]
+            if not self._archived(active):
+                return [value] if value is not None else []
+
+        def get_earlier(view: LogView) -> T:
+            view.is_newest = False
+            return get(view)
+
+        places = self._places(key)
+        while True:
+            newest = next(reversed(places), None)
+            values = [self._read(place, get if uid == newest else get_earlier)[1] for uid, place in places.items()]
+            now = self._places(key)
+            if now == places:
+                return [value for value in values if value is not None]
+            # A generation was begun, moved or deleted meanwhile.
+            places = now
+
+    def _mend(self, place: Place) -> bool:
+        try:
+            self._repaired(place, wait=False)
+        except StoreError as error:
+            logger.warning(
+                "a damaged log could not be repaired",
+                extra={"file": place.log, "error": describe_error(error)},
+            )
+            return False
+        return True
+
+    def _findings(self, place: Place) -> Sequence[Finding]:
+        """What is wrong with a log; nothing if it was deleted meanwhile, which takes away what belongs to it."""
+        key = place.key or place.name
+        view: LogView | None = None
+        wrong: list[Finding] = []
+        try:
+            if other := beside(self._ops, place):
+                wrong.append(Finding(key=key, kind=other, where=place.plain, detail=_BESIDE[other]))
+            with reading(self._ops, place) as found:
+                view = found.view
+                if found.is_deleted:
+                    return wrong
+                if view is not None:
+                    key = _key(place, view)
+                    noted = self._noted_in_place(place, view.uid)
+                    here = findings(view, key=key, rules=self._rules)
+                    wrong += (finding for finding in here if _describe(finding) not in noted)
+                if not found.size and is_emptied(self._ops, place):
+                    detail = "the log is empty (0 bytes); what was in it is gone"
+                    wrong.append(Finding(key=key, kind="emptied", where=place.log, detail=detail))
+                end = view.lines.size if view is not None else found.end
+                if end < found.size:
+                    where = f"bytes {end} to {found.size}"
+                    torn = Finding(key=key, kind="torn", where=where, detail="no whole record")
+                    strange = Finding(key=key, kind="stranger", where=place.log, detail=_STRANGE)
+                    wrong.append(strange if not end and self._is_strange(place) else torn)
+        except (OSError, StoreError) as error:
+            wrong.append(Finding(key=key, kind="unreadable", where=place.log, detail=str(error)))
+        return () if wrong and view is not None and self._is_erased(place, view) else wrong
+
+    def _is_strange(self, place: Place) -> bool:
+        """Tell whether a file that has no record is none of ours."""
+        from nacre.storage.maintenance import is_strange  # noqa: PLC0415 - hardly ever needed
+
+        return is_strange(self._ops, place.log)
+
+    def _is_erased(self, place: Place, view: LogView) -> bool:
+        """Tell whether a generation that was read is neither active nor archived any more."""
+        twin = place._replace(archived="" if place.archived else view.uid)
+        return self._is_over(place, view) and self._is_over(twin, view)
+
+    # ---- moving and erasing
+
+    def _unarchive(self, active: Place, log: Log) -> bool:
+        # First, since it finishes a deletion that was not finished.
+        is_free = log.make_way()
+        newest = self._newest(self._archived(active))
+        if newest is None:
+            return False
+        if not is_free:
+            raise Conflict(f"session {active.key!r} is active; archive or delete it before unarchiving the other one")
+        with self._briefly(newest) as archived:
+            archived.unarchive(active)
+        return True
+
+    def _erase(self, place: Place, log: Log) -> None:
+        archived = self._archived(place)
+        if archived and not _is_there(log):
+            # An interrupted rewrite or creation of an earlier generation may have left these.
+            log.make_way()
+            for leftover in (place.scratch, place.birth):
+                unlink_if_there(self._ops, leftover)
+            # The record of the deletion goes into the newest log, which is then the last to go.
+            with self._briefly(archived[-1]) as last:
+                last.erase()
+            return
+        try:
+            log.erase()
+        except Conflict:
+            # Another process was quicker; what it has not yet removed is removed here.
+            log.erase()
+
+    def begin_in_child(self) -> None:
+        """After a fork, in the child."""
+        if self._marks is not None:
+            self._marks.begin_in_child()
+        self._writers.begin_in_child()
+
+
+def _is_there(log: Log) -> bool:
+    try:
+        return log.exists()
+    except LogDamaged:
+        return True
+
+
+def _describe(finding: Finding) -> str:
+    return f"{finding.where}: {finding.detail}"
+
+
+def _aside(entry: QuarantineEntry) -> Finding:
+    what = describe_quarantine([entry])
+    detail = f"{what}: {entry.reason}" if entry.bytes else what
+    return Finding(key=entry.key, kind="quarantine", where=entry.ref, detail=detail)
+
+
+def _whole(record: Record, view: LogView) -> Record:
+    return record if record.blobs is None else view.whole(record)
+
+
+def _digest(ops: Ops, path: str) -> str:
+    fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        return sha256(Lines(ops, fd, 1 << 62).read(0, 1 << 62)).hexdigest()
+    finally:
+        ops.close(fd)
+
+
+def _prepare(ops: Ops, root: str) -> None:
+    """Make the store's directories; raises if the place cannot be one."""
+    try:
+        for folder in (root, f"{root}/sessions"):
+            _make(ops, folder)
+            found = ops.stat(folder)
+            if modes.S_ISLNK(found.st_mode):
+                raise StoreError(f"{folder} is a symbolic link; use the directory that it points to")
+            if not modes.S_ISDIR(found.st_mode):
+                raise StoreError(f"{folder} is not a directory")
+            if found.st_uid != os.geteuid():
+                raise StoreError(f"{folder} belongs to another user (uid {found.st_uid})")
+    except OSError as error:
+        raise Refused(f"a store cannot be opened at {root}: {error}") from error
+
+
+def _make(ops: Ops, path: str) -> None:
+    """Make a directory and those above it, unless they are there; the first write settles their names."""
+    try:
+        ops.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        _make(ops, os.path.dirname(path))
+        ops.mkdir(path, 0o700)
+
+
+def _key(place: Place, view: LogView) -> str:
+    """The true key of a log that was met by its name."""
+    key = place.key or view.header.sid or key_of(place.name)
+    if key is None or stem(key) != place.name:
+        raise LogDamaged(f"{place.log} does not name its session, or names another")
+    return key
+
+
+_STRANGE = "not a log of nacre; it was not changed, and should be moved out of the store"
+_BESIDE = {
+    "second": "a second log of this session, begun by an earlier version; the next start keeps both as generations",
+    "stranger": "not a log of nacre; it was not changed. The next start imports a session of an earlier agent; "
+    "anything else should be moved out of the store",
+}
+
+_stores: weakref.WeakSet[Files] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_stores):
+        store.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)

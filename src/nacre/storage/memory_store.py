@@ -1,0 +1,325 @@
+"""Sessions in RAM, for tests and for channels that must not remember; gone when the process ends."""
+
+from __future__ import annotations
+
+import hashlib  # noqa: F401 - for names and payloads; loaded here for the reason given in nacre.storage.file_store
+from collections.abc import Callable, Iterator, Sequence
+from threading import Condition, RLock
+from typing import TYPE_CHECKING, TypeVar
+
+from nacre.entries import (
+    Load,
+    Losses,
+    QuarantineEntry,
+    Receipt,
+    Record,
+    Report,
+    Rules,
+    Settlement,
+    State,
+    Transaction,
+    View,
+    timestamp,
+)
+from nacre.errors import Conflict, SessionNotFound, StoreError
+from nacre.storage import blobs
+from nacre.storage.file_names import stem
+from nacre.storage.forks import Root, start_fork
+from nacre.storage.format import unseal
+from nacre.storage.group_commit import Nested, Pending
+from nacre.storage.idempotency import Ids, Seen
+from nacre.storage.paths import new_uid
+from nacre.storage.protocol import Generation, Hold, Listed, Status
+from nacre.storage.recovery import Header
+from nacre.storage.system import Ops
+from nacre.storage.transaction import Batch, PendingCommit
+
+if TYPE_CHECKING:
+    from nacre.storage.watch import Watch
+
+T = TypeVar("T")
+
+
+class _Life:
+    """One generation of a session: its lines, whole and without gaps, so that record n is line n.
+
+    `earlier` is the generation before it, if that is archived.
+    """
+
+    has_holes = False
+    losses = Losses()
+    is_archived = False
+    is_newest = True
+
+    def __init__(self, key: str, ops: Ops, earlier: _Life | None) -> None:
+        self.key = key
+        self._ops = ops
+        self._earlier = earlier
+        self._lines: list[bytes] = []
+        self.staged: Sequence[Record] = ()
+        self.header = Header()
+        self.n = 0
+        self.state = State()
+        self.updated = ""
+        self.size = 0
+        self._ids = Ids()
+        self._payloads: blobs.Payloads = {}
+
+    @property
+    def uid(self) -> str:
+        return self.header.uid
+
+    @property
+    def created(self) -> str:
+        return self.header.created
+
+    def find(self, n: int) -> Record | None:
+        return next(self.back(n), None) if 0 < n <= self.n + len(self.staged) else None
+
+    def back(self, n: int) -> Iterator[Record]:
+        yield from (record for record in reversed(self.staged) if record.n <= n)
+        for line in reversed(self._lines[: min(n, self.n)]):
+            yield _record(line)
+
+    def all(self) -> Iterator[Record]:
+        return map(_record, self._lines[: self.n])
+
+    def whole(self, record: Record) -> Record:
+        return blobs.whole(record, lambda name: self._payloads[name].decode())
+
+    def fork(self, key: str, at: int, earlier: _Life | None) -> _Life:
+        """A copy up to a record, with a header after that, as a log has it."""
+        record = self.find(at)
+        if record is None or (record.tx is not None and at != record.tx[0] + record.tx[1] - 1):
+            raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
+        copy = _Life(key, self._ops, earlier)
+        root = Root(self.key, self.uid, at, record.st, ())
+        new = start_fork(root, key=key, uid=copy.next_uid(), ts=timestamp(self._ops.now()))
+        copy._lines = [*self._lines[:at], new.header.raw]
+        copy._payloads = dict(self._payloads)
+        copy.header, copy.n, copy.state, copy.updated = new.header, new.n, new.state, new.header.created
+        copy.size = sum(map(len, copy._lines))
+        return copy
+
+    def window(self) -> dict[str, Seen]:
+        earlier = self._earlier
+        return self._ids.window(self, earlier.window if earlier is not None else dict)
+
+    def next_uid(self) -> str:
+        return new_uid(self._ops, after=[self._earlier.uid] if self._earlier is not None else [])
+
+    def take(self, batch: Batch) -> None:
+        """Store a batch; if it is interrupted before the number is set, nothing was stored."""
+        size = self.size + sum(map(len, batch.lines))
+        self._payloads |= batch.payloads
+        before, updated = self.n, batch.records[-1].ts
+        # From the number on: an interrupted write may have left lines after it.
+        self._lines[self.n :] = [line[:-1] for line in batch.lines]
+        self.header, self.n, self.state, self.updated, self.size = batch.header, batch.n, batch.state, updated, size
+        # After it: ids that are not taken in here are read from the lines when they are needed.
+        self._ids.add(batch.ids, after=before, upto=batch.n)
+
+
+def _record(line: bytes) -> Record:
+    """A record as a log would give it back: nothing of it is shared with who wrote or reads it."""
+    record = unseal(line)
+    assert record is not None  # noqa: S101 - written by us, in RAM
+    return record
+
+
+class _NoHold:
+    """RAM is one process's own; there is nobody to keep away."""
+
+    def take(self) -> None:
+        """Nobody else can have it."""
+
+    def close(self) -> None:
+        """Nobody waits for it."""
+
+
+class Transient:
+    """Every session of one process, in RAM."""
+
+    location = ":memory:"
+    load: Load | None = None
+
+    def __init__(self, *, rules: Rules) -> None:
+        self._rules = rules
+        self._ops = Ops()
+        self._lock = RLock()
+        self._written = Condition(self._lock)
+        self._active: dict[str, _Life] = {}
+        self._archived: dict[str, list[_Life]] = {}
+        self._closed = False
+        self._is_writing = False
+
+    def run(self, key: str, unit: Transaction) -> int:
+        stem(key)
+        with self._lock:
+            if self._closed:
+                raise StoreError("the store is closed")
+            if self._is_writing:
+                # The lock is this thread's: a signal handler, or a finalizer, in the middle of a write.
+                raise Nested("nothing was done: this thread is in the middle of another write")
+            try:
+                self._is_writing = True
+                return self._run(key, unit)
+            finally:
+                self._is_writing = False
+                self._written.notify_all()
+
+    def _run(self, key: str, unit: Transaction) -> int:
+        life = self._active.get(key) or _Life(key, self._ops, self._newest_archived(key))
+        try:
+            batch = Batch(life, rules=self._rules, now=self._ops.now())
+            number = batch.add(unit)
+        finally:
+            # What was not stored must not be seen.
+            life.staged = ()
+        if batch.lines:
+            life.take(batch)
+            self._begin(key, life)
+        return number
+
+    def _begin(self, key: str, life: _Life) -> None:
+        for earlier in self._archived.get(key, ()):
+            earlier.is_newest = False
+        self._active[key] = life
+
+    def submit(self, key: str, unit: Transaction) -> Pending:
+        pending, ticket = Pending(), PendingCommit(unit)
+        try:
+            ticket.number = self.run(key, unit)
+        except Nested:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told when it asks
+            ticket.error = error
+        pending.resolve(ticket, None)
+        return pending
+
+    def read(self, key: str, get: Callable[[View], T]) -> T | None:
+        stem(key)
+        with self._lock:
+            lives = self._lives(key)
+            return get(lives[-1]) if lives else None
+
+    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
+        stem(key)
+        uid = ""
+        while True:
+            # Not `with self._written`, which a signal can strike between taking the lock and knowing it.
+            with self._lock:
+                while not self._has_more(key, uid, after):
+                    self._written.wait()
+                life = self._active[key]
+                after = after if uid in ("", life.header.uid) else 0
+                found = [record for record in life.all() if record.n > after]
+                records = [record if record.blobs is None else life.whole(record) for record in found]
+            uid = life.header.uid
+            for record in records:
+                after = record.n
+                yield uid, record
+
+    def watch(self) -> Watch:
+        from nacre.storage.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
+
+        return Watch("")
+
+    def hold(self, key: str) -> Hold:
+        stem(key)
+        return _NoHold()
+
+    def _has_more(self, key: str, uid: str, after: int) -> bool:
+        life = self._active.get(key)
+        return life is not None and (life.n > after or uid not in ("", life.header.uid))
+
+    def close(self) -> None:
+        self._closed = True
+
+    def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
+        stem(key)
+        with self._lock:
+            return [get(Generation(life.header.uid, life)) for life in self._lives(key)]
+
+    def status(self, key: str) -> Status:
+        stem(key)
+        return "active" if key in self._active else "archived" if self._archived.get(key) else ""
+
+    def each(self, *, archived: bool) -> Iterator[Listed]:
+        lives = self._archived if archived else {key: [life] for key, life in self._active.items()}
+        for key in sorted(lives):
+            for life in lives[key]:
+                yield Listed(key, life, life.header.created, life.updated, life.size, archived)
+
+    def move(self, key: str, *, archive: bool) -> None:
+        stem(key)
+        with self._lock:
+            active, archived = self._active.get(key), self._archived.setdefault(key, [])
+            if not (active if archive else archived):
+                raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
+            if active is not None and not archive:
+                raise Conflict(f"session {key!r} is active; archive or delete it before unarchiving the other one")
+            if active is not None:
+                archived.append(self._active.pop(key))
+                active.is_archived = True
+            else:
+                life = self._active[key] = archived.pop()
+                life.is_archived = False
+
+    def fork(self, key: str, new_key: str, unit: Transaction) -> None:
+        stem(key)
+        stem(new_key)
+        with self._lock:
+            life = self._active.get(key)
+            if life is None:
+                raise SessionNotFound(f"there is no active session {key!r} to fork")
+            if new_key in self._active:
+                raise Conflict(f"session {new_key!r} exists already; fork under another key")
+            at = life.n if unit.reach is None else unit.reach
+            self._begin(new_key, life.fork(new_key, at, self._newest_archived(new_key)))
+
+    def delete(self, key: str) -> None:
+        stem(key)
+        with self._lock:
+            self._active.pop(key, None)
+            self._archived.pop(key, None)
+
+    def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:  # noqa: ARG002 - RAM has no cold file
+        stem(key)
+        return False
+
+    def verify(self, key: str | None) -> Report:
+        if key is not None:
+            self._known(key)
+        return Report()
+
+    def repair(self, key: str) -> Receipt:
+        kept = sum(life.n for life in self._known(key))
+        return Receipt(key=key, kept=kept, set_aside=0, quarantine=None)
+
+    def quarantine(self, key: str | None) -> list[QuarantineEntry]:
+        if key is not None:
+            stem(key)
+        return []
+
+    def restore(self, key: str, n: int | None) -> Settlement:
+        stem(key)
+        if n is not None:
+            raise SessionNotFound(f"session {key!r} has no quarantine entry {n}")
+        return Settlement(key=key)
+
+    discard = restore
+
+    def _newest_archived(self, key: str) -> _Life | None:
+        return next(reversed(self._archived.get(key, [])), None)
+
+    def _lives(self, key: str) -> list[_Life]:
+        active = self._active.get(key)
+        return self._archived.get(key, []) + ([active] if active is not None else [])
+
+    def _known(self, key: str) -> list[_Life]:
+        stem(key)
+        lives = self._lives(key)
+        if not lives:
+            raise SessionNotFound(f"there is no session {key!r}")
+        return lives

@@ -1,0 +1,125 @@
+"""What a backend must be able to do: take and give records, and look after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
+
+from nacre.entries import Load, QuarantineEntry, Receipt, Record, Report, Settlement, Transaction, View
+
+if TYPE_CHECKING:
+    from nacre.storage.group_commit import Pending
+    from nacre.storage.watch import Watch
+
+T = TypeVar("T")
+
+Status = Literal["active", "archived", "emptied", ""]
+"""What a key has: an active session, only archived ones, a log that has lost everything, or nothing."""
+
+
+class Generation(NamedTuple):
+    """One life of a session: from its creation to its archiving."""
+
+    uid: str
+    view: View
+
+
+class Listed(NamedTuple):
+    """A session as a listing meets it."""
+
+    key: str
+    view: View
+    created: str
+    updated: str
+    size: int
+    archived: bool
+
+
+class Hold(Protocol):
+    """A lock that one process at a time may have, and that says whose it is."""
+
+    def take(self) -> None:
+        """Take it; raises SessionBusy, with who has it, if that is another process."""
+
+    def close(self) -> None:
+        """Let others take it."""
+
+
+class Store(Protocol):
+    """Where sessions are kept."""
+
+    @property
+    def location(self) -> str:
+        """Where the store is, for people."""
+
+    @property
+    def load(self) -> Load | None:
+        """How much there is to write, and whether it can be; None where nothing is flushed."""
+
+    def run(self, key: str, unit: Transaction) -> int:
+        """Store a unit; returns the last record's number once it is durable."""
+
+    def submit(self, key: str, unit: Transaction) -> Pending:
+        """Store a unit without waiting."""
+
+    def read(self, key: str, get: Callable[[View], T]) -> T | None:
+        """Read the active session of a key, else its newest archived one; None if there is none.
+
+        `get` may be called again if what it read turned out to be damaged and was mended.
+        """
+
+    def hold(self, key: str) -> Hold:
+        """The lock for a turn of a session."""
+
+    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
+        """The records of a session after number `after`, and then those that are written, without an end."""
+
+    def watch(self) -> Watch:
+        """Tells which sessions have changed since it was made."""
+
+    def close(self) -> None:
+        """Release everything; twice is harmless."""
+
+
+class Upkeep(Protocol):
+    """What is done with whole sessions."""
+
+    def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
+        """Read every life of a session, oldest first."""
+
+    def status(self, key: str) -> Status:
+        """What a key has, without reading its log."""
+
+    def each(self, *, archived: bool) -> Iterator[Listed]:
+        """The active or the archived sessions; a past is good until the next one is asked for."""
+
+    def move(self, key: str, *, archive: bool) -> None:
+        """Archive the active session, or bring the newest archived one back."""
+
+    def fork(self, key: str, new_key: str, unit: Transaction) -> None:
+        """Begin a session that shares another's past, up to the record that the unit reaches back to."""
+
+    def delete(self, key: str) -> None:
+        """Erase every trace of a session."""
+
+    def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
+        """Move out what need not be at hand, if it is worth it."""
+
+    def verify(self, key: str | None) -> Report:
+        """Read everything, of one session or of all, and report what is wrong."""
+
+    def repair(self, key: str) -> Receipt:
+        """Set aside what is damaged in a session."""
+
+    def quarantine(self, key: str | None) -> list[QuarantineEntry]:
+        """What is set aside, of one session or of all, settled entries too."""
+
+    def restore(self, key: str, n: int | None) -> Settlement:
+        """Append the whole records of a session's unsettled entries, or of one, as one group, and settle them."""
+
+    def discard(self, key: str, n: int | None) -> Settlement:
+        """Settle a session's entries, or one of them, without their records."""
+
+
+class Backend(Store, Upkeep, Protocol):
+    """A whole store."""

@@ -1,0 +1,279 @@
+"""Damaged bytes are never thrown away: they are set aside before the log is touched, and reported until settled.
+
+A generation's quarantine file is one JSON line for each piece of at most 1 MiB. The pieces of one repair have the same
+number `e` and are one entry. A line with `settled` ends the report of the entries that it names. Each line is sealed
+with its own checksum; one that is not what was written is an entry of its own, so that it is reported too.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+import stat as modes
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import count
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+from msgspec.structs import replace
+
+from nacre.entries import Record, timestamp
+from nacre.errors import FormatTooNew
+from nacre.storage.format import escaped, salvage, unseal
+from nacre.storage.lines import Lines, Piece
+from nacre.storage.paths import Place, make_folder, settle_names, uids_in, write_all
+from nacre.storage.system import Ops, let_go
+
+TORN = "torn"
+"""What a write that did not come to its end left: nobody was told that it was stored, so nobody need be told more."""
+EMPTIED = "emptied"
+MISSING = "missing"
+UNSURE = "torn or rotten"
+ROTTEN = "rotten"
+IN_PLACE = "in place"
+"""Damage in a file that no repair changes: what was moved out, what a fork shares, a large payload."""
+UNREADABLE = "unreadable"
+"""A line of the quarantine file that is itself damaged."""
+
+_LARGEST = 1024 * 1024
+_SEAL = len(',"seal":"xxxxxxxx"}')
+_WITH_CONTENT = frozenset(("msg", "sum", "meta", "use", "tool"))
+_NO_TIME = "1970-01-01T00:00:00.000Z"
+
+
+class Aside(NamedTuple):
+    """One entry: everything that one repair set aside; `settled` is "restored", "discarded" or empty."""
+
+    n: int
+    uid: str
+    key: str
+    kind: str
+    detail: str
+    ts: str
+    regions: tuple[bytes, ...]
+    settled: str
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.regions))
+
+    def records(self) -> Iterator[tuple[Record, bytes]]:
+        """The whole records that hold content of someone's, with their lines; not what only said what is live."""
+        for region in self.regions:
+            for raw in region.split(b"\n"):
+                for line in [raw] if _unsealed(raw) is not None else [raw[start:end] for start, end in salvage(raw)]:
+                    record = _unsealed(line)
+                    if record is not None and (record.t in _WITH_CONTENT or record.t.startswith("x.")):
+                        yield record, line
+
+
+class _Part(NamedTuple):
+    """One line of the file that holds bytes; number 0: it has none of its own."""
+
+    n: int
+    key: str
+    kind: str
+    detail: str
+    ts: str
+    off: int
+    data: bytes
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the file: a part of an entry, or with `settled` the end of the report of the entries `ends`."""
+
+    kind: str = ""
+    e: int = 0
+    sid: str = ""
+    detail: str = ""
+    settled: str = ""
+    ends: tuple[int, ...] = ()
+    off: int = 0
+    len: int = 0
+    crc: str = ""
+    ts: str
+    raw: str | None = None
+    b64: str | None = None
+
+    @property
+    def data(self) -> bytes:
+        return (self.raw or "").encode() if self.b64 is None else base64.b64decode(self.b64)
+
+
+_decode = msgspec.json.Decoder(_Note).decode
+
+
+# ---- writing
+
+
+def set_aside(  # noqa: PLR0913 - what there is to say of a piece
+    ops: Ops, place: Place, uid: str, lines: Lines | None, bad: Iterable[Piece], *, reason: str, detail: str = ""
+) -> None:
+    """Append pieces of a log to its quarantine file, as one entry, and wait until they are durable.
+
+    Nothing is appended if an unsettled entry has the same: its writer was killed before the log was changed.
+    """
+    folder = f"{place.root}/quarantine"
+    make_folder(ops, folder)
+    parts = list(_parts(lines, bad)) if lines is not None else [(0, b"")]
+    with _appending(ops, place.quarantine(uid), os.O_CREAT) as (fd, known, settled):
+        same = {(part.kind, part.detail, part.off, part.data) for part in known if part.n not in settled}
+        if not all((reason, detail, start, raw) in same for start, raw in parts):
+            about = _Note(kind=reason, e=_next_number(ops, place), sid=place.key, detail=detail, ts=_now(ops))
+            for start, raw in parts:
+                write_all(ops, fd, _sealed(_holding(about, start, raw)))
+        ops.fsync(fd)
+    settle_names(ops, folder)
+
+
+def settle(ops: Ops, place: Place, uid: str, numbers: Sequence[int], how: str) -> None:
+    """Note durably that entries are settled; they stay in the file."""
+    with _appending(ops, place.quarantine(uid), 0) as (fd, _, settled):
+        left = tuple(n for n in numbers if n not in settled)
+        if left:
+            write_all(ops, fd, _sealed(_Note(settled=how, ends=left, ts=_now(ops))))
+        ops.fsync(fd)
+
+
+@contextmanager
+def _appending(ops: Ops, path: str, flags: int) -> Iterator[tuple[int, list[_Part], dict[int, str]]]:
+    """The file, locked, and what is in it; the next line will have a line of its own, even after a torn one."""
+    fd = ops.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
+    try:
+        ops.flock(fd, wait=True)
+        data = _content(ops, fd)
+        if data and not data.endswith(b"\n"):
+            write_all(ops, fd, b"\n")
+        yield fd, *_parsed(data)
+    finally:
+        let_go(ops, fd)
+
+
+def _parts(lines: Lines, bad: Iterable[Piece]) -> Iterator[tuple[int, bytes]]:
+    for piece in bad:
+        for start in range(piece.start, piece.end, _LARGEST):
+            yield start, lines.read(start, min(start + _LARGEST, piece.end))
+
+
+def _holding(about: _Note, start: int, raw: bytes) -> _Note:
+    size, crc = len(raw), f"{crc32(raw):08x}"
+    try:
+        return replace(about, off=start, len=size, crc=crc, raw=raw.decode())
+    except UnicodeDecodeError:
+        return replace(about, off=start, len=size, crc=crc, b64=base64.b64encode(raw).decode())
+
+
+def _sealed(note: _Note) -> bytes:
+    body = escaped(msgspec.json.encode(note))[:-1]
+    return b'%b,"seal":"%08x"}\n' % (body, crc32(body))
+
+
+def _now(ops: Ops) -> str:
+    return timestamp(ops.now())
+
+
+def _next_number(ops: Ops, place: Place) -> int:
+    """A number that no entry of any generation of the session has."""
+    known = (part.n for uid in uids_in(ops, f"{place.root}/quarantine", place.name) for part in _file(ops, place, uid))
+    return max(known, default=0) + 1
+
+
+def _file(ops: Ops, place: Place, uid: str) -> list[_Part]:
+    return _parsed(_read(ops, place.quarantine(uid)))[0]
+
+
+# ---- reading
+
+
+def entries(ops: Ops, place: Place, uid: str) -> list[Aside]:
+    """The entries of one generation, settled ones too, in the order of the file; none if it has no such file."""
+    parts, settled = _parsed(_read(ops, place.quarantine(uid)))
+    found: dict[int, list[_Part]] = {}
+    for part in parts:
+        found.setdefault(part.n, []).append(part)
+    return [
+        Aside(n, uid, of[0].key or place.key, of[0].kind, of[0].detail, of[0].ts, _regions(of), settled.get(n, ""))
+        for n, of in found.items()
+    ]
+
+
+def _regions(parts: Sequence[_Part]) -> tuple[bytes, ...]:
+    """The bytes of an entry, with what was adjacent in the log joined again."""
+    found: list[list[bytes]] = []
+    end = -1
+    for part in parts:
+        if part.off != end or part.kind == UNREADABLE:
+            found.append([])
+        found[-1].append(part.data)
+        end = part.off + len(part.data)
+    return tuple(b"".join(region) for region in found)
+
+
+def _read(ops: Ops, path: str) -> bytes:
+    try:
+        # A pipe of that name must not make us wait.
+        fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return b""
+    try:
+        if not modes.S_ISREG(ops.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return _content(ops, fd)
+    finally:
+        ops.close(fd)
+
+
+def _content(ops: Ops, fd: int) -> bytes:
+    size = ops.fstat(fd).st_size
+    return Lines(ops, fd, size).read(0, size)
+
+
+def _parsed(data: bytes) -> tuple[list[_Part], dict[int, str]]:
+    """The parts in a file, and how entries were settled.
+
+    Lines without a number, because they are damaged or from before there were numbers, get free ones in their order;
+    later entries have greater numbers, so these stay what they are.
+    """
+    parts: list[_Part] = []
+    settled: dict[int, str] = {}
+    ts = _NO_TIME
+    for line in filter(None, data.split(b"\n")):
+        note = _decoded(line)
+        if note is None:
+            parts.append(_Part(0, "", UNREADABLE, "", ts, 0, line))
+        elif note.settled:
+            settled |= dict.fromkeys(note.ends, note.settled)
+        else:
+            ts = note.ts
+            parts.append(_Part(note.e, note.sid, note.kind, note.detail, ts, note.off, note.data))
+    taken = {part.n for part in parts}
+    last = 0
+    for at, part in enumerate(parts):
+        if not part.n:
+            last = next(n for n in count(last + 1) if n not in taken)
+            parts[at] = part._replace(n=last)
+    return parts, settled
+
+
+def _decoded(line: bytes) -> _Note | None:
+    """What a line says; None unless it is what was written."""
+    try:
+        note = _decode(line)
+        # Lines from before there were numbers have only the checksum of their bytes.
+        is_sealed = line[-_SEAL:] == b',"seal":"%08x"}' % crc32(line[:-_SEAL])
+        is_older = not note.e and not note.settled and note.crc == f"{crc32(note.data):08x}"
+        datetime.fromisoformat(note.ts)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return note if is_sealed or is_older else None
+
+
+def _unsealed(line: bytes) -> Record | None:
+    try:
+        return unseal(line)
+    except FormatTooNew:
+        return None

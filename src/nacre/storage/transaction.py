@@ -1,0 +1,148 @@
+"""Units on their way into a log: numbered, linked and sealed, but not yet written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from nacre.entries import FORMAT, Record, Records, RecordStamp, Rules, State, Transaction, timestamp
+from nacre.errors import Conflict, Refused
+from nacre.storage import blobs
+from nacre.storage.format import seal, short_enough
+from nacre.storage.idempotency import WINDOW, Seen, original
+from nacre.storage.recovery import Header
+from nacre.storage.system import is_from_system
+
+
+class Growing(Records, Protocol):
+    """A past that records are being added to: it shows those which are numbered but not yet written."""
+
+    staged: Sequence[Record]
+
+    @property
+    def key(self) -> str:
+        """Whose session it is."""
+
+    def window(self) -> dict[str, Seen]:
+        """The idempotency keys that still count."""
+
+    def next_uid(self) -> str:
+        """The uid of a generation that begins now."""
+
+    @property
+    def header(self) -> Header:
+        """What the first record says of the session."""
+
+
+class PendingCommit:
+    """A unit, and what came of it: a number or an error."""
+
+    __slots__ = ("error", "number", "unit")
+
+    def __init__(self, unit: Transaction) -> None:
+        self.unit = unit
+        self.number: int | None = None
+        self.error: Exception | None = None
+
+
+def refusal(key: str, error: Exception) -> Exception:
+    """What the caller of a unit that was not stored is told; an error of the system, as Refused."""
+    return Refused(f"session {key!r}: nothing was stored: {error}") if is_from_system(error) else error
+
+
+class Batch:
+    """What one write and one flush will store; `past` is the log before it."""
+
+    __slots__ = ("_past", "_relaxed", "_rules", "_ts", "header", "ids", "lines", "n", "payloads", "records", "state")
+
+    def __init__(self, view: Growing, *, rules: Rules, now: float, relaxed: bool = False) -> None:
+        self._past = view
+        self._rules = rules
+        self._ts = timestamp(now)
+        self._relaxed = relaxed
+        self.header = view.header
+        self.n = view.n
+        self.state = view.state
+        self.records: list[Record] = []
+        view.staged = self.records
+        self.lines: list[bytes] = []
+        self.ids: dict[str, Seen] = {}
+        self.payloads: blobs.Payloads = {}
+
+    def take(self, ticket: PendingCommit) -> int:
+        """Number the unit of a ticket; if it is refused, or was already, the ticket has the error and the others go on.
+
+        One unit's error, whatever it is, is not that of the others.
+        """
+        lines = len(self.lines)
+        try:
+            return self.add(ticket.unit) if ticket.error is None else 0
+        except Exception as error:
+            # If the unit is in the batch all the same, the error came from a signal handler.
+            if len(self.lines) != lines:
+                raise
+            ticket.error = refusal(self._past.key, error)
+            return 0
+
+    def add(self, unit: Transaction) -> int:
+        """Number a unit's records and return the last number, 0 if it changes nothing; may refuse, without a trace."""
+        # 1. Only some units create a session.
+        if self.n <= 1 and not unit.creates:
+            return 0
+        # 2. A retry gets the number of the first try.
+        if unit.id is not None:
+            seen = self.ids.get(unit.id) or self._past.window().get(unit.id)
+            if seen is not None and seen[0] > self.n - WINDOW:
+                return original(unit, seen)
+        # 3. The caller may have decided on a history that has changed since.
+        if unit.expect is not None and unit.expect != self.state.h:
+            raise Conflict(f"history last changed at record {self.state.h}, not {unit.expect}; nothing was stored")
+        # 4. All of its records, or none.
+        kept, state, header, payloads = len(self.records), self.state, self.header, self.payloads
+        lines: list[bytes] = []
+        try:
+            lines = self._seal(unit)
+        finally:
+            if not lines:
+                del self.records[kept:]
+                self.state, self.header, self.payloads = state, header, payloads
+        if not lines:
+            return 0
+        self.lines += lines
+        self.n = self.records[-1].n
+        if unit.id is not None:
+            self.ids[unit.id] = (self.n, unit.print)
+        return self.n
+
+    def _seal(self, unit: Transaction) -> list[bytes]:
+        """The lines of a unit, none if it changes nothing; its records are staged for those after it."""
+        lines = []
+        if not self.n:
+            lines.append(self._open())
+        first = self.n + len(lines) + 1
+        group = (first, len(unit.operations)) if len(unit.operations) > 1 else None
+        for n, operation in enumerate(unit.operations, first):
+            b = self.records[0].n if self.records else n
+            id = unit.id if n == first else None
+            stamp = RecordStamp(n, self._ts, b if b != n else None, group, 1 if self._relaxed else None, id)
+            record = self._rules.apply(operation, stamp, self.state, self._past)
+            if record is None:
+                return []
+            line = seal(record)
+            if len(line) > blobs.LARGEST:
+                # Large payloads go to files of their own. Not added to those before: these are all if it is refused.
+                record, taken = blobs.lightened(record)
+                line = short_enough(seal(record))
+                self.payloads = self.payloads | taken
+            lines.append(line)
+            self.records.append(record)
+            self.state = record.st
+        return lines
+
+    def _open(self) -> bytes:
+        key = self._past.key
+        record = Record(v=FORMAT, n=1, t="open", ts=self._ts, sid=key, uid=self._past.next_uid(), st=State())
+        line = seal(record)
+        self.records.append(record)
+        self.header = Header(uid=record.uid or "", sid=key, created=self._ts, raw=line[:-1])
+        return line

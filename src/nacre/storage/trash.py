@@ -1,0 +1,238 @@
+"""The trash: where the files of removed sessions wait, and how they come back.
+
+`trash/<name>.<uid>.<µs>.jsonl` is a log, with `.archived` before the ending if the session was archived; its cold and
+quarantine files follow it under the same beginning. The log goes first and comes back last, so that a crash at any
+point leaves a session that is either in the trash or not, and the rest is done by doing it again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from nacre.entries import TrashedSession, View
+from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
+from nacre.storage import blobs
+from nacre.storage.file_names import key_of
+from nacre.storage.key_lock import KeyLock
+from nacre.storage.maintenance import describing, key_of_log, listed, size_of_file
+from nacre.storage.paths import Place, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.storage.plain_names import path_now
+from nacre.storage.reader import reading
+
+if TYPE_CHECKING:
+    from nacre.storage.file_store import Files
+
+_NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.(\d{1,18})(\.archived)?\.jsonl\Z")
+
+
+class _Trashed(Place):
+    """The paths of a session in the trash; `archived` is all of the log's name that follows the session's."""
+
+    __slots__ = ()
+
+    @property
+    def folder(self) -> str:
+        return f"{self.root}/trash"
+
+
+class _Log(NamedTuple):
+    """A log in the trash, and where it came from."""
+
+    path: str
+    stamp: str
+    uid: str
+    home: Place
+
+    @property
+    def followers(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The names of what follows it, in the trash and at home."""
+        aside = f"{self.home.root}/trash/{self.home.name}.{self.uid}.{self.stamp}"
+        home = self.home
+        return (f"{aside}.cold.zst", home.cold(self.uid)), (f"{aside}.quarantine", home.quarantine(self.uid))
+
+
+class Trash:
+    """The trash of one store."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._ops = files.ops
+        self._root = files.location
+        self._folder = f"{files.location}/trash"
+
+    def put(self, key: str, uid: str | None) -> None:
+        """Move every generation of a session here, or one archived generation, durably."""
+        place = Place.of(self._root, key)
+        with describing(f"session {key!r} was not moved to the trash, or not all of it"):
+            stamp = str(int(self._ops.now() * 1_000_000))
+            archived = uids_in(self._ops, f"{self._root}/archive", place.name)
+            if uid is None and self._files.status(key) == "active":
+                self._files.move(key, archive=True)
+            make_folder(self._ops, self._folder)
+            with KeyLock(self._ops, place):
+                there = uids_in(self._ops, f"{self._root}/archive", place.name)
+                chosen = [one for one in there if uid in (None, one)]
+                if not chosen:
+                    raise SessionNotFound(f"there is no session {key!r} to move to the trash")
+                for one in chosen:
+                    ending = ".archived" * (one in archived)
+                    path = f"{self._folder}/{place.name}.{one}.{stamp}{ending}.jsonl"
+                    self._put(_Log(path, stamp, one, place._replace(archived=one)))
+
+    def sessions(self, title_of: Callable[[View], str]) -> list[TrashedSession]:
+        """What is here, the last removed first."""
+        with describing("the trash cannot be read"):
+            files = sorted(listed(self._ops, self._folder))
+            groups: dict[str, list[_Log]] = {}
+            for file in files:
+                if (log := self._parse(file)) is not None:
+                    groups.setdefault(f"{log.home.name}.{log.stamp}", []).append(log)
+            found = [self._describe(id, logs, files, title_of) for id, logs in groups.items()]
+        return sorted(found, key=lambda one: one.removed, reverse=True)
+
+    def restore(self, id: str) -> None:
+        """Bring a session back to where it was; raises Conflict if its key has an active session by now."""
+        logs = self._logs(id)
+        with describing(f"{id} was not restored from the trash, or not all of it"), KeyLock(self._ops, logs[0].home):
+            for log in logs:
+                self._refuse_taken(log)
+            for log in logs:
+                make_folder(self._ops, log.home.folder)
+                for aside, home in log.followers:
+                    self._move(aside, home)
+                self._come_back(log)
+
+    def key_of(self, id: str) -> str:
+        """The key of a session here; raises SessionNotFound if there is none."""
+        return self._key(self._logs(id))
+
+    def erase(self, id: str) -> bool:
+        """Erase a session for good; another one of the same key stays, and False is returned if there is one."""
+        logs = self._logs(id)
+        with describing(f"{id} was not erased, or not all of it"), KeyLock(self._ops, logs[0].home):
+            for log in logs:
+                if not self._is_same(log.path, log.home.log):
+                    # Otherwise it is back already, and only its name in the trash was left by a crash.
+                    self._erase_followers(log)
+                unlink_if_there(self._ops, log.path)
+                settle_names(self._ops, self._folder)
+            return not any(file.startswith(f"{logs[0].home.name}.") for file in listed(self._ops, self._folder))
+
+    # ---- what is here
+
+    def _logs(self, id: str) -> list[_Log]:
+        with describing("the trash cannot be read"):
+            logs = [log for file in sorted(listed(self._ops, self._folder)) if (log := self._parse(file)) is not None]
+        found = [log for log in logs if id == f"{log.home.name}.{log.stamp}"]
+        if not found:
+            raise SessionNotFound(f"there is no session {id!r} in the trash")
+        return found
+
+    def _parse(self, file: str) -> _Log | None:
+        found = _NAME.match(file)
+        if found is None:
+            return None
+        name, uid, stamp, archived = found.groups()
+        return _Log(f"{self._folder}/{file}", stamp, uid, Place(self._root, "", name, uid if archived else ""))
+
+    def _key(self, logs: list[_Log]) -> str:
+        name = logs[0].home.name
+        return key_of_log(self._ops, logs[-1].path, name) or key_of(name) or name
+
+    def _describe(self, id: str, logs: list[_Log], files: list[str], title_of: Callable[[View], str]) -> TrashedSession:
+        beginnings = tuple(f"{log.home.name}.{log.uid}.{log.stamp}." for log in logs)
+        paths = (f"{self._folder}/{file}" for file in files if file.startswith(beginnings))
+        return TrashedSession(
+            id=id,
+            key=self._key(logs),
+            title=self._title(logs[-1], title_of),
+            removed=datetime.fromtimestamp(int(logs[0].stamp) / 1_000_000, UTC),
+            generations=tuple(log.uid for log in logs),
+            bytes=sum(size_of_file(self._ops, path) for path in paths),
+        )
+
+    def _title(self, log: _Log, title_of: Callable[[View], str]) -> str:
+        """The title of a session; "" if it has none, or if its log cannot be read."""
+        name, _, rest = os.path.basename(log.path).removesuffix(".jsonl").partition(".")
+        with suppress(OSError, StoreError), reading(self._ops, _Trashed(self._root, "", name, rest)) as found:
+            return title_of(found.view) if found.view is not None else ""
+        return ""
+
+    # ---- into it
+
+    def _put(self, log: _Log) -> None:
+        """Give a log its name in the trash while nobody else is at it, and let follow what belongs to it."""
+        old = log.home.log
+        fd = self._ops.open(old, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            self._ops.flock(fd, wait=True)
+            if not os.path.samestat(self._ops.fstat(fd), self._ops.stat(old)):
+                raise SessionBusy(f"{old} was changed meanwhile\ntry again")
+            self._mark(log.home)
+            self._ops.rename(old, log.path)
+        finally:
+            self._ops.close(fd)
+        settle_names(self._ops, self._folder)
+        settle_names(self._ops, log.home.folder)
+        for aside, home in log.followers:
+            self._move(home, aside)
+
+    def _move(self, old: str, new: str) -> None:
+        """Move a file that may not be there, or may have been moved before a crash."""
+        try:
+            make_folder(self._ops, os.path.dirname(new))
+            self._ops.rename(old, new)
+        except FileNotFoundError:
+            return
+        settle_names(self._ops, os.path.dirname(new))
+        settle_names(self._ops, os.path.dirname(old))
+
+    # ---- and out of it
+
+    def _refuse_taken(self, log: _Log) -> None:
+        taken = path_now(self._ops, log.home)
+        if taken and not self._is_same(log.path, taken):
+            key = self._key([log])
+            raise Conflict(f"there is now an active session {key!r}\narchive or remove that one first")
+
+    def _come_back(self, log: _Log) -> None:
+        try:
+            self._ops.link(log.path, log.home.log)
+        except FileExistsError:
+            # An earlier try may have come this far.
+            self._refuse_taken(log)
+        # Behind the change: whoever takes the mark finds the log.
+        self._mark(log.home)
+        settle_names(self._ops, log.home.folder)
+        self._ops.unlink(log.path)
+        settle_names(self._ops, self._folder)
+
+    def _erase_followers(self, log: _Log) -> None:
+        """Remove what follows a log, in the trash and, if a crash left it there, at home; and the past of a fork."""
+        place, beginning = log.home, f"{log.home.name}.{log.uid}."
+        base = f"{self._root}/base"
+        paths = [path for names in log.followers for path in names]
+        paths += [f"{base}/{file}" for file in listed(self._ops, base) if file.startswith(beginning)]
+        for path in paths:
+            unlink_if_there(self._ops, path)
+        links = [f"{place.blobs}/{file}" for file in listed(self._ops, place.blobs) if file.startswith(beginning)]
+        for link in links:
+            blobs.release(self._ops, link)
+        for folder in {os.path.dirname(path) for path in (*paths, *links)}:
+            with suppress(FileNotFoundError):
+                settle_names(self._ops, folder)
+
+    def _is_same(self, one: str, other: str) -> bool:
+        try:
+            return os.path.samestat(self._ops.stat(one), self._ops.stat(other))
+        except FileNotFoundError:
+            return False
+
+    def _mark(self, place: Place) -> None:
+        if self._files.marks is not None:
+            self._files.marks.leave(place.path)

@@ -1,1 +1,0 @@
-"""Many sessions under their keys; what their records mean is not known here."""

@@ -1,0 +1,1 @@
+"""The HTTP API: sessions, and what OpenAI's clients ask for."""

@@ -1,0 +1,450 @@
+"""OpenAI's responses: each answers a message of a session, and its id leads back to both.
+
+An id holds the name of the session and the message's own: `resp_`, base64url of the session and the user as JSON, and
+16 hex digits. It is read in the name of whoever asks, so that it never leads to a session of somebody else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from anyio import to_thread
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from nacre.agent.model_request import Terms, terms_of, with_terms
+from nacre.agent.ports import Form
+from nacre.entries import Message, Stored, View, time_of
+from nacre.entries import message_of as stored_message
+from nacre.history.replies import id_of, is_final
+from nacre.runtime import App
+from nacre.runtime.structured_output import check_schema
+from nacre.sessions import Sessions
+from nacre.web.api import queries
+from nacre.web.api.api_routes import answered, at_rest, decoded, invalid, json_body, limits, respond
+from nacre.web.api.openai_messages import SYSTEM, message_of, narrowed, specs_of, text_of
+from nacre.web.api.openai_models import choose_agent
+from nacre.web.api.openai_requests import RESPONSE, Answer, Asked, work
+from nacre.web.api.openai_response_items import Frame, ended, items_of, streamed, text_config
+from nacre.web.api.openai_schemas import (
+    ChatMessage,
+    ChosenFunction,
+    FlatJsonSchemaFormat,
+    Function,
+    JsonObjectFormat,
+    OfferedFunctions,
+    Respond,
+    ResponseDeleted,
+    ResponseDocument,
+)
+from nacre.web.caller import Caller, agent, begin, check_user, session_for
+from nacre.web.http_errors import Fault
+from nacre.web.retries import checked_id, is_retry
+
+_ID = re.compile(r"resp_([A-Za-z0-9_-]+)([0-9a-f]{16})")
+_LOGPROBS = "message.output_text.logprobs"
+_TEXTS = ("input_text", "output_text", "text", "summary_text")
+
+
+class Name(NamedTuple):
+    """What a response's id says: the session, the user that it was for, and the message that it answers."""
+
+    session: str
+    user: str
+    message: str
+
+    @property
+    def id(self) -> str:
+        place = base64.urlsafe_b64encode(msgspec.json.encode((self.session, self.user))).decode().rstrip("=")
+        return f"resp_{place}{self.message}"
+
+
+class Echo(Struct, frozen=True, kw_only=True):
+    """What a response repeats of its request; `is_bare`: the model alone answered, with the client's tools."""
+
+    is_bare: bool = False
+    instructions: str | None = None
+    previous: str | None = None
+    metadata: dict[str, str] = {}
+    user: str | None = None
+
+
+class Found(NamedTuple):
+    """The message that a response answers, its answer if there is one, and whether that is the session's last."""
+
+    words: Stored
+    answer: Stored | None
+    is_last: bool
+
+
+# ---- the endpoints
+
+
+async def create(request: Request) -> Response:
+    """Answer; a response that is stored continues when its client disconnects, any other is stopped."""
+    wanted = decoded(await json_body(request), Respond)
+    choose_agent(request, wanted.model)
+    _check(wanted)
+    form = _form(wanted)
+    if form is not None:
+        await check_schema(form.schema)
+    # A client may send a very long history, and nobody else is to wait for its being read.
+    name, who, asked = await to_thread.run_sync(_understood, wanted, form, request)
+    app = agent(request, who)
+    running = begin(request, work(app, request.app.state.turns, asked), key=asked.key, who=who)
+    frame = Frame(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
+    stream = streamed(running, frame, limits(request).heartbeat) if wanted.stream else None
+    return await respond(request, running, stream=stream, whole=frame.whole, is_kept=bool(asked.key))
+
+
+async def read(request: Request) -> Response:
+    """A stored response; one whose turn is under way, or was cut short, is in progress."""
+    if request.query_params.get("stream", "false") != "false":
+        raise Fault("usage", "a stored response is given whole: leave stream out", param="stream")
+    name = _name_in(request)
+    who, key = session_for(request, session=name.session, user=name.user)
+    return answered(await to_thread.run_sync(_stored_response, agent(request, who), key, name))
+
+
+async def delete(request: Request) -> Response:
+    """Erase the session that a response is in, with all that was said there."""
+    name = _name_in(request)
+    who, key = session_for(request, session=name.session, user=name.user)
+
+    def erase(sessions: Sessions, key: str) -> None:
+        _found(sessions, key, name)
+        queries.erase(sessions, key)
+
+    await at_rest(agent(request, who), key, erase)
+    return answered(ResponseDeleted(id=name.id))
+
+
+routes = [
+    Route("/v1/responses", create, methods=["POST"]),
+    Route("/v1/responses/{id}", read),
+    Route("/v1/responses/{id}", delete, methods=["DELETE"]),
+]
+
+
+# ---- what is asked
+
+
+def _check(wanted: Respond) -> None:
+    """Refuse what would be answered otherwise than it was meant."""
+    if wanted.background:
+        reason = "background must be false: a response that is stored continues without its client anyway"
+        raise Fault("usage", reason, param="background")
+    if wanted.conversation is not None:
+        reason = "conversation is not supported: use previous_response_id or session_id"
+        raise Fault("usage", reason, param="conversation")
+    if wanted.prompt is not None:
+        raise Fault("usage", "prompt is not supported: send the text as instructions or input", param="prompt")
+    if wanted.top_logprobs or _LOGPROBS in (wanted.include or ()):
+        param = "top_logprobs" if wanted.top_logprobs else "include"
+        raise Fault("usage", "logprobs are not supported", param=param)
+    if wanted.moderation is not None:
+        raise Fault("usage", "moderation is not supported: leave it out", param="moderation")
+    if wanted.session_id and wanted.previous_response_id:
+        reason = "previous_response_id names a session already: leave session_id out"
+        raise Fault("usage", reason, param="session_id")
+
+
+def _form(wanted: Respond) -> Form | None:
+    match wanted.text.format if wanted.text is not None else None:
+        case JsonObjectFormat():
+            return Form(schema={"type": "object"})
+        case FlatJsonSchemaFormat(name=name, schema=schema, strict=strict):
+            return Form(name=name, schema=schema, strict=bool(strict))
+        case _:
+            return None
+
+
+def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, Caller, Asked]:
+    """The request in the words of completions: who answers, in which session, and after what."""
+    spoken = _spoken(wanted.input)
+    instructions = "\n\n".join(
+        part for part in (wanted.instructions, *(text_of(one) for one in spoken if one.role in SYSTEM)) if part
+    )
+    messages = [one for one in spoken if one.role not in SYSTEM]
+    if not messages or messages[-1].role == "assistant":
+        reason = "the last item must be a user's message or a function's result: it is the one answered"
+        raise Fault("usage", reason, param="input")
+    is_bare = bool(wanted.tools) or messages[-1].role == "tool"
+    is_offered, must_call, names = _choice(wanted)
+    specs = narrowed(specs_of(_function(tool, at) for at, tool in enumerate(wanted.tools or ())), names)
+    if must_call and not specs:
+        raise Fault("usage", "tool_choice asks for a call, and there are no tools", param="tool_choice")
+    place = _placed(wanted, messages, request)
+    # Without a session, and to the model alone, instructions are system text; in a session they go with the words.
+    terms = Terms(form=form, instructions=instructions if place.key and not is_bare else "")
+    echo = Echo(
+        is_bare=is_bare,
+        instructions=wanted.instructions,
+        previous=wanted.previous_response_id,
+        metadata=wanted.metadata or {},
+        user=wanted.user,
+    )
+    messages = with_terms(messages, terms)
+    messages[-1] = replace(messages[-1], extra={**messages[-1].extra, RESPONSE: msgspec.to_builtins(echo)})
+    cut = 0
+    if place.key:
+        spoke_last = max((at for at, one in enumerate(messages) if one.role == "assistant"), default=-1)
+        cut = spoke_last + 1 if is_bare else len(messages) - 1
+    asked = Asked(
+        key=place.key,
+        nowhere=place.who.key() if place.who.is_guest else "",
+        id=place.name.message if place.key else "",
+        is_retry=is_retry(request.headers),
+        system=instructions,
+        messages=[*place.before, *messages[cut:]],
+        tools=(specs if is_offered else []) if is_bare else None,
+        must_call=must_call,
+        one_call=wanted.parallel_tool_calls is False,
+        sender=wanted.user or "api",
+        terms=terms,
+        seed=messages[:cut],
+    )
+    return place.name, place.who, asked
+
+
+def _choice(wanted: Respond) -> tuple[bool, bool, list[str] | None]:
+    """Whether the model may call a function, whether it must, and which, None for any."""
+    match wanted.tool_choice:
+        case ChosenFunction(name=name):
+            return True, True, [name]
+        case OfferedFunctions(mode=mode, tools=tools):
+            return True, mode == "required", [tool.name for tool in tools]
+        case word:
+            return word != "none", word == "required", None
+
+
+def _function(tool: Mapping[str, Any], at: int) -> Function:
+    """A function of the client's; raises Fault for anything else, which would have to run here."""
+    if (kind := tool.get("type")) != "function":
+        reason = f"tools of type {kind!r:.100} do not run here; there are functions, which the client runs"
+        raise Fault("usage", reason, param=f"tools[{at}].type")
+    try:
+        return msgspec.convert(tool, Function)
+    except msgspec.ValidationError as error:
+        raise invalid(error, "a function", under=f"tools[{at}]") from error
+
+
+def _spoken(given: str | Sequence[Mapping[str, Any]]) -> list[Message]:
+    """The items of an input as messages; calls that follow each other are one message's."""
+    if isinstance(given, str):
+        return [Message(role="user", content=given)]
+    found: list[Message] = []
+    for at, item in enumerate(given):
+        kind, param = item.get("type") or "message", f"input[{at}]"
+        if kind == "reasoning":
+            continue
+        try:
+            chat = msgspec.convert(_mapping(kind, item, param), ChatMessage)
+        except msgspec.ValidationError as error:
+            raise Fault("usage", invalid(error, f"an item of type {kind!r:.100}").detail, param=param) from error
+        message = message_of(chat, param=param)
+        last = found[-1] if found else None
+        if kind == "function_call" and last is not None and last.role == "assistant":
+            found[-1] = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
+        else:
+            found.append(message)
+    return found
+
+
+def _mapping(kind: Any, item: Mapping[str, Any], param: str) -> dict[str, Any]:
+    """An item in the shape of chat completions; raises Fault for one that a model could not be shown."""
+    match kind:
+        case "message":
+            if item.get("role") == "tool":
+                raise Fault("usage", "a result is an item of type function_call_output", param=f"{param}.role")
+            return {"role": item.get("role"), "content": _content(item.get("content"), f"{param}.content")}
+        case "function_call":
+            function = {"name": item.get("name"), "arguments": item.get("arguments")}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            return {"role": "assistant", "content": None, "tool_calls": [call]}
+        case "function_call_output":
+            if not item.get("call_id"):
+                raise Fault("usage", "a result needs the call_id of its call", param=f"{param}.call_id")
+            content = _content(item.get("output"), f"{param}.output")
+            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": content}
+        case _:
+            raise Fault(
+                "usage",
+                f"an item of type {kind!r:.100} cannot be shown to the model; there are message, function_call, "
+                "function_call_output and reasoning",
+                param=f"{param}.type",
+            )
+
+
+def _content(given: Any, param: str) -> Any:
+    """The content of an item; text alone is text."""
+    if not isinstance(given, list):
+        return given
+    parts = [_part(part, f"{param}[{at}]") for at, part in enumerate(given)]
+    return parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts
+
+
+def _part(part: Any, param: str) -> dict[str, Any]:
+    match part:
+        case {"type": kind, "text": str(text)} if kind in _TEXTS:
+            return {"type": "text", "text": text}
+        case {"type": "refusal", "refusal": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "input_image", "image_url": str(url)}:
+            return {"type": "image_url", "image_url": {"url": url}}
+        case _:
+            kind = part.get("type") if isinstance(part, dict) else part
+            reason = f"a part of type {kind!r:.100} cannot be shown; there are input_text and input_image"
+            raise Fault("usage", reason, param=param)
+
+
+# ---- where it is said
+
+
+class _Place(NamedTuple):
+    """Who asks, which session a message goes to ("" for none), and what comes before it where that has none."""
+
+    name: Name
+    who: Caller
+    key: str
+    before: Sequence[Message] = ()
+
+
+def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _Place:
+    """Find or choose the session; one that has gone on since the previous response is forked there."""
+    given = checked_id(request.headers)
+    check_user(request, wanted.user)
+    user, mine = wanted.user or "", _derived(given, "message") or secrets.token_hex(8)
+    if wanted.previous_response_id is None:
+        session = wanted.session_id or request.headers.get("x-session-id", "")
+        if not session:
+            session = _derived(given, "session") or secrets.token_hex(12)
+        name = Name(session, user, mine)
+        who, key = session_for(request, session=session, user=user)
+        return _Place(name, who, "" if wanted.store is False else key)
+    before = _parsed(wanted.previous_response_id)
+    if user and before.user != user:
+        raise _no_such(before)
+    who, key = session_for(request, session=before.session, user=before.user)
+    sessions = agent(request, who).sessions
+    found = _found(sessions, key, before)
+    if found.answer is None:
+        raise Fault("conflict", f"the response {wanted.previous_response_id!r} is not complete; nothing can follow it")
+    name = before._replace(message=mine)
+    if wanted.store is False:
+        if not found.is_last:
+            raise Fault("usage", "without store only the newest response of a session can be continued")
+        return _Place(name, who, "", sessions.get_history(key))
+    if found.is_last:
+        return _Place(name, who, key)
+    next_id, next_words = _next(sessions, key, found.answer)
+    if next_id == mine or (next_id and is_retry(request.headers) and next_words == messages[-1].content):
+        return _Place(name._replace(message=next_id), who, key)
+    session = _derived(given, "fork") or secrets.token_hex(12)
+    _, branch = session_for(request, session=session, user=before.user)
+    if not sessions.exists(branch):
+        sessions.fork(key, branch, at=found.answer.n)
+    return _Place(name._replace(session=session), who, branch)
+
+
+def _derived(id: str, use: str) -> str:
+    """A name that a request with the same Idempotency-Key gets again; "" if it has none."""
+    if not id:
+        return ""
+    return hashlib.blake2b(id.encode(), digest_size=8 if use == "message" else 12, person=use.encode()).hexdigest()
+
+
+def _next(sessions: Sessions, key: str, answer: Stored) -> tuple[str, object]:
+    """Name and content of the message that came behind an answer, which may be this one, sent again."""
+    behind = (one for one in sessions.transcript(key) if one.generation == answer.generation and one.n > answer.n)
+    return next(((id_of(one.message) or "", one.message.content) for one in behind if id_of(one.message)), ("", None))
+
+
+def _parsed(id: str) -> Name:
+    """What an id says; raises Fault for one that is none of ours."""
+    found = _ID.fullmatch(id)
+    try:
+        place = base64.urlsafe_b64decode(f"{found[1]}===" if found else "?")
+        session, user = msgspec.json.decode(place, type=tuple[str, str])
+    except (binascii.Error, UnicodeDecodeError, msgspec.DecodeError):
+        session, user = "", ""
+    if found is None or not session:
+        raise Fault("not_found", f"there is no response {id!r:.200}")
+    return Name(session, user, found[2])
+
+
+def _name_in(request: Request) -> Name:
+    return _parsed(request.path_params["id"])
+
+
+def _no_such(name: Name) -> Fault:
+    return Fault("not_found", f"there is no response {name.id!r:.200}")
+
+
+def _found(sessions: Sessions, key: str, name: Name) -> Found:
+    """The message of a response and its answer; raises Fault if there is none."""
+    # Most often it is among the newest; one that compaction moved out, or that was archived, is looked for everywhere.
+    found = sessions.read(key, lambda view: _since(_newest_first(view), name))
+    found = found or _since(reversed(sessions.transcript(key)), name)
+    if found is None:
+        raise _no_such(name)
+    return found
+
+
+def _newest_first(view: View) -> Iterator[Stored]:
+    """The messages at hand, newest first."""
+    for record in view.back(view.n):
+        if record.t == "msg":
+            message = stored_message(record, view)
+            yield Stored(generation=view.uid, n=record.n, ts=time_of(record), message=message)
+
+
+def _since(newest_first: Iterator[Stored], name: Name) -> Found | None:
+    """What a response is, read from the end of a session up to the message that it answers."""
+    behind: list[Stored] = []
+    for words in newest_first:
+        if id_of(words.message) != name.message or RESPONSE not in words.message.extra:
+            behind.append(words)
+            continue
+        is_bare = _echo(words.message).is_bare
+        same = (one for one in reversed(behind) if one.generation == words.generation)
+        ends = (one for one in same if is_final(one.message) or (is_bare and one.message.role == "assistant"))
+        answer = next(ends, None)
+        return Found(words, answer, is_last=answer is not None and answer is behind[0])
+    return None
+
+
+def _echo(message: Message) -> Echo:
+    return msgspec.convert(message.extra[RESPONSE], Echo)
+
+
+def _stored_response(app: App, key: str, name: Name) -> ResponseDocument:
+    words, answer, _ = _found(app.sessions, key, name)
+    echo = _echo(words.message)
+    form = terms_of([words.message]).form
+    document = ResponseDocument(
+        id=name.id,
+        created_at=int(words.ts.timestamp()),
+        status="in_progress",
+        model=app.provider.model,
+        instructions=echo.instructions,
+        previous_response_id=echo.previous,
+        metadata=echo.metadata,
+        text=text_config(form),
+        user=echo.user,
+    )
+    if answer is None:
+        return document
+    said = answer.message
+    usage = queries.used_between(app.sessions, key, words.n, answer.n)
+    return ended(document, Answer(message=said, usage=usage), items_of(name.id, said))

@@ -1,0 +1,420 @@
+"""The list of sessions: filtered by its address, pinned first, then newest first, a page at a time."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nacre.entries import SessionInfo
+from nacre.history.list_page import Which
+from nacre.keys import is_internal
+from nacre.render.html import escaped
+from nacre.render.quarantine_report import Notice, notices
+from nacre.render.text import ago, count, one_line, size
+from nacre.runtime import App
+from nacre.web.pages import urls
+from nacre.web.pages.side_bar import folder_name
+from nacre.web.session_tallies import Tally, tallies_of
+
+PER_PAGE = 50
+STATES = {
+    "live": "turn running",
+    "unanswered": "waiting for an answer",
+    "interrupted": "interrupted",
+    "damaged": "damaged",
+    "archived": "archived",
+    "idle": "idle",
+}
+_MOST_CHIPS = 12
+_MAX_COUNTED = 20_000
+"""How many sessions, the newest, are counted for what the list can be narrowed to."""
+_HURRY, _TIME = 0.06, 5.0
+"""Seconds to count what the sessions of a page hold: at first, and when all of it is asked for."""
+_FIELDS = ("channel", "prefix", "text", "state", "model", "tag", "folder")
+OTHER = "-"
+"""The channel of keys that have none."""
+_DIGITS = 6
+_FILE = re.compile(r'^<file name="([^"]*)">$')
+
+
+class Filters(Struct, frozen=True, kw_only=True):
+    """What a list is narrowed to; all of it is in the address. `is_full` asks for all that can be told."""
+
+    archived: bool = False
+    channel: str = ""
+    prefix: str = ""
+    text: str = ""
+    state: str = ""
+    model: str = ""
+    tag: str = ""
+    folder: str = ""
+    pinned: bool = False
+    page: int = 1
+    is_full: bool = False
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filters:
+        page = query.get("page", "")
+        return cls(
+            archived=query.get("archived", "") in {"1", "true", "on"},
+            channel=query.get("channel", ""),
+            prefix=query.get("prefix", ""),
+            text=query.get("text", "").strip(),
+            state=query.get("state", ""),
+            model=query.get("model", ""),
+            tag=query.get("tag", ""),
+            folder=query.get("folder", ""),
+            pinned=query.get("pinned", "") == "1",
+            page=max(int(page), 1) if page.isascii() and page.isdecimal() and len(page) <= _DIGITS else 1,
+            is_full=query.get("full", "") == "1",
+        )
+
+    def address(self, path: str = "/", **changed: object) -> str:
+        fields = {name: getattr(self, name) for name in _FIELDS}
+        fields |= {"archived": int(self.archived), "pinned": int(self.pinned)}
+        return urls.page(path, **{**fields, **changed})
+
+    @property
+    def is_deep(self) -> bool:
+        """True if the list is narrowed by what a session is like."""
+        return bool(self.state or self.model or self.tag or self.folder or self.pinned)
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A session in the list: what the catalogue has, how it stands, and what it holds if that was counted."""
+
+    info: SessionInfo
+    state: str
+    tally: Tally | None = None
+
+
+class Facet(Struct, frozen=True, kw_only=True):
+    """A way to narrow the list: a field of the address, and how many sessions each of its values has."""
+
+    name: str
+    field: str
+    counts: Sequence[tuple[str, int]]
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """A page of the list; `is_pending` if there was no time to count what every session on it holds."""
+
+    filters: Filters
+    rows: Sequence[Row]
+    total: int
+    facets: Sequence[Facet]
+    is_pending: bool = False
+    aside: Mapping[str, Notice] = {}
+
+
+def listed(app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED, hurry: float = _HURRY) -> Listing:
+    """Read a page of the list from the catalogue; what its sessions hold is counted as far as there is time."""
+    found = _Found(app, filters, max_counted=max_counted)
+    chosen = found.chosen()
+    total = len(chosen) if found.is_narrowed else found.total
+    filters = replace(filters, page=min(filters.page, max(-(-total // PER_PAGE), 1)))
+    shown = chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE]
+    rows = found.rows(shown, seconds=_TIME if filters.is_full else hurry)
+    is_pending = any(row.tally is None for row in rows if not row.info.archived)
+    return Listing(
+        filters=filters,
+        rows=rows,
+        total=total,
+        facets=list(found.facets()),
+        is_pending=is_pending,
+        aside=notices(app.sessions.quarantine()),
+    )
+
+
+def beside(app: App, filters: Filters, key: str, step: int) -> str:
+    """The key of the session so many behind another in the list; "" if there is none."""
+    keys = [info.key for info in _Found(app, filters).chosen()]
+    at = keys.index(key) + step if key in keys else 0
+    return keys[at] if 0 <= at < len(keys) else ""
+
+
+class _Found:
+    """The sessions of one state of archiving that have a text, newest first: as many as are counted or shown."""
+
+    def __init__(self, app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED) -> None:
+        self._kernel = app.kernel
+        self._filters = filters
+        self._sessions = app.sessions
+        which: Which = "archived" if filters.archived else "active"
+        limit = max(max_counted, filters.page * PER_PAGE)
+        ask = partial(app.sessions.page, which=which, text=filters.text, limit=limit)
+        newest = ask()
+        self.total = newest.total
+        self._infos = newest.items
+        if newest.cursor is not None:
+            # What is pinned, or asked for, may be older.
+            tags = (filters.tag,) if filters.tag else ()
+            prefix = filters.prefix or (f"{filters.channel}:" if filters.channel not in {"", OTHER} else "")
+            wanted = ask(prefix=prefix, tags=tags, pinned=filters.pinned, folder=filters.folder or None)
+            older = [*ask(pinned=True).items, *wanted.items]
+            every = {(info.key, info.generation): info for info in (*self._infos, *older)}
+            self._infos = sorted(every.values(), key=attrgetter("updated"), reverse=True)
+
+    def chosen(self) -> list[SessionInfo]:
+        """The sessions that the filters leave, pinned ones first."""
+        left = self._but("")
+        return [*(info for info in left if info.pinned), *(info for info in left if not info.pinned)]
+
+    def rows(self, infos: Sequence[SessionInfo], *, seconds: float) -> list[Row]:
+        until = time.monotonic() + seconds
+        tallies = {} if self._filters.archived else tallies_of(self._sessions).count(self._sessions, infos, until)
+        return [Row(info=info, state=self._state(info), tally=tallies.get(info.key)) for info in infos]
+
+    def facets(self) -> Iterator[Facet]:
+        """What can be chosen: of each kind, all that the other filters leave."""
+        yield _facet("Channels", "channel", [channel_of(info.key) for info in self._but("channel")])
+        if self._filters.archived:
+            return
+        yield _facet("States", "state", [self._state(info) for info in self._but("state")])
+        yield _facet("Models", "model", [info.model for info in self._but("model")])
+        yield _facet("Tags", "tag", [tag for info in self._but("tag") for tag in info.tags])
+        yield _facet("Folders", "folder", [info.cwd for info in self._but("folder")])
+
+    @property
+    def is_narrowed(self) -> bool:
+        return self._filters.is_deep or bool(self._filters.prefix or self._filters.channel)
+
+    def _but(self, field: str) -> Sequence[SessionInfo]:
+        """What is left if one filter is not counted."""
+        return [info for info in self._infos if self._passes(info, but=field)] if self.is_narrowed else self._infos
+
+    def _passes(self, info: SessionInfo, *, but: str = "") -> bool:
+        wanted = self._filters
+        return (
+            info.key.startswith(wanted.prefix)
+            and (but == "channel" or not wanted.channel or channel_of(info.key) == wanted.channel)
+            and (but == "state" or not wanted.state or self._state(info) == wanted.state)
+            and (but == "model" or not wanted.model or info.model == wanted.model)
+            and (but == "tag" or not wanted.tag or wanted.tag in info.tags)
+            and (but == "folder" or not wanted.folder or f"{info.cwd}/".startswith(f"{wanted.folder.rstrip('/')}/"))
+            and (not wanted.pinned or info.pinned)
+        )
+
+    def _state(self, info: SessionInfo) -> str:
+        if info.archived:
+            return "archived"
+        return "live" if self._kernel.is_at_work(info.key) else info.state
+
+
+def _facet(name: str, field: str, values: Sequence[str]) -> Facet:
+    counts = Counter(values)
+    counts.pop("", None)
+    return Facet(name=name, field=field, counts=counts.most_common(_MOST_CHIPS))
+
+
+def html(listing: Listing) -> str:
+    """The list with its filters."""
+    filters, now = listing.filters, datetime.now(UTC)
+    rows = "".join(_item(row, now) for row in listing.rows)
+    is_narrowed = filters.text or filters.prefix or filters.channel or filters.is_deep
+    if not (rows or is_narrowed or filters.archived):
+        return f'<main class="list" id="main" tabindex="-1">{_asides(listing)}{_WELCOME}</main>'
+    nothing = f'No session matches. <a href="{urls.page("/")}">All sessions</a>' if is_narrowed else "None."
+    shown = f"<ol>{rows}</ol>" if rows else f'<p class="none">{nothing}</p>'
+    full = f' data-full="{escaped(filters.address(page=filters.page, full=1))}"' if listing.is_pending else ""
+    return (
+        f'<main class="list" id="main" tabindex="-1"{full}>'
+        f"{_form(filters)}{_channels(listing)}{_more(listing)}{_asides(listing)}{shown}{_pages(listing)}</main>"
+    )
+
+
+def title(listing: Listing) -> str:
+    """The heading of the list, with how many there are."""
+    name = "Archived sessions" if listing.filters.archived else "Sessions"
+    return f"{name} <i>{listing.total:,}</i>" if listing.total else name
+
+
+_WELCOME = (
+    '<div class="welcome"><h2>No sessions yet</h2>'
+    "<p>A session is a conversation with your agent. It is one file in your store: it survives a crash, can be "
+    "searched, forked and rewound, and nothing in it is lost.</p>"
+    "<p>Sessions of every channel appear here: those that you begin on this page, in a terminal with "
+    "<code>nacre chat</code>, over IRC, Matrix or Telegram, and over the HTTP interface.</p>"
+    "<p><kbd>N</kbd> begins one, <kbd>?</kbd> lists all keys.</p></div>"
+)
+
+
+def _asides(listing: Listing) -> str:
+    """What is in quarantine, until it is settled; also of sessions that are not on this page."""
+    found = [
+        f'<p class="wrong" role="status"><a href="{escaped(urls.to("s", key))}">{escaped(one_line(key))}</a>: '
+        f"{escaped(one_line(notice.text))} <code>{escaped(one_line(notice.command))}</code></p>"
+        for key, notice in listing.aside.items()
+        if not is_internal(key)
+    ]
+    more = f'<p class="wrong">and {_many(len(found) - _MOST_CHIPS, "more session")}</p>'
+    return "".join([*found[:_MOST_CHIPS], *([more] if len(found) > _MOST_CHIPS else [])])
+
+
+def items(listing: Listing) -> list[dict[str, object]]:
+    """The rows as their twin in JSON has them; what was not counted in time is null."""
+    return [
+        {
+            "key": row.info.key,
+            "title": row.info.title,
+            "messages": row.info.messages,
+            "created": row.info.created,
+            "updated": row.info.updated,
+            "bytes": row.info.bytes,
+            "archived": row.info.archived,
+            "state": row.state,
+            "last": one_line(row.info.last),
+            "model": row.info.model,
+            "tags": row.info.tags,
+            "pinned": row.info.pinned,
+            "calls": row.tally.calls if row.tally else None,
+            "failed": row.tally.failed if row.tally else None,
+            "tokens": row.tally.given + row.tally.made if row.tally else None,
+            "branches": row.tally.branches if row.tally else None,
+            "quarantine": listing.aside.get(row.info.key),
+        }
+        for row in listing.rows
+    ]
+
+
+def markdown(listing: Listing) -> Iterator[str]:
+    """The rows as their twin in Markdown has them."""
+    yield f"# Sessions\n\n{listing.total:,} in all\n\n"
+    for row in listing.rows:
+        name = one_line(row.info.title or row.info.key).replace("]", "\\]")
+        facts = f"{row.info.messages:,} messages, {row.info.updated:%Y-%m-%d %H:%M} UTC"
+        last = one_line(row.info.last)
+        aside = f" · {notice.text}" if (notice := listing.aside.get(row.info.key)) else ""
+        yield f"- [{name}]({urls.to('s', row.info.key)}) · {facts}{aside}{f' · {last}' if last else ''}\n"
+
+
+def channel_of(key: str) -> str:
+    """The channel of a session, which its key begins with; keys of programs of their own may have none."""
+    name, colon, _ = key.partition(":")
+    return name if colon and name else OTHER
+
+
+# ---- rows
+
+
+def _item(row: Row, now: datetime) -> str:
+    info = row.info
+    title = escaped(one_line(info.title or info.key))
+    key = f'<span class="key">{escaped(one_line(info.key))}</span>' if info.title else ""
+    who = f"<b>{escaped(info.role)}</b> " if info.role else ""
+    last = one_line(_FILE.sub(r"attached \1", info.last))
+    pin = '<span class="pin" role="img" aria-label="pinned" title="pinned">★</span> ' if info.pinned else ""
+    return (
+        f'<li class="row {row.state}"><a href="{escaped(urls.to("s", info.key))}">'
+        f'<span class="dot" role="img" aria-label="{STATES[row.state]}" title="{STATES[row.state]}"></span>'
+        f'<strong dir="auto">{pin}{title}</strong> {key}'
+        f'<span class="when"><time datetime="{info.updated:%Y-%m-%dT%H:%M:%SZ}">{ago(info.updated, now)}</time></span>'
+        f'<span class="last" dir="auto">{who}{escaped(last)}</span>'
+        f'<span class="facts">{" · ".join(_facts(row))}{_tags(row)}</span></a></li>\n'
+    )
+
+
+def _facts(row: Row) -> Iterator[str]:
+    info, tally = row.info, row.tally
+    yield _many(info.messages, "message")
+    if tally is not None and tally.calls:
+        failed = f', <em class="wrong">{count(tally.failed)} failed</em>' if tally.failed else ""
+        yield f"{_many(tally.calls, 'tool call')}{failed}"
+    if tally is not None and tally.given + tally.made:
+        yield f"{count(tally.given + tally.made)} tokens"
+    if tally is not None and tally.branches > 1:
+        yield f"{tally.branches} branches"
+    yield size(info.bytes)
+    if info.model:
+        yield escaped(one_line(info.model))
+
+
+def _tags(row: Row) -> str:
+    return "".join(f' <span class="tag">{escaped(one_line(tag))}</span>' for tag in row.info.tags)
+
+
+def _many(number: int, word: str) -> str:
+    return f"{count(number)} {word}{'s' * (number != 1)}"
+
+
+# ---- filters
+
+
+def _form(filters: Filters) -> str:
+    checked = " checked" if filters.archived else ""
+    kept = "".join(
+        f'<input type="hidden" name="{name}" value="{escaped(str(value))}">'
+        for name, value in (
+            *((name, getattr(filters, name)) for name in _FIELDS if name != "text"),
+            ("pinned", int(filters.pinned)),
+        )
+        if value
+    )
+    return (
+        f'<form class="filters" action="{urls.page("/")}" aria-label="Filters">'
+        f'<input name="text" value="{escaped(filters.text)}" placeholder="Title or key" '
+        'aria-label="Title or key" dir="auto">'
+        f'<label><input type="checkbox" name="archived" value="1"{checked}> archived</label>{kept}'
+        "<button>Filter</button></form>"
+    )
+
+
+def _channels(listing: Listing) -> str:
+    channels = listing.facets[0]
+    if len(channels.counts) < 2 and not listing.filters.channel:  # noqa: PLR2004 - one is no choice
+        return ""
+    return _chips(listing, channels, lambda value: "other" if value == OTHER else value)
+
+
+def _more(listing: Listing) -> str:
+    """Facets that are not needed every day, folded unless one of them is chosen."""
+    filters, (_, *facets) = listing.filters, listing.facets
+    words: Mapping[str, Callable[[str], str]] = {"state": lambda value: STATES.get(value, value), "folder": folder_name}
+    shown = [_chips(listing, one, words.get(one.field, str)) for one in facets if one.counts]
+    if not shown:
+        return ""
+    here = ' aria-current="true"' if filters.pinned else ""
+    address = escaped(filters.address(pinned=0 if filters.pinned else 1))
+    pinned = f'<nav class="chips" aria-label="Pins"><a href="{address}"{here}>★ pinned</a></nav>'
+    state = " open" if filters.is_deep else ""
+    part = " (so far)" if listing.is_pending else ""
+    inside = f"<summary>State, model, tags, folders{part}</summary>{''.join(shown)}{pinned}"
+    return f'<details class="more"{state}>{inside}</details>'
+
+
+def _chips(listing: Listing, facet: Facet, words: Callable[[str], str]) -> str:
+    chosen = getattr(listing.filters, facet.field)
+    chips = [_chip(listing, facet.field, "", "all", 0)]
+    chips += [_chip(listing, facet.field, value, words(value), number) for value, number in facet.counts]
+    if chosen and all(value != chosen for value, _ in facet.counts):
+        chips.append(_chip(listing, facet.field, chosen, words(chosen), 0))
+    return f'<nav class="chips" aria-label="{facet.name}">{"".join(chips)}</nav>'
+
+
+def _chip(listing: Listing, field: str, value: str, words: str, number: int) -> str:
+    here = ' aria-current="true"' if getattr(listing.filters, field) == value else ""
+    address = listing.filters.address(**{field: value})
+    counted = f" <i>{count(number)}</i>" if number else ""
+    whole = f' title="{escaped(one_line(value))}"' if field == "folder" and value else ""
+    return f'<a href="{escaped(address)}"{here}{whole}>{escaped(one_line(words)) or "–"}{counted}</a>'
+
+
+def _pages(listing: Listing) -> str:
+    page, last = listing.filters.page, max(-(-listing.total // PER_PAGE), 1)
+    if last == 1:
+        return ""
+    before = _page(listing, page - 1, "&lsaquo; newer") if page > 1 else ""
+    after = _page(listing, page + 1, "older &rsaquo;") if page < last else ""
+    return f'<nav class="pages" aria-label="Pages of the list">{before} <span>{page} of {last:,}</span> {after}</nav>'
+
+
+def _page(listing: Listing, page: int, words: str) -> str:
+    return f'<a href="{escaped(listing.filters.address(page=page))}">{words}</a>'

@@ -1,0 +1,324 @@
+"""A transcript's page: its head with what can be done, the messages at hand, and a place to write."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from nacre.channels.file_parts import MAX_IMAGE_BYTES, MAX_TEXT_BYTES
+from nacre.history.branches import Bar
+from nacre.history.transcript import CHUNK, Transcript
+from nacre.keys import is_internal
+from nacre.render.html import escaped
+from nacre.render.quarantine_report import Notice, unreadable
+from nacre.render.text import clip, one_line
+from nacre.web.pages import approvals, message_html, urls, usage_chart
+from nacre.web.pages.approvals import Question
+from nacre.web.pages.highlight import marker
+from nacre.web.pages.layout import top
+from nacre.web.pages.message_form import MOST_FILES
+from nacre.web.pages.side_bar import icon
+
+_LONGEST_NAME = 60
+
+
+def html(  # noqa: PLR0913 - what a page is made of
+    shown: Transcript,
+    *,
+    model: str,
+    query: str = "",
+    limit: int = 0,
+    is_new: bool = False,
+    is_busy: bool = False,
+    aside: Notice | None = None,
+    may_choose: bool = True,
+    questions: Sequence[Question] = (),
+) -> str:
+    """The page's body; `model` answers, with `limit` tokens, `questions` wait for a person, `is_busy` in a turn.
+
+    `may_choose` offers to choose another model, `aside` says what is in quarantine.
+    """
+    is_open = not (shown.tip or shown.is_archived or _is_fixed(shown))
+    empty = "" if shown.high else _EMPTY if is_open else '<p class="none">There are no messages.</p>'
+    return (
+        f"{_head(shown, is_new=is_new)}"
+        f'<main id="transcript" tabindex="-1" {_facts(shown, query)}><span id="main" tabindex="-1"></span>'
+        f"{_about(shown, is_new=is_new, limit=limit, aside=aside)}"
+        f"{_notice(shown)}{_covered(shown)}{_gap(shown, 'before')}"
+        f"{message_html.sections(shown, marker(query))}"
+        f"{_gap(shown, 'after')}{empty}"
+        f'<div id="live" aria-live="polite"{" data-busy" if is_busy else ""}>'
+        f"{''.join(map(approvals.html, questions))}{'' if is_busy else _failure(shown)}</div>"
+        f"{_again(shown) if is_open and shown.live else ''}</main>"
+        f"{_footer(shown, model, is_new=is_new, may_choose=may_choose) if is_open else _closed(shown)}"
+    )
+
+
+_EMPTY = (
+    '<div class="welcome"><h2>What shall we do?</h2>'
+    "<p>Write a message below. The session is created with it, and every step of the answer is stored before the next "
+    "begins: close this page whenever you like, nothing is lost.</p>"
+    "<p>Attach images and text files by the paper clip, by pasting or by dropping them here. A tool that may change "
+    "something asks you first. <kbd>Esc</kbd> and then <kbd>?</kbd> lists all keys.</p></div>"
+)
+
+
+def _facts(shown: Transcript, query: str) -> str:
+    facts = {
+        "key": shown.key,
+        "page": urls.to("s", shown.key),
+        "raw": urls.to("s", shown.key, ".json"),
+        "fork": "" if _is_fixed(shown) else urls.to("do/fork", shown.key),
+        "turn": urls.to("turn", shown.key),
+        "beside": urls.to("beside", shown.key),
+        "part": urls.to("part", shown.key),
+        "api": urls.page(f"/api/sessions/{urls.quoted(shown.key)}"),
+        "query": urls.query(tip=shown.tip, all=int(shown.is_all), g=_other(shown), q=query),
+        "low": shown.low,
+        "high": shown.high,
+        "chunk": CHUNK,
+        "n": shown.n,
+        "generation": shown.generation,
+        "anchor": shown.anchor,
+        "tip": shown.tip,
+    }
+    return " ".join(f'data-{name}="{escaped(str(value))}"' for name, value in facts.items())
+
+
+def _other(shown: Transcript) -> str:
+    """The generation, if it is not the newest."""
+    return "" if not shown.generations or shown.generation == shown.generations[-1] else shown.generation
+
+
+def _is_fixed(shown: Transcript) -> bool:
+    """Tell whether it can only be read: an older session with its key, or one of nacre's own."""
+    return bool(_other(shown)) or is_internal(shown.key)
+
+
+# ---- the head
+
+
+def _head(shown: Transcript, *, is_new: bool) -> str:
+    title = "New session" if is_new else escaped(one_line(shown.title or shown.key))
+    more = "" if is_new else f"{_pin(shown)}{_menu(shown)}"
+    return top(title, more=f'<span id="status" role="status"></span>{more}')
+
+
+def _about(shown: Transcript, *, is_new: bool, limit: int, aside: Notice | None) -> str:
+    """What is known of the session, above its messages."""
+    key = f'<span class="key">{escaped(one_line(shown.key))}</span>'
+    counted = f'<span id="count">{shown.live:,} message{"s" * (shown.live != 1)}</span>'
+    archived = ["archived"] if shown.is_archived else []
+    beside = [] if is_new else [_twins(shown), _beside(shown)]
+    facts = " · ".join((key, counted, *archived, *beside))
+    return (
+        f'<div class="about"{" hidden" if is_new else ""}><p>{facts}{_tags(shown)}</p>'
+        f"{_aside(shown, aside)}{_lives(shown)}{_use(shown, limit)}</div>"
+    )
+
+
+def _aside(shown: Transcript, aside: Notice | None) -> str:
+    """What of the session is in quarantine, until it is settled, and what of this page cannot be read."""
+    found = (notice for notice in (aside, unreadable(shown.key, shown.losses)) if notice is not None)
+    return "".join(
+        f'<p class="wrong" role="status">{escaped(one_line(notice.text))} '
+        f"<code>{escaped(one_line(notice.command))}</code></p>"
+        for notice in found
+    )
+
+
+def _beside(shown: Transcript) -> str:
+    """The sessions before and behind this one in the list."""
+    return " ".join(
+        f'<a href="{escaped(urls.to("beside", shown.key, step=step))}" data-step="{step}">{step}</a>'
+        for step in ("newer", "older")
+    )
+
+
+def _pin(shown: Transcript) -> str:
+    if shown.is_archived or _is_fixed(shown):
+        return ""
+    is_pinned = shown.meta.get("pinned") is True
+    look = f'aria-pressed="{"true" if is_pinned else "false"}" aria-label="Pinned" title="Pin to the top of the list"'
+    button = f'<button class="plain pin" {look}>{"★" if is_pinned else "☆"}</button>'
+    value = "" if is_pinned else _hidden("pinned", 1)
+    return f'<form method="post" action="{escaped(urls.to("do/pin", shown.key))}">{value}{button}</form>'
+
+
+def _tags(shown: Transcript) -> str:
+    return "".join(
+        f' <a class="tag" href="{escaped(urls.page("/", tag=tag))}">{escaped(one_line(tag))}</a>' for tag in tags(shown)
+    )
+
+
+def tags(shown: Transcript) -> list[str]:
+    """What people have put on a session."""
+    found = shown.meta.get("tags")
+    return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
+
+
+def _twins(shown: Transcript) -> str:
+    query = {"tip": shown.tip, "g": _other(shown)}
+    return " ".join(
+        f'<a href="{escaped(urls.to("s", shown.key, f".{suffix}", **query))}">.{suffix}</a>'
+        for suffix in ("json", "md")
+    )
+
+
+def _lives(shown: Transcript) -> str:
+    """Links to what was archived under the same key before."""
+    if len(shown.generations) < 2:  # noqa: PLR2004 - one is no choice
+        return ""
+    found = "".join(_life(shown, at, uid) for at, uid in enumerate(shown.generations))
+    return f'<nav class="chips" aria-label="Generations">generations: {found}</nav>'
+
+
+def _life(shown: Transcript, at: int, uid: str) -> str:
+    here = ' aria-current="true"' if uid == shown.generation else ""
+    return f'<a href="{escaped(urls.to("s", shown.key, g=uid))}"{here}>{at + 1}</a>'
+
+
+def _use(shown: Transcript, limit: int) -> str:
+    drawn = usage_chart.drawing(shown.uses, limit=limit)
+    if not drawn:
+        return ""
+    whole = f'<a href="{escaped(urls.to("use", shown.key))}">whole session</a>'
+    return (
+        f'<details class="use"><summary>{usage_chart.legend(shown.uses, limit=limit)}</summary>{drawn}'
+        f"<p>{usage_chart.KEY} · {whole}</p></details>"
+    )
+
+
+def _menu(shown: Transcript) -> str:
+    """What can be done to the session; nothing if it can only be read."""
+    if _is_fixed(shown):
+        return ""
+    key = shown.key
+    title = "" if shown.is_archived else _form(key, "title", "Rename", _field("title", "Title", shown.title))
+    labels = (
+        ""
+        if shown.is_archived
+        else _form(key, "tags", "Tag", _field("tags", "Tags, separated by commas", _list(shown)))
+    )
+    fork = _form(key, "fork", "Fork", _field("to", "Key of the fork", f"{key}-2"), _hidden("at", shown.tip))
+    close = _form(key, "unarchive", "Unarchive") if shown.is_archived else _form(key, "archive", "Archive")
+    sure = '<label><input type="checkbox" name="sure" value="1" required> erase it for good</label>'
+    name = "Rename, tag, fork, archive, delete"
+    return (
+        f'<details class="menu"><summary aria-label="{name}" title="{name} (t)">{icon("more")}</summary>'
+        f"<div>{title}{labels}{fork}{close}{_form(key, 'delete', 'Delete', sure, kind='danger')}</div></details>"
+    )
+
+
+def _list(shown: Transcript) -> str:
+    return ", ".join(map(one_line, tags(shown)))
+
+
+def _form(key: str, verb: str, words: str, *inside: str, kind: str = "") -> str:
+    address = escaped(urls.to(f"do/{verb}", key))
+    look = f' class="{kind}"' if kind else ""
+    return f'<form method="post" action="{address}">{"".join(inside)}<button{look}>{words}</button></form>'
+
+
+def _field(name: str, label: str, value: str) -> str:
+    return f'<input name="{name}" aria-label="{label}" placeholder="{label}" value="{escaped(value)}">'
+
+
+def _hidden(name: str, value: object) -> str:
+    return f'<input type="hidden" name="{name}" value="{escaped(str(value))}">' if value else ""
+
+
+# ---- around the messages
+
+
+def _notice(shown: Transcript) -> str:
+    """Says that this is not the newest session with its key."""
+    if not _other(shown):
+        return ""
+    newest = f'<a href="{escaped(urls.to("s", shown.key))}">Newest</a>'
+    return f'<aside class="bar"><p>An older session with this key. {newest}</p></aside>'
+
+
+def _covered(shown: Transcript) -> str:
+    """The bar above the history, for what a summary stands for or a cut has left out."""
+    if shown.is_all or not shown.hidden:
+        return ""
+    first = shown.bars[0] if shown.bars else Bar(n=0, covers=0, text="")
+    one = Bar(n=first.n, covers=shown.hidden, text=first.text)
+    address = urls.to("s", shown.key, all=1, place=shown.hidden, g=_other(shown))
+    saved = usage_chart.saved(shown.uses, one.n)
+    more = f'{f" ({saved})" if saved else ""}; <a href="{escaped(address)}#s{one.n}">show</a>'
+    return message_html.bar(one, is_in_force=True, more=more)
+
+
+def _gap(shown: Transcript, side: str) -> str:
+    """Messages that are fetched when they come into view; without a script, a link to them."""
+    places = [place for chunk in shown.chunks for place in chunk.places] or [shown.low - 1]
+    count = places[0] - shown.low if side == "before" else shown.high - places[-1]
+    place = places[0] - 1 if side == "before" else places[-1] + 1
+    count = max(count, 0)
+    words = "earlier" if side == "before" else "later"
+    address = urls.to("s", shown.key, place=place, tip=shown.tip, all=int(shown.is_all), g=_other(shown))
+    inside = f'<a href="{escaped(address)}">{count:,} {words} messages</a>' if count else ""
+    return f'<div class="gap" id="{side}" data-count="{count}">{inside}</div>\n'
+
+
+def _failure(shown: Transcript) -> str:
+    """Why the last message has no answer, until it has one."""
+    return f'<p class="doing wrong" role="alert">{escaped(shown.failure)}</p>' if shown.failure else ""
+
+
+def _again(shown: Transcript) -> str:
+    """Have the last message answered once more, on a branch of its own."""
+    return (
+        f'<form id="again" method="post" action="{escaped(urls.to("say", shown.key))}">{_hidden("again", "last")}'
+        '<button class="plain" title="Answer once more, on another branch (R)">↻ Answer again</button></form>'
+    )
+
+
+def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) -> str:
+    """Where a message is written; without a script it is sent as a form."""
+    name = escaped(clip(one_line(model), _LONGEST_NAME))
+    choice = escaped(urls.to("model", shown.key))
+    words = 'title="Choose the model that answers (m)"'
+    # Before there is a session, only the script can keep a choice for it.
+    chosen = (
+        f'<button type="button" class="model" data-choice="{choice}" disabled {words}>{name}</button>'
+        if is_new
+        else f'<a class="model" href="{choice}" data-choice="{choice}" {words}>{name}</a>'
+    )
+    chosen = chosen if may_choose else ""
+    return (
+        f'<footer class="writing"><form id="say" method="post" action="{escaped(urls.to("say", shown.key))}">'
+        f'<input type="hidden" name="id" value="{secrets.token_hex(16)}">'
+        '<p id="editing" hidden><span></span> <button type="button" class="plain">Cancel</button></p>'
+        '<p id="waiting" role="status" hidden><span>Sent when the answer is complete.</span> '
+        '<button type="button" class="plain">Not yet</button></p>'
+        '<p id="refused" class="wrong" aria-live="assertive"></p>'
+        '<ul id="files" aria-label="Attachments" hidden></ul>'
+        '<textarea name="content" rows="1" required placeholder="Write a message" aria-label="Message" dir="auto"'
+        f"{' autofocus' if is_new else ''}></textarea>"
+        '<div class="actions"><button type="button" class="plain" id="attach" hidden title="Attach files (a)" '
+        f'aria-label="Attach files">{icon("clip")}</button>'
+        f'<input type="file" id="choose" multiple hidden aria-label="Files" data-text="{MAX_TEXT_BYTES}" '
+        f'data-image="{MAX_IMAGE_BYTES}" data-files="{MOST_FILES}">'
+        f'{chosen}<button type="button" id="stop" hidden title="Stop the answer (.)">Stop</button>'
+        '<button class="primary" title="Send (Enter)">Send</button></div></form></footer>'
+    )
+
+
+def _closed(shown: Transcript) -> str:
+    """What is said where nothing can be written; on another branch, with the way to go on from it."""
+    if shown.tip:
+        current = f'<a href="{escaped(urls.to("s", shown.key, g=_other(shown)))}">Current branch</a>'
+        form = _form(shown.key, "rewind", "Continue from this branch", _hidden("to", shown.tip), kind="primary")
+        may_continue = not (shown.is_archived or _is_fixed(shown))
+        words = f"<p>This is not the current branch. {current}</p>{form if may_continue else ''}"
+        return f'<footer class="writing other">{words}</footer>'
+    if is_internal(shown.key):
+        words = "This session belongs to nacre: it can be read here, but not changed."
+    elif shown.is_archived and not _other(shown):
+        words = "This session is archived."
+    else:
+        words = "This is not the current part of the session."
+    return f'<footer class="writing"><p class="none">{words}</p></footer>'

@@ -1,0 +1,57 @@
+"""A session as it is written, wherever it is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import nacre
+from nacre.entries import View
+from nacre.history import record_lines
+
+
+@pytest.fixture(params=["files", "memory"])
+def sessions(request: pytest.FixtureRequest, root: Path) -> nacre.Sessions:
+    found = nacre.open(root if request.param == "files" else ":memory:")
+    found.add_message("k", "user", "a")
+    found.append("k", "use", {"input_tokens": 7})
+    return found
+
+
+def test_every_record_has_its_line(sessions: nacre.Sessions) -> None:
+    def get(view: View) -> list[tuple[int, str]]:
+        lines = ((record, record_lines.whole_line(view, record, line)) for record, line in record_lines.lines(view))
+        return [(record.n, msgspec.json.decode(line)["t"]) for record, line in lines]
+
+    assert sessions.read("k", get) == [(1, "open"), (2, "msg"), (3, "use")]
+
+
+def test_what_was_used_is_read_with_the_history(sessions: nacre.Sessions) -> None:
+    def get(view: View) -> tuple[list[int], list[int]]:
+        held, used = record_lines.read_once(view)
+        return [record.n for record in held.all()], [record.n for record in used]
+
+    assert sessions.read("k", get) == ([1, 2], [3])
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_large_payload_is_in_its_line_unless_it_is_lost(root: Path, is_lost: bool) -> None:
+    large = "x" * 100_000
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "tool", large)
+        sessions.append("k", "tool", {"output": large})
+    if is_lost:
+        for blob in (root / "blobs").rglob("*"):
+            if blob.is_file():
+                blob.unlink()
+
+    def get(view: View) -> list[dict[str, object]]:
+        lines = (record_lines.whole_line(view, record, line) for record, line in record_lines.lines(view))
+        return [msgspec.json.decode(line) for line in lines][1:]
+
+    with nacre.open(root) as sessions:
+        message, output = sessions.read("k", get) or []
+    assert ("blobs" in message, "blobs" in output) == (is_lost, is_lost)
+    assert (large in str(message), large in str(output)) == (not is_lost, not is_lost)

@@ -1,0 +1,132 @@
+"""Words that were stored before under an id, and what they were answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nacre
+from nacre.entries import Message, SetMeta, ToolCall
+from nacre.history.replies import Taken, answer_before, id_of, is_final, last_words, turn_starts
+from nacre.sessions import Sessions
+
+
+@pytest.fixture(params=[":memory:", ""], ids=["RAM", "disk"])
+def sessions(request: pytest.FixtureRequest, root: Path) -> Any:
+    with nacre.open(request.param or root) as opened:
+        yield opened
+
+
+def ask(sessions: Sessions, text: str, *before: Any) -> None:
+    """Say something under an id that is the text itself."""
+    sessions.submit("k", [*before, Message(role="user", content=text)], id=text).result()
+
+
+def answer(sessions: Sessions, text: str) -> None:
+    sessions.add_message("k", "assistant", text)
+
+
+def found(sessions: Sessions, text: str, *, id: str = "") -> Any:
+    message = sessions._store.read(
+        "k",
+        lambda view: answer_before(
+            view, Message(role="user", content=text), id=id or text, ends=lambda one: one.role == "assistant"
+        ),
+    )
+    return None if message is None else message.content
+
+
+def test_each_has_its_own_answer_when_a_summary_has_taken_the_place_of_all(sessions: Sessions) -> None:
+    ask(sessions, "a", SetMeta({"system": "Be brief."}))
+    answer(sessions, "to a")
+    ask(sessions, "b", Message(role="user", content="with b"))
+    answer(sessions, "to b")
+    sessions.set_summary("k", "All of it.", upto=sessions.snapshot("k").numbers[-1])
+    assert (found(sessions, "a"), found(sessions, "b")) == ("to a", "to b")
+
+
+def test_what_was_moved_out_of_the_log_is_found(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        ask(sessions, "a")
+        answer(sessions, "to a")
+        answer(sessions, "long " * 20_000)
+        for _ in range(8):
+            sessions.add_message("k", "user", "x" * 60_000)
+        sessions.truncate_history("k", 0)
+        sessions.save("k")
+        assert any((root / "cold").iterdir())
+        assert found(sessions, "a") == "to a"
+
+
+def test_words_without_an_answer_wait_for_the_one_that_comes(sessions: Sessions) -> None:
+    ask(sessions, "a")
+    ask(sessions, "b")
+    assert found(sessions, "a") is None
+    answer(sessions, "to both")
+    assert (found(sessions, "a"), found(sessions, "b")) == ("to both", "to both")
+
+
+def test_words_that_were_taken_back_do_not_get_the_answer_to_others(sessions: Sessions) -> None:
+    ask(sessions, "a")
+    sessions.clear("k")
+    ask(sessions, "b")
+    answer(sessions, "to b")
+    with pytest.raises(Taken, match="'a' was undone"):
+        found(sessions, "a")
+
+
+def test_an_answer_that_was_taken_back_is_still_the_one_that_was_given(sessions: Sessions) -> None:
+    ask(sessions, "a")
+    answer(sessions, "to a")
+    sessions.clear("k")
+    assert found(sessions, "a") == "to a"
+
+
+def test_words_that_were_gone_back_to_are_answered_by_what_came_behind_them(sessions: Sessions) -> None:
+    ask(sessions, "a")
+    sessions.add_message("k", "user", "aside")
+    sessions.rewind("k", 2)
+    answer(sessions, "to a")
+    assert found(sessions, "a") == "to a"
+
+
+@pytest.mark.parametrize("id", ["a", "unknown"])
+def test_other_words_under_an_id_have_no_answer(sessions: Sessions, id: str) -> None:
+    ask(sessions, "a")
+    answer(sessions, "to a")
+    with pytest.raises(Taken, match=f"another message was sent with the id '{id}'"):
+        found(sessions, "b", id=id)
+
+
+@pytest.mark.parametrize(("extra", "id"), [({}, None), ({"origin": 1}, None), ({"origin": {"id": "a"}}, "a")])
+def test_words_have_the_name_that_their_origin_gave_them(extra: dict[str, Any], id: str | None) -> None:
+    assert id_of(Message(role="user", extra=extra)) == id
+
+
+def test_what_is_said_during_a_turn_begins_none() -> None:
+    assert turn_starts(["user", "assistant", "tool", "user", "assistant", "user", "user"]) == [0, 5, 6]
+    assert turn_starts([]) == []
+
+
+def test_the_users_newest_message_is_found_also_under_a_summary(sessions: Sessions) -> None:
+    assert sessions.read("k", last_words) is None
+    answer(sessions, "hello")
+    assert sessions.read("k", last_words) is None
+    ask(sessions, "a")
+    answer(sessions, "b")
+    sessions.set_summary("k", "what was said", upto=sessions.snapshot("k").numbers[-1])
+    assert getattr(sessions.read("k", last_words), "content", None) == "a"
+
+
+@pytest.mark.parametrize(
+    ("message", "is_end"),
+    [
+        (Message(role="assistant", content="a"), True),
+        (Message(role="assistant", tool_calls=(ToolCall(id="1", name="f", arguments={}),)), False),
+        (Message(role="user", content="a"), False),
+    ],
+)
+def test_a_turn_ends_with_an_answer_without_calls(message: Message, is_end: bool) -> None:
+    assert is_final(message) is is_end

@@ -1,0 +1,510 @@
+"""The gateway: accepted words are durable, answered once, in order, through restarts; strangers and floods are not."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import nacre
+from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Context, Emit, Provider, Reply
+from nacre.backoff import Backoff
+from nacre.channels.channel import AGAIN, Accept, InboundMessage, key_of
+from nacre.entries import Message
+from nacre.errors import ChannelError, ProviderError
+from nacre.history.session_state import RULES
+from nacre.runtime.gateway import gateway
+from nacre.runtime.gateway.access import Manners
+from nacre.runtime.gateway.gateway import SILENT, TOO_FAST, Gateway, Room
+from nacre.runtime.gateway.inbox import KEYS, Inbox, Why, forget_answered, name_of
+from nacre.sessions import Sessions
+from nacre.storage.file_store import Files
+from nacre.storage.system import Ops
+from tests.agent.scene import agent
+from tests.agent.test_kills import Deadly
+
+AT_ONCE = Backoff(first=0)
+
+
+class Parrot:
+    """A model that says the last words back."""
+
+    model = "parrot"
+    silent_at: tuple[str, ...] = ()
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        words = str(context.messages[-1].content)
+        if words in self.silent_at:
+            await anyio.sleep_forever()
+        if words == "fail":
+            raise ProviderError("no server")
+        said = f"re: {words}"
+        content = [{"type": "text", "text": said}] if words == "in parts" else said
+        return Reply(message=Message(role="assistant", content=content))
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Line:
+    """A channel that delivers what it is given, and remembers what was sent."""
+
+    name = "line"
+    is_exact = False
+    is_up = True
+
+    def __init__(self, arriving: Sequence[InboundMessage], *, enough: int, broken: int = 0) -> None:
+        self.sent: list[tuple[str, str]] = []
+        self.acknowledged: list[str] = []
+        self.done = anyio.Event()
+        self._arriving = arriving
+        self._enough = enough
+        self._broken = broken
+
+    async def run(self, accept: Accept) -> None:
+        for arrived in self._arriving:
+            await accept(arrived)
+            self.acknowledged.append(arrived.id)
+        if not self._enough:
+            self.done.set()
+
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
+        if self._broken:
+            self._broken -= 1
+            raise ChannelError("the line is down")
+        self.sent.append((to.sender, text))
+        if len(self.sent) == self._enough:
+            self.done.set()
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def words(text: str, sender: str = "ann", id: str = "", **fields: Any) -> InboundMessage:
+    return InboundMessage(channel="line", chat="c", sender=sender, id=id or text, text=text, **fields)
+
+
+async def serve(
+    sessions: Sessions,
+    line: Line,
+    manners: Manners | None = None,
+    *,
+    turns: int = 32,
+    until_closed: bool = False,
+    forgetting: float = 3600,
+    until: Callable[[], bool] = lambda: True,
+    model: Provider | None = None,
+    inbox: type[Inbox] = Inbox,
+    **commands: Any,
+) -> None:
+    """Run a gateway until the line has had enough, or until nothing is open either."""
+    async with Kernel(sessions, lambda _: agent(model or Parrot())) as kernel:
+        gateway = Gateway(
+            [line],
+            inbox=inbox(sessions),
+            room=lambda _: Room(sessions, kernel),
+            manners=lambda _: manners or Manners(),
+            commands={f"/{name}": command for name, command in commands.items()},
+            turns=turns,
+            forgetting=forgetting,
+            backoff=AT_ONCE,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(gateway.run)
+            with anyio.fail_after(20):
+                await line.done.wait()
+                while (until_closed and gateway.open) or not until():  # noqa: ASYNC110 - it has no event for that
+                    await anyio.sleep(0.005)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        # A daemon has other things to close before its kernel.
+        await anyio.wait_all_tasks_blocked()
+
+
+def served(root: Path, arriving: Sequence[InboundMessage], *, enough: int, **options: Any) -> Line:
+    async def run() -> Line:
+        line = Line(arriving, enough=enough, broken=options.pop("broken", 0))
+        with nacre.open(root) as sessions:
+            await serve(sessions, line, **options)
+        return line
+
+    return anyio.run(run)
+
+
+def texts(root: Path, arrived: InboundMessage) -> list[Any]:
+    with nacre.open(root) as sessions:
+        return [message.content for message in sessions.get_history(key_of(arrived))]
+
+
+def test_words_are_answered_where_they_came_from(root: Path) -> None:
+    line = served(root, [words("hi"), words("ho", "bob")], enough=2)
+    assert sorted(line.sent) == [("ann", "re: hi"), ("bob", "re: ho")]
+    assert texts(root, words("hi")) == ["hi", "re: hi"]
+
+
+def test_words_of_one_sender_are_answered_in_order(root: Path) -> None:
+    line = served(root, [words(str(number)) for number in range(20)], enough=20)
+    assert line.sent == [("ann", f"re: {number}") for number in range(20)]
+
+
+def test_words_that_come_again_are_answered_once(root: Path) -> None:
+    served(root, [words("hi", id="1")], enough=1)
+    line = served(root, [words("hi", id="1"), words("new", id="2")], enough=1)
+    assert line.sent == [("ann", "re: new")]
+    assert texts(root, words("hi")) == ["hi", "re: hi", "new", "re: new"]
+
+
+def test_what_a_crash_left_open_is_answered_at_the_next_start(root: Path) -> None:
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            await Inbox(sessions).add(words("hi"))
+
+    anyio.run(crash)
+    assert served(root, [], enough=1).sent == [("ann", "re: hi")]
+    assert served(root, [], enough=0).sent == []
+
+
+def test_a_line_that_is_down_gets_the_answer_later(root: Path) -> None:
+    logging.disable()
+    line = served(root, [words("hi")], enough=1, broken=3)
+    logging.disable(logging.NOTSET)
+    assert line.sent == [("ann", "re: hi")]
+
+
+def test_a_stranger_is_not_answered(root: Path) -> None:
+    manners = Manners(allow=["bob"])
+    line = served(root, [words("hi"), words("ho", "bob")], enough=1, manners=manners)
+    assert line.sent == [("bob", "re: ho")]
+    with nacre.open(root) as sessions:
+        assert not sessions.exists(key_of(words("hi")))
+
+
+def test_a_flood_is_answered_politely(root: Path) -> None:
+    line = served(root, [words(str(n)) for n in range(3)], enough=3, manners=Manners(per_minute=2))
+    assert ("ann", TOO_FAST) in line.sent
+    assert texts(root, words("0")) == ["0", "re: 0", "1", "re: 1"]
+
+
+@pytest.mark.parametrize(("owner", "told"), [("ann", "I cannot answer now: no server"), ("bob", SILENT)])
+def test_a_failing_model_is_said_and_why_to_the_owner_alone(root: Path, owner: str, told: str) -> None:
+    logging.disable()
+    line = served(root, [words("fail")], enough=1, manners=Manners(owners=[owner]))
+    logging.disable(logging.NOTSET)
+    assert line.sent == [("ann", told)]
+
+
+def test_an_answer_in_parts_is_sent_as_text(root: Path) -> None:
+    assert served(root, [words("in parts")], enough=1).sent == [("ann", "re: in parts")]
+
+
+def test_a_command_is_carried_out(root: Path) -> None:
+    async def new(key: str, room: Room) -> str:
+        return f"new after {len(room.sessions.get_history(key))}"
+
+    line = served(root, [words("/new please")], enough=1, new=new)
+    assert line.sent == [("ann", "new after 0")]
+
+
+def test_the_inbox_does_not_grow_for_ever(root: Path) -> None:
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions, max_records=8)
+        await inbox.add(words("open"))
+        await inbox.sending(words("open"))
+        for number in range(100):
+            assert await inbox.add(words(str(number)))
+            closed = inbox.done(words(str(number)))
+            assert closed is not None
+            await closed
+        assert not await inbox.add(words("99"))
+        assert not await inbox.add(words("open"))
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        assert all(len(sessions.records(key)) < 30 for key in KEYS)
+        kept = Inbox(sessions, max_records=8)
+        kept.read()
+        assert {name_of(words(str(number))) for number in range(92, 100)} <= set(kept.answered)
+        assert Inbox(sessions).read() == [words("open")]
+        assert anyio.run(_is_repeat, sessions)
+
+
+def copies(sessions: Sessions) -> set[str]:
+    """The texts that the inbox has."""
+    return {entry.data["text"] for key in KEYS for entry in sessions.records(key) if "text" in entry.data}
+
+
+def test_what_was_answered_is_forgotten_but_for_its_name(root: Path) -> None:
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions)
+        await inbox.add(words("still open"))
+        whys: dict[str, Why | None] = {"a secret": None, "a failure": "failed"}
+        for text, why in whys.items():
+            await inbox.add(words(text))
+            closed = inbox.done(words(text), without=why)
+            assert closed is not None
+            await closed
+        await inbox.forget()
+        await inbox.forget()
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        found = Inbox(sessions)
+        assert found.read() == [words("still open")]
+        assert found.answered == [name_of(words("a secret"))]
+        assert not anyio.run(found.add, words("a failure"))
+        assert copies(sessions) == {"still open"}
+
+
+def test_a_daemon_forgets_what_it_answered(root: Path) -> None:
+    async def run() -> None:
+        line = Line([words("a secret")], enough=1, broken=0)
+        with nacre.open(root) as sessions:
+            await serve(sessions, line, until_closed=True, forgetting=0.01, until=lambda: not copies(sessions))
+            assert Inbox(sessions).read() == []
+
+    anyio.run(run)
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_store_is_made_to_forget_unless_a_daemon_has_it(root: Path, is_served: bool) -> None:
+    served(root, [words("a secret")], enough=1, until_closed=True)
+    with nacre.open(root) as sessions, ExitStack() as held:
+        if is_served:
+            hold = sessions.hold(KEYS[0])
+            hold.take()
+            held.callback(hold.close)
+        with nacre.open(root) as other:
+            assert forget_answered(other) is not is_served
+        assert copies(sessions) == ({"a secret"} if is_served else set())
+
+
+def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path) -> None:
+    arriving = [words(str(number)) for number in range(20)]
+
+    async def work(sessions: Sessions, arrived: InboundMessage) -> list[InboundMessage]:
+        inbox = Inbox(sessions, max_records=3)
+        left = inbox.read()
+        await inbox.add(arrived)
+        return left
+
+    for number, arrived in enumerate(arriving):
+        with nacre.open(root) as sessions:
+            assert anyio.run(work, sessions, arrived) == arriving[:number]
+
+
+def test_a_clock_that_goes_back_opens_nothing_again(root: Path) -> None:
+    seconds = itertools.count(2_000_000_000, -1)
+
+    class Backwards(Ops):
+        def now(self) -> float:
+            return next(seconds)
+
+    async def work(sessions: Sessions, first: int) -> list[InboundMessage]:
+        inbox = Inbox(sessions, max_records=4)
+        left = inbox.read()
+        for number in range(first, first + 3):
+            await inbox.add(words(str(number)))
+            closed = inbox.done(words(str(number)))
+            assert closed is not None
+            await closed
+        return left
+
+    for first in range(0, 60, 3):
+        with Sessions(Files(str(root), rules=RULES, ops=Backwards())) as sessions:
+            assert anyio.run(work, sessions, first) == []
+
+
+async def _is_repeat(sessions: Sessions) -> bool:
+    inbox = Inbox(sessions)
+    inbox.read()
+    return await inbox.sending(words("open"))
+
+
+def test_killed_while_the_inbox_is_begun_anew_nothing_is_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions, max_records=2)
+        await inbox.add(words("0"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Sessions, "delete", fail)
+            with pytest.raises(KeyboardInterrupt):
+                await inbox.add(words("1"))
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+    with nacre.open(root) as sessions:
+        assert Inbox(sessions).read() == [words("0"), words("1")]
+
+
+def test_more_words_than_turns_wait_and_keep_their_order(root: Path) -> None:
+    arriving = [words(f"{who} {number}", who) for number in range(5) for who in ("ann", "bob", "cid")]
+    line = served(root, arriving, enough=15, turns=2)
+    for who in ("ann", "bob", "cid"):
+        assert [text for name, text in line.sent if name == who] == [f"re: {who} {number}" for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"chat": "a:b", "sender": "c"}, {"chat": "a", "sender": "b:c"}),
+        ({"chat": "a%3A", "sender": "c"}, {"chat": "a:", "sender": "c"}),
+        ({"chat": "a", "thread": "t", "sender": "s"}, {"chat": "a:t", "sender": "s"}),
+    ],
+)
+def test_no_two_senders_share_a_session(one: Any, other: Any) -> None:
+    first, second = (InboundMessage(channel="x", id="1", text="t", **fields) for fields in (one, other))
+    assert key_of(first) != key_of(second)
+
+
+def test_a_chat_may_share_one(root: Path) -> None:
+    assert key_of(words("a", "ann"), per="chat") == key_of(words("b", "bob"), per="chat") == "line::c::"
+
+
+@pytest.mark.parametrize(("is_exact", "told"), [(False, f"{AGAIN}re: hi"), (True, "re: hi")])
+def test_what_may_have_been_seen_before_a_crash_says_so(
+    root: Path, monkeypatch: pytest.MonkeyPatch, is_exact: bool, told: str
+) -> None:
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            inbox = Inbox(sessions)
+            for arrived in (words("hi"), words("ho", "bob")):
+                await inbox.add(arrived)
+            assert not await inbox.sending(words("hi"))
+
+    anyio.run(crash)
+    monkeypatch.setattr(Line, "is_exact", is_exact)
+    assert sorted(served(root, [], enough=2).sent) == [("ann", told), ("bob", "re: ho")]
+    assert served(root, [words("new")], enough=1).sent == [("ann", "re: new")]
+
+
+def test_that_an_answer_is_about_to_be_sent_is_on_disk_first(root: Path) -> None:
+    kinds: list[list[str]] = []
+
+    class Watched(Line):
+        async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
+            with nacre.open(root) as sessions:
+                kinds.append([entry.kind for entry in sessions.records(KEYS[0])])
+            await super().send(to, text, id=id)
+
+    async def run() -> None:
+        with nacre.open(root) as sessions:
+            await serve(sessions, Watched([words("hi")], enough=1))
+
+    anyio.run(run)
+    assert kinds == [["open", "x.arrived", "x.sending"]]
+
+
+def test_a_shutdown_in_the_middle_of_a_turn_leaves_the_words_to_the_next_start(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Parrot, "silent_at", ("hi",))
+        assert served(root, [words("hi")], enough=0).sent == []
+    assert texts(root, words("hi")) == ["hi"]
+    assert served(root, [], enough=1).sent == [("ann", "re: hi")]
+    assert texts(root, words("hi")) == ["hi", "re: hi"]
+
+
+@pytest.mark.parametrize("is_first_open", [True, False])
+def test_words_that_had_joined_a_turn_before_a_crash_share_its_answer(root: Path, is_first_open: bool) -> None:
+    first, second = words("first"), words("second")
+
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            for arrived in (first, second) if is_first_open else (second,):
+                await Inbox(sessions).add(arrived)
+            for arrived in (first, second):
+                extra = {"origin": {"id": gateway._id(arrived)}}
+                sessions.add_messages(key_of(arrived), [Message(role="user", content=arrived.text, extra=extra)])
+            sessions.add_message(key_of(first), "assistant", "to both")
+
+    anyio.run(crash)
+    assert served(root, [words("third")], enough=2).sent == [("ann", "to both"), ("ann", "re: third")]
+
+
+def test_words_that_had_joined_a_turn_whose_answer_was_sent_are_not_answered_again(root: Path) -> None:
+    first, second = words("first"), words("second")
+
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            inbox = Inbox(sessions)
+            for arrived in (first, second):
+                await inbox.add(arrived)
+                extra = {"origin": {"id": gateway._id(arrived)}}
+                sessions.add_messages(key_of(arrived), [Message(role="user", content=arrived.text, extra=extra)])
+            sessions.add_message(key_of(first), "assistant", "to both")
+            closed = inbox.done(first)
+            assert closed is not None
+            await closed
+
+    anyio.run(crash)
+    assert served(root, [words("third")], enough=1).sent == [("ann", "re: third")]
+    with nacre.open(root) as sessions:
+        assert Inbox(sessions).read() == []
+
+
+# Killed at any call
+
+
+def run_once(root: Path, ops: Ops) -> None:
+    """Serve two senders; what was sent goes to a file, as the other end of a line would keep it."""
+    sent = root.parent / "sent"
+    arriving = [words("one", id="1"), words("two", "bob", id="2"), words("three", id="3")]
+
+    class Kept(Line):
+        async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
+            with sent.open("a") as file:
+                file.write(f"{text}\n")
+            await super().send(to, text, id=id)
+
+    async def run(sessions: Sessions) -> None:
+        line = Kept(arriving, enough=0)
+        line.done = anyio.Event()
+        await serve(sessions, line)
+        while Inbox(sessions).read():
+            await serve(sessions, Kept([], enough=0))
+
+    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+        anyio.run(run, sessions)
+
+
+def killed(run: Callable[[Path, Ops], None], root: Path, nth: int) -> bool:
+    child = os.fork()
+    if not child:
+        try:
+            logging.disable()
+            run(root, Deadly(nth))
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1]) and signal.SIGKILL > 0
+
+
+def test_killed_anywhere_every_message_has_one_answer(tmp_path: Path) -> None:
+    duplicates, tried = 0, 0
+    for nth in range(1, 400, 4):
+        root = tmp_path / str(nth) / "store"
+        root.parent.mkdir()
+        if not killed(run_once, root, nth):
+            break
+        tried += 1
+        run_once(root, Ops())
+        assert texts(root, words("one")) == ["one", "re: one", "three", "re: three"]
+        assert texts(root, words("two", "bob")) == ["two", "re: two"]
+        sent = (root.parent / "sent").read_text().splitlines()
+        assert {text.removeprefix(AGAIN) for text in sent} == {"re: one", "re: two", "re: three"}
+        unmarked = [text for text in sent if not text.startswith(AGAIN)]
+        assert len(set(unmarked)) == len(unmarked)
+        duplicates = max(duplicates, len(sent) - 3)
+    assert tried >= 20
+    assert duplicates <= 1

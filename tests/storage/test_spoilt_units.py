@@ -1,0 +1,112 @@
+"""One unit that cannot be stored, at any stage and place of a batch, is refused alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import nacre
+from nacre.entries import AppendRecord, Records, Rewind, SetMeta, Summarise, Transaction, Truncate, encode_text
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import Files
+from nacre.storage.memory_store import Transient
+
+WAIT = 30
+KEY = "k"
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def fail(_: Records) -> set[int]:
+    raise MemoryError
+
+
+SPOILT: dict[str, Transaction] = {
+    "a number that is a text": Transaction((Truncate("2"),), creates=False),  # type: ignore[arg-type]
+    "a number that is a float": Transaction((Truncate(2.5),), creates=False),  # type: ignore[arg-type]
+    "a float in the middle": Transaction((encode_text("user", "x"), Rewind(2.0), encode_text("user", "y"))),  # type: ignore[arg-type]
+    "upto is a text": Transaction((Summarise("s", "2"),), creates=False),  # type: ignore[arg-type]
+    "a summary that is none": Transaction((Summarise(7),)),  # type: ignore[arg-type]
+    "a kind without a text": Transaction((AppendRecord("x.\ud800", 1),)),
+    "what JSON has not": Transaction((AppendRecord("x.a", object()),)),
+    "nested without an end": Transaction((AppendRecord("x.a", nested(5 * sys.getrecursionlimit())),)),
+    "longer than a line": Transaction((AppendRecord("x." + "y" * (17 << 20), 1),)),
+    "meta that is none": Transaction((SetMeta(7),)),  # type: ignore[arg-type]
+    "no wish": Transaction((object(),)),  # type: ignore[arg-type]
+    "an id that is no key": Transaction((AppendRecord("x.a", 1),), id=[]),  # type: ignore[arg-type]
+    "not as expected": Transaction((AppendRecord("x.a", 1),), expect=99),
+    "records that cannot be brought back": Transaction((Rewind(2),), creates=False, reach=2, needs=fail),
+}
+
+
+def unit(text: str) -> Transaction:
+    return Transaction((encode_text("user", text),))
+
+
+def attempt(act: Callable[[], int]) -> int | Exception:
+    try:
+        return act()
+    except Exception as error:  # noqa: BLE001 - what it is, is looked at later
+        return error
+
+
+def by_submit(store: Files, units: list[Transaction]) -> list[int | Exception]:
+    """Have units stored in one batch: they come while the log is worked on."""
+    with ThreadPoolExecutor(1) as pool:
+        queue = store._writers.of(KEY).queue
+        pending = queue.alone(lambda: pool.submit(lambda: [store.submit(KEY, each) for each in units]).result(WAIT))
+        return [attempt(lambda future=each: future.result(WAIT)) for each in pending]  # type: ignore[misc]
+
+
+def by_run(store: Files | Transient, units: list[Transaction]) -> list[int | Exception]:
+    return [attempt(lambda each=each: store.run(KEY, each)) for each in units]  # type: ignore[misc]
+
+
+class Scene(NamedTuple):
+    """A session whose first records were moved out, and a way to store units in it, which tells what came of each."""
+
+    sessions: nacre.Sessions
+    in_ram: bool
+    store_all: Callable[[list[Transaction]], list[int | Exception]]
+
+
+@pytest.fixture(params=["one batch", "one by one", "memory"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    store: Any = Files(str(tmp_path), rules=RULES, compact_at=1)
+    if request.param == "memory":
+        store = Transient(rules=RULES)
+    with nacre.Sessions(store) as sessions:
+        for text in "abcdefgh":
+            sessions.add_message(KEY, "user", text * 1000)
+        sessions.truncate_history(KEY, 3)
+        sessions.save(KEY)
+        in_ram = request.param == "memory"
+        assert in_ram or list((tmp_path / "cold").iterdir())
+        yield Scene(sessions, in_ram, partial(by_submit if request.param == "one batch" else by_run, store))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("spoilt", SPOILT.values(), ids=SPOILT)
+def test_a_unit_that_cannot_be_stored_is_refused_alone(scene: Scene, spoilt: Transaction, place: int) -> None:
+    units = [unit("first"), unit("second")]
+    units.insert(place, spoilt)
+    results = scene.store_all(units)
+    error = results.pop(place)
+    # In RAM nothing is moved out, and so nothing is brought back.
+    assert isinstance(error, Exception) or (scene.in_ram and spoilt.needs is not None)
+    assert not isinstance(error, nacre.DurabilityUnknown)
+    stored = scene.sessions.transcript(KEY)[-2:]
+    assert [each.message.content for each in stored] == ["first", "second"]
+    assert results == [each.n for each in stored]
+    assert scene.sessions.verify().ok
