@@ -17,7 +17,6 @@ PACKAGE = ROOT / "src" / "nacre"
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-BRANCH = re.compile(r"( *)([\w/]+)/ ")
 
 
 def anchors(page: Path) -> set[str]:
@@ -37,23 +36,23 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def drawn() -> set[str]:
-    """The modules in the tree of ARCHITECTURE.md, by their path below the package."""
+    """The folders in the tree of ARCHITECTURE.md, by their path below the package."""
     tree = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1].split("src/nacre/\n")[1].split("\ntests/")[0]
-    found: set[str] = set()
-    folders: list[str] = []
-    for line in tree.splitlines():
-        depth = (len(line) - len(line.lstrip())) // 2 - 1
-        if branch := BRANCH.match(line):
-            folders[depth:] = [branch[2]]
-        # A line that goes on with what the one above began stands further to the right.
-        inside = folders[: min(depth, len(folders))]
-        found |= {"/".join((*inside, module)) for module in re.findall(r"\w+\.py\b", line)}
-    return found
+    found: list[str] = []
+    for indent, name in re.findall(r"^( +)(\w+)/ ", tree, re.MULTILINE):
+        found.append(name if len(indent) == 2 else f"{next(one for one in found[::-1] if '/' not in one)}/{name}")
+    return set(found)
 
 
-def test_the_tree_of_the_architecture_has_every_module_and_no_other() -> None:
-    modules = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if not path.name.startswith("__")}
-    assert drawn() == modules
+def test_the_tree_of_the_architecture_has_every_folder_and_no_other() -> None:
+    folders = (path for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__")
+    assert drawn() == {str(path.relative_to(PACKAGE)) for path in folders if any(path.iterdir())}
+
+
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    named = re.findall(r"[`(](?:src/nacre/)?([\w/]+\.py)\b", (ROOT / "ARCHITECTURE.md").read_text())
+    missing = [name for name in named if not (PACKAGE / name).exists() and not (ROOT / name).exists()]
+    assert missing == []
 
 
 @pytest.mark.parametrize("verb", [*verbs.SESSIONS, *(f"nacre {verb}" for verb in verbs.TOP)])

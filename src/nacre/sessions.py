@@ -273,7 +273,7 @@ class Sessions:
     ) -> Pending:
         """Append like `add_messages`, without waiting; the future gives the number once it is durable.
 
-        It is a `concurrent.futures.Future`, and can be awaited in asyncio. A `AppendRecord` among the entries is a
+        It is a `concurrent.futures.Future`, and can be awaited in asyncio. An `AppendRecord` among the entries is a
         record as `append` makes it, a `SetMeta` one as `set_meta` does.
         """
         unit = _unit(check_items(entries, "entries"), expect=expect, id=id)

@@ -62,7 +62,7 @@ A, B, C, D, E = map(user, "abcde")
 
 
 @pytest.mark.parametrize(
-    ("wishes", "state"),
+    ("operations", "state"),
     [
         ([A], [2, 1, 1, 0, 0, 2]),
         ([A, B, C], [4, 3, 3, 0, 0, 4]),
@@ -91,7 +91,7 @@ def test_the_state_after_a_record(operations: list[Operation], state: list[int])
 
 
 @pytest.mark.parametrize(
-    ("wishes", "wish"),
+    ("operations", "operation"),
     [
         ([], Truncate(0)),
         ([A], Truncate(1)),
@@ -108,7 +108,7 @@ def test_what_would_change_nothing_is_not_recorded(operations: list[Operation], 
 
 
 @pytest.mark.parametrize(
-    ("wishes", "wish"),
+    ("operations", "operation"),
     [
         ([A, B], Summarise("s", 9)),
         ([A, B], Summarise("s", 1)),

@@ -153,7 +153,7 @@ def test_thoughts_are_sent_back_with_calls_and_only_to_servers_that_want_them() 
 
 
 @pytest.mark.parametrize(
-    ("model", "wish", "wanted"),
+    ("model", "operation", "wanted"),
     [
         ("deepseek-chat", None, True),
         ("moonshotai/Kimi-K2-Thinking", None, True),
