@@ -13,7 +13,7 @@ import anyio
 from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros, plain
 from benchmarks.scene import Scene
-from nacre.agent.sandbox import Sandbox
+from nacre.agent.ports import Sandbox
 from nacre.sandbox import Kind, find
 
 _ROUNDS = 30

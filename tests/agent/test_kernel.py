@@ -12,10 +12,9 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent import live_session
-from nacre.agent.actor import Agent, UserMessage
+from nacre.agent import actor
+from nacre.agent.actor import Agent, LiveSession, UserMessage
 from nacre.agent.kernel import Kernel
-from nacre.agent.live_session import LiveSession
 from nacre.agent.ports import STOPPED, Ask, Guard, Tool
 from nacre.entries import ToolCall
 from nacre.errors import Busy, Refused, Stopped
@@ -466,7 +465,7 @@ def test_words_of_a_turn_that_grew_long_are_answered_when_they_come_again(sessio
 
 
 def test_no_turn_reads_further_back_than_it_must(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(live_session, "answer_before")
+    monkeypatch.delattr(actor, "answer_before")
     answering = agent(Scripted(["one", "two"]), system=lambda: "Be kind.")
     assert said_again(sessions, answering, "a", "b", "a") == ["one", "two", "one"]
 

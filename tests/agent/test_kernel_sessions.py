@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 import anyio
 
 import nacre
-from nacre.agent.actor import Agent, UserMessage
+from nacre.agent.actor import Agent, KernelSessions, TurnLock, UserMessage
 from nacre.agent.kernel import Kernel
-from nacre.agent.live_session import KernelSessions, TurnLock
 from nacre.agent.ports import Entry, Tool
 from nacre.entries import Message, SetMeta, Snapshot, ToolCall, View
 from nacre.providers.scripted import Scripted

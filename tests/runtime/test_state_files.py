@@ -21,7 +21,7 @@ from nacre.runtime.permissions import PermissionStore
 from nacre.runtime.trust import Notices, TrustStore
 from nacre.runtime.windows import Known, Windows
 from nacre.tools.mcp.client_types import Config
-from nacre.tools.mcp.token_file import TokenFile
+from nacre.tools.mcp.servers import TokenFile
 
 ARRIVED = InboundMessage(channel="irc", chat="bob", sender="bob", id="1", text="h\u00e9llo")
 

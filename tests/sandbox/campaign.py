@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 import anyio
 
-from nacre.agent.sandbox import Sandbox
+from nacre.agent.ports import Sandbox
 from nacre.sandbox import Kind, Limits, find
 from nacre.sandbox.policy import PROGRAMS, linked_folders
 from tests.sandbox.attempts import ALONE

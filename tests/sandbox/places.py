@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from nacre.agent.sandbox import Finished, Sandbox
+from nacre.agent.ports import Finished, Sandbox
 from nacre.sandbox import Kind, find
 
 CONFINED = ("bwrap", "landlock")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.sandbox.host_resources import Scratch, sweep
+from nacre.sandbox.process_tree import Scratch, sweep
 from tests.sandbox.places import CONFINED, ran, usable
 
 # An agent that is at a command when it is killed.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.agent.sandbox import Finished
+from nacre.agent.ports import Finished
 from tests.sandbox.places import CONFINED, ran
 
 every_kind = pytest.mark.parametrize("kind", [*CONFINED, "off"])

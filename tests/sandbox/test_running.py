@@ -17,8 +17,8 @@ import anyio
 import pytest
 
 from nacre.errors import ToolError
-from nacre.sandbox.host_resources import CGROUPS
 from nacre.sandbox.policy import SYSTEM
+from nacre.sandbox.process_tree import CGROUPS
 from nacre.sandbox.sandboxes import Sandboxed
 from tests.sandbox.places import CONFINED, ran, sandbox, usable
 

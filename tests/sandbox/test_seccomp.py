@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from nacre.sandbox.seccomp import MACHINES, program
+from nacre.sandbox.backends import MACHINES, seccomp_program
 
 
 def steps(code: bytes) -> list[tuple[int, int, int, int]]:
@@ -14,7 +14,7 @@ def steps(code: bytes) -> list[tuple[int, int, int, int]]:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("netlink", [True, False])
 def test_every_jump_lands_inside_the_program(machine: str, netlink: bool) -> None:
-    code = steps(program(machine, netlink=netlink))
+    code = steps(seccomp_program(machine, netlink=netlink))
     assert len(code) < 4096
     assert all(at + 1 + max(yes, no) < len(code) for at, (_code, yes, no, _value) in enumerate(code[:-1]))
     assert code[-1] == (0x06, 0, 0, 0x7FFF0000)
@@ -73,8 +73,8 @@ ALLOWED, REFUSED, UNKNOWN, KILLED = 0x7FFF0000, 0x00050001, 0x00050026, 0x800000
     ],
 )
 def test_calls_are_judged_by_their_arguments(call: tuple[int, ...], expected: int) -> None:
-    assert verdict(program("x86_64", netlink=False), *call) == expected
+    assert verdict(seccomp_program("x86_64", netlink=False), *call) == expected
 
 
 def test_another_machine_is_killed() -> None:
-    assert verdict(program("x86_64", netlink=True), 0, machine="aarch64") == KILLED
+    assert verdict(seccomp_program("x86_64", netlink=True), 0, machine="aarch64") == KILLED

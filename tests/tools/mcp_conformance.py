@@ -20,7 +20,7 @@ from nacre.entries import ToolCall
 from nacre.errors import ToolError
 from nacre.tools.mcp import Config, Server, Servers
 from nacre.tools.mcp.oauth import Interactive
-from nacre.tools.mcp.token_file import TokenFile
+from nacre.tools.mcp.servers import TokenFile
 
 CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 

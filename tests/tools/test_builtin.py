@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nacre.agent.ports import Output, Scene
-from nacre.agent.sandbox import Finished, Sandbox
+from nacre.agent.ports import Finished, Output, Sandbox, Scene
 from nacre.entries import ToolCall
 from nacre.errors import NacreError, ToolError
 from nacre.tools.builtin import DelegateLimits, Report, Task, delegate_tool, memory_tools, shell_tool, skill_tool

@@ -93,7 +93,7 @@ def test_an_image_that_no_provider_would_take_is_not_kept(media: str, data: str,
     """It would be in every later request of the session, and each would fail."""
     from mcp.types import ImageContent  # noqa: PLC0415 - tests of what is not loaded are in this file too
 
-    from nacre.tools.mcp.content import output_of  # noqa: PLC0415 - the same
+    from nacre.tools.mcp.offers import output_of  # noqa: PLC0415 - the same
 
     output = output_of([ImageContent(type="image", mime_type=media, data=data)])
     assert output.images == (() if url is None else ({"type": "image_url", "image_url": {"url": url}},))
@@ -485,7 +485,7 @@ def test_resources_and_prompts_with_very_many_parts_are_bounded_and_valid(field:
         from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as late as in the program
         from mcp.types import GetPromptResult, JSONRPCResponse, ReadResourceResult  # noqa: PLC0415
 
-        from nacre.tools.mcp.content import Trimmed  # noqa: PLC0415
+        from nacre.tools.mcp.transports import Trimmed  # noqa: PLC0415
 
         sending, receiving = anyio.create_memory_object_stream[SessionMessage](1)
         async with sending, Trimmed(receiving, "peer") as trimmed:

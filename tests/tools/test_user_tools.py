@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.tools.user_tools import Loaded, load
+from nacre.tools.functions import Loaded, load_tools
 from tests.tools.scenes import text
 
 GOOD = '''
@@ -35,7 +35,7 @@ def names(loaded: Loaded) -> list[str]:
 
 
 def test_a_file_with_decorated_functions_brings_these(folder: Path) -> None:
-    loaded = load(folder)
+    loaded = load_tools(folder)
     assert names(loaded) == ["double"]
     assert text(loaded.tools[0], n="4") == "8"
     assert loaded.problems == ()
@@ -43,7 +43,7 @@ def test_a_file_with_decorated_functions_brings_these(folder: Path) -> None:
 
 def test_a_file_of_plain_functions_brings_all_public_ones_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text('from shutil import copy\ndef a(x: int):\n    """A."""\ndef _b(): ...\n')
-    loaded = load(tmp_path)
+    loaded = load_tools(tmp_path)
     assert names(loaded) == ["a"]
     assert loaded.tools[0].effect == "run"
 
@@ -61,14 +61,14 @@ def test_a_file_of_plain_functions_brings_all_public_ones_of_its_own(tmp_path: P
 )
 def test_a_broken_file_is_reported_and_the_others_go_on(folder: Path, source: str, reason: str) -> None:
     (folder / "bad.py").write_text(source)
-    loaded = load(folder)
+    loaded = load_tools(folder)
     assert names(loaded) == ["double"]
     assert [(problem.where, problem.reason) for problem in loaded.problems] == [(str(folder / "bad.py"), reason)]
 
 
 def test_a_name_that_is_taken_is_reported(folder: Path) -> None:
     (folder / "zz.py").write_text('def double(n: int):\n    """D."""\ndef triple(n: int):\n    """T."""\n')
-    loaded = load(folder, taken=["triple"])
+    loaded = load_tools(folder, taken=["triple"])
     assert names(loaded) == ["double"]
     assert [problem.reason.split(":")[0] for problem in loaded.problems] == [
         "there is a tool 'double' already",
@@ -78,13 +78,13 @@ def test_a_name_that_is_taken_is_reported(folder: Path) -> None:
 
 def test_a_file_that_anybody_may_write_to_is_not_run(folder: Path) -> None:
     (folder / "good.py").chmod(0o666)
-    loaded = load(folder)
+    loaded = load_tools(folder)
     assert loaded.tools == ()
     assert "everyone can write to it" in loaded.problems[0].reason
 
 
 def test_no_folder_is_no_problem(tmp_path: Path) -> None:
-    assert load(tmp_path / "none") == Loaded(tools=(), problems=())
+    assert load_tools(tmp_path / "none") == Loaded(tools=(), problems=())
 
 
 def test_entry_points_of_installed_packages_bring_tools(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_entry_points_of_installed_packages_bring_tools(tmp_path: Path) -> None:
         "[nacre.tools]\nhello = brought:hello\nbad = brought:nothing\ngone = nowhere:x\n"
     )
     program = (
-        "from nacre.tools.user_tools import load; found = load(); "
+        "from nacre.tools.functions import load_tools; found = load_tools(); "
         "print([tool.spec.name for tool in found.tools], [problem.where for problem in found.problems])"
     )
     done = subprocess.run(

@@ -9,8 +9,7 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from nacre.agent.actor import Actor, Agent, TurnRequest, UserMessage
-from nacre.agent.live_session import KernelSessions, no_wait
+from nacre.agent.actor import Actor, Agent, KernelSessions, TurnRequest, UserMessage, no_wait
 from nacre.agent.ports import Ask, Emit, Pace, ignore
 from nacre.entries import Message
 from nacre.errors import NacreError, Stopped

@@ -18,11 +18,11 @@ from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue, FoundSkill, Place, usual_places
 from nacre.skills import find as find_skills
-from nacre.tools import user_tools
 from nacre.tools.builtin import Children, delegate_tool, memory_tools, shell_tool, skill_tool
 from nacre.tools.files.file_reader import reading_tools
 from nacre.tools.files.file_writer import Keep, writing_tools
 from nacre.tools.files.workspace import Workspace
+from nacre.tools.functions import load_tools
 from nacre.tools.session_search import search_tool
 from nacre.tools.web.fetch import web_tool
 from nacre.user_files import state_folder
@@ -105,7 +105,7 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
             if tool.spec.name not in own:
                 theirs.setdefault(tool.spec.name, tool)  # of two servers' tools with one name, the first
         tools += theirs.values()
-        loaded = user_tools.load(makings.home / "tools", taken=[tool.spec.name for tool in tools])
+        loaded = load_tools(makings.home / "tools", taken=[tool.spec.name for tool in tools])
         notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
         tools += loaded.tools
     by_name = {tool.spec.name: tool for tool in tools}

@@ -21,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from nacre.agent.sandbox import Finished, Sandbox
+from nacre.agent.ports import Finished, Sandbox
 
 GUARDED = (
     *("AGENTS.md", "CLAUDE.md", ".nacre", ".agents", ".claude"),

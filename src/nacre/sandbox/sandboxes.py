@@ -19,10 +19,9 @@ import anyio
 import anyio.to_thread
 from msgspec import Struct
 
-from nacre.agent.sandbox import Finished, Sandbox
+from nacre.agent.ports import Finished, Sandbox
 from nacre.errors import ConfigError, NacreError, ToolError
-from nacre.sandbox import host_resources
-from nacre.sandbox.backends import BACKENDS, Backend
+from nacre.sandbox.backends import BACKENDS, MACHINES, Backend
 from nacre.sandbox.policy import (
     OTHER_PROGRAMS,
     PROGRAMS,
@@ -34,9 +33,8 @@ from nacre.sandbox.policy import (
     linked_folders,
     settle,
 )
-from nacre.sandbox.process_tree import Cell, follow
+from nacre.sandbox.process_tree import Cell, follow, sweep
 from nacre.sandbox.protected_files import Guarded, guarded_paths
-from nacre.sandbox.seccomp import MACHINES
 
 Kind = Literal["auto", "bwrap", "landlock", "off"]
 
@@ -104,7 +102,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
         )
 
     make_policy()
-    host_resources.sweep()
+    sweep()
     reasons = []
     for name in BACKENDS if kind == "auto" else (kind,):
         sandbox = Sandboxed(name, make_policy, BACKENDS[name])

@@ -9,8 +9,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from nacre.agent.ports import Emit, Notice, Output, Scene
-from nacre.agent.sandbox import Finished, Sandbox
+from nacre.agent.ports import Emit, Finished, Notice, Output, Sandbox, Scene
 from nacre.errors import ToolError
 from nacre.tools.functions import Function
 from nacre.tools.tool_output import MAX_LENGTH, bounded, harmless, printed

@@ -24,8 +24,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from nacre.errors import ConfigError
-from nacre.tools.files.glob import Pattern
-from nacre.tools.files.workspace import can_be_path
+from nacre.tools.files.workspace import Pattern, can_be_path
 from nacre.tools.shell_commands import NotPlain, Word, always_asks, has_options_first, loose_commands, split
 
 Verdict = Literal["allow", "ask", "deny"]

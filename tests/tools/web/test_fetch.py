@@ -11,9 +11,8 @@ from ipaddress import ip_address
 import pytest
 
 from nacre.errors import ToolError
-from nacre.tools.web.fetch import Limits, web_tool
+from nacre.tools.web.fetch import Gate, Limits, web_tool
 from nacre.tools.web.page_text import readable
-from nacre.tools.web.ssrf import Gate
 from tests.tools.scenes import output, text
 
 PAGE = (

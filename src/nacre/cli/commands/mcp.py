@@ -112,7 +112,7 @@ def _row(item: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_logged_in(config: Config, folder: Path) -> bool:
-    from nacre.tools.mcp.token_file import TokenFile  # noqa: PLC0415 - not needed for help
+    from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - not needed for help
 
     return TokenFile(folder, config).read().tokens is not None
 
@@ -128,7 +128,7 @@ async def _login(config: Config, args: Namespace, out: Out) -> None:
     if find_spec("mcp") is None:
         raise Failure("unavailable", "MCP servers need another package", hint=install_command("mcp"))
     from nacre.tools.mcp.oauth import log_in  # noqa: PLC0415 - it needs the package
-    from nacre.tools.mcp.token_file import TokenFile  # noqa: PLC0415 - the same
+    from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - the same
 
     async def show(address: str) -> None:
         out.note(f"log in to {clean(config.name)} at this address:\n{clean(address)}")
@@ -157,7 +157,7 @@ def _has_screen() -> bool:
 
 
 def _logout(config: Config, args: Namespace, out: Out) -> int:
-    from nacre.tools.mcp.token_file import TokenFile  # noqa: PLC0415 - not needed for help
+    from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - not needed for help
 
     is_erased = TokenFile(_folder(args), config).erase()
     if out.json:

@@ -12,8 +12,7 @@ from typing import BinaryIO
 
 from nacre.agent.ports import Output
 from nacre.errors import ToolError
-from nacre.tools.files.glob import Pattern
-from nacre.tools.files.workspace import Entry, Workspace
+from nacre.tools.files.workspace import Entry, Pattern, Workspace
 from nacre.tools.functions import Function
 from nacre.tools.tool_output import MAX_LENGTH, harmless
 

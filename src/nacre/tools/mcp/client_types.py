@@ -1,17 +1,20 @@
-"""What the parts of the MCP client share: the settings of a server, what it offers, errors, limits, deadlines."""
+"""What the parts of the MCP client share: a server's settings, offer, errors, limits, deadlines, and its program."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import signal
+import subprocess
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import inf
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from anyio import CancelScope, current_time
+import anyio
+from anyio import BrokenResourceError, CancelScope, ClosedResourceError, current_time, move_on_after
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -49,7 +52,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scope: str = ""
     callback_port: int = 0
 
-    def checked(self) -> Config:
+    def resolve(self) -> Config:
         """The same with `${VARIABLE}` replaced from our environment; raises ConfigError for what cannot work."""
         where = f"the MCP server {self.name!r}"
         if bool(self.command) == bool(self.url):
@@ -77,19 +80,15 @@ Login = Callable[[Config], Any]
 """Who proves to a server who we are: gives an `httpx2.Auth`, or None."""
 
 
-class Prompt(Protocol):
-    """A message of a server that the user sends by a command."""
+class Prompt(Struct, frozen=True, kw_only=True):
+    """A message of a server that the user sends by a command: its arguments, as in a usage line, and its use in a line.
 
-    @property
-    def takes(self) -> str:
-        """Its arguments, as in a usage line."""
+    `message` gives its text and its images, as parts of a message; it raises ToolError for arguments that do not fit.
+    """
 
-    @property
-    def meaning(self) -> str:
-        """What it is for, in a line."""
-
-    async def message(self, words: str) -> tuple[str, Sequence[dict[str, Any]]]:
-        """Its text and its images, as parts of a message; raises ToolError for arguments that do not fit."""
+    takes: str
+    meaning: str
+    message: Callable[[str], Coroutine[Any, Any, tuple[str, Sequence[dict[str, Any]]]]]
 
 
 class Offer(NamedTuple):
@@ -129,16 +128,12 @@ class Deadline:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def __enter__(self) -> None:
+    def start(self) -> CancelScope:
+        """Start the clock; what runs in the scope is cancelled at the end."""
         now = current_time()
         self._end = now + self._seconds * MAX_TIMEOUTS
         self._scope = CancelScope(deadline=now + self._seconds)
-        self._scope.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        return bool(self._scope.__exit__(kind, error, trace))
+        return self._scope
 
     def renew(self) -> None:
         """Wait again as long as at first."""
@@ -168,3 +163,62 @@ class UnsolicitedCounter:
         self._count += 1
         if self._count > MAX_UNSOLICITED:
             raise ToolError(f"it sent more than {MAX_UNSOLICITED:,} messages in a minute that answer nothing")
+
+
+# ---- the program of a server
+
+
+_PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+_END_TIMEOUT = 2
+
+
+class Program:
+    """A running program; its output is read by the connection."""
+
+    def __init__(self, process: Process, stdin: ByteSendStream, stdout: ByteReceiveStream) -> None:
+        self._process = process
+        self.stdin, self.stdout = stdin, stdout
+
+    @property
+    def reason(self) -> str:
+        """Why it can no longer be asked."""
+        status = self._process.returncode
+        return "it closed its output" if status is None else f"its exit status is {status}"
+
+    async def settle(self) -> None:
+        """Wait a moment for the exit status of a program that has closed its output."""
+        with move_on_after(_END_TIMEOUT):
+            await self._process.wait()
+
+    async def close(self) -> None:
+        """Close its input, which asks it to end; then send a signal, then kill it."""
+        with suppress(BrokenResourceError, ClosedResourceError, OSError):
+            await self.stdin.aclose()
+        for sign in (None, signal.SIGTERM, signal.SIGKILL):
+            if sign is not None:
+                self._kill(sign)
+            with move_on_after(_END_TIMEOUT):
+                await self._process.wait()
+                break
+        self._kill(signal.SIGKILL)
+        await self._process.aclose()
+
+    def _kill(self, sign: signal.Signals) -> None:
+        """Send a signal to the program and to all that it started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, sign)
+
+
+async def start_program(config: Config) -> Program:
+    """Start the program, with a small part of our environment and what the configuration adds; raises OSError."""
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | dict(config.env)
+    process = await anyio.open_process(
+        [config.command, *config.args],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+        # A Ctrl-C in the terminal is for us, not for it; and its children end with it.
+        start_new_session=True,
+    )
+    if process.stdin is None or process.stdout is None:
+        raise OSError("it has no input or output")
+    return Program(process, process.stdin, process.stdout)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
 
 import anyio
 import mcp
@@ -20,18 +20,7 @@ from mcp.client import Client
 from mcp.client.session import ClientRequestContext
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    CONNECTION_CLOSED,
-    INVALID_REQUEST,
-    ElicitRequestFormParams,
-    ElicitRequestParams,
-    ElicitResult,
-    ErrorData,
-    Implementation,
-    PromptListChangedNotification,
-    ResourceListChangedNotification,
-    ToolListChangedNotification,
-)
+from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, ElicitRequestFormParams, ElicitResult, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -46,14 +35,17 @@ from nacre.tools.mcp.client_types import (
     Gone,
     Login,
     LoginNeeded,
+    Program,
     UnsolicitedCounter,
 )
-from nacre.tools.mcp.content import Trimmed
-from nacre.tools.mcp.program import Program
 from nacre.tools.mcp.transports import connect_http, connect_program
 from nacre.tools.tool_output import harmless
 
-_CHANGES = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
+_CHANGES = (
+    mcp.types.ToolListChangedNotification,
+    mcp.types.PromptListChangedNotification,
+    mcp.types.ResourceListChangedNotification,
+)
 _SECONDS_BETWEEN_CHANGES = 1
 _SECONDS_TO_END = 8
 _MAX_REASON = 500
@@ -76,11 +68,10 @@ class Connection:
         self._is_over, self._ended, self._changed = Event(), Event(), Event()
         self._failure: BaseException | None = None
         self._unsolicited = UnsolicitedCounter()
-        transport: AbstractAsyncContextManager[Any] = (
-            connect_http(config, login) if program is None else connect_program(program, self._is_over.set)
-        )
         self.client = Client(
-            _trim(transport, config.name),
+            connect_http(config, login)
+            if program is None
+            else connect_program(program, self._is_over.set, name=config.name),
             mode="legacy" if is_legacy else "auto",
             client_info=Implementation(name="nacre", version=__version__),
             message_handler=self._handle_message,
@@ -130,7 +121,7 @@ class Connection:
         if entry is not None:
             self._scenes.append(entry)
         try:
-            with deadline:
+            with deadline.start():
                 return await act(self.client)
             raise TimeoutError
         except MCPError as error:
@@ -199,7 +190,11 @@ class Connection:
                 await on_change()
             await anyio.sleep(_SECONDS_BETWEEN_CHANGES)
 
-    async def _elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:  # noqa: ARG002 - the package's shape
+    async def _elicit(
+        self,
+        context: ClientRequestContext,  # noqa: ARG002 - the package's shape
+        params: mcp.types.ElicitRequestParams,
+    ) -> ElicitResult:
         """Answer a question to the user: with its default values, if there are enough and the user agrees.
 
         There is no form here, and nobody is sent to an address that a server names.
@@ -208,31 +203,15 @@ class Connection:
             return ElicitResult(action="decline")  # it may be about any session's call, and the answer is one user's
         scene, deadline = self._scenes[-1]
         question = harmless(params.message)[:_MAX_REASON]
-        values = _defaults(params) if isinstance(params, ElicitRequestFormParams) else None
-        if values is None:
+        schema = params.requested_schema if isinstance(params, ElicitRequestFormParams) else None
+        fields = (schema or {}).get("properties", {}).items()
+        values = {name: field["default"] for name, field in fields if isinstance(field, dict) and "default" in field}
+        if schema is None or any(name not in values for name in schema.get("required") or ()):
             scene.emit(Notice(f"{self._name} asked, and nobody could answer here: {question}"))
             return ElicitResult(action="decline")
         with deadline.pause():
             refusal = await scene.permit({"question": question, "answer": values})
-        if refusal:
-            return ElicitResult(action="decline")
-        return ElicitResult(action="accept", content=values)
-
-
-@asynccontextmanager
-async def _trim(transport: AbstractAsyncContextManager[Any], name: str) -> AsyncIterator[tuple[Any, Any]]:
-    async with transport as (incoming, outgoing):
-        yield Trimmed(incoming, name), outgoing
-
-
-def _defaults(params: ElicitRequestFormParams) -> dict[str, Any] | None:
-    """The default values of a form; None if it needs one that has none."""
-    schema = params.requested_schema
-    fields = schema.get("properties", {})
-    values = {
-        name: field["default"] for name, field in fields.items() if isinstance(field, dict) and "default" in field
-    }
-    return values if all(name in values for name in schema.get("required") or ()) else None
+        return ElicitResult(action="decline") if refusal else ElicitResult(action="accept", content=values)
 
 
 async def _accept(*_: object) -> None:

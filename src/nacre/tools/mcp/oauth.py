@@ -31,8 +31,7 @@ from pydantic import AnyUrl, BaseModel
 
 from nacre.errors import ToolError
 from nacre.tools.mcp.client_types import Config, Forgotten, LoginNeeded
-from nacre.tools.mcp.servers import Server, Servers
-from nacre.tools.mcp.token_file import TokenFile
+from nacre.tools.mcp.servers import Server, Servers, TokenFile
 from nacre.tools.tool_output import harmless
 
 _SECONDS_FOR_A_PERSON = 600

@@ -1,25 +1,112 @@
-"""What a server offers: tools and resources to the model, prompts to the user."""
+"""What a server offers: tools and resources to the model, with their results as output; prompts to the user."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from base64 import b64encode
+from binascii import a2b_base64
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from anyio import current_time
+from mcp import types
 from mcp.client import Client
 from mcp.shared.dispatcher import ProgressFnT
-from mcp.types import EmbeddedResource
-from mcp.types import Prompt as PromptInfo
-from mcp.types import Tool as ToolInfo
 
 from nacre.agent.ports import Effect, Notice, Output, Scene, Spec, Tool
 from nacre.errors import ToolError
-from nacre.tools.mcp.client_types import Config, Deadline, Offer, clean
-from nacre.tools.mcp.content import output_of, result_of
-from nacre.tools.tool_output import bounded, harmless
+from nacre.tools.mcp.client_types import Deadline, Offer, Prompt, clean
+from nacre.tools.tool_output import bounded, cut, harmless
+
+if TYPE_CHECKING:
+    from nacre.tools.mcp.servers import Server
+
+T = TypeVar("T")
+
+# ---- content as the output of a tool
+
+# What providers take, by how the bytes begin: another type than they have would fail every later request.
+_IMAGES = (
+    ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
+    ("image/jpeg", re.compile(rb"\xff\xd8\xff")),
+    ("image/gif", re.compile(rb"GIF8[79]a")),
+    ("image/webp", re.compile(rb"RIFF....WEBP", re.DOTALL)),
+)
+_MAX_IMAGES = 8
+_MAX_IMAGE = 7_000_000
+"""Characters of base64: about 5 MB, the most that providers take."""
+_MAX_ALL_IMAGES = 8_000_000
+_MAX_TEXT = 1_000_000
+"""Characters. With the images, less than the 16 MiB that a record may have, however the text is escaped."""
+
+
+def result_of(result: types.CallToolResult) -> Output:
+    """The result of a call; what the server calls an error is a failed one."""
+    if not result.content and result.structured_content is not None:
+        return _bounded(msgspec.json.encode(result.structured_content).decode(), failed=bool(result.is_error))
+    return output_of(result.content, failed=bool(result.is_error))
+
+
+def output_of(blocks: Iterable[types.ContentBlock], *, failed: bool = False) -> Output:
+    """Blocks of content as an output."""
+    texts: list[str] = []
+    images: list[dict[str, Any]] = []
+    size = 0
+    for block in blocks:
+        text, image = _render(block)
+        size += len(image)
+        if image and (len(images) == _MAX_IMAGES or size > _MAX_ALL_IMAGES):
+            size -= len(image)
+            text, image = f"{text}: not shown, too much", ""
+        is_text = isinstance(block, types.TextContent | types.EmbeddedResource)
+        texts.append(f"[{text}]" if text and not is_text else text)
+        images += [{"type": "image_url", "image_url": {"url": image}}] if image else []
+    shown = _bounded("\n".join(text for text in texts if text) or "(no output)", failed=failed)
+    return msgspec.structs.replace(shown, images=tuple(images))
+
+
+def _bounded(text: str, *, failed: bool) -> Output:
+    return bounded(cut(text, _MAX_TEXT) if len(text) > _MAX_TEXT else text, failed=failed)
+
+
+def _render(block: types.ContentBlock) -> tuple[str, str]:  # noqa: PLR0911 - one per kind of content
+    """The text of a block, and its image as a data URL, each "" if there is none."""
+    match block:
+        case types.TextContent():
+            return block.text, ""
+        case types.ImageContent():
+            return _image(block.mime_type, block.data)
+        case types.AudioContent():
+            return f"audio, {block.mime_type}: not shown", ""
+        case types.ResourceLink():
+            about = ", ".join(part for part in (block.name, block.mime_type, block.description) if part)
+            return f"resource {block.uri} ({about})", ""
+        case types.EmbeddedResource(resource=types.TextResourceContents() as found):
+            return found.text, ""
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as found):
+            text, image = _image(found.mime_type or "", found.blob)
+            return f"[{text}, {found.uri}]", image
+        case _:
+            return "content of an unknown kind: not shown", ""
+
+
+def _image(media: str, data: str) -> tuple[str, str]:
+    """The text and the data URL of an image; the URL has the type that its bytes are, and is "" if they are none."""
+    size = f"{media or 'bytes of an unknown type'}, {len(data) * 3 // 4:,} bytes"
+    if len(data) > _MAX_IMAGE:
+        return f"{size}: not shown, too much", ""
+    try:
+        found = a2b_base64("".join(data.split()), strict_mode=True)
+    except ValueError:
+        found = b""
+    kind = next((kind for kind, sign in _IMAGES if sign.match(found)), "")
+    return (size, f"data:{kind};base64,{b64encode(found).decode()}") if kind else (f"{size}: not shown", "")
+
+
+# ---- offers
 
 _MAX_PAGES = 100
 _MAX_ITEMS = 500
@@ -28,34 +115,13 @@ _MAX_NAME = 64
 _MAX_DESCRIPTION = 4_000
 _MAX_SCHEMA = 64_000
 _SECONDS_BETWEEN_NOTICES = 2
-
-T = TypeVar("T")
-
-
-class Server(Protocol):
-    """The server that is asked."""
-
-    @property
-    def config(self) -> Config:
-        """Its settings."""
-
-    async def use(
-        self,
-        act: Callable[[Client], Awaitable[T]],
-        *,
-        deadline: Deadline | None = None,
-        scene: Scene | None = None,
-    ) -> T:
-        """Ask it, starting it first if need be; raises ToolError."""
-
-
 Act = Callable[[Client, Mapping[str, Any], ProgressFnT], Awaitable[Output]]
 
 
 async def offer_of(server: Server) -> Offer:
     """The tools and the prompts of a server, and two tools for its resources if it has some."""
 
-    async def ask(client: Client) -> tuple[list[ToolInfo], list[PromptInfo], bool]:
+    async def ask(client: Client) -> tuple[list[types.Tool], list[types.Prompt], bool]:
         able = client.server_capabilities
         tools = await _all(client.list_tools, lambda page: page.tools) if able.tools is not None else []
         prompts = await _all(client.list_prompts, lambda page: page.prompts) if able.prompts is not None else []
@@ -67,7 +133,7 @@ async def offer_of(server: Server) -> Offer:
     found: dict[str, Tool] = {}
     for tool in tools:
         found.setdefault(tool.spec.name, tool)
-    return Offer(tuple(found.values()), {prompt.command: prompt for prompt in (Prompt(server, one) for one in prompts)})
+    return Offer(tuple(found.values()), dict(_prompt(server, info) for info in prompts))
 
 
 class ServerTool:
@@ -104,7 +170,7 @@ class ServerTool:
         return await self._server.use(ask, deadline=deadline, scene=scene)
 
 
-def _own_tool(server: Server, info: ToolInfo) -> ServerTool:
+def _own_tool(server: Server, info: types.Tool) -> ServerTool:
     """A tool of the server; its schema is passed on as it came."""
 
     async def call(client: Client, arguments: Mapping[str, Any], report: ProgressFnT) -> Output:
@@ -135,7 +201,7 @@ def _resource_tools(server: Server) -> list[ServerTool]:
         if not isinstance(uri, str) or not uri:
             raise ToolError("uri is missing: list_resources shows the addresses")
         contents = (await client.read_resource(uri)).contents
-        return output_of(EmbeddedResource(type="resource", resource=one) for one in contents)
+        return output_of(types.EmbeddedResource(type="resource", resource=one) for one in contents)
 
     return [
         ServerTool(
@@ -159,42 +225,23 @@ def _resource_tools(server: Server) -> list[ServerTool]:
     ]
 
 
-class Prompt:
-    """A prompt of a server: a message that the user sends by a command."""
+def _prompt(server: Server, info: types.Prompt) -> tuple[str, Prompt]:
+    """A prompt of the server, and the command that sends it."""
+    names = [one.name for one in info.arguments or []]
+    required = [one.name for one in info.arguments or [] if one.required]
+    command = f"{clean(server.config.name)}:{clean(info.name)}"
+    takes = harmless(" ".join(name if name in required else f"[{name}]" for name in names))
+    usage = f"usage: /{command} {takes}".rstrip()
 
-    def __init__(self, server: Server, info: PromptInfo) -> None:
-        self._server, self._name = server, info.name
-        self._arguments = info.arguments or []
-        self.command = f"{clean(server.config.name)}:{clean(info.name)}"
-        names = [one.name if one.required else f"[{one.name}]" for one in self._arguments]
-        self.takes = harmless(" ".join(names))
-        self.meaning = harmless(info.description or info.title or info.name).partition("\n")[0][:200]
-
-    async def message(self, words: str) -> tuple[str, Sequence[dict[str, Any]]]:
-        """The text and the images of the prompt; `words` are its arguments, in order or as NAME=VALUE.
-
-        Raises ToolError for arguments that do not fit, and if the server cannot be asked.
-        """
-        arguments = self._read(words)
-
-        async def get(client: Client) -> Output:
-            found = await client.get_prompt(self._name, arguments)
-            return output_of([one.content for one in found.messages])
-
-        output = await self._server.use(get, deadline=Deadline(self._server.config.timeout))
-        return output.whole or output.text, output.images
-
-    def _read(self, words: str) -> dict[str, str]:
-        names = [one.name for one in self._arguments]
-        usage = f"usage: /{self.command} {self.takes}".rstrip()
+    async def message(words: str) -> tuple[str, Sequence[dict[str, Any]]]:
+        # 1. The arguments, in order or as NAME=VALUE; a single one has all words as its value.
         try:
             given = shlex.split(words)
         except ValueError as error:
             raise ToolError(f"the arguments cannot be read ({error}); {usage}") from error
-        # With a single argument, all words are its value.
-        if len(names) == 1 and given and not words.startswith(f"{names[0]}="):
-            return {names[0]: words.strip()}
         found: dict[str, str] = {}
+        if len(names) == 1 and given and not words.startswith(f"{names[0]}="):
+            found, given = {names[0]: words.strip()}, []
         for word in given:
             name, is_named, value = word.partition("=")
             if is_named and name in names:
@@ -203,10 +250,18 @@ class Prompt:
                 found[free[0]] = word
             else:
                 raise ToolError(f"there is no argument for {word!r}; {usage}")
-        missing = [one.name for one in self._arguments if one.required and one.name not in found]
-        if missing:
+        if missing := [name for name in required if name not in found]:
             raise ToolError(f"{', '.join(missing)} missing; {usage}")
-        return found
+
+        # 2. The message, from the server.
+        async def get(client: Client) -> Output:
+            return output_of([one.content for one in (await client.get_prompt(info.name, found)).messages])
+
+        output = await server.use(get, deadline=Deadline(server.config.timeout))
+        return output.whole or output.text, output.images
+
+    meaning = harmless(info.description or info.title or info.name).partition("\n")[0][:200]
+    return command, Prompt(takes=takes, meaning=meaning, message=message)
 
 
 def _line(address: str, one: Any) -> str:

@@ -1,22 +1,37 @@
-"""One MCP server: started when it is first needed, and again when it has died."""
+"""MCP servers: each is started when it is first needed, and again when it has died; and the files of their tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 import msgspec
 from anyio import CancelScope, Lock, create_task_group, fail_after, to_thread
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from nacre.agent.ports import Scene, Tool
 from nacre.errors import ConfigError, ToolError, install_command
-from nacre.tools.mcp.client_types import Closed, Config, Deadline, Forgotten, Gone, Login, LoginNeeded, Offer, Prompt
-from nacre.tools.mcp.program import start
+from nacre.tools.mcp.client_types import (
+    Closed,
+    Config,
+    Deadline,
+    Forgotten,
+    Gone,
+    Login,
+    LoginNeeded,
+    Offer,
+    Prompt,
+    clean,
+    start_program,
+)
+from nacre.user_files import locked, write_whole
 
 if TYPE_CHECKING:
     from mcp.client import Client
@@ -27,9 +42,72 @@ T = TypeVar("T")
 Accepts = Callable[[str], bool]
 """Whether a tool of this name is wanted."""
 
+# ---- the file of a server's tokens
 
-def _no_login(_: Config) -> None:
-    return None
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The tokens, until when they are valid, the client that we were registered as, and where all that came from.
+
+    `wanted` is a scope that the server asked for when nobody could be asked to agree.
+    """
+
+    tokens: dict[str, Any] | None = None
+    expires: float | None = None
+    client: dict[str, Any] | None = None
+    issuer: dict[str, Any] | None = None
+    resource: dict[str, Any] | None = None
+    wanted: str = ""
+
+
+class TokenFile:
+    """The file of one server. Its name has a digest of the address: no other host is ever sent these tokens."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        digest = sha256(f"{config.name}\n{config.url}".encode()).hexdigest()[:16]
+        self._path = folder / f"{clean(config.name)[:40]}~{digest}.json"
+
+    @property
+    def stamp(self) -> tuple[int, int] | None:
+        """What changes when the file does."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def read(self) -> Record:
+        """What is in the file; nothing if there is none, or none that can be read."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Record)
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Record()
+
+    def change(self, **fields: Any) -> None:
+        """Replace some of it, durably; only the user may read the file."""
+        with locked(self._path.parent):
+            write_whole(self._path, msgspec.json.encode(msgspec.structs.replace(self.read(), **fields)))
+
+    def erase(self) -> bool:
+        """Remove it; False if there was none."""
+        if not self._path.exists():
+            return False
+        with locked(self._path.parent):
+            self._path.unlink(missing_ok=True)
+        return True
+
+
+def login_from(folder: Path) -> Login:
+    """Log in with the tokens that are in a folder; where a person is needed, raise LoginNeeded."""
+
+    def login(config: Config) -> Any:
+        from nacre.tools.mcp.oauth import silent  # noqa: PLC0415 - it needs the package
+
+        return silent(config, TokenFile(folder, config))
+
+    return login
+
+
+# ---- servers
 
 
 class Server:
@@ -38,15 +116,15 @@ class Server:
     A call that was under way when the server died fails and is not repeated: it may have been done.
     """
 
-    def __init__(self, config: Config, *, login: Login = _no_login) -> None:
-        self.config = config.checked()
+    def __init__(self, config: Config, *, login: Login = lambda _: None) -> None:
+        self.config = config.resolve()
         self.name = config.name
         self._login = login
         self.tasks: TaskGroup | None = None  # where connections are kept open
         self._connection: Connection | None = None
         self._starting = Lock()
         self._is_legacy = False
-        self.on_change: Callable[[], Awaitable[None]] = _nothing
+        self.on_change: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
 
     async def offer(self) -> Offer:
         """What the server offers now; raises ToolError if it cannot be asked."""
@@ -89,37 +167,35 @@ class Server:
                 await connection.close()
 
     async def _open(self) -> Connection:
+        """The connection, opened again if it has ended."""
         async with self._starting:
-            if self._connection is None or not self._connection.is_open:
-                await self.close()
+            if self._connection is not None and self._connection.is_open:
+                return self._connection
+            await self.close()
+            try:
+                if find_spec("mcp") is None:
+                    raise ToolError(f"MCP servers need another package: {install_command('mcp')}")  # noqa: TRY301 - as below
                 try:
-                    self._connection = await self._start()
-                except (TimeoutError, OSError, ToolError) as error:
-                    if isinstance(error, LoginNeeded):
-                        raise
-                    reason = str(error) or f"no answer within {self.config.start_timeout:g} s"
-                    lacks = "reached" if self.config.url else "started"
-                    raise ToolError(f"the MCP server {self.name!r} cannot be {lacks}: {reason}") from error
-            return self._connection
-
-    async def _start(self) -> Connection:
-        if find_spec("mcp") is None:
-            raise ToolError(f"MCP servers need another package: {install_command('mcp')}")
-        try:
-            return await self._connect()
-        except Forgotten:
-            return await self._connect()
-        except Closed:
-            # Some programs end when they are asked anything before the handshake of the older protocol.
-            if self._is_legacy or not self.config.command:
+                    self._connection = await self._connect()
+                except (Forgotten, Closed) as error:
+                    # Some programs end when they are asked anything before the handshake of the older protocol.
+                    if isinstance(error, Closed):
+                        if self._is_legacy or not self.config.command:
+                            raise
+                        self._is_legacy = True
+                    self._connection = await self._connect()
+            except LoginNeeded:
                 raise
-            self._is_legacy = True
-            return await self._connect()
+            except (TimeoutError, OSError, ToolError) as error:
+                reason = str(error) or f"no answer within {self.config.start_timeout:g} s"
+                lacks = "reached" if self.config.url else "started"
+                raise ToolError(f"the MCP server {self.name!r} cannot be {lacks}: {reason}") from error
+            return self._connection
 
     async def _connect(self) -> Connection:
         if self.tasks is None:
             raise ToolError("it is used outside of `Servers`")
-        program = await start(self.config) if self.config.command else None
+        program = await start_program(self.config) if self.config.command else None
         try:
             # The package takes a second to load: the program starts meanwhile.
             module = await to_thread.run_sync(import_module, "nacre.tools.mcp.connection")
@@ -130,11 +206,8 @@ class Server:
             raise
         connection: Connection = module.Connection(self.config, program, login=self._login, is_legacy=self._is_legacy)
         with fail_after(self.config.start_timeout):
-            await self.tasks.start(connection.run, self._change)
+            await self.tasks.start(connection.run, lambda: self.on_change())  # noqa: PLW0108 - it is set later
         return connection
-
-    async def _change(self) -> None:
-        await self.on_change()
 
 
 class Servers:
@@ -208,14 +281,10 @@ class Servers:
             server.on_change = partial(renew, server)
 
 
-def servers_of(table: Mapping[str, Mapping[str, Any]], *, login: Login = _no_login) -> list[Server]:
+def servers_of(table: Mapping[str, Mapping[str, Any]], *, login: Login = lambda _: None) -> list[Server]:
     """The servers of a section of the configuration; raises ConfigError."""
     try:
         configs = [msgspec.convert({**entry, "name": name}, Config) for name, entry in table.items()]
     except msgspec.ValidationError as error:
         raise ConfigError(f"an MCP server of the configuration cannot be read: {error}") from error
     return [Server(config, login=login) for config in configs]
-
-
-async def _nothing() -> None:
-    await anyio.lowlevel.checkpoint()

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import httpx2
 import msgspec
 from anyio import BrokenResourceError, ClosedResourceError, EndOfStream
 from anyio.abc import ByteReceiveStream
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCResponse, Tool, jsonrpc_message_adapter
+from pydantic import ValidationError
 
 from nacre.errors import ToolError
-from nacre.tools.mcp.client_types import MAX_BYTES, MAX_TIMEOUTS, Config, Login, UnsolicitedCounter
-from nacre.tools.mcp.program import Program
-from nacre.tools.web.ssrf import Gate
+from nacre.tools.mcp.client_types import MAX_BYTES, MAX_TIMEOUTS, Config, Login, Program, UnsolicitedCounter
+from nacre.tools.web.fetch import Gate
+
+logger = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
 # Both halves of a character, or one of them alone, or whatever else is escaped.
@@ -30,7 +32,7 @@ _ESCAPED = re.compile(
 _SECONDS_TO_CONNECT = 30
 _PORTS = {"http": 80, "https": 443}
 
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+Streams = tuple["Trimmed", Any]
 
 
 # ---- a program
@@ -40,7 +42,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 
 @asynccontextmanager
-async def connect_program(program: Program, ended: Callable[[], None]) -> AsyncIterator[Streams]:
+async def connect_program(program: Program, ended: Callable[[], None], *, name: str) -> AsyncIterator[Streams]:
     """Give the streams that the package's session works with; says when its output ends, and ends it in the end."""
     inward, incoming = anyio.create_memory_object_stream[SessionMessage | Exception]()
     outgoing, outward = anyio.create_memory_object_stream[SessionMessage]()
@@ -71,7 +73,7 @@ async def connect_program(program: Program, ended: Callable[[], None]) -> AsyncI
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
             tasks.start_soon(write)
-            yield incoming, outgoing
+            yield Trimmed(incoming, name), outgoing
             tasks.cancel_scope.cancel()
     finally:
         for stream in (inward, incoming, outgoing, outward):
@@ -121,7 +123,7 @@ def _parse(line: bytes) -> SessionMessage | None:
 
 
 @asynccontextmanager
-async def connect_http(config: Config, login: Login) -> AsyncIterator[Any]:
+async def connect_http(config: Config, login: Login) -> AsyncIterator[Streams]:
     """Give the streams that the package's session works with; redirects to other hosts are not followed."""
     limits = httpx2.Timeout(_SECONDS_TO_CONNECT, read=config.timeout * MAX_TIMEOUTS)
     transport = HttpTransport(httpx2.AsyncHTTPTransport(), config.url)
@@ -129,9 +131,9 @@ async def connect_http(config: Config, login: Login) -> AsyncIterator[Any]:
     headers = {"accept-encoding": "identity", **config.headers}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=limits, transport=transport, auth=login(config)) as client,
-        streamable_http_client(config.url, http_client=client, max_sse_event_size=MAX_BYTES) as streams,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=MAX_BYTES) as (incoming, outgoing),
     ):
-        yield streams
+        yield Trimmed(incoming, config.name), outgoing
 
 
 class HttpTransport(httpx2.AsyncBaseTransport):
@@ -148,7 +150,12 @@ class HttpTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         is_own = (request.url.scheme, request.url.netloc) == (self._own.scheme, self._own.netloc)
-        if not is_own and await self._is_public():
+        is_public = False  # whether the server itself is in the public web, by the address that has answered
+        if not is_own:
+            with suppress(ToolError):
+                await _check_public(self._peer or self._own.host, self._own)
+                is_public = True
+        if is_public:
             if request.url.scheme != "https":
                 raise ToolError(f"it leads to {str(request.url.host)!r} without https: that is not followed")
             await _check_public(request.url.host, request.url)
@@ -165,14 +172,6 @@ class HttpTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-    async def _is_public(self) -> bool:
-        """Whether the server itself is in the public web, by the address that has answered."""
-        try:
-            await _check_public(self._peer or self._own.host, self._own)
-        except ToolError:
-            return False
-        return True
 
 
 async def _check_public(host: str, url: httpx2.URL) -> None:
@@ -194,3 +193,72 @@ class _LimitedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+# ---- what a server sends, bounded before the package checks it
+
+_MAX_BLOCKS = 2_000
+
+
+class Trimmed:
+    """A stream of messages, each without tools that are not valid, and with a bounded content.
+
+    The package refuses a list of tools for one that is not valid, and builds an object for each block of a content.
+    """
+
+    def __init__(self, inner: Any, name: str) -> None:
+        self._inner, self._name = inner, name
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the sender, which the package looks for."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._trim(await self._inner.receive())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self._trim(await self._inner.__anext__())
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *details: object) -> bool | None:
+        is_handled: bool | None = await self._inner.__aexit__(*details)
+        return is_handled
+
+    def _trim(self, message: SessionMessage | Exception) -> SessionMessage | Exception:
+        if not isinstance(message, SessionMessage) or not isinstance(message.message, JSONRPCResponse):
+            return message
+        result = message.message.result
+        # Tools that are valid; if none is left, the package says what is wrong.
+        if isinstance(tools := result.get("tools"), list):
+            valid = []
+            for tool in tools[:_MAX_BLOCKS]:
+                with suppress(ValidationError):
+                    # Every version of the protocol requires an object.
+                    if Tool.model_validate(tool, by_name=False).input_schema.get("type") == "object":
+                        valid.append(tool)
+            if valid and len(valid) < len(tools):
+                about = {"server": self._name, "left_out": len(tools) - len(valid)}
+                logger.warning("tools of an MCP server are not valid or too many", extra=about)
+                result["tools"] = valid
+        # Contents within the limit; a last block says what is left out.
+        for field in ("content", "contents", "messages"):
+            blocks = result.get(field)
+            if isinstance(blocks, list) and len(blocks) > _MAX_BLOCKS:
+                text = f"[… {len(blocks) - _MAX_BLOCKS:,} more parts of this result left out …]"
+                note: dict[str, Any] = {"type": "text", "text": text}
+                if field == "contents":
+                    note = {"uri": "nacre:left-out", "text": text}
+                elif field == "messages":
+                    note = {"role": "user", "content": note}
+                result[field] = [*blocks[:_MAX_BLOCKS], note]
+        return message
