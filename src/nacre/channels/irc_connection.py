@@ -181,7 +181,7 @@ class IrcConnection:
 
     # ---- the way in
 
-    async def _handle(self, line: Line) -> None:  # noqa: C901, PLR0912 - one case per command that matters
+    async def _handle(self, line: Line) -> None:
         match line.command:
             case "PRIVMSG":
                 self._hear(line)

@@ -24,10 +24,11 @@ PASTED = "pasted"
 SAID_AS = "said_as"
 """In `extra` of what is shown as a user's words: the role that it has in the log."""
 
-_LONGEST_ID = 40
-_LONGEST_NAME = 64
+_MAX_ID = 40
+_MAX_NAME = 64
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,([a-zA-Z0-9+/]+={0,2})")
+_EMPTY = "[empty message]"
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
 
 
@@ -109,7 +110,8 @@ def distinct(messages: Sequence[Message]) -> list[Message]:
         if message.tool_calls:
             ids = [_unused(call.id, used) for call in message.tool_calls]
             answers = iter(ids)
-            found.append(_with_ids(message, ids))
+            calls = tuple(replace(call, id=id) for call, id in zip(message.tool_calls, ids, strict=True))
+            found.append(message if calls == message.tool_calls else replace(message, tool_calls=calls))
         elif message.role == "tool":
             found.append(replace(message, tool_call_id=next(answers)))
         else:
@@ -119,17 +121,29 @@ def distinct(messages: Sequence[Message]) -> list[Message]:
 
 def shown(message: Message) -> Message | None:
     """A message other than a result, as it is shown; None if it says nothing."""
-    match message.role:
-        case "assistant":
-            return _answer(message)
-        case "user":
-            content = _content(message.content, has_images=True)
-            return _reminded(message, content if _says(content) else _placeholder(message) or "[empty message]")
-        case _:
-            content = _content(message.content, has_images=True)
-            if not _says(content):
-                content = _placeholder(message)
-            return _as_user(message, content) if content else None
+    if message.role == "assistant":
+        content = _content(message.content)
+        # Providers reject white space at the end of a reply.
+        if isinstance(content, str):
+            content = content.rstrip()
+        else:
+            content = [*content[:-1], {**content[-1], "text": content[-1]["text"].rstrip()}]
+        if not message.tool_calls and not content and not (content := _placeholder(message)):
+            return None
+        return _change(message, content, tuple(map(_call, message.tool_calls)))
+    content = _content(message.content, has_images=True)
+    if not (content.strip() if isinstance(content, str) else content):
+        content = _placeholder(message)
+    if message.role == "user":
+        recalled = message.extra.get(RECALLED)
+        if not isinstance(recalled, str) or not recalled.strip():
+            return _change(message, content or _EMPTY)
+        # What was remembered when the message came stands before it.
+        return without_facts(_change(message, _put_before(content or _EMPTY, recalled, "\n\n")))
+    if not content:
+        return None
+    said = _put_before(content, f"[{message.role}]", " ")
+    return replace(_change(message, said), role="user", extra={**message.extra, SAID_AS: message.role})
 
 
 def without_facts(message: Message) -> Message:
@@ -153,7 +167,8 @@ class _Asking:
     def take(self, result: Message) -> bool:
         """Keep a result if a call still waits for it."""
         for at, call in enumerate(self.calls):
-            if self.results[at] is None and _fits(result, call):
+            is_meant = result.tool_call_id == call.id if result.tool_call_id else result.name in (None, "", call.name)
+            if is_meant and self.results[at] is None:
                 self.results[at] = result
                 return True
         return False
@@ -161,7 +176,12 @@ class _Asking:
     def all(self) -> Iterator[Message]:
         yield self.message
         for call, result in zip(self.message.tool_calls, self.results, strict=True):
-            yield _interrupted(call) if result is None else _result(call, result)
+            if result is None:
+                failed = {"failed": True}
+                yield Message(role="tool", tool_call_id=call.id, name=call.name, content=INTERRUPTED, extra=failed)
+            else:
+                content = _content(result.content, has_images=True)
+                yield replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, content=content)
 
 
 class _Waiting:
@@ -190,32 +210,16 @@ class _Waiting:
         asking = self._latest.get(result.tool_call_id) if result.tool_call_id else None
         if asking is not None:
             self.orphans += not asking.take(result)
-        elif not result.tool_call_id and self._take_unnamed(result):
             return
-        elif self._is_closed:
+        if not result.tool_call_id:
+            while self._asking and None not in self._asking[-1].results:
+                self._asking.pop()
+            if any(asking.take(result) for asking in reversed(self._asking)):
+                return
+        if self._is_closed:
             self.orphans += 1
         else:
             self.seeking.append(result)
-
-    def _take_unnamed(self, result: Message) -> bool:
-        while self._asking and None not in self._asking[-1].results:
-            self._asking.pop()
-        return any(asking.take(result) for asking in reversed(self._asking))
-
-
-def _fits(result: Message, call: ToolCall) -> bool:
-    if result.tool_call_id:
-        return result.tool_call_id == call.id
-    return not result.name or result.name == call.name
-
-
-def _result(call: ToolCall, result: Message) -> Message:
-    content = _content(result.content, has_images=True)
-    return replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, content=content)
-
-
-def _interrupted(call: ToolCall) -> Message:
-    return Message(role="tool", tool_call_id=call.id, name=call.name, content=INTERRUPTED, extra={"failed": True})
 
 
 # ---- ids
@@ -223,61 +227,27 @@ def _interrupted(call: ToolCall) -> Message:
 
 def _unused(id: str, used: dict[str, int]) -> str:
     """An id in the form that all providers take; with a number at its end where it was used before."""
-    first = chosen = _NOT_IN_A_NAME.sub("_", id)[:_LONGEST_ID] or "call"
+    first = chosen = _NOT_IN_A_NAME.sub("_", id)[:_MAX_ID] or "call"
     while chosen in used:
         used[first] += 1
         number = f"-{used[first]}"
-        chosen = first[: _LONGEST_ID - len(number)] + number
+        chosen = first[: _MAX_ID - len(number)] + number
     used[chosen] = 1
     return chosen
-
-
-def _with_ids(message: Message, ids: Sequence[str]) -> Message:
-    calls = tuple(replace(call, id=id) for call, id in zip(message.tool_calls, ids, strict=True))
-    return message if calls == message.tool_calls else replace(message, tool_calls=calls)
 
 
 # ---- what one message is shown as
 
 
-def _answer(message: Message) -> Message | None:
-    content = _without_end(_content(message.content))
-    calls = tuple(map(_call, message.tool_calls))
-    if not calls and not content:
-        content = _placeholder(message)
-        if not content:
-            return None
-    return _changed(message, content, calls)
-
-
-def _plain(message: Message, content: str | list[Any]) -> Message:
-    return _changed(message, content, ())
-
-
-def _changed(message: Message, content: str | list[Any], calls: tuple[ToolCall, ...]) -> Message:
+def _change(message: Message, content: str | list[Any], calls: tuple[ToolCall, ...] = ()) -> Message:
     """The message itself if it is shown as it is, which most are: what was worked out about it then still holds."""
     if content is message.content and calls == message.tool_calls and message.tool_call_id is None:
         return message
     return replace(message, content=content, tool_calls=calls, tool_call_id=None)
 
 
-def _reminded(message: Message, content: str | list[Any]) -> Message:
-    """A user's message, after what was remembered when it came."""
-    recalled = message.extra.get(RECALLED)
-    if not isinstance(recalled, str) or not recalled.strip():
-        return _plain(message, content)
-    said: str | list[Any] = f"{recalled}\n\n{content}"
-    if isinstance(content, list):
-        said = [{"type": "text", "text": recalled}, *content]
-    return without_facts(_plain(message, said))
-
-
-def _as_user(message: Message, content: str | list[Any]) -> Message:
-    label = f"[{message.role}]"
-    said: str | list[Any] = f"{label} {content}"
-    if isinstance(content, list):
-        said = [{"type": "text", "text": label}, *content]
-    return replace(_plain(message, said), role="user", extra={**message.extra, SAID_AS: message.role})
+def _put_before(content: str | list[Any], words: str, gap: str) -> str | list[Any]:
+    return [{"type": "text", "text": words}, *content] if isinstance(content, list) else f"{words}{gap}{content}"
 
 
 def _placeholder(message: Message) -> str:
@@ -289,25 +259,21 @@ def _call(call: ToolCall) -> ToolCall:
         # A call of something else than a function, as some servers have them.
         rest = {field: value for field, value in call.extra.items() if field != "type"}
         return ToolCall(id=call.id, name=_name(str(call.extra["type"])), arguments=rest)
-    name, arguments = _name(call.name), _arguments(call.arguments)
-    return call if (name, arguments) == (call.name, call.arguments) else replace(call, name=name, arguments=arguments)
+    # Arguments are an object; what is none is put into one.
+    value: Any = call.arguments
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value) if value.strip() else {}
+        except (msgspec.DecodeError, RecursionError):
+            value = {"unreadable": value}
+    if not isinstance(value, dict):
+        value = {} if value is None else {"value": value}
+    name = _name(call.name)
+    return call if (name, value) == (call.name, call.arguments) else replace(call, name=name, arguments=value)
 
 
 def _name(name: str) -> str:
-    return _NOT_IN_A_NAME.sub("_", name)[:_LONGEST_NAME] or "unknown"
-
-
-def _arguments(arguments: Any) -> dict[str, Any]:
-    """Arguments as an object; what is none is put into one."""
-    value = arguments
-    if isinstance(arguments, str):
-        try:
-            value = msgspec.json.decode(arguments) if arguments.strip() else {}
-        except (msgspec.DecodeError, RecursionError):
-            return {"unreadable": arguments}
-    if value is None:
-        return {}
-    return value if isinstance(value, dict) else {"value": value}
+    return _NOT_IN_A_NAME.sub("_", name)[:_MAX_NAME] or "unknown"
 
 
 # ---- contents
@@ -331,17 +297,9 @@ def _part(part: Any, *, has_images: bool) -> dict[str, Any] | None:
         return None
     if isinstance(part.get("text"), str):
         return _text(part["text"])
-    if kind == "image_url":
-        return _image(part, has_images=has_images)
-    return _text(f"[{kind}]")
-
-
-def _text(text: str) -> dict[str, Any] | None:
-    return {"type": "text", "text": text} if text.strip() else None
-
-
-def _image(part: dict[str, Any], *, has_images: bool) -> dict[str, Any] | None:
-    """An image that is here; one that is elsewhere is named, since a session must not depend on its being there."""
+    if kind != "image_url":
+        return _text(f"[{kind}]")
+    # An image that is here is shown. One that is elsewhere is named: a session must not depend on its being there.
     image = part.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
     data = _IMAGE.fullmatch(url) if has_images and isinstance(url, str) else None
@@ -351,13 +309,5 @@ def _image(part: dict[str, Any], *, has_images: bool) -> dict[str, Any] | None:
     return _text(f"[image at {url}]" if is_elsewhere else "[image]")
 
 
-def _says(content: str | list[Any]) -> bool:
-    return bool(content.strip() if isinstance(content, str) else content)
-
-
-def _without_end(content: str | list[Any]) -> str | list[Any]:
-    """An answer without white space at its end, which providers reject."""
-    if isinstance(content, str):
-        return content.rstrip()
-    last = content[-1]
-    return [*content[:-1], {**last, "text": last["text"].rstrip()}]
+def _text(text: str) -> dict[str, Any] | None:
+    return {"type": "text", "text": text} if text.strip() else None

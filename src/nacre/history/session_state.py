@@ -40,7 +40,7 @@ _FAR = 32
 _BEFORE_ALL = Record(v=FORMAT, n=0, t="", ts="", st=State())
 
 
-def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records) -> Record | None:  # noqa: C901, PLR0911 - one per kind
+def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records) -> Record | None:  # noqa: PLR0911 - one per kind
     """Return the record that an operation becomes on top of a state; None if it would change nothing.
 
     Raises Conflict if the operation does not fit the state.
@@ -233,7 +233,7 @@ def _after_saying(n: int, state: State) -> State:
     return State(n, state.i + 1, state.live + 1, state.sp, state.mp, n, state.br)
 
 
-def _after(operation: Operation, n: int, state: State, view: Records) -> State | None:  # noqa: PLR0911 - one per kind
+def _after(operation: Operation, n: int, state: State, view: Records) -> State | None:
     """The state after an operation that becomes record `n`; None if it would change nothing."""
     hd, i, live, sp, mp, br = state.hd, state.i, state.live, state.sp, state.mp, state.br
     match operation:

@@ -132,7 +132,7 @@ def _blocks(lines: Sequence[str], depth: int) -> Iterator[Block]:
         yield block
 
 
-def _block(lines: Sequence[str], at: int, depth: int) -> tuple[Block, int]:  # noqa: PLR0911 - one per kind
+def _block(lines: Sequence[str], at: int, depth: int) -> tuple[Block, int]:
     """The block that begins at a line, and the line behind it."""
     line = lines[at]
     if depth < _DEEPEST and _STARTS.match(line) is not None:

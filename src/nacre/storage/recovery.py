@@ -82,7 +82,7 @@ class Tail(NamedTuple):
         return self.torn and not self.bad and self.headed
 
 
-def examine(lines: Lines, *, key: str) -> Tail:  # noqa: C901 - five steps, read from top to bottom
+def examine(lines: Lines, *, key: str) -> Tail:
     """Read how a log ends, and its header, but not what is between.
 
     An empty key is any session's. Raises LogDamaged if the header names another session, FormatTooNew

@@ -136,7 +136,7 @@ class LogWriter:
             self._leave(error)
             raise
 
-    def append(self, tickets: Sequence[PendingCommit]) -> None:  # noqa: C901, PLR0912 - one path, read from top to bottom
+    def append(self, tickets: Sequence[PendingCommit]) -> None:  # noqa: PLR0912 - one path, read from top to bottom
         """Number, write and flush units; only under the lock, on a log that is settled. Raises like `commit`."""
         # 1. Bring back moved-out records to which a unit rewinds. The error of one unit, whatever it is, is not that of
         #    the others, unless the log itself is in doubt.
