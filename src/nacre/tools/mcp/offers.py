@@ -72,7 +72,7 @@ def _bounded(text: str, *, failed: bool) -> Output:
     return bounded(cut(text, _MAX_TEXT) if len(text) > _MAX_TEXT else text, failed=failed)
 
 
-def _render(block: types.ContentBlock) -> tuple[str, str]:  # noqa: PLR0911 - one per kind of content
+def _render(block: types.ContentBlock) -> tuple[str, str]:
     """The text of a block, and its image as a data URL, each "" if there is none."""
     match block:
         case types.TextContent():
