@@ -11,7 +11,7 @@ import nacre
 from nacre.agent.actor import Agent, KernelSessions, TurnLock, UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Entry, Tool
-from nacre.entries import Message, SetMeta, Snapshot, ToolCall, View
+from nacre.entries import SetMeta, Snapshot, ToolCall, View
 from nacre.providers.scripted import Scripted
 from nacre.sessions import Sessions
 
@@ -29,12 +29,6 @@ class Few:
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         return self.__sessions.snapshot(key, last=last)
-
-    def get_history(self, key: str, *, last: int | None = None) -> list[Message]:
-        return self.__sessions.get_history(key, last=last)
-
-    def exists(self, key: str) -> bool:
-        return self.__sessions.exists(key)
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         return self.__sessions.read(key, get)

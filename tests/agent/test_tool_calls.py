@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from nacre.agent.kernel import Kernel
-from nacre.agent.loop import run_side_by_side
 from nacre.agent.ports import Ask, Called, Effect, Guard, Output, Returned, Scene, Spec, Tool
+from nacre.agent.tool_calls import run_side_by_side
 from nacre.entries import ToolCall
 from nacre.errors import Stopped, StoreError
 from nacre.providers.scripted import Call, Scripted

@@ -10,22 +10,20 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 from anyio import to_thread
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.agent import ports
-from nacre.agent.loop import result_message, run_turn
+from nacre.agent.loop import run_turn
 from nacre.agent.model_request import Material, ModelRequest, Terms, fit, terms_of
 from nacre.agent.ports import STOPPED, Ask, Emit, Entry, Guard, Notice, Output, Pace, Provider, Tool, Turn
+from nacre.agent.tool_calls import result_message
 from nacre.entries import AppendRecord, Message, SetMeta, Snapshot, ToolCall, View
 from nacre.errors import Busy, Conflict, NacreError, Stopped
 from nacre.history.message_text import cut_middle, text_of
 from nacre.history.pairing import RECALLED, without_facts
 from nacre.history.replies import Taken, answer_before, id_of, is_final, last_words
 from nacre.history.window import Costs, Window, recent
-
-# ---- the session of an actor
-
 
 T = TypeVar("T")
 _MIN_KEPT = 256  # messages, so that a repeat is known without reading the log
@@ -49,12 +47,6 @@ class KernelSessions(Protocol):
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment: its last messages, summary and meta."""
-
-    def get_history(self, key: str, *, last: int | None = None) -> list[Message]:
-        """The live messages, or the last few."""
-
-    def exists(self, key: str) -> bool:
-        """Tell whether there is such a session."""
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         """What a function makes of the records of a session; None if there is none."""
@@ -92,14 +84,10 @@ class LiveSession:
         if self._sessions.snapshot(self.key, last=0).n != self._now.n:
             self.read()
 
-    def has_meta(self, name: str) -> bool:
-        """Tell whether the session has a value for a field of its meta."""
-        return bool(self._now.meta.get(name))
-
     @property
-    def system(self) -> str:
-        """The system prompt that the model was last shown."""
-        return str(self._now.meta.get("system", ""))
+    def meta(self) -> Mapping[str, Any]:
+        """The meta of the session; `system` in it is the system prompt that the model was last shown."""
+        return self._now.meta
 
     @property
     def terms(self) -> Terms:
@@ -138,9 +126,9 @@ class LiveSession:
         try:
             await self.commit([*prompt, message], id=id)
         except Conflict:
-            if not id or not self._sessions.exists(self.key):
-                raise
             self.read()
+            if not id or not self._now.n:
+                raise
         if not id or self.place(id) is not None:
             return self.answer(id, message.content)
         return await to_thread.run_sync(
@@ -165,9 +153,6 @@ class LiveSession:
             self._last_user = added[-1]
         self._now = replace(self._now, n=number, live=self._now.live + len(added))
         return number
-
-
-# ---- the actor
 
 
 NOT_RUN = "not run: stopped by the user"
@@ -287,7 +272,7 @@ class Actor:
 
     def give_up(self, error: BaseException) -> None:
         """Tell everyone who waits that there will be no answer."""
-        for request in [*([self._request] if self._request is not None else []), *self._mailbox]:
+        for request in filter(None, [self._request, *self._mailbox]):
             request.settle(error=error)
         self._mailbox.clear()
 
@@ -320,8 +305,8 @@ class Actor:
         session = self._session
         # Another message may have come first: what it gave to the session stays.
         given = message.meta.items() if message is not None else ()
-        fields = {name: value for name, value in given if not session.has_meta(name)}
-        if system != session.system:
+        fields = {name: value for name, value in given if not session.meta.get(name)}
+        if system != session.meta.get("system", ""):
             fields["system"] = system or None
         prompt = [SetMeta(fields)] if fields else []
         if message is None:
@@ -333,27 +318,28 @@ class Actor:
 
         # It is new: stored with where it came from and the facts that are recalled for it.
         text = message.content
+
+        def texts_in_view() -> list[str]:
+            """What users said that the model will still be shown when it answers, with what was recalled for it."""
+            show = partial(session.window, coming=[Message(role="user", content=text)])
+            request = self._make_request(Material(show=show, system=system, skills=self._agent.skills()))
+            return [text_of(message) for message in request.context.messages if message.role == "user"]
+
         extra = {
             "origin": {name: value for name, value in (("id", message.id), ("sender", message.sender)) if value},
-            RECALLED: self._agent.recall(text, partial(self._in_view, text, system)) if isinstance(text, str) else "",
+            RECALLED: self._agent.recall(text, texts_in_view) if isinstance(text, str) else "",
             "asked": self._agent.local_model(),
             **message.extra,
         }
         stored = Message(role="user", content=text, extra={name: value for name, value in extra.items() if value})
         return await session.commit_once(stored, *prompt, id=message.id)
 
-    def _in_view(self, text: str, system: str) -> list[str]:
-        """What users said that the model will still be shown when it answers a text, with what was recalled for it."""
-        show = partial(self._session.window, coming=[Message(role="user", content=text)])
-        request = self._make_request(Material(show=show, system=system, skills=self._agent.skills()))
-        return [text_of(message) for message in request.context.messages if message.role == "user"]
-
     def _make_request(self, material: Material, *, below: int | None = None) -> ModelRequest:
         """A request to the model that fits; `below` is the size of one that did not."""
         agent, session = self._agent, self._session
         # Tools may change during a turn: a server of theirs may have others.
         specs = [tool.spec for tool in agent.tools.values()]
-        now = structs.replace(material, tools=specs, terms=session.terms, cache_key=session.cache_key)
+        now = replace(material, tools=specs, terms=session.terms, cache_key=session.cache_key)
         return fit(now, tokens=agent.tokens(), capacity=agent.capacity(), below=below)
 
     def _make_turn(self, request: TurnRequest, system: str) -> Turn:
@@ -415,7 +401,7 @@ class Actor:
         while self._mailbox:
             answer, refusal = None, None
             try:
-                answer = await self._commit_message(self._mailbox[0].message, self._session.system)
+                answer = await self._commit_message(self._mailbox[0].message, str(self._session.meta.get("system", "")))
             except Taken as error:
                 refusal = error
             # Only now: what cannot be stored ends this turn, and is the next one's.

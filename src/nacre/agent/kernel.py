@@ -61,7 +61,7 @@ class Kernel:
 
     async def resume(self, key: str, *, emit: Emit = ignore, ask: Ask | None = None) -> Message | None:
         """Finish the turn that a crash cut short; None if there is none."""
-        last = self._sessions.get_history(key, last=1)
+        last = self._sessions.snapshot(key, last=1).messages
         if not last or is_final(last[0]):
             return None
         return await self._submit(key, TurnRequest(None, emit=emit, ask=ask))

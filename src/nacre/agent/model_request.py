@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Form, Spec
-from nacre.entries import Message, Snapshot, ToolCall
+from nacre.entries import Message, Snapshot
 from nacre.history.message_text import cut_middle
 from nacre.history.pairing import RECALLED
 from nacre.history.tokens import PER_MEDIUM, PER_MESSAGE, cost, count, definition, estimate
@@ -234,25 +234,25 @@ def _shorten(message: Message, tokens: int) -> Message:
     limit = max(tokens - PER_MESSAGE, 1)
     content: Any = message.content
     if isinstance(content, list):
-        content = [_shorten_part(part, max(limit // len(content), 1)) for part in content]
+        share = max(limit // len(content), 1)
+        image = {"type": "text", "text": "[image]"}
+        content = [
+            {**part, "text": cut_middle(part["text"], share)}
+            if isinstance(part.get("text"), str)
+            else (part if share >= PER_MEDIUM else image)
+            for part in content
+        ]
     elif content:
         content = cut_middle(content, limit)
-    calls = tuple(_shorten_call(call, limit // len(message.tool_calls)) for call in message.tool_calls)
-    return replace(message, content=content, tool_calls=calls)
-
-
-def _shorten_part(part: Mapping[str, Any], tokens: int) -> Mapping[str, Any]:
-    if isinstance(part.get("text"), str):
-        return {**part, "text": cut_middle(part["text"], tokens)}
-    return part if tokens >= PER_MEDIUM else {"type": "text", "text": "[image]"}
-
-
-def _shorten_call(call: ToolCall, tokens: int) -> ToolCall:
-    if not isinstance(call.arguments, dict):
-        return call
-    texts = {name: value for name, value in call.arguments.items() if isinstance(value, str)}
-    limit = max(tokens // max(len(texts), 1), 1)
-    return replace(call, arguments=call.arguments | {name: cut_middle(text, limit) for name, text in texts.items()})
+    calls = []
+    for call in message.tool_calls:
+        given = call.arguments
+        if isinstance(given, dict):
+            texts = {name: value for name, value in given.items() if isinstance(value, str)}
+            share = max(limit // len(message.tool_calls) // max(len(texts), 1), 1)
+            given = given | {name: cut_middle(text, share) for name, text in texts.items()}
+        calls.append(replace(call, arguments=given))
+    return replace(message, content=content, tool_calls=tuple(calls))
 
 
 # ---- what fills a context

@@ -215,14 +215,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     steps: int = 50
 
 
-# ---- the sandbox that tools run programs in
-
-
 class Finished(Struct, frozen=True, kw_only=True):
-    """How a sandboxed command ended; `status` is its exit status, negative for a signal.
-
-    `notes` say what else the sandbox did, for the model and the person.
-    """
+    """How a sandboxed command ended: its exit status, negative for a signal; `notes` say what else the sandbox did."""
 
     status: int
     output: bytes
