@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
@@ -13,7 +14,6 @@ from inspect import isfunction
 from pathlib import Path
 from stat import S_IWOTH
 from traceback import extract_tb
-from types import ModuleType
 from typing import Annotated, Any, get_type_hints, overload
 
 import msgspec
@@ -47,14 +47,37 @@ class Function:
     def __init__(self, function: Callable[..., Any], *, effect: Effect = "run", name: str = "") -> None:
         self._function = function
         self.effect: Effect = effect
-        found = name or getattr(function, "__name__", "")
-        if not _NAME.fullmatch(found):
-            raise TypeError(f"{found!r} cannot name a tool: use up to 64 letters, digits, _ and -")
-        description, about = _parse_docstring(function.__doc__ or "", inspect.signature(function).parameters)
+        self._scene = ""
+        name = name or getattr(function, "__name__", "")
+        if not _NAME.fullmatch(name):
+            raise TypeError(f"{name!r} cannot name a tool: use up to 64 letters, digits, _ and -")
+        parameters = inspect.signature(function).parameters
+        description, about = _parse_docstring(function.__doc__ or "", parameters)
         if not description:
-            raise TypeError(f"tool {found!r} has no docstring: the model needs it as the description")
-        self._fields, self._scene = _read_signature(function, about, name=found)
-        self.spec = Spec(name=found, description=description, parameters=_make_schema(self._fields, found))
+            raise TypeError(f"tool {name!r} has no docstring: the model needs it as the description")
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except Exception as error:  # annotations are code, so anything may come of evaluating them
+            raise TypeError(f"the annotations of tool {name!r} cannot be read: {error}") from error
+
+        # The parameters that a model gives are fields of a struct; one may be for the scene.
+        fields: list[tuple[str, Any, Any]] = []
+        for key, parameter in parameters.items():
+            if parameter.kind in _NOT_BY_NAME:
+                by_name = "a model passes arguments by name: name each of them"
+                raise TypeError(f"tool {name!r} takes {parameter}, but {by_name}")
+            if key not in hints:
+                raise TypeError(f"parameter {key!r} of tool {name!r} has no type: annotate it")
+            if hints[key] is Scene:
+                self._scene = key
+                continue
+            default = NODEFAULT if parameter.default is inspect.Parameter.empty else parameter.default
+            if isinstance(default, list | dict | set):
+                default = msgspec.field(default_factory=default.copy)
+            described = Annotated[hints[key], Meta(description=about[key])] if about.get(key) else hints[key]
+            fields.append((key, described, default))
+        self._fields = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        self.spec = Spec(name=name, description=description, parameters=_make_schema(self._fields, name))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self._function(*arguments, **named)
@@ -73,7 +96,15 @@ class Function:
                 value = await self._function(**named)
             else:
                 value = await to_thread.run_sync(partial(self._function, **named), abandon_on_cancel=True)
-            return value if isinstance(value, Output) else bounded(_text(value))
+            if isinstance(value, Output):
+                return value
+            if not isinstance(value, str):
+                # What it returned, as the model sees it.
+                try:
+                    value = "done" if value is None else msgspec.json.encode(value).decode()
+                except (TypeError, ValueError):
+                    value = str(value)
+            return bounded(value)
         except ToolError:
             raise
         except NacreError as error:
@@ -88,13 +119,15 @@ class Function:
         """
         name, schema = self.spec.name, self.spec.parameters
         properties = schema["properties"]
-        given = {field: _parse_json(value, properties.get(field, {})) for field, value in arguments.items()}
         optional = set(properties) - set(schema.get("required", ()))
-        given = {
-            field: value
-            for field, value in given.items()
-            if value is not None or field not in optional or _takes(properties[field], "null")
-        }
+        given: dict[str, Any] = {}
+        for field, value in arguments.items():
+            found, kind = value, properties.get(field, {})
+            if isinstance(value, str) and value.lstrip().startswith(("[", "{")) and not _takes(kind, "string"):
+                with suppress(msgspec.DecodeError, RecursionError):
+                    found = msgspec.json.decode(value)
+            if found is not None or field not in optional or _takes(kind, "null"):
+                given[field] = found
         try:
             value = msgspec.convert(given, type=self._fields, strict=False)
         except ValidationError as error:
@@ -128,21 +161,6 @@ def tool(
     return lambda given: Function(given, effect=effect, name=name)
 
 
-def _text(value: Any) -> str:
-    """What a function returned, as the model sees it."""
-    if value is None:
-        return "done"
-    if isinstance(value, str):
-        return value
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError):
-        return str(value)
-
-
-# ---- the docstring
-
-
 def _parse_docstring(docstring: str, parameters: Collection[str]) -> tuple[str, dict[str, str]]:
     """What the function does, and what each parameter is.
 
@@ -167,42 +185,6 @@ def _parse_docstring(docstring: str, parameters: Collection[str]) -> tuple[str, 
         else:
             into = None
     return "\n".join(summary).strip(), {name: " ".join(lines).strip() for name, lines in found.items()}
-
-
-# ---- the signature, and the JSON schema of it
-
-
-def _read_signature(function: Callable[..., Any], about: Mapping[str, str], *, name: str) -> tuple[type[Struct], str]:
-    """The parameters that a model gives, as fields of a struct, and the one that is for the scene, "" if none is.
-
-    Raises TypeError if a model could not call it.
-    """
-    try:
-        hints = get_type_hints(function, include_extras=True)
-    except Exception as error:  # annotations are code, so anything may come of evaluating them
-        raise TypeError(f"the annotations of tool {name!r} cannot be read: {error}") from error
-    fields: list[tuple[str, Any, Any]] = []
-    scene = ""
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in _NOT_BY_NAME:
-            raise TypeError(f"tool {name!r} takes {parameter}, but a model passes arguments by name: name each of them")
-        if parameter.name not in hints:
-            raise TypeError(f"parameter {parameter.name!r} of tool {name!r} has no type: annotate it")
-        kind = hints[parameter.name]
-        if kind is Scene:
-            scene = parameter.name
-            continue
-        described = Annotated[kind, Meta(description=about[parameter.name])] if about.get(parameter.name) else kind
-        fields.append((parameter.name, described, _default(parameter)))
-    return msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True), scene
-
-
-def _default(parameter: inspect.Parameter) -> Any:
-    if parameter.default is inspect.Parameter.empty:
-        return NODEFAULT
-    if isinstance(parameter.default, list | dict | set):
-        return msgspec.field(default_factory=lambda: type(parameter.default)(parameter.default))
-    return parameter.default
 
 
 def _make_schema(fields: type[Struct], name: str) -> dict[str, Any]:
@@ -237,19 +219,6 @@ def _make_schema(fields: type[Struct], name: str) -> dict[str, Any]:
 
     found: dict[str, Any] = inline(definitions.pop(fields.__name__), ())
     return {"type": "object", "properties": found["properties"], "required": found["required"]}
-
-
-# ---- the arguments
-
-
-def _parse_json(value: Any, schema: Mapping[str, Any]) -> Any:
-    """A list or an object that a model wrote as text; anything else as it is."""
-    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")) or _takes(schema, "string"):
-        return value
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError):
-        return value
 
 
 def _takes(schema: Mapping[str, Any], kind: str) -> bool:
@@ -295,13 +264,30 @@ def load_tools(folder: Path | None = None, *, taken: Collection[str] = ()) -> Lo
     One that is broken, or has a name that is `taken` or came before, is a problem; the others go on.
     A file runs as part of this program, unconfined: the folder must not be one that tools can write to.
     """
+    # 1. Where tools may be, and how they are read.
+    sources: list[tuple[str, Callable[[], list[Tool]]]] = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        package = point.dist.name if point.dist is not None else "?"
+        where = f"{point.name} of {package} ({point.value})"
+        sources.append((where, lambda point=point: _as_tools(point.load())))  # type: ignore[misc] # bound now
+    if folder is not None and folder.is_dir():
+        paths = sorted(path for path in folder.glob("*.py") if not path.name.startswith(("_", ".")))
+        sources += [(str(path), partial(_import_tools, path)) for path in paths]
+
+    # 2. The tools of each, or what went wrong, and in which line if it was in the file.
     tools: dict[str, Tool] = {}
     problems: list[Problem] = []
-    for where, read in _sources(folder):
+    for where, read in sources:
         try:
             found = read()
+        except SyntaxError as error:
+            problems.append(Problem(where=where, reason=f"line {error.lineno}: {error.msg}"))
+            continue
         except (Exception, SystemExit) as error:  # noqa: BLE001 - anybody's code: it must not stop the others
-            problems.append(Problem(where=where, reason=_reason(error, where)))
+            lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == where]
+            at = f"line {lines[-1]}: " if lines else ""
+            kind = "" if type(error) in {ValueError, TypeError, PermissionError} else f"{type(error).__name__}: "
+            problems.append(Problem(where=where, reason=f"{at}{kind}{error}"))
             continue
         for tool in found:
             name = tool.spec.name
@@ -312,18 +298,8 @@ def load_tools(folder: Path | None = None, *, taken: Collection[str] = ()) -> Lo
     return Loaded(tools=tuple(tools.values()), problems=tuple(problems))
 
 
-def _sources(folder: Path | None) -> Iterator[tuple[str, Callable[[], list[Tool]]]]:
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
-        package = point.dist.name if point.dist is not None else "?"
-        yield f"{point.name} of {package} ({point.value})", lambda point=point: _as_tools(point.load())  # type: ignore[misc] # bound now
-    if folder is None or not folder.is_dir():
-        return
-    for path in sorted(folder.glob("*.py")):
-        if not path.name.startswith(("_", ".")):
-            yield str(path), lambda path=path: _tools_of(_import(path))  # type: ignore[misc] # bound now
-
-
-def _import(path: Path) -> ModuleType:
+def _import_tools(path: Path) -> list[Tool]:
+    """What a file says its tools are: those made by `tool`, else every public function that it defines."""
     if path.stat().st_mode & S_IWOTH:
         raise PermissionError(f"everyone can write to it, so it is not loaded: chmod o-w {path}")
     name = f"nacre_tools_{path.stem}"
@@ -338,15 +314,10 @@ def _import(path: Path) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
-    return module
-
-
-def _tools_of(module: ModuleType) -> list[Tool]:
-    """What a file says its tools are: those made by `tool`, else every public function that it defines."""
-    values = [value for name, value in vars(module).items() if not name.startswith("_")]
+    values = [value for key, value in vars(module).items() if not key.startswith("_")]
     made = [value for value in values if _is_tool(value)]
-    own = [value for value in values if isfunction(value) and value.__module__ == module.__name__]
-    found = list(_as_tools(made or own))
+    own = [value for value in values if isfunction(value) and value.__module__ == name]
+    found = _as_tools(made or own)
     if not found:
         raise ValueError("it has no tools: write a function with types and a docstring")
     return found
@@ -365,13 +336,3 @@ def _as_tools(value: Any) -> list[Tool]:
 
 def _is_tool(value: Any) -> bool:
     return not isinstance(value, type) and isinstance(getattr(value, "spec", None), Spec)
-
-
-def _reason(error: BaseException, where: str) -> str:
-    """What went wrong, and in which line if it was in the file."""
-    if isinstance(error, SyntaxError):
-        return f"line {error.lineno}: {error.msg}"
-    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == where]
-    at = f"line {lines[-1]}: " if lines else ""
-    kind = "" if type(error) in {ValueError, TypeError, PermissionError} else f"{type(error).__name__}: "
-    return f"{at}{kind}{error}"
