@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from nacre.agent.ports import Output
 from nacre.errors import ToolError
-from nacre.tools.files.workspace import Entry, Pattern, Workspace
+from nacre.tools.files.workspace import Pattern, Workspace
 from nacre.tools.functions import Function
 from nacre.tools.tool_output import MAX_LENGTH, harmless
 
@@ -70,7 +70,7 @@ class Reader:
                 what = f"{kind or 'a binary file'}, {_bytes(size)}"
                 return Output(text=f"{path} is {what}: it is not text and is not shown.")
             file.seek(0)
-            lines = _lines(_chunks(file, path), encoding or "utf-8")
+            lines = _lines(file, path, encoding or "utf-8")
             return Output(text=_excerpt(lines, path, offset, limit, size=size))
 
     def list_files(self, pattern: str = "*", path: str = ".") -> Output:
@@ -95,7 +95,16 @@ class Reader:
         skill = next((skill for skill in self._skills if skill.holds(path)), None)
         if skill is None:
             return self._workspace, path
-        return skill, _with_case(skill.root, skill.inside(path))
+        # Each name as it is there, if only one name differs in nothing but case.
+        place, found = Path(skill.root), []
+        for name in filter(None, skill.inside(path)):
+            alike = [name]
+            if name not in {".", ".."} and not (place / name).exists():
+                with suppress(OSError):
+                    alike = [one.name for one in place.iterdir() if one.name.casefold() == name.casefold()]
+            found.append(alike[0] if len(alike) == 1 else name)
+            place /= found[-1]
+        return skill, "/".join(found) or "."
 
 
 def reading_tools(workspace: Workspace, skills: Sequence[Workspace] = ()) -> tuple[Function, ...]:
@@ -104,50 +113,28 @@ def reading_tools(workspace: Workspace, skills: Sequence[Workspace] = ()) -> tup
     return (Function(reader.read_file, effect="read"), Function(reader.list_files, effect="read"))
 
 
-def _with_case(folder: str, names: Sequence[str]) -> str:
-    """A path from a folder with each name as it is there, if only one name differs in nothing but case."""
-    place, found = Path(folder), []
-    for name in filter(None, names):
-        alike = [name]
-        if name not in {".", ".."} and not (place / name).exists():
-            with suppress(OSError):
-                alike = [one.name for one in place.iterdir() if one.name.casefold() == name.casefold()]
-        found.append(alike[0] if len(alike) == 1 else name)
-        place /= found[-1]
-    return "/".join(found) or "."
-
-
 # ---- files
 
 
-def _chunks(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """The bytes of a file; raises ToolError if it has so many that nobody can wait for its end."""
-    for _ in range(_MAX_READ // _CHUNK):
-        chunk = file.read(_CHUNK)
-        if not chunk:
-            return
-        yield chunk
-    raise ToolError(f"what is wanted of {path!r} is not in its first {_bytes(_MAX_READ)}: use a program")
+def _lines(file: BinaryIO, path: str, encoding: str) -> Iterator[tuple[str, int]]:
+    """Each line, cut if it is very long, with how many characters of it are missing.
 
-
-def _lines(chunks: Iterator[bytes], encoding: str) -> Iterator[tuple[str, int]]:
-    """Each line, cut if it is very long, with how many characters of it are missing."""
+    Raises ToolError if the file has so many bytes that nobody can wait for its end.
+    """
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     kept, dropped = "", 0
-
-    def add(text: str) -> None:
-        nonlocal kept, dropped
-        room = _MAX_LINE - len(kept)
-        kept, dropped = kept + text[:room], dropped + max(len(text) - room, 0)
-
-    for chunk in chunks:
-        first, *others = decoder.decode(chunk).split("\n")
-        add(first)
-        for text in others:
-            yield kept, dropped
-            kept, dropped = "", 0
-            add(text)
-    add(decoder.decode(b"", final=True))
+    for _ in range(_MAX_READ // _CHUNK):
+        chunk = file.read(_CHUNK)
+        for at, text in enumerate(decoder.decode(chunk, final=not chunk).split("\n")):
+            if at:
+                yield kept, dropped
+                kept, dropped = "", 0
+            room = _MAX_LINE - len(kept)
+            kept, dropped = kept + text[:room], dropped + max(len(text) - room, 0)
+        if not chunk:
+            break
+    else:
+        raise ToolError(f"what is wanted of {path!r} is not in its first {_bytes(_MAX_READ)}: use a program")
     if kept:
         yield kept, dropped
 
@@ -201,15 +188,22 @@ class _Listing:
             entries = self._workspace.entries(fd, shown, limit=_MAX_LOOKED_AT - self._looked_at)
         self._looked_at += len(entries)
         for entry in entries:
-            match = self.pattern.step(states, entry.name)
+            is_meant, after = self.pattern.step(states, entry.name)
+            is_folder = stat.S_ISDIR(entry.mode)
             place = f"{shown}/{entry.name}" if shown else entry.name
-            if match.is_meant:
-                self._add(_row(place, entry))
-            if match.states and stat.S_ISDIR(entry.mode) and self._may_enter(place, states):
-                try:
-                    self.fill(place, match.states)
-                except ToolError:
-                    self._add(f"{place}/  (cannot be read)")
+            if is_meant:
+                target = f" -> {entry.target}" if stat.S_ISLNK(entry.mode) else f"  {_bytes(entry.size)}"
+                self._add(place + ("/" if is_folder else target))
+            # What cannot be entered, or has too much in it to be searched unless it is named.
+            if not after or not is_folder or self._looked_at >= _MAX_LOOKED_AT or place.count("/") >= _MAX_DEPTH:
+                continue
+            if entry.name in _CROWDED and not self.pattern.names(states, entry.name):
+                self._not_entered.add(entry.name)
+                continue
+            try:
+                self.fill(place, after)
+            except ToolError:
+                self._add(f"{place}/  (cannot be read)")
 
     def text(self, pattern: str, path: str) -> str:
         notes = []
@@ -228,23 +222,6 @@ class _Listing:
             self._more += 1
         else:
             self._rows.append(harmless(self._prefix + row))
-
-    def _may_enter(self, path: str, states: frozenset[int]) -> bool:
-        name = path.rpartition("/")[2]
-        if self._looked_at >= _MAX_LOOKED_AT or path.count("/") >= _MAX_DEPTH:
-            return False
-        if name not in _CROWDED or self.pattern.names(states, name):
-            return True
-        self._not_entered.add(name)
-        return False
-
-
-def _row(path: str, entry: Entry) -> str:
-    if stat.S_ISDIR(entry.mode):
-        return f"{path}/"
-    if stat.S_ISLNK(entry.mode):
-        return f"{path} -> {entry.target}"
-    return f"{path}  {_bytes(entry.size)}"
 
 
 def _bytes(size: int) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from heapq import nlargest
 from itertools import accumulate, islice
-from operator import itemgetter
 from typing import Any
 
 from nacre.agent.ports import Change, Scene
@@ -35,14 +34,10 @@ Keep = Callable[[str, str, bytes | None, bytes], None]
 """Keep a copy before a write: session, path, the content before (None for a new file), the content after."""
 
 
-def _keep_nothing(*_: object) -> None:
-    """Keep no copy."""
-
-
 class Writer:
     """The writing tools of a workspace; `keep` gets a copy of each file before it is changed."""
 
-    def __init__(self, workspace: Workspace, keep: Keep = _keep_nothing) -> None:
+    def __init__(self, workspace: Workspace, keep: Keep = lambda *_: None) -> None:
         self._workspace = workspace
         self._keep = keep
 
@@ -121,7 +116,7 @@ class Writer:
         return data.decode("utf-8", "surrogateescape"), status
 
 
-def writing_tools(workspace: Workspace, keep: Keep = _keep_nothing) -> tuple[Function, ...]:
+def writing_tools(workspace: Workspace, keep: Keep = lambda *_: None) -> tuple[Function, ...]:
     """The tools that change files; `keep` gets a copy of each file before it is changed."""
     writer = Writer(workspace, keep)
     return (Function(writer.write_file, effect="write"), Function(writer.edit_file, effect="write"))
@@ -200,42 +195,31 @@ def _numbers(lines: list[int]) -> str:
 def _explain_missing(text: str, old: str) -> str:
     """What is nearest to the text that was not found."""
     lines = text.split("\n")[:_MAX_LINES_COMPARED]
-    at = _find_with_other_whitespace(lines, old)
     height = old.strip("\n").count("\n") + 1
-    if at is not None:
-        return f"Line {at + 1} has it with different whitespace or line breaks; it reads:\n{_block(lines, at, height)}"
-    score, at = _find_most_similar(lines, old, height)
-    if score < _MIN_LIKENESS:
-        return "Nothing in the file is similar: read the file again."
-    return f"Line {at + 1} is the most similar; it reads:\n{_block(lines, at, height)}"
 
+    def block(at: int) -> str:
+        return "\n".join(lines[at : at + height])
 
-def _block(lines: Sequence[str], at: int, height: int) -> str:
-    return "\n".join(lines[at : at + height])
-
-
-def _find_with_other_whitespace(lines: Sequence[str], old: str) -> int | None:
-    """The line where a text begins if white space is ignored but for its being there."""
+    # 1. Where it is if white space is ignored but for its being there.
     words = [(word, at) for at, line in enumerate(lines) for word in line.split()]
-    text, wanted = " ".join(word for word, _ in words), " ".join(old.split())
-    place = f" {text} ".find(f" {wanted} ") if wanted else -1
-    return None if place < 0 else words[text.count(" ", 0, place)][1]
+    spaced, wanted = " ".join(word for word, _ in words), " ".join(old.split())
+    place = f" {spaced} ".find(f" {wanted} ") if wanted else -1
+    if place >= 0:
+        at = words[spaced.count(" ", 0, place)][1]
+        return f"Line {at + 1} has it with different whitespace or line breaks; it reads:\n{block(at)}"
 
-
-def _find_most_similar(lines: Sequence[str], old: str, height: int) -> tuple[float, int]:
-    """How similar the most similar block of lines is, and where it begins.
-
-    Only the few blocks that share the most words with the text are compared with it character by character.
-    """
-    wanted = set(_WORD.findall(old))
-    shared = [len(wanted.intersection(_WORD.findall(line))) for line in lines]
-    sums = [0, *accumulate(shared)]
+    # 2. The most similar block: only the few that share the most words are compared character by character.
+    names = set(_WORD.findall(old))
+    sums = [0, *accumulate(len(names.intersection(_WORD.findall(line))) for line in lines)]
     starts = range(max(len(lines) - height + 1, 1))
     promising = nlargest(_MAX_BLOCKS_COMPARED, starts, key=lambda at: sums[min(at + height, len(lines))] - sums[at])
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(old[:_MAX_LENGTH_COMPARED])
-    best = (0.0, 0)
+    score, best = 0.0, 0
     for at in sorted(promising):
-        matcher.set_seq1(_block(lines, at, height)[:_MAX_LENGTH_COMPARED])
-        best = max(best, (matcher.ratio(), at), key=itemgetter(0))
-    return best
+        matcher.set_seq1(block(at)[:_MAX_LENGTH_COMPARED])
+        if (ratio := matcher.ratio()) > score:
+            score, best = ratio, at
+    if score < _MIN_LIKENESS:
+        return "Nothing in the file is similar: read the file again."
+    return f"Line {best + 1} is the most similar; it reads:\n{block(best)}"

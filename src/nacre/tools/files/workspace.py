@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import translate
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from msgspec import Struct
 
@@ -28,8 +28,6 @@ _MAX_DEPTH = 200
 """How many folders there may be on the way to a file; each is held open."""
 _NO_LINK = (errno.EINVAL, errno.ENOENT)
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
-
-
 _PROTECTED_FILES = frozenset({"agents.md", "claude.md"})
 _PROTECTED_FOLDERS = frozenset({".nacre", ".agents", ".claude", ".git"})
 
@@ -105,7 +103,27 @@ class Workspace:
                     raise ToolError(f"{spot.shown!r} is read-only: change its mode first")
             if expected is not None and not _is_same(before, expected):
                 raise ToolError(f"{spot.shown!r} was changed meanwhile by someone else: read it again")
-            _write_in_place(spot, data, before)
+            # The new bytes come in its place by a rename, with the owner and mode it had, but never a set-id bit.
+            temporary = f".nacre-{secrets.token_hex(8)}.tmp"
+            try:
+                fd = os.open(temporary, _CREATE, 0o666, dir_fd=spot.directory)
+                try:
+                    with os.fdopen(fd, "wb") as file:
+                        file.write(data)
+                        file.flush()
+                        if before is not None:
+                            with suppress(PermissionError):
+                                os.fchown(fd, before.st_uid, before.st_gid)
+                            # What a model writes must not run with the rights of the file's owner.
+                            os.fchmod(fd, stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
+                        os.fsync(fd)
+                    os.rename(temporary, spot.name, src_dir_fd=spot.directory, dst_dir_fd=spot.directory)
+                except BaseException:
+                    with suppress(OSError):
+                        os.unlink(temporary, dir_fd=spot.directory)
+                    raise
+            except OSError as error:
+                raise ToolError(f"{spot.shown!r} was not written: {error.strerror}") from error
             return before is None
 
     def remove(self, path: str, *, expected: os.stat_result) -> None:
@@ -269,7 +287,12 @@ class _Walk:
         if len(self._names) >= _MAX_DEPTH:
             raise ToolError(f"{self._path[:100]!r}… leads through more than {_MAX_DEPTH} folders")
         try:
-            fd = self._open(name)
+            if self._writing:
+                place = os.path.join(self._workspace.root, *self._names, name)
+                self._workspace.refuse(place, None, self._path, writing=True)
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=self.here)
+            fd = os.open(name, _WALK, dir_fd=self.here)
         except OSError as error:
             # A link shows as one or the other, depending on the system.
             if error.errno in {errno.ELOOP, errno.ENOTDIR} and self._follow_link(name):
@@ -279,14 +302,6 @@ class _Walk:
         self._names.append(name)
         place = os.path.join(self._workspace.root, *self._names)
         self._workspace.refuse(place, os.fstat(fd), self._path, writing=self._writing)
-
-    def _open(self, name: str) -> int:
-        if self._writing:
-            place = os.path.join(self._workspace.root, *self._names, name)
-            self._workspace.refuse(place, None, self._path, writing=True)
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=self.here)
-        return os.open(name, _WALK, dir_fd=self.here)
 
     def _leave(self) -> None:
         """Go back to the directory that was walked through, not to where `..` may lead by now."""
@@ -316,9 +331,6 @@ class _Walk:
                 self._leave()
         self._waiting += names[::-1]
         return True
-
-
-# ---- details
 
 
 def can_be_path(text: str) -> bool:
@@ -364,41 +376,9 @@ def _is_within(place: str, paths: Iterable[str]) -> bool:
     return any(place == path or place.startswith(path.rstrip("/") + "/") for path in paths)
 
 
-def _write_in_place(spot: Spot, data: bytes, before: os.stat_result | None) -> None:
-    """Put new bytes in a file's place by a rename, with the owner and mode it had, but never a set-id bit."""
-    temporary = f".nacre-{secrets.token_hex(8)}.tmp"
-    try:
-        fd = os.open(temporary, _CREATE, 0o666, dir_fd=spot.directory)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                if before is not None:
-                    with suppress(PermissionError):
-                        os.fchown(fd, before.st_uid, before.st_gid)
-                    # What a model writes must not run with the rights of the file's owner.
-                    os.fchmod(fd, stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
-                os.fsync(fd)
-            os.rename(temporary, spot.name, src_dir_fd=spot.directory, dst_dir_fd=spot.directory)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=spot.directory)
-            raise
-    except OSError as error:
-        raise ToolError(f"{spot.shown!r} was not written: {error.strerror}") from error
-
-
 # ---- patterns of paths
 
-
 _ANY_DEPTH = "**"
-
-
-class Match(NamedTuple):
-    """What a name came to: whether the path is meant, and from where in the pattern its content goes on."""
-
-    is_meant: bool
-    states: frozenset[int]
 
 
 class Pattern:
@@ -412,17 +392,16 @@ class Pattern:
         self._names = [re.compile(translate(part)) for part in self._parts]
         self.start = self._closed({0})
 
-    def step(self, states: frozenset[int], name: str) -> Match:
-        """Go one name further."""
+    def step(self, states: frozenset[int], name: str) -> tuple[bool, frozenset[int]]:
+        """Go one name further: whether the path is meant, and from where in the pattern its content goes on."""
         after: set[int] = set()
         for state in states:
             if state < len(self._parts) and self._parts[state] == _ANY_DEPTH:
                 after.add(state)
             elif state < len(self._parts) and self._names[state].match(name):
                 after.add(state + 1)
-        closed = self._closed(after)
-        end = len(self._parts)
-        return Match(end in closed, closed - {end})
+        closed, end = self._closed(after), len(self._parts)
+        return end in closed, closed - {end}
 
     def names(self, states: frozenset[int], name: str) -> bool:
         """Whether the pattern says this name itself, and not only through `**`."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
 import zlib
-from collections.abc import Iterable
-from ipaddress import ip_address
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from anyio import fail_after, to_thread
+from anyio import fail_after, getaddrinfo, to_thread
 from msgspec import Struct
 
 from nacre.agent.ports import Output, Scene
@@ -20,16 +23,7 @@ from nacre.tools.web.page_text import readable
 if TYPE_CHECKING:
     from httpx2 import URL, AsyncClient, Response
 
-
-import socket
-from collections.abc import Collection
-from contextlib import suppress
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
-
-from anyio import getaddrinfo
-
-# ---- which hosts may be fetched from
-
+# ---- against server-side request forgery: only public hosts may be fetched from, and those that were allowed
 
 Address = IPv4Address | IPv6Address
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -64,26 +58,20 @@ class Gate:
         """Raise ToolError if an address is not public and was not allowed."""
         if host.lower() in self._hosts or any(address in network for network in self._networks):
             return
-        if not all(one.is_global and not one.is_multicast for one in (address, *_within(address))):
+        # The address, and those that it is another way of writing.
+        every: list[Address] = [address]
+        if isinstance(address, IPv6Address):
+            every += [one for one in (address.ipv4_mapped, address.sixtofour) if one is not None]
+            every += address.teredo or ()
+            every += [IPv4Address(int(address) & 0xFFFF_FFFF)] if address in _NAT64 else []
+        if not all(one.is_global and not one.is_multicast for one in every):
             raise ToolError(
                 f"{host!r} is at {address}, which is not a public address: it is not fetched "
                 "unless the configuration allows it"
             )
 
 
-def _within(address: Address) -> list[Address]:
-    """The addresses that this one is another way of writing."""
-    if isinstance(address, IPv4Address):
-        return []
-    found: list[Address] = [one for one in (address.ipv4_mapped, address.sixtofour) if one is not None]
-    found += address.teredo or ()
-    if address in _NAT64:
-        found.append(IPv4Address(int(address) & 0xFFFF_FFFF))
-    return found
-
-
 # ---- the tool
-
 
 _MAX_REDIRECTS = 5
 _MAX_ADDRESSES = 3
@@ -104,17 +92,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     bytes: int = 2_000_000
 
 
-class Fetched(Struct, frozen=True, kw_only=True):
-    """What a server answered."""
-
-    url: str
-    status: int
-    type: str
-    charset: str
-    data: bytes
-    is_cut: bool
-
-
 class Web:
     """The tool that fetches; `allow` has networks and hosts that may be fetched from though they are not public."""
 
@@ -128,33 +105,28 @@ class Web:
         Args:
             url: the address, http or https
         """
-        try:
-            return await self._fetch(url, scene)
-        except TimeoutError as error:
-            raise ToolError(f"{url!r} did not answer within {self._limits.seconds:g} s") from error
-
-    async def _fetch(self, url: str, scene: Scene) -> Output:
-        """Fetch, and follow redirects; every address on the way is checked, and every other host asked about."""
         import httpx2  # noqa: PLC0415 - half a second, only for those who fetch
 
-        # Without the environment's proxies: through one, nobody could know what is connected to.
-        async with httpx2.AsyncClient(trust_env=False, timeout=self._limits.seconds) as client:
-            at = _parse(url)
-            for _ in range(_MAX_REDIRECTS + 1):
-                # The time limit is the server's; a person who is asked may take longer.
-                with fail_after(self._limits.seconds):
-                    found = await self._ask_server(client, at)
-                    if isinstance(found, Fetched):
-                        return await to_thread.run_sync(_render, found, abandon_on_cancel=True)
-                before, at = at, _parse(str(at.join(found)))
-                if _origin(at) != _origin(before):
-                    refusal = await scene.permit({"url": str(at)})
-                    if refusal:
+        try:
+            # Without the environment's proxies: through one, nobody could know what is connected to.
+            async with httpx2.AsyncClient(trust_env=False, timeout=self._limits.seconds) as client:
+                at = _parse(url)
+                # Every address on the way is checked, and every other host asked about.
+                for _ in range(_MAX_REDIRECTS + 1):
+                    # The time limit is the server's; a person who is asked may take longer.
+                    with fail_after(self._limits.seconds):
+                        found = await self._ask_server(client, at)
+                    if isinstance(found, Output):
+                        return found
+                    before, at = at, _parse(str(at.join(found)))
+                    if _origin(at) != _origin(before) and (refusal := await scene.permit({"url": str(at)})):
                         raise ToolError(f"{before} redirects to {at}: {refusal}")
+        except TimeoutError as error:
+            raise ToolError(f"{url!r} did not answer within {self._limits.seconds:g} s") from error
         raise ToolError(f"{url!r} redirects more than {_MAX_REDIRECTS} times")
 
-    async def _ask_server(self, client: AsyncClient, url: URL) -> Fetched | str:
-        """Ask one server: what it answered, or where it sends us."""
+    async def _ask_server(self, client: AsyncClient, url: URL) -> Output | str:
+        """Ask one server: what it answered, as the model is shown it, or where it sends us."""
         import httpx2  # noqa: PLC0415 - loaded by the caller
 
         addresses = await self._gate.addresses(url.host, url.port or _PORTS[url.scheme])
@@ -179,24 +151,31 @@ class Web:
                 raise ToolError(f"{str(url)!r} could not be fetched: {_reason(error)}") from error
         raise ToolError(f"{url.host!r} could not be connected to: {_reason(failure)}") from failure
 
-    async def _read_answer(self, response: Response, url: URL) -> Fetched | str:
-        # Look once more, at the address that is really connected.
+    async def _read_answer(self, response: Response, url: URL) -> Output | str:
+        # 1. Look once more, at the address that is really connected.
         stream = response.extensions.get("network_stream")
         peer = stream.get_extra_info("server_addr") if stream is not None else None
         if peer:
             self._gate.check(ip_address(str(peer[0]).partition("%")[0]), url.host)
         if response.status_code in _REDIRECTS and "location" in response.headers:
             return str(response.headers["location"])
-        data, is_cut = await _body(response, self._limits.bytes)
-        kind, _, _ = response.headers.get("content-type", "").partition(";")
-        return Fetched(
-            url=str(url),
-            status=response.status_code,
-            type=kind.strip().lower(),
-            charset=response.charset_encoding or "",
-            data=data,
-            is_cut=is_cut,
-        )
+
+        # 2. The bytes, unpacked, as far as they are wanted.
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
+            raise ToolError(f"the server compressed its answer as {encoding!r}, which was not requested")
+        unpacker = None if encoding in {"identity", ""} else zlib.decompressobj(wbits=47)
+        data, limit = bytearray(), self._limits.bytes
+        async for chunk in response.aiter_raw():
+            # With a bound, so that a small answer cannot become a large one.
+            try:
+                data += chunk if unpacker is None else unpacker.decompress(chunk, limit + 1 - len(data))
+            except zlib.error as error:
+                raise ToolError(f"the server's answer cannot be decompressed: {error}") from error
+            if len(data) > limit:
+                break
+        render = partial(_render, str(url), response, bytes(data[:limit]), is_cut=len(data) > limit)
+        return await to_thread.run_sync(render, abandon_on_cancel=True)
 
 
 def web_tool(*, allow: Iterable[str] = (), limits: Limits | None = None) -> Function:
@@ -223,39 +202,22 @@ def _parse(url: str) -> URL:
     return found
 
 
-async def _body(response: Response, limit: int) -> tuple[bytes, bool]:
-    """The bytes of an answer, unpacked, as far as they are wanted."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
-        raise ToolError(f"the server compressed its answer as {encoding!r}, which was not requested")
-    unpacker = None if encoding in {"identity", ""} else zlib.decompressobj(wbits=47)
-    found = bytearray()
-    async for chunk in response.aiter_raw():
-        # With a bound, so that a small answer cannot become a large one.
-        try:
-            found += chunk if unpacker is None else unpacker.decompress(chunk, limit + 1 - len(found))
-        except zlib.error as error:
-            raise ToolError(f"the server's answer cannot be decompressed: {error}") from error
-        if len(found) > limit:
-            return bytes(found[:limit]), True
-    return bytes(found), False
-
-
-def _render(found: Fetched) -> Output:
-    heading = f"{found.url}\n{found.type or 'no content type'}, status {found.status}"
-    if found.type and not _TEXTS.match(found.type) and found.type not in _PAGES:
-        return Output(text=harmless(f"{heading}\n\n[{len(found.data):,} bytes that are not text: not shown]"))
-    declared = _CHARSET.search(found.data[:_SNIFFED])
-    charset = found.charset or (declared[1].decode("ascii", "replace") if declared else "utf-8")
+def _render(url: str, response: Response, data: bytes, *, is_cut: bool) -> Output:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    heading = f"{url}\n{kind or 'no content type'}, status {response.status_code}"
+    if kind and not _TEXTS.match(kind) and kind not in _PAGES:
+        return Output(text=harmless(f"{heading}\n\n[{len(data):,} bytes that are not text: not shown]"))
+    declared = _CHARSET.search(data[:_SNIFFED])
+    charset = response.charset_encoding or (declared[1].decode("ascii", "replace") if declared else "utf-8")
     try:
-        text = found.data.decode(charset, "replace").removeprefix("\ufeff")
+        text = data.decode(charset, "replace").removeprefix("\ufeff")
     except LookupError:
-        text = found.data.decode("utf-8", "replace")
+        text = data.decode("utf-8", "replace")
     title = ""
-    if found.type in _PAGES or (not found.type and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
-        title, text = readable(text, url=found.url)
-    parts = [heading, *([title] if title else []), *(["[only the first part was read]"] if found.is_cut else [])]
-    return bounded("\n".join(parts) + f"\n\n{text or '(no text)'}", failed=found.status >= _FAILING)
+    if kind in _PAGES or (not kind and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
+        title, text = readable(text, url=url)
+    parts = [heading, *([title] if title else []), *(["[only the first part was read]"] if is_cut else [])]
+    return bounded("\n".join(parts) + f"\n\n{text or '(no text)'}", failed=response.status_code >= _FAILING)
 
 
 def _reason(error: Exception | None) -> str:
