@@ -58,28 +58,24 @@ def parse_rule(text: str) -> Rule:
         return Rule(tool)
     if not pattern.strip():
         raise ConfigError(f"the rule {text!r} has an empty pattern: write {tool!r} for every call")
-    fault = _fault(tool, pattern.strip())
-    if fault:
-        raise ConfigError(f"the rule {text!r} {fault}")
-    return Rule(tool, pattern.strip())
-
-
-def _fault(tool: str, pattern: str) -> str:
-    """What is wrong with a pattern, and what to do; "" if nothing is."""
+    fault, pattern = "", pattern.strip()
     match tool:
         case "shell":
             try:
                 count = len(split(pattern))
             except NotPlain as error:
-                return f"is not a plain command: {error}"
-            return "" if count == 1 else f"has {count} commands: write a rule for each"
+                raise ConfigError(f"the rule {text!r} is not a plain command: {error}") from error
+            fault = f"has {count} commands: write a rule for each" if count != 1 else ""
         case "web_fetch":
-            return "" if _HOST.fullmatch(pattern) else "names no host: write web_fetch(docs.python.org)"
+            fault = "" if _HOST.fullmatch(pattern) else "names no host: write web_fetch(docs.python.org)"
         case _ if tool in FILE_TOOLS:
-            leaves = pattern.startswith("/") or ".." in pattern.split("/")
-            return "leaves the folder: write a path relative to it, as in src/**" if leaves else ""
+            if pattern.startswith("/") or ".." in pattern.split("/"):
+                fault = "leaves the folder: write a path relative to it, as in src/**"
         case _:
-            return f"has a pattern, and {tool} takes none; shell, web_fetch and the file tools do"
+            fault = f"has a pattern, and {tool} takes none; shell, web_fetch and the file tools do"
+    if fault:
+        raise ConfigError(f"the rule {text!r} {fault}")
+    return Rule(tool, pattern)
 
 
 class Rules(Struct, frozen=True, kw_only=True):

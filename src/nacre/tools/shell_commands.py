@@ -53,20 +53,16 @@ def split(line: str) -> list[tuple[Word, ...]]:
             raise NotPlain(f"there is no command before {found!r}")
     if last not in {"\n", ";"} or not commands:
         raise NotPlain("the command line is not complete")
-    for command in commands:
-        _check_program(command[0])
+    for (text, is_pattern), *_ in commands:
+        if is_pattern and text != "[":
+            raise NotPlain(f"the program {text!r} is a pattern")
+        if not text or text.startswith(("%", "-")):
+            raise NotPlain(f"{text!r} is not a program")
+        if _ASSIGNMENT.match(text):
+            raise NotPlain(f"{text!r} sets a variable")
+        if text in _RESERVED:
+            raise NotPlain(f"{text!r} is part of the shell's language")
     return commands
-
-
-def _check_program(word: Word) -> None:
-    if word.is_pattern and word.text != "[":
-        raise NotPlain(f"the program {word.text!r} is a pattern")
-    if not word.text or word.text.startswith(("%", "-")):
-        raise NotPlain(f"{word.text!r} is not a program")
-    if _ASSIGNMENT.match(word.text):
-        raise NotPlain(f"{word.text!r} sets a variable")
-    if word.text in _RESERVED:
-        raise NotPlain(f"{word.text!r} is part of the shell's language")
 
 
 def _tokens(line: str) -> Iterator[Word | str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from math import isnan, nan
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,8 @@ from nacre.errors import ToolError
 
 Attributes = Mapping[str, str]
 Styles = dict[str, str]
-_Same = tuple[str, frozenset[str], tuple[tuple[str, str], ...]]
+_Rule = tuple[str, frozenset[str], tuple[tuple[str, str], ...]]
+"""Elements with all of these: a tag ("" is any), classes as `.name`, an id as `#name`; and the styles for them."""
 
 _TAGS = frozenset(
     {"annotation", "annotation-xml", "applet", "audio", "canvas", "datalist", "embed", "head", "iframe", "noembed"}
@@ -77,19 +78,11 @@ class Look(Struct, frozen=True, kw_only=True):
         return self.is_visible and not (self.is_gone or self.is_tiny or self.is_clear)
 
 
-class _Rule(NamedTuple):
-    """Styles for elements with all of these: a tag ("" is any), classes as `.name`, an id as `#name`."""
-
-    tag: str
-    marks: frozenset[str]
-    styles: Styles
-
-
 class Sheet:
     """The rules of a page's own style sheets, as far as they are for one element by its tag, classes and id."""
 
     def __init__(self, html: str) -> None:
-        self._rules: dict[str, dict[_Same, _Rule]] = {}
+        self._rules: dict[str, dict[_Rule, Styles]] = {}
         self._looks = 0
         for sheet in _STYLE_SHEET.finditer(html):
             if _FOR_PAPER.search(sheet[1]):
@@ -97,8 +90,16 @@ class Sheet:
             for selectors, block in _blocks(_COMMENT.sub(" ", sheet[2])):
                 # A script shows what only begins like this.
                 styles = {name: value for name, value in _styles(block).items() if name.strip("!") not in _ANIMATED}
-                for selector in selectors.split(","):
-                    self._add(selector.strip(), styles)
+                for selector in map(str.strip, selectors.split(",")):
+                    found = _SELECTOR.fullmatch(selector)
+                    if not styles or not selector or found is None:
+                        continue
+                    tag, marks = (found[1] or "").lower().replace("*", ""), re.findall(r"[.#][\w-]+", found[2])
+                    rules = self._rules.setdefault(marks[0] if marks else tag, {})
+                    rule = (tag, frozenset(marks), tuple(sorted(styles.items())))
+                    # Of equal rules the last one decides.
+                    rules.pop(rule, None)
+                    rules[rule] = styles
 
     def look(self, above: Look, tag: str, attributes: Attributes) -> Look:
         """How an element looks, given how the one around it does."""
@@ -108,30 +109,8 @@ class Sheet:
         is_hidden = is_hidden or attributes.get("aria-hidden", "").strip().lower() == "true"
         if above.is_gone or tag in _TAGS or is_hidden or (tag == "dialog" and "open" not in attributes):
             return replace(above, is_gone=True)
-        styles = self._of(tag, attributes)
-        if not styles:
-            return above
-        return Look(
-            is_gone=_is_gone(styles),
-            is_visible=_VISIBILITY.get(styles.get("visibility", ""), above.is_visible),
-            is_tiny=_is_tiny(styles.get("font-size", ""), inherited=above.is_tiny),
-            is_clear=next((_is_clear(styles[name]) for name in _COLOURS if name in styles), above.is_clear),
-        )
 
-    def _add(self, selector: str, styles: Styles) -> None:
-        found = _SELECTOR.fullmatch(selector)
-        if not styles or not selector or found is None:
-            return
-        marks = re.findall(r"[.#][\w-]+", found[2])
-        tag = (found[1] or "").lower().replace("*", "")
-        rules, rule = self._rules.setdefault(marks[0] if marks else tag, {}), _Rule(tag, frozenset(marks), styles)
-        same = (rule.tag, rule.marks, tuple(sorted(styles.items())))
-        # Of equal rules the last one decides.
-        rules.pop(same, None)
-        rules[same] = rule
-
-    def _of(self, tag: str, attributes: Attributes) -> Styles:
-        """The styles of an element; its own are the strongest."""
+        # The styles of the element; its own are the strongest.
         found: Styles = {}
         if self._rules:
             marks = {f".{name}" for name in attributes.get("class", "").split()} | {f"#{attributes.get('id', '')}"}
@@ -140,11 +119,19 @@ class Sheet:
                 self._looks += len(rules)
                 if self._looks > _MAX_RULES_TRIED:
                     raise ToolError("the style sheets of this page are too large to tell what a reader would see")
-                for rule in rules.values():
-                    if rule.tag in {"", tag} and rule.marks <= marks:
-                        found |= rule.styles
+                for (wanted_tag, wanted_marks, _), styles in rules.items():
+                    if wanted_tag in {"", tag} and wanted_marks <= marks:
+                        found |= styles
         found = found | _styles(attributes["style"]) if "style" in attributes else found
-        return found | {name[:-1]: value for name, value in found.items() if name.endswith("!")}
+        found |= {name[:-1]: value for name, value in found.items() if name.endswith("!")}
+        if not found:
+            return above
+        return Look(
+            is_gone=_is_gone(found),
+            is_visible=_VISIBILITY.get(found.get("visibility", ""), above.is_visible),
+            is_tiny=_is_tiny(found.get("font-size", ""), inherited=above.is_tiny),
+            is_clear=next((_is_clear(found[name]) for name in _COLOURS if name in found), above.is_clear),
+        )
 
 
 def _blocks(sheet: str, *, depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -182,22 +169,18 @@ def _styles(text: str) -> Styles:
         if name == "display" and not _DISPLAY.fullmatch(value):
             continue
         suffix = "!" if mark and rank.strip() == "important" else ""
-        found |= {f"{one}{suffix}": short for one, short in _parts(name, value)}
+        # One that stands for several is taken apart.
+        words = value.split()
+        if name == "font":
+            size = next((word.partition("/")[0] for word in words if _NUMBER.match(word)), "")
+            found[f"font-size{suffix}"] = size
+        elif name in {"margin", "inset"} and words:
+            prefix = "margin-" if name == "margin" else ""
+            for at, side in enumerate(("top", "right", "bottom", "left")):
+                found[f"{prefix}{side}{suffix}"] = words[at] if at < len(words) else words[at % 2 % len(words)]
+        else:
+            found[f"{name}{suffix}"] = value
     return found
-
-
-def _parts(name: str, value: str) -> Iterator[tuple[str, str]]:
-    """What a declaration says, with one that stands for several taken apart."""
-    words = value.split()
-    if name == "font":
-        yield "font-size", next((word.partition("/")[0] for word in words if _NUMBER.match(word)), "")
-    elif name in {"margin", "inset"} and words:
-        prefix = "margin-" if name == "margin" else ""
-        top, right, bottom, left = (words[at] if at < len(words) else words[at % 2 % len(words)] for at in range(4))
-        sides = {"top": top, "right": right, "bottom": bottom, "left": left}
-        yield from ((f"{prefix}{side}", word) for side, word in sides.items())
-    else:
-        yield name, value
 
 
 def _character(found: re.Match[str]) -> str:
@@ -208,53 +191,43 @@ def _character(found: re.Match[str]) -> str:
 
 
 def _is_gone(styles: Styles) -> bool:
+    """Whether an element is not shown, or shown so that nobody sees it."""
     if styles.get("display") == "none" or styles.get("content-visibility") == "hidden":
         return True
     fading = [styles.get("opacity", ""), styles.get("zoom", "")]
     fading += [words[0] for name, words in _functions(styles.get("filter", "")) if name == "opacity"]
-    if any(number is not None and number <= _FAINT for number in map(_number, fading)):
+    if any(_number(word) <= _FAINT for word in fading):
         return True
-    return _is_away(styles) or _is_clipped(styles)
 
-
-def _is_away(styles: Styles) -> bool:
-    """Whether an element is moved to where nobody looks, or made as small as a point."""
+    # Moved to where nobody looks, or made as small as a point.
     is_moved = styles.get("position") in {"absolute", "fixed", "relative", "sticky"}
     for edge in _EDGES:
         distance = _pixels(styles.get(edge, ""))
-        if distance is not None and not -_FAR < distance < _BEYOND and (is_moved or "-" in edge):
+        if (distance <= -_FAR or distance >= _BEYOND) and (is_moved or "-" in edge):
             return True
     changes = [(name, styles[name].split()) for name in ("translate", "scale") if styles.get(name)]
     for name, words in [*changes, *_functions(styles.get("transform", ""))]:
         numbers = [_number(word) for word in words]
-        far = [
-            number is not None and pixels is not None and (number <= -_MOVED or pixels >= _BEYOND)
-            for number, pixels in zip(numbers, map(_pixels, words), strict=True)
-        ]
         if (
-            (name.startswith("translate") and any(far))
+            (name.startswith("translate") and any(_number(one) <= -_MOVED or _pixels(one) >= _BEYOND for one in words))
             or (name.startswith("scale") and 0 in numbers)
             or (name.startswith("matrix") and numbers[:2] == [0, 0])
         ):
             return True
-    return False
 
-
-def _is_clipped(styles: Styles) -> bool:
-    """Whether nothing of an element is left to see."""
+    # Clipped, so that nothing of it is left to see.
     for name, words in _functions(styles.get("clip", "")):
-        if name == "rect" and all(number is not None and number <= _TINY for number in map(_number, words)):
+        if name == "rect" and all(_number(word) <= _TINY for word in words):
             return True
     for name, words in _functions(styles.get("clip-path", "")):
         number = _number(words[0])
-        if name == "inset" and number is not None and words[0].endswith("%") and number >= _HALF:
+        if name == "inset" and words[0].endswith("%") and number >= _HALF:
             return True
         if name in {"circle", "ellipse"} and number == 0:
             return True
     if not any(styles.get(name, "").startswith(("hidden", "clip", "auto", "scroll")) for name in _SCROLLED):
         return False
-    sizes = [_pixels(styles.get(name, "")) for name in _SIZES]
-    return any(size is not None and size <= _TINY for size in sizes)
+    return any(_pixels(styles.get(name, "")) <= _TINY for name in _SIZES)
 
 
 def _is_clear(colour: str) -> bool:
@@ -277,28 +250,26 @@ def _functions(value: str) -> Iterator[tuple[str, list[str]]]:
 
 def _is_tiny(value: str, *, inherited: bool) -> bool:
     """Whether text is too small to be seen; a size in parts of nothing is nothing."""
-    found = _measured(value)
-    if found is None:
+    size, unit = _measure(value)
+    if isnan(size):
         return inherited and not value.endswith(("small", "medium", "large", "initial"))
-    size, unit = found
     if unit in {"em", "%"}:
         return inherited or size * (1 if unit == "em" else 1 / 100) * _PIXELS["rem"] <= _TINY
     return size * _PIXELS.get(unit, 1) <= (_TINY if unit else 0)
 
 
-def _pixels(value: str) -> float | None:
-    """A length, about; None if it is none."""
-    found = _measured(value)
-    return None if found is None else found[0] * _PIXELS.get(found[1], 1)
+def _pixels(value: str) -> float:
+    """A length, about."""
+    size, unit = _measure(value)
+    return size * _PIXELS.get(unit, 1)
 
 
-def _number(value: str) -> float | None:
-    found = _measured(value)
-    return None if found is None else found[0]
+def _number(value: str) -> float:
+    return _measure(value)[0]
 
 
-def _measured(value: str) -> tuple[float, str] | None:
-    """A number and its unit; None if a value does not begin with one."""
+def _measure(value: str) -> tuple[float, str]:
+    """A number and its unit; NaN, which is neither small nor large, if a value does not begin with one."""
     text = value.removeprefix("calc(").removesuffix(")").strip()
     found = _NUMBER.match(text)
-    return (float(found[0]), text[found.end() :].strip()) if found else None
+    return (float(found[0]), text[found.end() :].strip()) if found else (nan, "")

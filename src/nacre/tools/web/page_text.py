@@ -232,7 +232,14 @@ class _Page(HTMLParser):
             return False
         if tag in _BLOCKS:
             self.lines.end_line(1 if tag in _CLOSE_LINES or (self._lists and tag in _IN_ITEMS) else 2)
-        mark = self._item_mark(attributes) if tag == "li" else f"{_HEADINGS[tag]} " if tag in _HEADINGS else ""
+        mark = f"{_HEADINGS[tag]} " if tag in _HEADINGS else ""
+        if tag == "li":
+            number = self._lists[-1] if self._lists else None
+            mark = "- "
+            if number is not None:
+                number = _whole(attributes.get("value", ""), number)
+                self._lists[-1] = number + 1
+                mark = f"{number}. "
         if mark:
             self.lines.begin_item(mark)
         elif tag in _LISTS:
@@ -296,14 +303,6 @@ class _Page(HTMLParser):
             self.lines.end_item()
         if tag in _BLOCKS:
             self.lines.end_line(1 if tag in _CLOSE_LINES or (self._lists and tag in _IN_ITEMS) else 2)
-
-    def _item_mark(self, attributes: Attributes) -> str:
-        number = self._lists[-1] if self._lists else None
-        if number is None:
-            return "- "
-        number = _whole(attributes.get("value", ""), number)
-        self._lists[-1] = number + 1
-        return f"{number}. "
 
     def _write(self, text: str) -> None:
         """Write words, whose blanks count once."""
