@@ -64,9 +64,8 @@ from nacre.entries import (
 )
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import alias_table, session_state
-from nacre.history.labels import labels
 from nacre.history.list_page import Order, Wanted, Which, page_of, parse_cursor
-from nacre.history.overview import overview, when_updated
+from nacre.history.overview import labels, overview, when_updated
 from nacre.keys import is_internal
 from nacre.storage.idempotency import fingerprint, note
 from nacre.storage.prefixed import Prefixed
@@ -362,7 +361,7 @@ class Sessions:
             raise SessionNotFound(f"there is no active session {key!r} to rewind")
 
     def _end_of_step(self, key: str, n: int) -> int:
-        return self._read(key, lambda view: session_state.behind(view, n), n)
+        return self._read(key, lambda view: session_state.after(view, n), n)
 
     def pop(self, key: str) -> Message | None:
         """Take the last live message off and return it; None if there is none. Undone by a rewind."""
@@ -450,8 +449,8 @@ class Sessions:
             limit=limit,
         )
         if cursor is not None:
-            behind = parse_cursor(check_text(cursor, "cursor"), order=wanted.order, reverse=wanted.reverse)
-            wanted = wanted._replace(behind=behind)
+            after = parse_cursor(check_text(cursor, "cursor"), order=wanted.order, reverse=wanted.reverse)
+            wanted = wanted._replace(after=after)
         return self._page(wanted)
 
     def search(  # noqa: PLR0913 - what a search can be narrowed to

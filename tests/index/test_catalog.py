@@ -21,7 +21,7 @@ from nacre.entries import Page
 from nacre.history.list_page import Wanted, parse_cursor
 from nacre.history.session_state import RULES
 from nacre.index import Index
-from nacre.index.location import FILE, folder_of
+from nacre.index.warm import FILE, folder_of
 from nacre.storage.change_marks import Marks
 from nacre.storage.file_store import Files
 from nacre.storage.system import Ops
@@ -94,7 +94,7 @@ def assert_right(index: Index, root: Path, chance: random.Random) -> None:
             assert page == truth(root, walked)
             if page.cursor is None:
                 break
-            walked = walked._replace(behind=parse_cursor(page.cursor, order=walked.order, reverse=walked.reverse))
+            walked = walked._replace(after=parse_cursor(page.cursor, order=walked.order, reverse=walked.reverse))
 
 
 def do_something(sessions: Sessions, chance: random.Random) -> None:

@@ -23,9 +23,9 @@ from nacre import Sessions
 from nacre.errors import StoreError
 from nacre.index import Index
 from nacre.index.database import Database
-from nacre.index.location import VERSION, folder_of
 from nacre.index.query import Query
 from nacre.index.search import hits
+from nacre.index.warm import VERSION, folder_of
 from nacre.storage.system import Ops
 from tests.index.conftest import infos
 

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from nacre import Sessions
 from nacre.history.session_state import RULES
 from nacre.index import Index
-from nacre.index.query import Query, Term, parse
+from nacre.index.query import Query, Term, parse, spellings
 from nacre.index.search_text import body_of, folded, is_unspaced, words_of
 from nacre.index.stems import stem
-from nacre.index.tolerance import spellings
 from nacre.storage.file_store import Files
 
 WORDS = [

@@ -249,7 +249,7 @@ def test_only_the_newest_have_a_vector(index: Index, sessions: Sessions, cache: 
 
     def make(connection: sqlite3.Connection) -> int:
         rows = take(connection, 4)
-        return save(connection, rows, embedded(model, rows), most=4)
+        return save(connection, rows, embedded(model, rows), limit=4)
 
     assert database.run(make) == 0
     sessions.add_message("d", "user", "the newest dog")
@@ -274,7 +274,7 @@ def test_vectors_are_bounded_not_messages_and_none_is_left_of_a_message_that_has
 
     def make(connection: sqlite3.Connection) -> int:
         rows = take(connection, 1)
-        return save(connection, rows, embedded(model, rows), most=5)
+        return save(connection, rows, embedded(model, rows), limit=5)
 
     left = [database.run(make) for _ in range(3)]
     whose = "SELECT DISTINCT n FROM message JOIN vector ON vector.message = message.id ORDER BY n"
@@ -307,7 +307,7 @@ def test_a_step_takes_no_longer_the_more_vectors_there_are(
         connection.set_progress_handler(step, 1)
         connection.set_trace_callback(said.append)
         rows = take(connection, 8)
-        save(connection, rows, embedded(model, rows), most=1100)
+        save(connection, rows, embedded(model, rows), limit=1100)
         connection.set_progress_handler(None, 0)
         return steps
 

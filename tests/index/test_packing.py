@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nacre import Sessions
 from nacre.entries import timestamp
 from nacre.index import Index
-from nacre.index.packing import pack, pack_time, unpack, unpack_head, unpack_time
+from nacre.index.database import pack, pack_time, unpack, unpack_head, unpack_time
 
 
 @given(text=st.text(), times=st.integers(1, 50))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from nacre.index.pieces import LONGEST, MOST, pieces
+from nacre.index.meaning import MAX_PIECES, MAX_READ, pieces
 
 LONG = "The mill at Hartwell delivers the flour."
 OTHER = "Grandfather made clocks in Dresden for years."
@@ -60,8 +60,8 @@ def test_what_is_short_goes_with_its_neighbours() -> None:
 )
 def test_pieces_are_few_and_follow_each_other_through_the_text(text: str) -> None:
     found = pieces(text)
-    assert len(found) <= MOST
+    assert len(found) <= MAX_PIECES
     assert all(before[1] == after[0] for before, after in pairwise(found))
-    assert "".join(text[start:end] for start, end in found).strip() == text[:LONGEST].strip()
+    assert "".join(text[start:end] for start, end in found).strip() == text[:MAX_READ].strip()
     # The model reads about so much of each.
-    assert max((end - start for start, end in found), default=0) <= 2 * LONGEST / MOST + 100
+    assert max((end - start for start, end in found), default=0) <= 2 * MAX_READ / MAX_PIECES + 100

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nacre.index.query import Term, parse
-from nacre.index.tolerance import tolerant
+from nacre.index.query import Term, parse, tolerant
 
 
 class Words:

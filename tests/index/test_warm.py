@@ -12,8 +12,7 @@ import pytest
 
 from nacre import Sessions
 from nacre.index import Index
-from nacre.index.location import FILE, folder_of
-from nacre.index.warm import Listed, listed
+from nacre.index.warm import FILE, Listed, folder_of, listed
 from tests.index.conftest import infos
 from tests.paths import log_of
 

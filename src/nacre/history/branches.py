@@ -14,7 +14,7 @@ _MAX_SUMMARIES = 50
 
 
 class Segment(Struct, frozen=True):
-    """Messages that were written one after the other: behind `parent`, from record `since` on, up to `end`."""
+    """Messages that were written one after the other: after `parent`, from record `since` on, up to `end`."""
 
     since: int
     parent: int
@@ -70,7 +70,7 @@ def segments(view: Records) -> list[Segment]:
 
 
 def alternatives(view: Records, state: State) -> dict[int, list[int]]:
-    """Where a branch parts from others: behind which message, and the tips of all branches there, oldest first.
+    """Where a branch parts from others: after which message, and the tips of all branches there, oldest first.
 
     The tips are numbers of records; the branch's own is among them as the number of its head.
     """
@@ -89,7 +89,7 @@ def alternatives(view: Records, state: State) -> dict[int, list[int]]:
 
 
 def chosen(view: Records, state: State, parent: int, tips: list[int]) -> int:
-    """Which of the branches behind a message is this one, counted from 0; -1 if none of them."""
+    """Which of the branches after a message is this one, counted from 0; -1 if none of them."""
     after = _after(view, state, parent)
     for at, tip in enumerate(tips):
         other = view.find(tip)
@@ -144,10 +144,10 @@ def _end_at(view: Records, state: State, place: int) -> State:
 
 
 def _search(look: Callable[[int, int], Record | None], place: int, low: tuple[int, int], high: Record) -> Record:
-    """The first record behind `low`, a number and a place, after which the branch is so long.
+    """The first record after `low`, a number and a place, after which the branch is so long.
 
     Places only grow along a segment. They grow nearly evenly, so every other guess is in proportion, and those
-    between are in the middle. `look` gives the newest record up to a number and behind another.
+    between are in the middle. `look` gives the newest record up to a number and after another.
     """
     n, before = low
     is_even = True
@@ -184,7 +184,7 @@ def _pieces(view: Records, state: State) -> Iterator[Segment]:
 
 
 def _after(view: Records, state: State, parent: int) -> int:
-    """The number of the message behind another on a branch; 0 if there is none."""
+    """The number of the message after another on a branch; 0 if there is none."""
     place = place_of(view, state, parent) if parent else 0
     if parent and not place:
         return 0

@@ -1,15 +1,15 @@
-"""What whoever goes on from a session would stumble over: calls and results that do not pair, a history cut short.
+"""What is in the way of continuing a session: calls and results that do not pair, a history cut short.
 
 None of it is damage: a turn that was interrupted leaves a call without a result, and `pairing` makes up for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
 from msgspec import Struct
 
-from nacre.entries import Message, Records
+from nacre.entries import Record, Records
 from nacre.history import session_state
 
 UNANSWERED = "call-without-result"
@@ -20,7 +20,7 @@ HOLE = "lost-messages"
 
 
 class Snag(Struct, frozen=True, kw_only=True):
-    """Something to stumble over, and the record in which it is."""
+    """Something that is in the way, and the record in which it is."""
 
     kind: str
     n: int
@@ -29,76 +29,60 @@ class Snag(Struct, frozen=True, kw_only=True):
 
 def snags(view: Records) -> list[Snag]:
     """What is in the way of going on from the live history of one generation of a session."""
-    records = list(session_state.chain(view, view.state))
-    records.reverse()
-    return [
-        *_head(view),
-        *_hole(view, len(records)),
-        *_pairs((record.n, record.m) for record in records if record.m is not None),
-    ]
-
-
-def _head(view: Records) -> Iterator[Snag]:
-    """The history must end with the message that was written last, unless it was taken back."""
+    found: list[Snag] = []
+    # 1. The history must end with the message that was written last, unless it was taken back.
     newest = 0
     for record in view.all():
         if record.t == "msg":
             newest = record.n
         elif record.t == "head":
             newest = record.st.hd
-    if view.state.hd != newest:
-        detail = f"the history ends with message {view.state.hd}, though message {newest} is the last"
-        yield Snag(kind=STALE, n=view.n, detail=detail)
+    head, live = view.state.hd, view.state.live
+    if head != newest:
+        detail = f"the history ends with message {head}, though message {newest} is the last"
+        found.append(Snag(kind=STALE, n=view.n, detail=detail))
+    # 2. Every message that counts must be there.
+    records = list(session_state.chain(view, view.state))[::-1]
+    if len(records) < live:
+        detail = f"the history has {live} messages, but only {len(records)} were found"
+        found.append(Snag(kind=HOLE, n=head, detail=detail))
+    # 3. Every call must have one result.
+    return found + _unpaired(records)
 
 
-def _hole(view: Records, found: int) -> Iterator[Snag]:
-    if found < view.state.live:
-        detail = f"the history has {view.state.live} messages, but only {found} were found"
-        yield Snag(kind=HOLE, n=view.state.hd, detail=detail)
+def _unpaired(records: Sequence[Record]) -> list[Snag]:
+    """Calls without a result and results without a call; a reply without a call ends the waiting."""
+    found: list[Snag] = []
+    waiting: dict[str, list[tuple[int, str]]] = {}
+    answered: set[str] = set()
 
+    def close() -> None:
+        for id, calls in waiting.items():
+            for n, name in calls:
+                found.append(Snag(kind=UNANSWERED, n=n, detail=f"call {id!r} of {name!r} has no result"))
+        waiting.clear()
+        answered.clear()
 
-def _pairs(messages: Iterable[tuple[int, Message]]) -> Iterator[Snag]:
-    calls = _Calls()
-    for n, message in messages:
+    for record in records:
+        message = record.m
+        if message is None:
+            continue
         if message.role == "tool":
-            yield from calls.take(n, message)
+            # A result without an id is for the newest call.
+            id = message.tool_call_id or next(reversed(waiting), "")
+            if id in waiting:
+                waiting[id].pop()
+                answered.add(id)
+                if not waiting[id]:
+                    del waiting[id]
+            elif id in answered:
+                found.append(Snag(kind=REPEATED, n=record.n, detail=f"call {id!r} has its result already"))
+            else:
+                found.append(Snag(kind=UNASKED, n=record.n, detail=f"no call {id!r} waits for this result"))
         elif message.tool_calls:
-            calls.add(n, message)
+            for call in message.tool_calls:
+                waiting.setdefault(call.id, []).append((record.n, call.name))
         elif message.role == "assistant":
-            # A model that has answered waits for nothing that was called before.
-            yield from calls.close()
-    yield from calls.close()
-
-
-class _Calls:
-    """The calls since the model last answered without one: those that wait for a result, and those that have it."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, list[tuple[int, str]]] = {}
-        self._answered: set[str] = set()
-
-    def add(self, n: int, message: Message) -> None:
-        for call in message.tool_calls:
-            self._waiting.setdefault(call.id, []).append((n, call.name))
-
-    def take(self, n: int, result: Message) -> Iterator[Snag]:
-        """Give a result to its call; one without an id goes to the newest call."""
-        id = result.tool_call_id or next(reversed(self._waiting), "")
-        waiting = self._waiting.get(id)
-        if waiting is not None:
-            waiting.pop()
-            self._answered.add(id)
-            if not waiting:
-                del self._waiting[id]
-        elif id in self._answered:
-            yield Snag(kind=REPEATED, n=n, detail=f"call {id!r} has its result already")
-        else:
-            yield Snag(kind=UNASKED, n=n, detail=f"no call {id!r} waits for this result")
-
-    def close(self) -> Iterator[Snag]:
-        """What is left waiting will not be answered any more."""
-        for id, waiting in self._waiting.items():
-            for n, name in waiting:
-                yield Snag(kind=UNANSWERED, n=n, detail=f"call {id!r} of {name!r} has no result")
-        self._waiting.clear()
-        self._answered.clear()
+            close()
+    close()
+    return found

@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
     order: Order = "updated"
     reverse: bool = False
     limit: int | None = None
-    behind: Place | None = None
+    after: Place | None = None
 
     def takes(self, info: SessionInfo) -> bool:
         """Tell whether a session is wanted, wherever it is in the list."""
@@ -69,16 +69,17 @@ def page_of(infos: Iterable[SessionInfo], wanted: Wanted) -> Page:
     found.sort(key=lambda info: place(info).value, reverse=wanted.order != "key")
     if wanted.reverse:
         found.reverse()
-    behind = wanted.behind
-    rest = found if behind is None else [info for info in found if _is_behind(place(info), behind)]
+    after = wanted.after
+    rest = found if after is None else [info for info in found if _is_after(place(info), after)]
     return cut(rest, wanted, total=len(found))
 
 
 def cut(found: list[SessionInfo], wanted: Wanted, *, total: int) -> Page:
-    """A page of what was found behind the last one, with a cursor if there is more."""
+    """A page of what was found after the last one, with a cursor if there is more."""
     items = found[: wanted.limit]
     has_more = bool(items) and len(items) < len(found)
-    return Page(items=items, total=total, cursor=_encode(place_of(items[-1], wanted)) if has_more else None)
+    cursor = urlsafe_b64encode(msgspec.json.encode(place_of(items[-1], wanted))).decode() if has_more else None
+    return Page(items=items, total=total, cursor=cursor)
 
 
 def place_of(info: SessionInfo, wanted: Wanted) -> Place:
@@ -99,16 +100,16 @@ def parse_cursor(cursor: str, *, order: str, reverse: bool) -> Place:
         place = msgspec.json.decode(urlsafe_b64decode(cursor.encode()), type=Place)
     except (ValueError, msgspec.MsgspecError):
         place = None
-    if place is None or (place.order, place.reverse) != (order, reverse) or not _has_value(place):
+    # What a list is sorted by; numbers have 63 bits.
+    is_number = order in ("bytes", "messages")
+    if (
+        place is None
+        or (place.order, place.reverse) != (order, reverse)
+        or not isinstance(place.value, int if is_number else str)
+        or (isinstance(place.value, int) and abs(place.value) > LARGEST)
+    ):
         raise InvalidArgument(f"cursor must be the cursor of an earlier page in the same order, not {cursor!r:.100}")
     return place
-
-
-def _has_value(place: Place) -> bool:
-    """Tell whether a place has a value that a list may be sorted by; numbers have 63 bits."""
-    if place.order in ("bytes", "messages"):
-        return isinstance(place.value, int) and abs(place.value) <= LARGEST
-    return isinstance(place.value, str)
 
 
 def sortable(moment: datetime) -> str:
@@ -121,13 +122,9 @@ def is_below(cwd: str, folder: str) -> bool:
     return bool(cwd) and f"{cwd}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def _is_behind(place: Place, other: Place) -> bool:
+def _is_after(place: Place, other: Place) -> bool:
     tie, before = (place.key, place.generation), (other.key, other.generation)
     if place.value == other.value or place.order == "key":
         return tie < before if place.reverse else tie > before
     goes_up = place.reverse
     return (place.value > other.value) == goes_up  # type: ignore[operator] # both are of the same order
-
-
-def _encode(place: Place) -> str:
-    return urlsafe_b64encode(msgspec.json.encode(place)).decode()

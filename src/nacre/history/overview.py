@@ -1,22 +1,43 @@
-"""What a list tells of a session: its labels, and who said what last. Reads its meta and its last message."""
+"""What a list shows of a session: its labels, and who said what last. Reads its meta and its last message."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from nacre.entries import Message, Records
+from nacre.entries import Records
 from nacre.errors import StoreError
 from nacre.history import session_state
-from nacre.history.labels import labels
 from nacre.history.message_text import text_of
 
-_LONGEST = 160
+MAX_TAGS = 20
+_MAX_TAG = 40
+_MAX_LINE = 160
 # Labels and titles, and what rewriting a log leaves at its end: nobody said anything.
 _ABOUT = frozenset(("meta", "mark", "ids"))
 
 
+class Labels(NamedTuple):
+    """The labels of one session."""
+
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+
+
+def labels(meta: Mapping[str, Any]) -> Labels:
+    """The labels in a session's meta; whatever is no tag is left out."""
+    tags = meta.get("tags")
+    named = tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else ()
+    return Labels(pinned=bool(meta.get("pinned")), tags=named)
+
+
+def tags_in(text: str) -> list[str]:
+    """The tags that a text names, with commas between them: each once, without blanks around it, and not too long."""
+    return list(dict.fromkeys(tag for one in text.split(",") if (tag := one.strip()[:_MAX_TAG].strip())))
+
+
 class Overview(NamedTuple):
-    """A session at a glance; the fields are those of SessionInfo."""
+    """A session in a list; the fields are those of SessionInfo."""
 
     title: str
     meta: dict[str, Any]
@@ -30,7 +51,7 @@ class Overview(NamedTuple):
 
 
 def overview(view: Records) -> Overview:
-    """Read what a list tells of a session; one whose last message cannot be read is damaged, and still listed."""
+    """Read what a list shows of a session; one whose last message cannot be read is damaged, and still listed."""
     meta = session_state.meta(view, view.state) if view.state.mp else {}
     title, cwd = meta.get("title"), meta.get("cwd")
     pinned, tags = labels(meta)
@@ -48,7 +69,12 @@ def overview(view: Records) -> Overview:
         return found._replace(state="damaged")
     if last is None:
         return found
-    return found._replace(role=last.role, model=last.model or "", last=_words(last), state=_state(last))
+    # The first line that says something, or the tools that are called.
+    line = text_of(last).strip().partition("\n")[0].strip() or ", ".join(call.name for call in last.tool_calls)
+    state = "unanswered" if last.role == "user" else "idle"
+    if last.tool_calls or last.role == "tool":
+        state = "interrupted"
+    return found._replace(role=last.role, model=last.model or "", last=line[:_MAX_LINE], state=state)
 
 
 def when_updated(view: Records, last: str) -> str:
@@ -60,15 +86,3 @@ def when_updated(view: Records, last: str) -> str:
         return next((record.ts for record in view.back(view.n) if record.t not in _ABOUT), last)
     except (OSError, StoreError):
         return last
-
-
-def _state(last: Message) -> str:
-    if last.tool_calls or last.role == "tool":
-        return "interrupted"
-    return "unanswered" if last.role == "user" else "idle"
-
-
-def _words(last: Message) -> str:
-    """The first line that says something, or the tools that are called."""
-    line = text_of(last).strip().partition("\n")[0].strip()
-    return (line or ", ".join(call.name for call in last.tool_calls))[:_LONGEST]

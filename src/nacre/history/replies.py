@@ -19,13 +19,13 @@ def answer_before(view: Records, words: Message, *, id: str, ends: Callable[[Mes
     `ends` tells an answer from what leads to it. Every record is read. Raises Taken if other words were stored
     under the id, or if these were taken back before they were answered.
     """
-    behind = _since(view, id)
-    said = (message_of(record, view) for record in behind.values())
+    after = _since(view, id)
+    said = (message_of(record, view) for record in after.values())
     first = next(said, None)
     if first is None or first.content != words.content:
         raise Taken(f"another message was sent with the id {id!r}")
     answer = next(filter(ends, said), None)
-    if answer is None and view.state.hd not in behind:
+    if answer is None and view.state.hd not in after:
         raise Taken(f"the message with the id {id!r} was undone before it was answered")
     return answer
 
@@ -50,7 +50,7 @@ def id_of(message: Message) -> str | None:
 
 
 def _since(view: Records, id: str) -> dict[int, Record]:
-    """The last message that was stored under an id, and all that was ever said behind it, by number."""
+    """The last message that was stored under an id, and all that was ever said after it, by number."""
     found: dict[int, Record] = {}
     unit = range(0)
     for record in view.all():
@@ -65,5 +65,5 @@ def _since(view: Records, id: str) -> dict[int, Record]:
 
 
 def turn_starts(roles: Iterable[str]) -> list[int]:
-    """The places of the messages that began a turn: a user's, unless it is behind a tool's result, inside a turn."""
+    """The places of the messages that began a turn: a user's, unless it is after a tool's result, inside a turn."""
     return [at for at, (before, role) in enumerate(pairwise(["", *roles])) if role == "user" and before != "tool"]

@@ -118,7 +118,7 @@ def chain(view: Records, state: State) -> Iterator[Record]:
     records = view.back(want)
     while want and ordinal > floor:
         record = next(records, _BEFORE_ALL)
-        # 1. It went past the wanted message, which is not at hand. It may have been moved out: a fork can go back to
+        # 1. It went past the wanted message, which is not in the log. It may have been moved out: a fork can go back to
         #    what had been moved out of the log that it shares.
         if record.n < want:
             for moved in islice(_moved_out(view, want, record.n), ordinal - floor):
@@ -144,7 +144,7 @@ def chain(view: Records, state: State) -> Iterator[Record]:
 
 
 def _moved_out(view: Records, n: int, at_hand: int) -> Iterator[Record]:
-    """The messages from `n` back along their branch that were moved out, as far as the record that is at hand."""
+    """The messages from `n` back along their branch that were moved out, as far as the record that is in the log."""
     while n > at_hand and (record := view.find(n)) is not None:
         yield record
         n = record.p or 0
@@ -188,13 +188,13 @@ def meta(view: Records, state: State) -> dict[str, Any]:
 
 
 def keep(view: Records) -> set[int]:
-    """The records that compaction must leave at hand: what is live or in force, and where its branches began."""
+    """The records that compaction must leave in the log: what is live or in force, and where its branches began."""
     live = {n for record in chain(view, view.state) for n in (record.n, record.st.br)}
     in_force = (_summary_record(view, view.state), _meta_record(view, view.state))
     return (live | {record.n for record in in_force if record is not None} | {view.state.br}) - {0}
 
 
-def behind(view: Records, n: int) -> int:
+def after(view: Records, n: int) -> int:
     """The record to rewind to for what was said up to record `n`: the last that was stored with it.
 
     A reply is stored together with its usage, and a session can continue only after both. If another message was
@@ -221,7 +221,7 @@ def before(view: Records, n: int) -> int:
 
 
 def needed(view: Records, to: int) -> set[int]:
-    """The records that must be at hand to go back to the state after record `to`, or to fork there."""
+    """The records that must be in the log to go back to the state after record `to`, or to fork there."""
     whole = MemoryView(view.all())
     target = whole.find(to)
     if target is None:

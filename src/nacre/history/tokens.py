@@ -83,7 +83,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Described(Protocol):
-    """A tool as a model is told of it."""
+    """A tool as it is described to a model."""
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ def count(text: str) -> int:
 
 
 def estimate(message: Message) -> int:
-    """The estimated tokens of a message, with what every message costs beside its text."""
+    """The estimated tokens of a message, with what every message costs besides its text."""
     fixed, texts = _message(message)
     return fixed + sum(map(count, texts))
 
@@ -149,7 +149,7 @@ def cost(context: Shown, *, reply: int = 0) -> int:
 
 
 def context_sizes(context: Shown) -> ByScript:
-    """What `cost` counts, by script; what every message costs beside its text counts as `latin`."""
+    """What `cost` counts, by script; what every message costs besides its text counts as `latin`."""
     fixed, texts = _context(context)
     return _total([{"latin": fixed}, *map(sizes, texts)])
 
@@ -178,7 +178,7 @@ class Calibration(Struct, frozen=True, kw_only=True):
         return self.tokens(sizes(text))
 
     def estimate(self, message: Message) -> int:
-        """The tokens of a message, with what every message costs beside its text."""
+        """The tokens of a message, with what every message costs besides its text."""
         fixed, texts = _message(message)
         return fixed + sum(map(self.count, texts))
 

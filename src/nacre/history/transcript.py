@@ -32,7 +32,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Fork(Struct, frozen=True, kw_only=True):
-    """Branches that part behind a message: their tips, and which of them is shown."""
+    """Branches that part after a message: their tips, and which of them is shown."""
 
     parent: int
     tips: Sequence[int]
@@ -40,7 +40,7 @@ class Fork(Struct, frozen=True, kw_only=True):
 
 
 class Chunk(Struct, frozen=True, kw_only=True):
-    """Messages beside each other, and the place of each; `number` counts chunks of a branch from 0."""
+    """Messages next to each other, and the place of each; `number` counts chunks of a branch from 0."""
 
     number: int
     places: Sequence[int]
@@ -122,7 +122,7 @@ def message(view: View, n: int) -> Stored | None:
 
 
 def _failure(view: View) -> str:
-    """Why the last message has no answer, if a page has stored that behind it."""
+    """Why the last message has no answer, if a page has stored that after it."""
     for record in takewhile(lambda record: record.t not in {"msg", "head"}, view.back(view.n)):
         match record.data if record.t == FAILED else None:
             case {"after": n, "reason": str(reason)} if n == view.state.hd:
@@ -174,7 +174,7 @@ def _transcript(view: View, state: State, *, tip: int, wanted: Wanted, numbers: 
 
 
 def _chunks(view: View, state: State, numbers: Sequence[int], *, low: int) -> list[Chunk]:
-    """Chunks beside each other, read at once."""
+    """Chunks next to each other, read at once."""
     if not numbers:
         return []
     first, last = numbers[0] * CHUNK + 1 - _LONGEST_RUN, (numbers[-1] + 1) * CHUNK + _LONGEST_RUN
@@ -192,7 +192,7 @@ def _chunk(view: View, records: Sequence[Record], number: int, *, low: int) -> C
 
 
 def _bound(records: Sequence[Record], place: int) -> int:
-    """The place, or the first behind it that begins something: both chunks that meet there find the same."""
+    """The place, or the first after it that begins something: both chunks that meet there find the same."""
     roles = {record.st.i: record.m.role for record in records if record.m is not None}
     before = after = place
     while roles.get(after) == "tool":

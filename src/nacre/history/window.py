@@ -50,8 +50,8 @@ def window(
     user's message says so; it does not count towards `most`. While messages are appended, what is shown keeps
     its beginning for as long as it can: the beginning moves rarely, and then by up to a half.
     """
-    limits = _Limits(count=len(messages), summary=summary.strip(), tokens=tokens, most=most, estimate=estimate)
-    return _fitted(reversed(messages), limits)
+    newest_first = reversed(messages)
+    return recent(newest_first, count=len(messages), summary=summary, tokens=tokens, most=most, estimate=estimate)
 
 
 def recent(  # noqa: PLR0913 - what `window` takes, and the count
@@ -64,8 +64,48 @@ def recent(  # noqa: PLR0913 - what `window` takes, and the count
     estimate: Estimate = by_length,
 ) -> Window:
     """The same for messages that come newest first, of which there are `count`; reads little more than it shows."""
+    newest_first = iter(newest_first)
     limits = _Limits(count=count, summary=summary.strip(), tokens=tokens, most=most, estimate=estimate)
-    return _fitted(iter(newest_first), limits)
+    note = limits.cost(_longest_note(limits.summary, len(str(limits.count))))
+    parts: list[_Part] = []
+    read = used = size = steps = shortened = 0
+    seeking: list[Message] = []
+    is_cut = False
+    # 1. Whole turns, newest first, as long as they fit; the newest one is made to fit.
+    while turn := _turn(newest_first, limits, tokens=used, size=size, is_newest=not parts):
+        piece = attached([*turn, *seeking])
+        room = limits.tokens - used - (note if limits.needs_note(turn, read + len(turn)) else 0)
+        if not parts:
+            piece, steps, shortened = _shorten(piece, room, limits.estimate)
+        cost = limits.cost(piece.messages)
+        is_cut = bool(parts) and (cost > room or size + len(piece.messages) > limits.most)
+        if is_cut:
+            break
+        parts.append(_Part(piece=piece, read=len(turn), tokens=cost))
+        seeking, read, used = piece.seeking, read + len(turn), used + cost
+        size += len(piece.messages)
+        if steps or shortened:
+            break
+    # 2. If some are left out, leave out more, up to a round number: it stays the same while further ones come.
+    if is_cut or read < limits.count:
+        is_cut, least = True, max(limits.count - read, 1)
+        round_number = _roundest(least, least + read // 2)
+        while len(parts) > 1 and limits.count - read < round_number:
+            gone = parts.pop()
+            read, used, seeking = read - gone.read, used - gone.tokens, parts[-1].piece.seeking
+    # 3. A note says what is missing.
+    older = max(limits.count - read, 1) + len(seeking) if is_cut else 0
+    pieces = [part.piece for part in reversed(parts)]
+    messages = distinct([message for piece in pieces for message in piece.messages])
+    said = _note(limits.summary, older, begins=not messages or messages[0].role == "user")
+    return Window(
+        messages=[*said, *messages],
+        tokens=used + limits.cost(said),
+        left_out=older + steps,
+        interrupted=sum(piece.interrupted for piece in pieces),
+        orphans=sum(piece.orphans for piece in pieces) + (0 if is_cut else len(seeking)),
+        shortened=shortened,
+    )
 
 
 class Costs:
@@ -74,7 +114,7 @@ class Costs:
     def __init__(self, estimate: Estimate = by_length, *, most: int = 1024) -> None:
         self._estimate = estimate
         self._most = most
-        # The message is kept beside what it costs, so that its id stays its own.
+        # The message is kept with what it costs, so that its id stays its own.
         self._known: dict[int, tuple[Message, int]] = {}
 
     def __call__(self, message: Message) -> int:
@@ -107,49 +147,6 @@ class _Part(Struct, frozen=True, kw_only=True):
     piece: Piece
     read: int
     tokens: int
-
-
-def _fitted(newest_first: Iterator[Message], limits: _Limits) -> Window:
-    note = limits.cost(_longest_note(limits.summary, len(str(limits.count))))
-    parts: list[_Part] = []
-    read = tokens = size = steps = shortened = 0
-    seeking: list[Message] = []
-    is_cut = False
-    # 1. Whole turns, newest first, as long as they fit; the newest one is made to fit.
-    while turn := _turn(newest_first, limits, tokens=tokens, size=size, is_newest=not parts):
-        piece = attached([*turn, *seeking])
-        room = limits.tokens - tokens - (note if limits.needs_note(turn, read + len(turn)) else 0)
-        if not parts:
-            piece, steps, shortened = _shortened(piece, room, limits.estimate)
-        cost = limits.cost(piece.messages)
-        is_cut = bool(parts) and (cost > room or size + len(piece.messages) > limits.most)
-        if is_cut:
-            break
-        parts.append(_Part(piece=piece, read=len(turn), tokens=cost))
-        seeking, read, tokens = piece.seeking, read + len(turn), tokens + cost
-        size += len(piece.messages)
-        if steps or shortened:
-            break
-    # 2. If some are left out, leave out more, up to a round number: it stays the same while further ones come.
-    if is_cut or read < limits.count:
-        is_cut, least = True, max(limits.count - read, 1)
-        round_number = _roundest(least, least + read // 2)
-        while len(parts) > 1 and limits.count - read < round_number:
-            gone = parts.pop()
-            read, tokens, seeking = read - gone.read, tokens - gone.tokens, parts[-1].piece.seeking
-    # 3. A note says what is missing.
-    older = max(limits.count - read, 1) + len(seeking) if is_cut else 0
-    pieces = [part.piece for part in reversed(parts)]
-    messages = distinct([message for piece in pieces for message in piece.messages])
-    said = _note(limits.summary, older, begins=not messages or messages[0].role == "user")
-    return Window(
-        messages=[*said, *messages],
-        tokens=tokens + limits.cost(said),
-        left_out=older + steps,
-        interrupted=sum(piece.interrupted for piece in pieces),
-        orphans=sum(piece.orphans for piece in pieces) + (0 if is_cut else len(seeking)),
-        shortened=shortened,
-    )
 
 
 def _roundest(low: int, high: int) -> int:
@@ -202,11 +199,11 @@ def _longest_note(summary: str, digits: int) -> Sequence[Message]:
 # ---- a turn that is too long
 
 
-def _shortened(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int, int]:
+def _shorten(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int, int]:
     """A turn without its earlier steps and with its results cut, until it fits or nothing more can go.
 
     A step is an answer of the model with the results of its calls. What stands before the first one stays, and so
-    does the last step. Tells how many messages were left out, and how many results were cut.
+    does the last step. Returns also how many messages were left out, and how many results were cut.
     """
     messages, gone, count = list(piece.messages), 0, 0
     excess = sum(map(estimate, messages)) - room
@@ -225,11 +222,19 @@ def _shortened(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int,
             break
         cost = estimate(message)
         if message.role == "tool" and cost > _SHORTEST:
-            shorter = _as_text(message)
+            # Images are the first to go; then all but the beginning and the end, with a note between them.
+            shorter = message
+            if isinstance(message.content, list):
+                text = "\n".join(part.get("text", "[image]") for part in message.content)
+                shorter = replace(message, content=text)
             size = estimate(shorter)
             if excess > cost - size:
+                text = str(shorter.content)
+                note = f"\n[{len(text)} characters, of which the middle is not shown]\n"
                 # A little less than fits: tokens are not quite proportional to characters.
-                shorter = _cut(shorter, 0.95 * max(cost - excess, _SHORTEST) / size)
+                share = 0.95 * max(cost - excess, _SHORTEST) / size
+                half = max(int(len(text) * share) - len(note), 2) // 2
+                shorter = replace(shorter, content=text[:half] + note + text[-half:])
             saved = cost - estimate(shorter)
             if saved > 0:
                 messages[at], count, excess = shorter, count + 1, excess - saved
@@ -240,18 +245,3 @@ def _shortened(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int,
 def _steps_note(count: int) -> Message:
     are = "step of this turn is" if count == 1 else "steps of this turn are"
     return Message(role="user", content=f"[{count} earlier {are} not shown]")
-
-
-def _as_text(message: Message) -> Message:
-    """A result without its images, which are the first to go."""
-    if not isinstance(message.content, list):
-        return message
-    return replace(message, content="\n".join(part.get("text", "[image]") for part in message.content))
-
-
-def _cut(message: Message, share: float) -> Message:
-    """A result of which the beginning and the end are left, and a note between them."""
-    text = str(message.content)
-    note = f"\n[{len(text)} characters, of which the middle is not shown]\n"
-    half = max(int(len(text) * share) - len(note), 2) // 2
-    return replace(message, content=text[:half] + note + text[-half:])

@@ -9,15 +9,17 @@ import os
 import re
 import shutil
 import sqlite3
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from nacre.entries import EPOCH, is_time
 from nacre.errors import StoreError, describe_error
-from nacre.index.location import FILE, VERSION, is_own
-from nacre.index.matching import holds
-from nacre.index.packing import unpack, unpack_head
 from nacre.index.search_text import grams_of, words_of
+from nacre.index.snippet import holds
+from nacre.index.warm import FILE, VERSION, is_own
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +97,7 @@ CREATE VIRTUAL TABLE stems USING fts5vocab (words, row);
 CREATE VIRTUAL TABLE terms USING fts5vocab (grams, row);
 PRAGMA user_version = {VERSION};
 """  # noqa: S608 - our own names
-# Sixteen parts of a table are merged at once, not four: each word is written anew less often.
+# Sixteen parts of a table are merged at once, not four: each word is written again less often.
 _MERGED = 16
 ERASES_WORDS = sqlite3.sqlite_version_info >= (3, 42)
 """Whether a word that is erased leaves the file at once, not when the table is next merged."""
@@ -136,7 +138,7 @@ class Database:
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do some work on the index; it is done again if what was found there cannot be worked on.
 
-        What is broken is made anew; where the disk cannot be had, the work is done in memory. A StoreError is
+        What is broken is made again; where the disk cannot be had, the work is done in memory. A StoreError is
         the work's own word that it cannot be done, on this index or another.
         """
         for _ in range(2):
@@ -188,7 +190,7 @@ class Database:
 
     def _on_disk(self) -> sqlite3.Connection:
         if self._disk is not None and self._identity != _identity(self._path):
-            # Deleted, or made anew by another process: what we hold is no longer what others see.
+            # Deleted, or made again by another process: what we hold is no longer what others see.
             self._close_disk()
         if self._disk is None:
             self._disk = self._opened()
@@ -322,8 +324,56 @@ def _make(folder: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    """Take the index away whole: its files belong together, and another process may be making them anew."""
+    """Take the index away whole: its files belong together, and another process may be making them again."""
     aside = f"{folder}.{os.getpid()}.{os.urandom(4).hex()}"
     with suppress(FileNotFoundError):
         os.rename(folder, aside)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+# ---- How the index keeps the text and the time of a message, so that both take little room
+
+
+# Shorter texts hardly get smaller.
+_SHORTEST = 96
+# A window of 8 KiB: with a larger one most of the time goes into making it ready.
+_LEVEL, _WINDOW, _MEMORY = 6, -13, 6
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def pack(body: str) -> str | bytes:
+    """A text as it is kept: as it is, or deflated if that is shorter."""
+    raw = body.encode()
+    if len(raw) < _SHORTEST:
+        return body
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY)
+    packed = packer.compress(raw) + packer.flush()
+    return packed if len(packed) < len(raw) else body
+
+
+def unpack(kept: str | bytes) -> str:
+    """The text that was kept."""
+    return kept if isinstance(kept, str) else zlib.decompress(kept, _WINDOW).decode()
+
+
+def unpack_head(kept: str | bytes, most: int) -> str:
+    """The beginning of the text that was kept, so many characters of it."""
+    if isinstance(kept, str):
+        return kept[:most]
+    # No character has more than four bytes; the last one may be cut in two.
+    return zlib.decompressobj(_WINDOW).decompress(kept, 4 * most).decode(errors="ignore")[:most]
+
+
+def pack_time(text: str) -> int:
+    """The time of a record in milliseconds since 1970; 0 for one that is none."""
+    return (datetime.fromisoformat(text) - EPOCH) // _MILLISECOND if is_time(text) else 0
+
+
+def pack_moment(moment: datetime) -> int:
+    """A time in milliseconds since 1970; one without a zone counts as UTC."""
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH) // _MILLISECOND
+
+
+def unpack_time(kept: int) -> datetime:
+    """The time that was kept, in UTC."""
+    return EPOCH + kept * _MILLISECOND

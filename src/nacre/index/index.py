@@ -10,8 +10,8 @@ from weakref import WeakSet
 
 from nacre.entries import Hit, Page
 from nacre.history.list_page import Wanted
-from nacre.index.location import folder_of
 from nacre.index.query import parse, spoken
+from nacre.index.warm import folder_of
 from nacre.storage.system import Ops
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Index:
 
     It catches up with the logs whenever it is asked: with those that their writers have marked, and `slice_size`
     others. No writer waits for it; a fork waits `fork_timeout` seconds for what is being asked. Its files may be
-    deleted, damaged or locked at any moment: they are made anew, or done without.
+    deleted, damaged or locked at any moment: they are made again, or done without.
     """
 
     def __init__(  # noqa: PLR0913 - each may be another
@@ -158,7 +158,7 @@ _forking = local()
 
 
 def _before_fork() -> None:
-    """A child has the locks that SQLite had inside the process, and no thread that would let go of them."""
+    """A child has the locks that SQLite had inside the process, and no thread that would release them."""
     _forking.held = []
     for index in list(_indexes):
         if index.hold():

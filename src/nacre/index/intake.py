@@ -1,4 +1,4 @@
-"""The messages of a log that the index does not have yet: only those that count and whose writer has let go."""
+"""The messages of a log that the index does not have yet: only those that count, and that no writer is at."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from nacre.entries import Message, Record
-from nacre.index.catalog_rows import check, let_go
-from nacre.index.packing import pack_moment, pack_time
+from nacre.index.catalog import check, let_go
+from nacre.index.database import pack_moment, pack_time
 from nacre.index.search_text import body_of
 from nacre.storage.lines import Lines
 from nacre.storage.paths import Place
@@ -114,7 +114,7 @@ class Intake:
         self._at = (0, 0, "")
 
     def messages(self) -> Iterator[Found]:
-        """The messages behind what was read before."""
+        """The messages after what was read before."""
         after = self._before.n
         goes_on = after and self._is_same_file
         if not goes_on:
@@ -162,7 +162,7 @@ class Intake:
         return n < self._limit and (n < self._first or n in self._kept)
 
     def _is_carried_over(self, known: Callable[[], int]) -> bool:
-        """Tell whether a log that was written anew still has, at hand or moved out, just what was read of the old."""
+        """Tell whether a log that was written again still has just what was read of the old, moved out or not."""
         numbers: set[int] = set()
         has_last = False
         for piece in self._past.pieces():

@@ -1,26 +1,36 @@
 """Search by meaning: vectors for the pieces of each message, made a few at a time, whose nearness is mixed with words.
 
-Vectors are kept beside the text, a byte for each number, and go with it. Only what people and models said has some: the
-newest messages, as many as have `MOST` vectors together.
+Vectors are kept with the text, a byte for each number, and go with it. Only what people and models said has some: the
+newest messages, as many as have `MAX_VECTORS` together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nacre.index.minilm import WIDTH
-from nacre.index.pieces import LONGEST, Span, pieces
 from nacre.index.tables import SPOKEN, transaction, wants_vectors
 
 if TYPE_CHECKING:
     from nacre.index.minilm import Floats
 
+MAX_READ = 4000
+"""How many characters of a text are read for their meaning, at most."""
+MAX_PIECES = 16
+"""How many pieces a text has, at most."""
+# What is shorter ("Sure!") goes with what follows. Of about 500 characters the model reads no more.
+_LEAST, _WIDEST = 30, 300
+# A line that goes on in lower case was only broken there.
+_END = re.compile(r"""(?<=[.!?…।؟])["')\]”’»]*\s+|(?<=[。！？])["')\]”’」』]*|\n\s*(?![a-z\s])""")  # noqa: RUF001
+
+Span = tuple[int, int]
 FAR = 0.2
 """What is nearer than this may have to do with a question."""
-MOST = 400_000
+MAX_VECTORS = 400_000
 """How many vectors there are, of 388 bytes each."""
 # How long a message may be so that as many are read in one step as are asked for: nobody is kept waiting by long ones.
 _USUAL = 500
@@ -32,13 +42,13 @@ _LARGEST = 127
 _SIZE = 4 + WIDTH
 
 _WAITING = f"""
-SELECT waiting.id, unpack_head(body, {LONGEST}), internal FROM waiting
+SELECT waiting.id, unpack_head(body, {MAX_READ}), internal FROM waiting
 JOIN message ON message.id = waiting.id JOIN log ON log.id = message.log ORDER BY waiting.id DESC LIMIT ?
 """  # noqa: S608 - our own names
 # Meanwhile a message may have been erased, and another have come under its number; or another process was quicker.
 _STILL = f"""
 SELECT 1 FROM waiting JOIN message ON message.id = waiting.id
-WHERE waiting.id = ? AND unpack_head(body, {LONGEST}) = ?
+WHERE waiting.id = ? AND unpack_head(body, {MAX_READ}) = ?
 """  # noqa: S608 - the same
 # The first message that keeps all its vectors if so many of the oldest have to go.
 _FIRST = "SELECT message + (piece > 0) FROM vector ORDER BY message, piece LIMIT 1 OFFSET ?"
@@ -54,7 +64,7 @@ class Embedder(Protocol):
 # ---- made
 
 
-def take(connection: Connection, most: int) -> list[tuple[int, str]]:
+def take(connection: Connection, limit: int) -> list[tuple[int, str]]:
     """The newest messages that have no vectors yet; the fewer the longer they are, but for the first."""
     if not wants_vectors(connection):
         with transaction(connection):
@@ -63,25 +73,20 @@ def take(connection: Connection, most: int) -> list[tuple[int, str]]:
                 roles = ", ".join("?" * len(SPOKEN))
                 every = f"INSERT INTO waiting SELECT id FROM message WHERE role IN ({roles})"  # noqa: S608
                 connection.execute(every, SPOKEN)
-    rows = connection.execute(_WAITING, (most,)).fetchall()
-    if most and not rows:
-        _check_that_none_waits(connection)
+    rows = connection.execute(_WAITING, (limit,)).fetchall()
+    if limit and not rows and _count(connection, "waiting"):
+        # Messages that are noted to wait and cannot be read: making vectors would never end.
+        with transaction(connection):
+            # Another process may have added some by now.
+            if connection.execute(_WAITING, (1,)).fetchone() is None and _count(connection, "waiting"):
+                raise ValueError("messages are said to wait for vectors, and there are none")
     hidden = [(message,) for message, text, internal in rows if internal or not text.strip()]
     if hidden:
         with transaction(connection):
             connection.executemany("DELETE FROM waiting WHERE id = ?", hidden)
     spoken = [(message, text) for message, text, internal in rows if not internal and text.strip()]
     sizes = accumulate(len(text) for _, text in spoken)
-    return [row for at, (row, size) in enumerate(zip(spoken, sizes, strict=True)) if not at or size <= most * _USUAL]
-
-
-def _check_that_none_waits(connection: Connection) -> None:
-    """Raise ValueError if messages are noted to wait that cannot be read: whoever makes vectors would never end."""
-    if _count(connection, "waiting"):
-        with transaction(connection):
-            # Another process may have added some by now.
-            if connection.execute(_WAITING, (1,)).fetchone() is None and _count(connection, "waiting"):
-                raise ValueError("messages are said to wait for vectors, and there are none")
+    return [row for at, (row, size) in enumerate(zip(spoken, sizes, strict=True)) if not at or size <= limit * _USUAL]
 
 
 def embedded(embedder: Embedder, rows: Sequence[tuple[int, str]]) -> list[list[Any]]:
@@ -98,27 +103,27 @@ def embedded(embedder: Embedder, rows: Sequence[tuple[int, str]]) -> list[list[A
 
 
 def save(
-    connection: Connection, rows: Sequence[tuple[int, str]], vectors: Sequence[Iterable[Any]], *, most: int = MOST
+    connection: Connection,
+    rows: Sequence[tuple[int, str]],
+    vectors: Sequence[Iterable[Any]],
+    *,
+    limit: int = MAX_VECTORS,
 ) -> int:
     """Keep the vectors of messages that are still there; returns how many messages have none yet."""
     if rows:
         with transaction(connection):
             for (message, text), made in zip(rows, vectors, strict=True):
                 if connection.execute(_STILL, (message, text)).fetchone() is not None:
-                    packed = ((message, piece, _packed(vector)) for piece, vector in enumerate(made))
+                    packed = ((message, piece, _pack(vector)) for piece, vector in enumerate(made))
                     connection.executemany("INSERT INTO vector VALUES (?, ?, ?)", packed)
                     connection.execute("DELETE FROM waiting WHERE id = ?", (message,))
-            _drop_oldest(connection, most)
+            # What is older than all that are kept would be the first to go, and waits no more.
+            too_many = _count(connection, "vector") - limit
+            if too_many >= 0:
+                (first,) = connection.execute(_FIRST, (too_many,)).fetchone()
+                connection.execute("DELETE FROM vector WHERE message < ?", (first,))
+                connection.execute("DELETE FROM waiting WHERE id < ?", (first,))
     return _count(connection, "waiting")
-
-
-def _drop_oldest(connection: Connection, most: int) -> None:
-    """Keep so many vectors; what is older than all that are kept would be the first to go, and waits no more."""
-    too_many = _count(connection, "vector") - most
-    if too_many >= 0:
-        (first,) = connection.execute(_FIRST, (too_many,)).fetchone()
-        connection.execute("DELETE FROM vector WHERE message < ?", (first,))
-        connection.execute("DELETE FROM waiting WHERE id < ?", (first,))
 
 
 def _count(connection: Connection, table: str) -> int:
@@ -126,9 +131,9 @@ def _count(connection: Connection, table: str) -> int:
     return int(connection.execute("SELECT n FROM tally WHERE name = ?", (table,)).fetchone()[0])
 
 
-def _packed(vector: Any) -> bytes:
+def _pack(vector: Any) -> bytes:
     """A vector as bytes: what the largest number stands for, then each number in a byte."""
-    import numpy as np  # noqa: PLC0415 - whoever has a vector has it loaded
+    import numpy as np  # noqa: PLC0415 - a caller that has a vector has loaded it
 
     scale = np.float32(max(abs(vector).max(), 1e-12) / _LARGEST)
     return bytes(scale.astype("<f4").tobytes() + np.rint(vector / scale).astype(np.int8).tobytes())
@@ -192,3 +197,36 @@ def _scores(values: Sequence[bytes], wanted: Floats) -> Floats:
     if not np.isfinite(scores).all():
         raise ValueError("a vector has numbers that are none")
     return scores.clip(0.0, None)
+
+
+# ---- a text in pieces
+
+
+def pieces(text: str) -> list[Span]:
+    """Where the pieces of a text begin and end, in its first `MAX_READ` characters; the same for the same text."""
+    text = text[:MAX_READ].rstrip()
+    least = max(_LEAST, len(text) / MAX_PIECES)
+    found: list[Span] = []
+    for start, end in _sentences(text):
+        if found and found[-1][1] - found[-1][0] < least:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    if len(found) > 1 and found[-1][1] - found[-1][0] < least:
+        _, end = found.pop()
+        found[-1] = (found[-1][0], end)
+    return found
+
+
+def _sentences(text: str) -> Iterator[Span]:
+    """Where the sentences are; one that is too long in parts."""
+    start = len(text) - len(text.lstrip())
+    for end in (*(match.end() for match in _END.finditer(text)), len(text)):
+        while end - start > _WIDEST:
+            # At a space, if there is one.
+            middle = text.rfind(" ", start, start + _WIDEST) + 1 or start + _WIDEST
+            yield start, middle
+            start = middle
+        if start < end:
+            yield start, end
+        start = end

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from nacre.entries import Hit
 from nacre.errors import StoreError
-from nacre.index.database import in_memory, is_away
-from nacre.index.matching import described, trigrams
+from nacre.index.database import in_memory, is_away, pack_time, unpack_head, unpack_time
 from nacre.index.meaning import Near, nearest_piece
-from nacre.index.packing import pack_time, unpack_head, unpack_time
-from nacre.index.query import Query, Term
+from nacre.index.query import Query, Term, count_everywhere, rarity, spellings, tolerant
 from nacre.index.search_text import folded
-from nacre.index.snippet import snippet
-from nacre.index.tolerance import count_everywhere, rarity, spellings, tolerant
+from nacre.index.snippet import described, snippet, trigrams
 from nacre.keys import INTERNAL
 
 if TYPE_CHECKING:
@@ -28,21 +25,21 @@ if TYPE_CHECKING:
 
 # Of more matches than these only the newest are taken, by time: a word that is everywhere ranks nothing.
 _POOL = 4096
-_MOST_TRIGRAMS = 500
+_MAX_TRIGRAMS = 500
 # How many of the nearest are ranked at least, and how many are looked at in one step.
 _MIXED, _BATCH = 200, 500
 # How many records of a log are taken for one talk, and how many messages with a word count half of what all could.
 _PART, _SATURATION = 100, 0.6
 # How much what is said around a message counts, where its own words count one.
 _AROUND = 1.3
-# Words count in full, beside a meaning, where a message has so much of the question.
+# Words count in full, besides a meaning, where a message has so much of the question.
 _ENOUGH = 0.4
 _NOWHERE = "\ue000\ue001\ue002"
-_MOST_SHOWN = 256 * 1024
+_MAX_SHOWN = 256 * 1024
 # More than any index holds, and no more than SQLite takes for a number.
-_MOST_FOUND = 1 << 32
+_MAX_FOUND = 1 << 32
 _LAST = "\U0010ffff"
-# What comes behind the ":" of an internal key is ";".
+# What comes after the ":" of an internal key is ";".
 _END = f"{INTERNAL[:-1]};"
 _SHOW = (
     "SELECT key, n, ts, message.role, body, CASE WHEN archived THEN uid ELSE '' END "
@@ -60,7 +57,7 @@ def hits(connection: Connection, query: Query, *, limit: int, vector: Floats | N
     """
     if limit <= 0 or query._replace(internal=False, skip=None, fill=False, prefix="", only="") == Query():
         return []
-    limit = min(limit, _MOST_FOUND)
+    limit = min(limit, _MAX_FOUND)
     try:
         return _found(connection, query, limit, vector)
     except sqlite3.Error as error:
@@ -83,28 +80,23 @@ def _found(connection: Connection, query: Query, limit: int, vector: Floats | No
     found = _by_meaning(connection, query, limit, vector) if vector is not None else {}
     if len(found) < limit:
         found |= {message: by for message, by in _by_words(connection, query, limit).items() if message not in found}
-    shown = {by: _rarest_first(connection, by) for by in dict.fromkeys(found.values())}
-    first = islice(found.items(), limit)
-    return [_hit(connection, message, shown[by], vector, is_question=query.is_question) for message, by in first]
-
-
-def _hit(
-    connection: Connection, message: int, terms: Sequence[Term], vector: Floats | None, *, is_question: bool
-) -> Hit:
-    key, n, ts, role, kept, generation = connection.execute(_SHOW, (message,)).fetchone()
-    body = unpack_head(kept, _MOST_SHOWN)
-    near = nearest_piece(connection, message, body, vector) if vector is not None else None
-    # Who asks for a few words wants to see them; a question is answered by what is nearest to it.
-    line = snippet(body, terms, near=near, is_around_words=not is_question)
-    return Hit(key=key, n=n, ts=unpack_time(ts), role=role, snippet=line, generation=generation)
-
-
-def _rarest_first(connection: Connection, query: Query) -> list[Term]:
-    """What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare."""
-    if len(query.wanted) == 1:
-        return list(query.wanted)
-    words = _Words(connection, query)
-    return sorted(query.wanted, key=lambda term: 0 if term.is_inside else rarity(words, term))
+    # What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare.
+    terms: dict[Query, list[Term]] = {}
+    for by in dict.fromkeys(found.values()):
+        terms[by] = list(by.wanted)
+        if len(by.wanted) > 1:
+            words = _Words(connection, by)
+            ranks = {term: 0 if term.is_inside else rarity(words, term) for term in by.wanted}
+            terms[by].sort(key=ranks.__getitem__)
+    hits: list[Hit] = []
+    for message, by in islice(found.items(), limit):
+        key, n, ts, role, kept, generation = connection.execute(_SHOW, (message,)).fetchone()
+        body = unpack_head(kept, _MAX_SHOWN)
+        near = nearest_piece(connection, message, body, vector) if vector is not None else None
+        # Who asks for a few words wants to see them; a question is answered by what is nearest to it.
+        line = snippet(body, terms[by], near=near, is_around_words=not query.is_question)
+        hits.append(Hit(key=key, n=n, ts=unpack_time(ts), role=role, snippet=line, generation=generation))
+    return hits
 
 
 # ---- by words
@@ -216,7 +208,7 @@ def _surroundings(connection: Connection, query: Query, messages: Iterable[int])
 def _total(connection: Connection, query: Query) -> int:
     """How many messages there are, about; of a query that is confined to some sessions, in these."""
     if query.is_confined:
-        return _Search(connection, query._replace(wanted=(), unwanted=())).count(_MOST_FOUND)
+        return _Search(connection, query._replace(wanted=(), unwanted=())).count(_MAX_FOUND)
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM message").fetchone()[0])
 
 
@@ -241,7 +233,7 @@ def _mixed(*kinds: tuple[Mapping[int, float], float]) -> list[int]:
 def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats) -> dict[int, Query]:
     """The messages that any of the words or the meaning of a query finds, best first.
 
-    Filters, exclusions, phrases in quotes, beginnings of words, and signs without words beside them hold. Of languages
+    Filters, exclusions, phrases in quotes, beginnings of words, and signs without words next to them hold. Of languages
     without spaces, whose words are not ranked, what has all of the words comes first.
     """
     counted = _counted(connection, query._replace(fill=True))
@@ -388,7 +380,7 @@ class _Search:
         )
         for gram, count in rows:
             total += count
-            if len(found) == _MOST_TRIGRAMS or total > _POOL:
+            if len(found) == _MAX_TRIGRAMS or total > _POOL:
                 return ""
             found.append(gram)
         # What is nowhere must be asked for, too, so that nothing is found.
@@ -418,7 +410,7 @@ class _Search:
         is_narrow = query.keys or query.beginnings or query.is_confined
         self._once(self._only_in(query) if is_narrow else self._not_internal(query))
         if query.skip is not None:
-            # Archived generations stay: their numbers start anew, and they are not what the numbers count.
+            # Archived generations stay: their numbers start again, and they are not what the numbers count.
             active = "SELECT id FROM log WHERE key = ? AND NOT archived"
             self._add(f"NOT (message.n >= ? AND message.log IN ({active}))", *query.skip[::-1])
         if query.since:

@@ -145,7 +145,7 @@ def _joined(word: str) -> list[str]:
 
 
 def _around(spot: re.Pattern[str], run: re.Pattern[str], text: str) -> dict[str, None]:
-    """Return each different run of characters that has such a spot in it, behind its first character."""
+    """Return each different run of characters that has such a spot in it, after its first character."""
     found: dict[str, None] = {}
     if spot.search(text) is None:
         return found
@@ -153,9 +153,9 @@ def _around(spot: re.Pattern[str], run: re.Pattern[str], text: str) -> dict[str,
     for match in spot.finditer(text):
         at = match.start()
         if at >= end:
-            before, behind = run.match(backwards, len(text) - at), run.match(text, at)
+            before, after = run.match(backwards, len(text) - at), run.match(text, at)
             start = at - len(before[0]) if before is not None else at
-            end = behind.end() if behind is not None else at
+            end = after.end() if after is not None else at
             found[text[start:end]] = None
     return found
 

@@ -42,7 +42,7 @@ def stem(word: str) -> str:
 
 
 def _shape(word: str) -> str:
-    """The word as consonants and vowels; a `y` behind a consonant is a vowel."""
+    """The word as consonants and vowels; a `y` after a consonant is a vowel."""
     shape = ""
     for char in word:
         is_vowel = char in "aeiou" or (char == "y" and shape[-1:] == "c")

@@ -6,7 +6,7 @@ The marks of the writers tell which logs have changed. What no mark tells is fou
 - a log that was changed in place by another program: of a small store every log is compared with what is known, of a
   large one some, others each time; of any store all where the whole list is asked for;
 - marks that were lost: all logs are compared if the marks are not those that were read before, or if the machine was
-  started anew, since marks are not flushed.
+  started again, since marks are not flushed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from nacre.errors import StoreError, describe_error
-from nacre.index import catalog_rows
-from nacre.index.catalog_rows import DELETED, FOLDERS, SESSION, Look, Stat, inspect, place_of
+from nacre.index import catalog
+from nacre.index.catalog import DELETED, FOLDERS, SESSION, Look, Stat, inspect, place_of
 from nacre.index.intake import Gone, Intake, Progress, opened
 from nacre.index.tables import (
     Chunk,
@@ -71,7 +71,7 @@ class CatchUp:
         self._slice_size = slice_size
         self._connection: sqlite3.Connection | None = None
         self._version = 0
-        self._stats: dict[str, dict[str, catalog_rows.Known]] = {}
+        self._stats: dict[str, dict[str, catalog.Known]] = {}
 
     def look(self, connection: sqlite3.Connection, *, all_logs: bool = False) -> None:
         """Bring the catalogue up to the logs."""
@@ -147,8 +147,8 @@ class CatchUp:
             self._connection, self._version, self._stats = connection, version, {}
         for folder in FOLDERS:
             if folder not in self._stats:
-                self._stats[folder] = catalog_rows.known(connection, folder)
-            catalog_rows.scan(self._ops, self._root, folder, self._stats[folder], look)
+                self._stats[folder] = catalog.known(connection, folder)
+            catalog.scan(self._ops, self._root, folder, self._stats[folder], look)
 
     def _are_names_due(self, connection: sqlite3.Connection, known: _Known, now: _Known, look: Look) -> bool:
         """Tell whether a name may have come or gone that no mark tells of."""
@@ -160,7 +160,7 @@ class CatchUp:
 
     def _compare_names(self, connection: sqlite3.Connection, look: Look) -> None:
         for folder in FOLDERS:
-            there, rows = set(catalog_rows.names_in(self._root, folder)), catalog_rows.known(connection, folder)
+            there, rows = set(catalog.names_in(self._root, folder)), catalog.known(connection, folder)
             self._inspect((f"{folder}/{name}" for name in there ^ rows.keys()), look)
 
     def _compare_some(self, connection: sqlite3.Connection, look: Look) -> None:
@@ -203,7 +203,7 @@ def _relatives(connection: sqlite3.Connection, look: Look) -> list[str]:
 
 
 def _is_explained(connection: sqlite3.Connection, look: Look) -> bool:
-    """Tell whether a log that was looked at has come, gone or been written anew, so that its folder has changed."""
+    """Tell whether a log that was looked at has come, gone or been written again, so that its folder has changed."""
     inodes = "SELECT inode FROM log WHERE path = ?"
     return any(connection.execute(inodes, (path,)).fetchone() is not None for path in look.gone) or any(
         connection.execute(inodes, (seen.path,)).fetchone() != (seen.inode,) for seen in look.changed
@@ -214,10 +214,10 @@ def _apply(connection: sqlite3.Connection, look: Look, pending: Iterable[str], n
     """Save what was found, and up to where marks were taken, as one step.
 
     Of two that look at once the last to save may have looked first. It then saves the earlier position, too, so that
-    the marks behind it are taken again.
+    the marks after it are taken again.
     """
     with transaction(connection):
-        catalog_rows.save(connection, look.changed)
+        catalog.save(connection, look.changed)
         is_erased = _sort_out(connection, look)
         connection.executemany("DELETE FROM pending WHERE path = ?", ((path,) for path in pending))
         connection.executemany("INSERT OR IGNORE INTO pending VALUES (?)", ((path,) for path in look.unsettled))

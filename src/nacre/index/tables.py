@@ -6,9 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from nacre.index.database import ERASES_WORDS
+from nacre.index.database import ERASES_WORDS, pack
 from nacre.index.intake import Found, Progress
-from nacre.index.packing import pack
 from nacre.index.search_text import grams_of, words_of
 
 SPOKEN = ("user", "assistant")
@@ -16,7 +15,7 @@ SPOKEN = ("user", "assistant")
 _CHUNK = 2 * 1024 * 1024
 # A file with a larger share of empty pages is made smaller.
 _MOST_EMPTY = 1 / 32
-# Writing the tables anew takes the words of erased messages out of the file; in a large index it takes too long.
+# Writing the tables again takes the words of erased messages out of the file; in a large index it takes too long.
 _MOST_REWRITTEN = 20_000
 _FIELDS = ", ".join(Progress._fields)
 _LOAD = f"SELECT {_FIELDS} FROM progress WHERE log = ?"  # noqa: S608 - our own names

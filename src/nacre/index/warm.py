@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat as modes
 from contextlib import closing
 from datetime import datetime
 from typing import Any, NamedTuple
-
-from nacre.index.location import FILE, VERSION, folder_of, is_own
 
 _PATIENCE = 0.05
 # Going through the whole table takes half as long as looking every row up in the order of its path.
@@ -43,7 +42,7 @@ class Listed(NamedTuple):
 
 
 def listed(root: str, *, cache: str | None = None) -> list[Listed] | None:
-    """The active sessions, in no order; None if the index is not at hand or does not know every log as it is now."""
+    """The active sessions, in no order; None if the index cannot be used or does not know every log as it is now."""
     try:
         rows, tags = _rows(folder_of(root, cache))
         if not rows or not _is_as_known(root, rows):
@@ -57,7 +56,7 @@ def listed(root: str, *, cache: str | None = None) -> list[Listed] | None:
             if counts
         ]
     except (OSError, sqlite3.Error, TypeError, ValueError):
-        # In a damaged database values may be anything; whoever opens the store will see to it.
+        # In a damaged database values may be anything; the next opening will see to it.
         return None
 
 
@@ -86,3 +85,32 @@ def _is_as_known(root: str, rows: _Rows) -> bool:
             if row is None or row[1:4] != (found.st_ino, found.st_size, found.st_mtime_ns):
                 return False
     return count == len(rows)
+
+
+# ---- Where the index of a store is kept, and whether what is there can be trusted; loads next to nothing
+
+
+# Paths are text, as SQLite and the store take them.
+# ruff: noqa: PTH100, PTH111, PTH116, PTH118
+
+
+FILE = "index.sqlite"
+VERSION = 13
+
+
+def folder_of(root: str, cache: str | None) -> str:
+    """Where the index of a store is kept: in the user's cache, under a name made from the store's place."""
+    try:
+        from _blake2 import blake2b  # noqa: PLC0415 - hashlib would bring OpenSSL along, for longer than a listing takes
+    except ImportError:
+        from hashlib import blake2b  # noqa: PLC0415 - another Python than CPython
+
+    base = cache or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "nacre")
+    name = blake2b(os.fsencode(os.path.abspath(root)), digest_size=16).hexdigest()
+    return os.path.join(base, f"index-{name}")
+
+
+def is_own(folder: str) -> bool:
+    """Tell whether that is a directory of this user; raises OSError if it is not there."""
+    found = os.stat(folder, follow_symlinks=False)
+    return modes.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from nacre.agent.ports import Tool
 from nacre.config import Settings, path
 from nacre.errors import ConfigError
-from nacre.index.location import folder_of
 from nacre.index.minilm import is_installed
+from nacre.index.warm import folder_of
 from nacre.memory import Memory
 from nacre.runtime.folder import Folder
 from nacre.sandbox import Kind, find

@@ -21,7 +21,7 @@ from nacre.history.tokens import count, estimate
 from nacre.sessions import Sessions
 from nacre.summaries.judge import complaint
 from nacre.summaries.plan import Limits, Plan, is_due, join_request, plan
-from nacre.summaries.prompt import instructions, pieces, question, shortened, told
+from nacre.summaries.prompt import describe, instructions, pieces, question, shorten
 from nacre.summaries.verbatim import gathered, joined, split
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Compactor:
     """Makes summaries: automatically after turns, and on request.
 
     `provider` gives a session's model, `limits` how much it is shown; `check` raises if it must not be sent to it.
-    Whatever fails, the messages stay live. Raises nothing into a conversation. `listeners` are told of each summary
+    Whatever fails, the messages stay live. Raises nothing into a conversation. `listeners` are notified of each summary
     that was made after a turn.
     """
 
@@ -169,7 +169,7 @@ class Compactor:
     async def make_room(self, key: str) -> str | None:
         """Summarise a session whose next request does not fit, if need be inside its last turn.
 
-        Gives a sentence about it for a person, "" if listeners have told of it, and None if it was not summarised.
+        Gives a sentence about it for a person, "" if listeners have reported it, and None if it was not summarised.
         Raises nothing: without a summary, the oldest messages are left out.
         """
         if key in self._running:
@@ -295,8 +295,8 @@ class Compactor:
         record, kept = split(chosen.summary)
         ended = [Message(role="user", content=chosen.ended)] if chosen.ended else []
         said = [*ended, *chosen.covered]
-        # A single turn can be longer than all that a summary may cost: of its longest messages the ends are told.
-        for piece in pieces(shortened(told(said), tokens=reach), tokens=work.room):
+        # A single turn can be longer than all that a summary may cost: of its longest messages the ends are shown.
+        for piece in pieces(shorten(describe(said), tokens=reach), tokens=work.room):
             record = await _continued(work, record, piece)
         # Inside a turn the words that are being answered come first; they and what else is kept share the room.
         most = work.limits.keepsakes

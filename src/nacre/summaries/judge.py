@@ -122,7 +122,7 @@ _REFUSAL = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-# A line that gives orders to whoever reads the summary, instead of telling of somebody who did.
+# A line that gives orders to the reader of the summary, instead of telling of somebody who did.
 _ORDER = re.compile(
     r"""
     ^(?:[^\w\n]|_)*(?:(?:system|developer|admin|root)\b[^\n:]{0,20}:\s*)?
@@ -203,7 +203,7 @@ def _is_refusal(summary: str) -> bool:
 
 
 def _is_echo(summary: str, said: str) -> bool:
-    """Tell whether an answer is the question again, or the conversation as it was told."""
+    """Tell whether an answer is the question again, or the conversation as it was given."""
     if summary.startswith(RECORD) or f"\n{SAID}" in f"\n{summary}" or SYSTEM[:60] in summary:
         return True
     lines = [line for line in summary.splitlines() if line.strip()]
@@ -220,7 +220,7 @@ def _makes_sense(summary: str, said: str) -> bool:
     script, other = _main_script(summary), _main_script(said)
     if len(words) < _FEW_WORDS or script in _UNSPACED or script not in {other, "latin"}:
         return True
-    # Words are told by their beginnings: many languages put the rest to other uses.
+    # Words are recognised by their beginnings: many languages put the rest to other uses.
     length = 2 if script == "hangul" else 5
     spoken = {word.casefold() for word in _WORD.findall(said)}
     heard = {word[:length] for word in spoken}

@@ -141,7 +141,7 @@ def steps(messages: Sequence[Message]) -> Iterator[int]:
 def cuts(messages: Sequence[Message]) -> Iterator[int]:
     """The places at which a history can be cut in two: before a user's words, no tool pair in both parts.
 
-    None is behind the beginning of the active turn, which is the last one, answered or not.
+    None is after the beginning of the active turn, which is the last one, answered or not.
     """
     earliest = _earliest_call(messages)
     active = _active(messages)
@@ -156,7 +156,7 @@ def is_beginning(message: Message) -> bool:
 
 
 def _active(messages: Sequence[Message]) -> int:
-    """Where the last turn begins: behind the last answer that something follows; 0 if there is no such."""
+    """Where the last turn begins: after the last answer that something follows; 0 if there is no such."""
     for at in range(len(messages) - 2, -1, -1):
         if messages[at].role == "assistant" and not messages[at].tool_calls:
             return next((place for place in range(at + 1, len(messages)) if is_beginning(messages[place])), 0)
@@ -195,7 +195,7 @@ def _owners(messages: Sequence[Message]) -> list[int]:
 
 
 def _oldest_that_fits(messages: Sequence[Message], places: Sequence[int], limits: Limits, estimate: Estimate) -> int:
-    """The oldest place behind which everything fits into what is to stay live; the newest if none does."""
+    """The oldest place after which everything fits into what is to stay live; the newest if none does."""
     tokens, most = _KEPT * limits.tokens, _KEPT * limits.messages
     chosen = end = len(messages)
     for at in reversed(places):

@@ -1,6 +1,6 @@
 """What a summary carries word for word: instructions, decisions, questions, identifiers, numbers, paths, and skills.
 
-They stand behind the prose in a section of fixed form, which the next summary reads back; so they
+They stand after the prose in a section of fixed form, which the next summary reads back; so they
 outlive any number of summaries, whatever the model makes of the prose.
 """
 

@@ -227,7 +227,7 @@ def _index(root: str) -> Check:
     try:
         from sqlite3 import Error, connect  # noqa: PLC0415 - a Python may have been built without it
 
-        from nacre.index.location import folder_of  # noqa: PLC0415
+        from nacre.index.warm import folder_of  # noqa: PLC0415
     except ImportError as error:
         return Check("index", "warn", f"no index, so lists read every log: {error}", "use a Python that has sqlite3")
     path = f"{folder_of(root, None)}/index.sqlite"

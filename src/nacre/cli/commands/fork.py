@@ -10,7 +10,7 @@ from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.cli.refs import add_internal, add_ref, find_active, refuse_internal
 from nacre.cli.store_choice import opened
-from nacre.history.session_state import behind
+from nacre.history.session_state import after
 from nacre.keys import INTERNAL
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(args: Namespace, out: Out) -> int:
 
 def _group_end(sessions: Sessions, key: str, n: int) -> int:
     """The record to fork at for what was said up to record `n`: the last that was stored with it."""
-    return sessions.read(key, lambda view: behind(view, n)) or n
+    return sessions.read(key, lambda view: after(view, n)) or n
 
 
 def _tell(out: Out, source: str, key: str, args: Namespace, *, at: int | None) -> None:

@@ -12,7 +12,7 @@ from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.cli.refs import add_internal, add_ref, find
 from nacre.cli.store_choice import changeable, opened
-from nacre.history.labels import MOST_TAGS, labels, tags_in
+from nacre.history.overview import MAX_TAGS, labels, tags_in
 
 
 def _add(parser: ArgumentParser, *, words: tuple[str, str] | None = None) -> None:
@@ -49,9 +49,9 @@ def _tag(args: Namespace, out: Out, *, adds: bool) -> int:
         key = changeable(sessions, find(sessions, args.ref).key, internal=args.internal)
         before = list(labels(sessions.get_meta(key)).tags)
         after = list(dict.fromkeys((*before, *given))) if adds else [tag for tag in before if tag not in given]
-        if len(after) > max(MOST_TAGS, len(before)):
+        if len(after) > max(MAX_TAGS, len(before)):
             hint = "`nacre sessions untag` removes tags"
-            raise Failure("conflict", f"the session would have {len(after)} tags; the limit is {MOST_TAGS}", hint=hint)
+            raise Failure("conflict", f"the session would have {len(after)} tags; the limit is {MAX_TAGS}", hint=hint)
         if after != before and not args.dry_run:
             sessions.set_labels(key, tags=after)
     if out.json:

@@ -159,7 +159,7 @@ def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
 
 def _read(args: Namespace) -> _Page:
     """The list as the library gives it."""
-    from nacre.history.labels import tags_in  # noqa: PLC0415 - a list that is up to date loads nothing of the library
+    from nacre.history.overview import tags_in  # noqa: PLC0415 - a list that is up to date loads nothing of the library
 
     _check_cursor(args)
     with opened(args) as sessions:

@@ -17,7 +17,7 @@ from nacre.cli.refs import Target, add_ref, find, missing
 from nacre.cli.store_choice import opened
 from nacre.entries import Losses, Record, Records, Stored, View, message_of, parse_time, time_of
 from nacre.history import record_lines, session_state
-from nacre.history.labels import Labels, labels
+from nacre.history.overview import Labels, labels
 from nacre.render.conversation import Cover, Cut, Part, parts
 from nacre.render.quarantine_report import Notice, notices, unreadable
 from nacre.render.usage import Usage, summed

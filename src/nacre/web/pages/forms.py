@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from nacre.agent.ports import Ask, Emit
 from nacre.entries import Message
 from nacre.errors import NacreError
-from nacre.history.labels import MOST_TAGS, tags_in
+from nacre.history.overview import MAX_TAGS, tags_in
 from nacre.render.html import html
 from nacre.runtime import App
 from nacre.web import caller
@@ -156,7 +156,7 @@ def _title(app: App, key: str, given: Mapping[str, str]) -> str:
 
 
 def _tags(app: App, key: str, given: Mapping[str, str]) -> str:
-    app.sessions.set_labels(key, tags=tags_in(given.get("tags", ""))[:MOST_TAGS])
+    app.sessions.set_labels(key, tags=tags_in(given.get("tags", ""))[:MAX_TAGS])
     return urls.to("s", key)
 
 

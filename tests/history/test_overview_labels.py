@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nacre.history.labels import Labels, labels, tags_in
+from nacre.history.overview import Labels, labels, tags_in
 
 
 def test_tags_stand_between_commas_each_once_and_without_blanks_around_them() -> None:

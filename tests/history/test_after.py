@@ -6,7 +6,7 @@ import pytest
 
 import nacre
 from nacre.entries import AppendRecord, Message
-from nacre.history.session_state import behind
+from nacre.history.session_state import after
 
 
 @pytest.mark.parametrize(("n", "to"), [(2, 2), (3, 4), (4, 4), (5, 5), (6, 6), (99, 99)])
@@ -16,4 +16,4 @@ def test_it_is_behind_what_was_stored_along_and_no_other_message(n: int, to: int
     sessions.add_full_message("k", said)
     sessions.submit("k", [said, AppendRecord("use", {})]).result()
     sessions.submit("k", [said, said]).result()
-    assert sessions.read("k", lambda view: behind(view, n)) == to
+    assert sessions.read("k", lambda view: after(view, n)) == to
